@@ -1,0 +1,33 @@
+# make demo   train LeNet on the embedded MNIST under a bound, and print dense against sparse
+# make test   every check, as CI runs it
+# Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/*)
+
+.PHONY: demo test test-full lint clean
+
+demo: $(VENV)/installed
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/installed lint
+	$(BIN)/python -m pytest -n 2 -m "not full"
+
+test-full: $(VENV)/installed lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/installed: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist

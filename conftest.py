@@ -1,0 +1,7 @@
+"""What pytest needs to know before it collects: modules whose dependency is absent are left out."""
+
+import importlib.util
+
+collect_ignore = []
+if importlib.util.find_spec("triton") is None:  # only torch builds for GPUs bring it
+    collect_ignore.append("src/membound/train/projection_triton.py")

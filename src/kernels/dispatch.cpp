@@ -1,0 +1,65 @@
+// The only file that knows CPUs.
+#include "dispatch.h"
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace membound {
+namespace {
+
+std::vector<Kernels> find_kernels() {
+  std::vector<Kernels> found;
+  Kernels table;
+  fill_scalar(table);
+  found.push_back(table);
+#if defined(MEMBOUND_X86)
+  // __builtin_cpu_supports also asks whether the operating system saves the wide registers.
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt")) {
+    fill_avx2(table);
+    found.push_back(table);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+      fill_avx512(table);
+      found.push_back(table);
+    }
+  }
+#elif defined(MEMBOUND_NEON)
+  fill_neon(table);  // part of every aarch64
+  found.push_back(table);
+#endif
+  return found;
+}
+
+const Kernels& choose(const char* wanted) {
+  if (wanted == nullptr || *wanted == '\0') return available_kernels().back();
+  try {
+    return kernels_named(wanted);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument("environment variable MEMBOUND_ISA: " + std::string(error.what()));
+  }
+}
+
+}  // namespace
+
+const std::vector<Kernels>& available_kernels() {
+  static const std::vector<Kernels> tables = find_kernels();
+  return tables;
+}
+
+const Kernels& kernels_named(const std::string& name) {
+  std::string names;
+  for (const Kernels& table : available_kernels()) {
+    if (name == table.name) return table;
+    names += names.empty() ? table.name : std::string(", ") + table.name;
+  }
+  throw std::invalid_argument("instruction set '" + name + "' is not available; this machine has: " + names);
+}
+
+const Kernels& chosen_kernels() {
+  static const Kernels& chosen = choose(std::getenv("MEMBOUND_ISA"));
+  return chosen;
+}
+
+}  // namespace membound

@@ -1,0 +1,79 @@
+"""membound: give it a network and a byte budget, get back the most accurate network that fits.
+
+The public names are loaded when first used, so that importing membound costs nothing and a deployed
+process never imports torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from membound.errors import DataError, MemboundError, RuleError, TrainingError, WeightsError
+
+if TYPE_CHECKING:
+    from membound import data, zoo
+    from membound.train.regularizer import attach
+    from membound.train.schedules import constant, cosine, ramp, steps
+    from membound.train.updates import chain, hold, l0_project, l1_shrink, l1_subgradient, l2_decay
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DataError",
+    "MemboundError",
+    "RuleError",
+    "TrainingError",
+    "WeightsError",
+    "attach",
+    "chain",
+    "constant",
+    "cosine",
+    "data",
+    "hold",
+    "l0_project",
+    "l1_shrink",
+    "l1_subgradient",
+    "l2_decay",
+    "ramp",
+    "steps",
+    "zoo",
+]
+
+_HOME = {
+    "attach": "membound.train.regularizer",
+    "chain": "membound.train.updates",
+    "constant": "membound.train.schedules",
+    "cosine": "membound.train.schedules",
+    "hold": "membound.train.updates",
+    "l0_project": "membound.train.updates",
+    "l1_shrink": "membound.train.updates",
+    "l1_subgradient": "membound.train.updates",
+    "l2_decay": "membound.train.updates",
+    "ramp": "membound.train.schedules",
+    "steps": "membound.train.schedules",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("data", "zoo"):
+        value: Any = import_module(f"membound.{name}")
+    elif name in _HOME:
+        value = getattr(_import_training(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'membound' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def _import_training(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            "training needs torch: pip install 'membound[train]'", name="torch"
+        ) from None
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,67 @@
+"""The command line: one module a command, and one place where an error becomes a line and an exit code."""
+
+import os
+import sys
+
+import typer
+
+from membound.cli.data import data_command
+from membound.cli.evaluate import evaluate_command
+from membound.cli.train import train_command
+from membound.errors import MemboundError
+
+app = typer.Typer(
+    name="membound",
+    help="Give it a network and a byte budget; get back the most accurate network that fits.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("train")(train_command)
+app.command("evaluate")(evaluate_command)
+app.command("data")(data_command)
+
+
+@app.callback(invoke_without_command=True)
+def membound(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    """Give it a network and a byte budget; get back the most accurate network that fits."""
+    if version:
+        import membound as package
+
+        typer.echo(package.__version__)
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command. Exit code 0; 1 for bad input, said in one line; 130 when interrupted."""
+    try:
+        code = app(arguments, prog_name="membound", standalone_mode=False)
+    except MemboundError as error:
+        code = _refuse(str(error))
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors", "PIL", "pooch"):
+            raise
+        code = _refuse(f"this command needs {error.name}: pip install 'membound[train]'")
+    except BrokenPipeError:  # the reader of our output has gone, as in `membound ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt as error:
+        sys.stderr.write(f"membound: {error or 'interrupted'}\n")
+        code = 130
+    except OSError as error:
+        code = _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except Exception as error:
+        # typer's own errors of usage, whose class depends on its version: they all can say themselves in a line.
+        if type(error).__name__ == "Abort":
+            code = 130
+        elif not hasattr(error, "format_message"):
+            raise
+        else:
+            code = _refuse(f"{error.format_message()} (membound --help says what there is)")
+    sys.exit(code or 0)
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"membound: error: {' '.join(message.split())}\n")
+    return 1

@@ -1,0 +1,69 @@
+"""membound data NAME: fetch, verify and describe a data set."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+
+def data_command(
+    name: Annotated[str, typer.Argument(help="mnist, cifar10, a folder of class folders, or an .npz file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    layout: Annotated[str | None, typer.Option(help="Layout of an .npz: NHW, NCHW or NHWC.")] = None,
+    size: Annotated[
+        int | None, typer.Option(help="Side in pixels that images of a folder are read at.")
+    ] = None,
+    test_fraction: Annotated[
+        float, typer.Option(help="Part of a folder that becomes its test split, where it has none.")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(help="Seed of that split.")] = 0,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave out images of a folder that cannot be decoded.")
+    ] = False,
+) -> None:
+    """Fetch, verify and describe a data set."""
+    from membound.data import describe, load
+
+    facts = describe(
+        load(
+            name,
+            layout=layout,
+            size=size,
+            test_fraction=test_fraction,
+            seed=seed,
+            skip_corrupt=skip_corrupt,
+        )
+    )
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        _print(facts)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    channels, height, width = facts["shape"]
+    console.print(
+        f"[bold]{escape(facts['name'])}[/bold]: {facts['images']['train']:,} training and "
+        f"{facts['images']['test']:,} test images, {channels} x {height} x {width} {facts['dtype']}, "
+        f"{len(facts['classes'])} classes",
+        highlight=False,
+        soft_wrap=True,
+    )
+    of = "" if facts["mean_of"] == facts["images"]["train"] else f" (of {facts['mean_of']:,} training images)"
+    mean, std = (", ".join(f"{value:.4g}" for value in facts[key]) for key in ("mean", "std"))
+    console.print(f"mean per channel {mean}; standard deviation {std}{of}", highlight=False, soft_wrap=True)
+    table = Table("class", "name")
+    table.add_column("train", justify="right")
+    table.add_column("test", justify="right")
+    for label, row in enumerate(
+        zip(facts["classes"], facts["labels"]["train"], facts["labels"]["test"], strict=True)
+    ):
+        table.add_row(str(label), escape(row[0]), f"{row[1]:,}", f"{row[2]:,}")
+    console.print(table)
+    for note in facts["notes"]:
+        console.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)

@@ -1,0 +1,72 @@
+"""Options that several commands share, and how their values are read."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from membound.errors import MemboundError
+
+Net = Annotated[
+    str, typer.Argument(help="lenet, cifar10_quick, alexnet, or your own package.module:callable.")
+]
+Data = Annotated[
+    str, typer.Option("--data", help="mnist, cifar10, a folder of class folders, or an .npz file.")
+]
+Layout = Annotated[str | None, typer.Option(help="Layout of an .npz: NHW, NCHW or NHWC.")]
+Size = Annotated[int | None, typer.Option(help="Side in pixels that images of a folder are read at.")]
+Mean = Annotated[
+    str | None, typer.Option(help="Mean to subtract: image, channel or none (the network's own if left out).")
+]
+Init = Annotated[
+    Path | None, typer.Option(help="Weights to load: .safetensors, .caffemodel, .pt, or a run directory.")
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--name", metavar="CAFFE=MODULE", help="Where a Caffe layer goes; repeatable."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def pairs(option: str, values: Sequence[str] | None, convert: Callable[[str], Any]) -> dict[str, Any]:
+    """Repeated NAME=VALUE options as a dictionary, in the order given.
+
+    >>> pairs("--keep", ["fc1=0.05", "conv*=200"], number)
+    {'fc1': 0.05, 'conv*': 200}
+    """
+    found: dict[str, Any] = {}
+    for text in values or ():
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise MemboundError(f"{option} {text!r} is not NAME=VALUE, as in {option} fc1=0.05")
+        if name in found:
+            raise MemboundError(
+                f"{option} is given twice for {name!r}: the first match wins, so leave one out"
+            )
+        try:
+            found[name] = convert(value)
+        except ValueError:
+            raise MemboundError(f"{option} {text!r}: {value!r} is not a number") from None
+    return found
+
+
+def number(text: str) -> int | float:
+    """A count where it is written as a whole number, else a fraction.
+
+    >>> number("200"), number("0.05"), number("1.0")
+    (200, 0.05, 1.0)
+    """
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+
+
+def network(net: str, classes: int, seed: int) -> Any:
+    """A fresh network; those of the zoo get as many outputs as the data has classes."""
+    import torch
+
+    from membound import zoo
+
+    torch.manual_seed(seed)
+    return zoo.build(net) if ":" in net else zoo.build(net, classes=classes)

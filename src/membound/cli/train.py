@@ -1,0 +1,153 @@
+"""membound train: one network, with rules for its layers."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from membound.cli import options
+
+Rules = list[str] | None
+
+
+def train_command(
+    net: options.Net,
+    data: options.Data,
+    keep: Annotated[
+        Rules, typer.Option(metavar="LAYER=N", help="l0: keep a fraction (0.05) or a count (2000).")
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Iterations between l0 projections.")] = 100,
+    ramp: Annotated[
+        bool, typer.Option("--ramp", help="Tighten --keep along a cubic from 15 % to 70 % of the run.")
+    ] = False,
+    shrink: Annotated[
+        Rules, typer.Option(metavar="LAYER=X", help="l1 by shrinkage, of this strength.")
+    ] = None,
+    l1: Annotated[Rules, typer.Option(metavar="LAYER=X", help="l1 by subgradient, of this strength.")] = None,
+    decay: Annotated[
+        Rules, typer.Option(metavar="LAYER=X", help="l2 decay, instead of the solver's.")
+    ] = None,
+    solver: Annotated[
+        str | None, typer.Option(help="caffe (default for the zoo), sgd (default) or adamw.")
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Images a step, over all processes.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate (sgd and adamw).")] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Decay of every weight without a --decay (sgd, adamw).")
+    ] = None,
+    warmup: Annotated[int | None, typer.Option(min=0, help="Iterations of warm-up (sgd and adamw).")] = None,
+    init: options.Init = None,
+    name: options.Names = None,
+    validation: Annotated[
+        int | None, typer.Option(min=1, help="Hold out so many training images, and report on them.")
+    ] = None,
+    subsample: Annotated[
+        int | None, typer.Option(min=1, help="Train on so many images, chosen by the seed.")
+    ] = None,
+    bag: Annotated[
+        bool, typer.Option("--bag", help="Train on a bagged resample, drawn by the seed.")
+    ] = False,
+    mean: options.Mean = None,
+    layout: options.Layout = None,
+    size: options.Size = None,
+    out: Annotated[Path | None, typer.Option(help="Where the trained weights go (.safetensors).")] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Where checkpoints go; the same command resumes from there.")
+    ] = None,
+    checkpoint_seconds: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 20.0,
+    evaluate_every: Annotated[int | None, typer.Option(min=1, help="Iterations between evaluations.")] = None,
+    precision: Annotated[str, typer.Option(help="float32, bf16 or float64.")] = "float32",
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard.")] = False,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    as_json: options.Json = False,
+) -> None:
+    """Train a network; rules such as --keep fc1=0.05 bound its layers.
+
+    A LAYER is a name or a pattern ('conv*', '*'); the first match of each kind wins, and kinds are chained
+    decay, l1, shrink, keep. The solver's own decay stays on every weight that no --decay names.
+    """
+    from membound import data as sets
+    from membound.train import job
+    from membound.train.loop import Interrupted, Settings
+
+    dataset = sets.load(data, layout=layout, size=size or job.image_size(net), seed=seed)
+    model = options.network(net, len(dataset.classes), seed)
+    rules = job.combine_rules(
+        model,
+        decay=options.pairs("--decay", decay, float),
+        l1=options.pairs("--l1", l1, float),
+        shrink=options.pairs("--shrink", shrink, float),
+        keep=options.pairs("--keep", keep, options.number),
+        every=every,
+        ramp=ramp,
+    )
+    settings = Settings(seed, device, precision, evaluate_every, run_dir, checkpoint_seconds, tensorboard)
+    recipe = job.choose_recipe(model, solver, iterations, batch_size, lr, weight_decay, warmup)
+    names = options.pairs("--name", name, str)
+    try:
+        with _progress_bar(recipe.iterations) as show:
+            facts = job.train_network(
+                model, dataset, recipe, rules, settings, init=init, names=names, mean=mean, out=out,
+                validation=validation, subsample=subsample, bag=bag, show=show,
+            )  # fmt: skip
+    except Interrupted:
+        again = "run the same command again to go on" if run_dir else "without --run-dir nothing was saved"
+        raise KeyboardInterrupt(f"interrupted: {again}") from None
+    if facts is not None:
+        typer.echo(json.dumps(facts)) if as_json else _print(facts, out)
+
+
+@contextmanager
+def _progress_bar(iterations: int) -> Iterator[Callable[[Any], None] | None]:
+    """A bar on the terminal when a person watches; nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=iterations)
+        accuracy = ""
+
+        def show(progress: Any) -> None:
+            nonlocal accuracy
+            if progress.score is not None:
+                accuracy = f"  accuracy {progress.score.accuracy:.2f} %"
+            bar.update(task, completed=progress.iteration, description=f"loss {progress.loss:.4f}{accuracy}")
+
+        yield show
+
+
+def _print(facts: dict[str, Any], out: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if facts["layers"]:
+        table = Table("layer", "shape")
+        for column in ("nonzeros", "kept", "bytes"):
+            table.add_column(column, justify="right")
+        table.add_column("format")
+        for layer in facts["layers"]:
+            kept = f"{layer['nonzeros'] / layer['size']:.2%}"
+            shape = " x ".join(map(str, layer["shape"]))
+            table.add_row(
+                layer["name"], shape, f"{layer['nonzeros']:,}", kept, f"{layer['bytes']:,}", layer["format"]
+            )
+        console.print(table)
+    typer.echo(
+        f"accuracy  {facts['accuracy']:.2f} % on {facts['images']:,} {facts['evaluated_on']} images "
+        f"({facts['errors']:,} errors)"
+    )
+    typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
+    typer.echo(f"time      {facts['seconds']:.1f} s for {facts['iterations']:,} iterations")
+    if out is not None:
+        typer.echo(f"weights   {out}")

@@ -1,0 +1,107 @@
+"""Data sets in .npz files: x_train, y_train, x_test, y_test."""
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from membound.data.splits import Array, ArraySplit, Dataset, as_labels
+from membound.errors import DataError
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+LAYOUTS = ("NHW", "NCHW", "NHWC")
+_CHANNELS = (1, 3, 4)  # the channel counts that tell NCHW from NHWC
+_MOST_CLASSES = 100_000
+
+
+def load_npz(path: Path, layout: str | None = None) -> Dataset:
+    """The data set in an .npz file of images (uint8 or float) and integer labels.
+
+    Classes count from 0 to the largest label; a class may have no images (a gap in the labels).
+    """
+    x_train, y_train, x_test, y_test = _read(path)
+    if layout is not None and layout not in LAYOUTS:
+        raise DataError(f"layout {layout!r} is not known: allowed are {', '.join(LAYOUTS)}")
+    train, test = (
+        ArraySplit(_images(path, name, x, layout), _labels(path, name.replace("x_", "y_"), y, len(x)))
+        for name, x, y in (("x_train", x_train, y_train), ("x_test", x_test, y_test))
+    )
+    count = int(max(train.labels.max(), test.labels.max())) + 1
+    if count > _MOST_CLASSES:
+        raise DataError(f"{path}: labels go up to {count - 1}: number the classes from 0 without wide gaps")
+    if (train.labels == train.labels[0]).all():
+        raise DataError(
+            f"{path}: y_train holds one class only ({train.labels[0]}): there must be two or more"
+        )
+    return Dataset(path.stem, train, test, tuple(map(str, range(count))))
+
+
+def channels_first(x: Array, layout: str | None) -> Array:
+    """Images in a known layout, or one that their shape tells beyond doubt, as [n, C, H, W].
+
+    NCHW and NHWC are told apart where exactly one of the two places holds 1, 3 or 4 channels.
+
+    >>> channels_first(np.zeros((5, 28, 28)), None).shape, channels_first(np.zeros((5, 8, 9, 3)), None).shape
+    ((5, 1, 28, 28), (5, 3, 8, 9))
+    """
+    if layout is None and x.ndim == 4:
+        first, last = x.shape[1] in _CHANNELS, x.shape[3] in _CHANNELS
+        if first == last:
+            raise DataError(
+                f"shape {list(x.shape)} may be NCHW or NHWC: say which with layout= "
+                f"(--layout), one of {', '.join(LAYOUTS)}"
+            )
+        layout = "NCHW" if first else "NHWC"
+    if x.ndim not in (3, 4) or (layout or "NHW") not in (("NHW",) if x.ndim == 3 else ("NCHW", "NHWC")):
+        raise DataError(
+            f"shape {list(x.shape)} is not {layout or 'a batch of images'}: "
+            "allowed are 3 dimensions (NHW) or 4 (NCHW, NHWC)"
+        )
+    if x.ndim == 3:
+        return x[:, None]
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if layout == "NHWC" else x
+
+
+def _read(path: Path) -> list[Array]:
+    try:
+        with open(path, "rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise DataError(f"{path} is not an .npz file: write one with np.savez")
+            if missing := [key for key in KEYS if key not in file.files]:
+                raise DataError(
+                    f"{path} lacks {', '.join(missing)}: it has {', '.join(file.files) or 'nothing'}, "
+                    f"and needs {', '.join(KEYS)}"
+                )
+            return [file[key] for key in KEYS]
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{path} cannot be read ({reason}): it must be an .npz of plain arrays, without pickled objects"
+        ) from error
+
+
+def _images(path: Path, name: str, x: Array, layout: str | None) -> Array:
+    if x.dtype != np.uint8 and x.dtype.kind != "f":
+        raise DataError(f"{path}: {name} is {x.dtype}: images must be uint8 (0 to 255) or floating point")
+    if x.size == 0:
+        raise DataError(f"{path}: {name} has shape {list(x.shape)}: there are no images in it")
+    if x.dtype != np.uint8:
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32, copy=False)
+        if not np.isfinite(x).all():
+            raise DataError(f"{path}: {name} holds values that are not finite in float32 (NaN or infinite)")
+    try:
+        return channels_first(x, layout)
+    except DataError as error:
+        raise DataError(f"{path}: {name}: {error}") from None
+
+
+def _labels(path: Path, name: str, y: Array, length: int) -> Array:
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    try:
+        return as_labels(y, length)
+    except DataError as error:
+        raise DataError(f"{path}: {name}: {error}") from None

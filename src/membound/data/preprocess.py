@@ -1,0 +1,156 @@
+"""Preprocessing as data: what is done to images before the network sees them, kept with the model."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.data.splits import Array
+from membound.errors import DataError
+
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocess:
+    """(x - mean) * scale / std, then the centre crop.
+
+    `mean` is per channel [C] or a mean image [C, H, W], which is subtracted before the crop and so at the
+    crop's position; `std` is per channel [C]; the crop starts at ((H - crop) // 2, (W - crop) // 2).
+    `mirror` says that training mirrors at random (and crops at random where `crop` is set): a call does not.
+
+    >>> halve = Preprocess(scale=0.5, mean=np.array([10.0]), crop=1)
+    >>> halve(np.full((1, 1, 3, 3), 14, np.uint8)).tolist()
+    [[[[2.0]]]]
+    >>> halve.to_json()
+    {'scale': 0.5, 'mean': [10.0], 'crop': 1}
+    """
+
+    scale: float = 1.0
+    mean: Array | None = None
+    std: Array | None = None
+    crop: int | None = None
+    mirror: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.scale) and self.scale != 0):
+            raise DataError(f"scale {self.scale} is not allowed: take a finite number other than 0")
+        if self.crop is not None and self.crop < 1:
+            raise DataError(f"crop {self.crop} is not allowed: take a size in pixels from 1 up")
+        for name, allowed in (("mean", (1, 3)), ("std", (1,))):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            array = np.asarray(value, np.float32)
+            if array.ndim not in allowed or array.size == 0:
+                kinds = "[C] or [C, H, W]" if name == "mean" else "[C]"
+                raise DataError(f"{name} has shape {list(array.shape)}: it must be {kinds}")
+            if not np.isfinite(array).all() or (name == "std" and (array <= 0).any()):
+                raise DataError(f"{name} must be finite{', and above 0' if name == 'std' else ''}")
+            object.__setattr__(self, name, array)
+
+    @property
+    def mean_image(self) -> Float32 | None:
+        """The mean where it is an image [C, H, W]: a tensor that is stored beside `to_json()`."""
+        return self.mean if self.mean is not None and self.mean.ndim == 3 else None
+
+    def __call__(self, images: Array) -> Float32:
+        """`images` [n, C, H, W], uint8 or float32, as the network takes them: float32."""
+        self._check(images.shape)
+        out: Float32 = images.astype(np.float32)
+        if self.mean is not None:
+            out -= self.mean if self.mean.ndim == 3 else self.mean[:, None, None]
+        if self.scale != 1:
+            out *= np.float32(self.scale)
+        if self.std is not None:
+            out /= self.std[:, None, None]
+        if self.crop is not None:
+            top, left = ((side - self.crop) // 2 for side in out.shape[2:])
+            out = np.ascontiguousarray(out[:, :, top : top + self.crop, left : left + self.crop])
+        return out
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Preprocess):
+            return NotImplemented
+        plain = (self.scale, self.crop, self.mirror) == (other.scale, other.crop, other.mirror)
+        return plain and _equal(self.mean, other.mean) and _equal(self.std, other.std)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that differ from their defaults; a mean image is the word "image", stored elsewhere."""
+        fields: dict[str, Any] = {}
+        if self.scale != 1:
+            fields["scale"] = float(self.scale)
+        if self.mean is not None:
+            fields["mean"] = "image" if self.mean.ndim == 3 else _shortest(self.mean)
+        if self.std is not None:
+            fields["std"] = _shortest(self.std)
+        if self.crop is not None:
+            fields["crop"] = int(self.crop)
+        if self.mirror:
+            fields["mirror"] = True
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any], mean_image: Array | None = None) -> "Preprocess":
+        """The inverse of `to_json`; `mean_image` is needed where `fields` says "image", and only there.
+
+        >>> whole = Preprocess(mean=np.zeros((1, 2, 2)), mirror=True)
+        >>> Preprocess.from_json(whole.to_json(), whole.mean_image) == whole
+        True
+        """
+        if not isinstance(fields, dict) or not fields.keys() <= _CHECKS.keys():
+            raise DataError(f"preprocessing {fields!r} is not understood: allowed are {', '.join(_CHECKS)}")
+        for name, value in fields.items():
+            if not _CHECKS[name](value):
+                raise DataError(f"preprocessing has a malformed {name}: {value!r}")
+        fields = dict(fields)
+        if (fields.get("mean") == "image") != (mean_image is not None):
+            found = "none was given" if mean_image is None else "one was given"
+            raise DataError(f"preprocessing says mean {fields.get('mean')!r}, but of mean images {found}")
+        if mean_image is not None:
+            fields["mean"] = mean_image
+        return cls(**fields)
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        if len(shape) != 4:
+            raise DataError(f"images have shape {list(shape)}: they must be [n, C, H, W]")
+        if self.mean_image is not None and self.mean_image.shape != shape[1:]:
+            raise DataError(
+                f"images are {list(shape[1:])} but the mean image is {list(self.mean_image.shape)} (C, H, W)"
+            )
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            if value is not None and len(value) != shape[1]:
+                raise DataError(f"images have {shape[1]} channels but {name} has {len(value)}")
+        if self.crop is not None and self.crop > min(shape[2:]):
+            raise DataError(f"a crop of {self.crop} does not fit images of {shape[2]} x {shape[3]}")
+
+
+def _equal(a: Array | None, b: Array | None) -> bool:
+    return a is b if a is None or b is None else np.array_equal(a, b)
+
+
+def _shortest(values: Array) -> list[float]:
+    """The shortest decimals that are these float32 numbers."""
+    return [float(str(value)) for value in values]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "scale": _is_number,
+    "mean": lambda value: value == "image" or _is_numbers(value),
+    "std": _is_numbers,
+    "crop": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "mirror": lambda value: isinstance(value, bool),
+}

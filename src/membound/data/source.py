@@ -1,0 +1,88 @@
+"""From the name of a data set, a folder or a file to the data set."""
+
+import difflib
+import os
+from pathlib import Path
+
+from membound.data import fetch, named
+from membound.data.folders import load_folder
+from membound.data.npz import load_npz
+from membound.data.splits import Dataset
+from membound.errors import DataError
+
+_ALLOWED = (
+    f"allowed are {', '.join(named.FILES)}, a folder of class folders, "
+    "or an .npz file with x_train, y_train, x_test, y_test"
+)
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    layout: str | None = None,
+    size: int | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    skip_corrupt: bool = False,
+) -> Dataset:
+    """The data set that `source` names: "mnist", "cifar10", a folder of class folders, or an .npz file.
+
+    A folder or file that is not found as given is looked for on the search path (MEMBOUND_DATA first).
+    `layout` is for .npz files; `size`, `test_fraction`, `seed` and `skip_corrupt` are for folders.
+
+    >>> digits = load("mnist")
+    >>> digits.train.labels[:8].tolist(), digits.classes[:3]
+    ([5, 0, 4, 1, 9, 2, 1, 3], ('0', '1', '2'))
+    """
+    name = os.fspath(source)
+    path = None if name in named.FILES else _resolve(name)
+    is_folder = path is not None and path.is_dir()
+    if layout is not None and (path is None or is_folder):
+        raise DataError(f"layout is for .npz files, and {name} is not one: leave it out")
+    if (size is not None or skip_corrupt) and not is_folder:
+        raise DataError(
+            f"size and skip_corrupt are for folders of images, and {name} is not one: leave them out"
+        )
+    if path is None:
+        return named.load_mnist() if name == "mnist" else named.load_cifar10()
+    if is_folder:
+        return load_folder(path.resolve(), size, test_fraction, seed, skip_corrupt)
+    return load_npz(path, layout)
+
+
+def available(source: str | os.PathLike[str]) -> bool:
+    """Whether `load(source)` finds its files without a download.
+
+    >>> available("mnist"), available("no such set")
+    (True, False)
+    """
+    name = os.fspath(source)
+    if name in named.FILES:
+        return fetch.find(*named.FILES[name]) is not None
+    try:
+        _resolve(name)
+    except DataError:
+        return False
+    return True
+
+
+def _resolve(name: str) -> Path:
+    """The folder or .npz file that `name` is, as given or on the search path."""
+    given = Path(name).expanduser()
+    for path in (given, *(root / given for root in fetch.search_path())):
+        if name and (path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz")):
+            return path
+    if given.is_file():
+        raise DataError(f"{name} is not a data set: {_ALLOWED}")
+    known = [*named.FILES, *_neighbours(given)]
+    close = difflib.get_close_matches(name.lower(), known, n=1) or difflib.get_close_matches(name, known, n=1)
+    raise DataError(f"no data set {name!r}: {_ALLOWED}" + (f"; did you mean {close[0]}?" if close else ""))
+
+
+def _neighbours(path: Path) -> list[str]:
+    """Folders and .npz files beside where `path` would be."""
+    try:
+        entries = [entry for entry in os.scandir(path.parent) if entry.name[0] != "."]
+    except OSError:
+        return []
+    return [str(path.parent / e.name) for e in entries if e.is_dir() or e.name.lower().endswith(".npz")]

@@ -1,0 +1,1 @@
+"""Storage formats and byte accounting. Nothing here imports torch."""

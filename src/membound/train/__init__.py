@@ -1,0 +1,1 @@
+"""Training under a memory bound: the updates, attach(), and the loop for one network."""

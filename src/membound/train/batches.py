@@ -1,0 +1,146 @@
+"""Batches on the device: small sets live there whole, image folders stream through worker threads."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, islice
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from membound.data import ArraySplit, Preprocess, Split
+
+Indices = npt.NDArray[np.int64]
+RESIDENT_BYTES = 4 * 1024**3  # a larger set streams from the host
+WORKERS = 8
+AHEAD = 8  # batches that are read before they are wanted
+
+_ORDER, _AUGMENT = range(2)  # each use of the seed has a stream of its own
+
+
+def index_stream(size: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Indices]:
+    """The images of batch `start`, `start + 1`, ... : one permutation after another, without a gap between them.
+
+    A pure function of the seed and the iteration, so that a resumed run sees the same images.
+
+    >>> first = list(islice(index_stream(10, 4, seed=0), 5))
+    >>> sorted(np.concatenate(first)[:10].tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    >>> np.array_equal(next(index_stream(10, 4, seed=0, start=3)), first[3])
+    True
+    """
+    epoch, offset = divmod(start * batch_size, size)
+    order = _permutation(size, seed, epoch)[offset:]
+    while True:
+        while len(order) < batch_size:
+            epoch += 1
+            order = np.concatenate([order, _permutation(size, seed, epoch)])
+        yield order[:batch_size]
+        order = order[batch_size:]
+
+
+def _permutation(size: int, seed: int, epoch: int) -> Indices:
+    return np.random.default_rng([_ORDER, seed, epoch]).permutation(size)
+
+
+class Feeder:
+    """Reads chosen images of one split, preprocessed, onto a device."""
+
+    def __init__(
+        self, split: Split, preprocess: Preprocess, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.split, self.preprocess, self.device, self.dtype = split, preprocess, device, dtype
+        self.labels = torch.from_numpy(np.ascontiguousarray(split.labels)).to(device)
+        self.images: Tensor | None = None
+        if isinstance(split, ArraySplit) and split.images.nbytes <= RESIDENT_BYTES:
+            self.images = torch.from_numpy(np.ascontiguousarray(split.images)).to(device)
+        self._mean, self._std = self._constant(preprocess.mean), self._constant(preprocess.std)
+
+    def _constant(self, values: npt.NDArray[np.float32] | None) -> Tensor | None:
+        if values is None:
+            return None
+        tensor = torch.from_numpy(values).to(self.device, self.dtype)
+        return tensor if tensor.dim() == 3 else tensor[:, None, None]
+
+    def batches(self, indices: Iterable[Indices]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The images and labels for each array of indices, as the network is tested: centre crop, no mirror."""
+        for chosen, images in self._read(indices):
+            yield self._finish(images, None), self.labels[torch.from_numpy(chosen).to(self.device)]
+
+    def augmented(
+        self, indices: Iterable[Indices], seed: int, start: int = 0, part: slice = slice(None)
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The same as the network is trained: random crops and mirrors, fixed by the seed and the iteration.
+
+        `part` selects this process's share of every batch; its crops are those of the whole batch.
+        """
+        rounds = count(start)
+        for (chosen, images), iteration in zip(
+            self._read(array[part] for array in indices), rounds, strict=False
+        ):
+            rng = np.random.default_rng([_AUGMENT, seed, iteration])
+            yield self._finish(images, (rng, part)), self.labels[torch.from_numpy(chosen).to(self.device)]
+
+    def _read(self, indices: Iterable[Indices]) -> Iterator[tuple[Indices, Tensor]]:
+        if self.images is not None:
+            for chosen in indices:
+                yield chosen, self.images[torch.from_numpy(np.ascontiguousarray(chosen)).to(self.device)]
+            return
+        waiting: deque[tuple[Indices, list[object]]] = deque()
+        source = iter(indices)
+        pool = ThreadPoolExecutor(WORKERS)
+        try:
+            while True:
+                for chosen in islice(source, AHEAD - len(waiting)):
+                    shares = [share for share in np.array_split(chosen, WORKERS) if len(share)]
+                    waiting.append((chosen, [pool.submit(self.split.read, share) for share in shares]))
+                if not waiting:
+                    return
+                chosen, futures = waiting.popleft()
+                images = np.concatenate([future.result() for future in futures])  # type: ignore[attr-defined]
+                tensor = torch.from_numpy(images)
+                if self.device.type == "cuda":
+                    tensor = tensor.pin_memory()
+                yield chosen, tensor.to(self.device, non_blocking=True)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _finish(self, images: Tensor, augment: tuple[np.random.Generator, slice] | None) -> Tensor:
+        x = images.to(self.dtype)
+        if self._mean is not None:
+            x = x - self._mean  # before the crop: a mean image is subtracted at the crop's position
+        x = self._crop(x, augment)
+        if self.preprocess.scale != 1:
+            x = x * self.preprocess.scale
+        return x if self._std is None else x / self._std
+
+    def _crop(self, x: Tensor, augment: tuple[np.random.Generator, slice] | None) -> Tensor:
+        crop, mirror = self.preprocess.crop, self.preprocess.mirror and augment is not None
+        if crop is None and not mirror:
+            return x
+        height, width = x.shape[2:]
+        side_y, side_x = crop or height, crop or width
+        if augment is None:
+            top, left = (height - side_y) // 2, (width - side_x) // 2
+            return x[:, :, top : top + side_y, left : left + side_x]
+        rng, part = augment
+        whole = 1 << 16  # draws for any batch, so that every share of it sees the same ones
+        tops = rng.integers(0, height - side_y + 1, whole)[part][: len(x)]
+        lefts = rng.integers(0, width - side_x + 1, whole)[part][: len(x)]
+        flips = (rng.random(whole) < 0.5)[part][: len(x)] & mirror
+        rows = tops[:, None] + np.arange(side_y)
+        columns = np.arange(side_x)[None, :]
+        columns = lefts[:, None] + np.where(flips[:, None], side_x - 1 - columns, columns)
+        image = torch.arange(len(x), device=x.device)[:, None, None]
+        at_rows = torch.from_numpy(rows).to(x.device)[:, :, None]
+        at_columns = torch.from_numpy(columns).to(x.device)[:, None, :]
+        return x[image, :, at_rows, at_columns].permute(0, 3, 1, 2).contiguous()
+
+
+def whole(split: Split, batch_size: int, part: slice = slice(None)) -> Iterator[Indices]:
+    """Every image once, in order, in batches; `part` selects a process's share."""
+    chosen = np.arange(len(split))[part]
+    for start in range(0, len(chosen), batch_size):
+        yield chosen[start : start + batch_size]

@@ -1,0 +1,115 @@
+"""Checkpoints that survive `kill -9`: a safetensors file, written aside, flushed to disk and then renamed.
+
+No pickle: tensors are tensors, everything else is JSON in the file's metadata.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+from torch.optim import Optimizer
+
+from membound.errors import TrainingError
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write a safetensors file so that at every moment `path` is the old file or the new one, whole."""
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    payload = save(plain, {key: json.dumps(value) for key, value in metadata.items()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(aside, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the rename itself
+    finally:
+        os.close(folder)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a safetensors file, and the metadata that `write_tensors` put there."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            raw = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise TrainingError(f"{path} is not a readable safetensors file: {error}") from None
+    return tensors, {key: _decoded(value) for key, value in raw.items()}
+
+
+def _decoded(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
+
+def optimizer_tensors(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimizer's state as tensors and JSON."""
+    state = optimizer.state_dict()
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, dict[str, Any]] = {}
+    for index, values in state["state"].items():
+        for key, value in values.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{key}"] = value
+            else:
+                plain.setdefault(str(index), {})[key] = value
+    return tensors, {"state": plain, "param_groups": state["param_groups"]}
+
+
+def load_optimizer_(optimizer: Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+    """The inverse of `optimizer_tensors`."""
+    state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain["state"].items()}
+    for name, tensor in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = tensor
+    groups = [
+        {key: tuple(value) if key == "betas" else value for key, value in group.items()}
+        for group in plain["param_groups"]
+    ]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def random_state() -> dict[str, Tensor]:
+    """Where torch's random numbers are: dropout draws from them."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def restore_random_state(states: Mapping[str, Tensor]) -> None:
+    """Go on drawing where `random_state` was taken."""
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run directory: a second process is refused, and a killed one leaves no lock behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise TrainingError(
+                f"another process is training in {folder}: wait for it, or choose another run directory"
+            ) from None
+        yield

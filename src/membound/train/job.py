@@ -1,0 +1,177 @@
+"""What the commands do, as plain functions: a network, data and options in, facts out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from membound import data as sets
+from membound.errors import MemboundError
+from membound.train import recipe as recipes
+from membound.train.batches import Feeder
+from membound.train.evaluation import evaluate
+from membound.train.loop import Progress, Settings, train
+from membound.train.parallel import choose_device, join
+from membound.train.preprocessing import preprocess_for, solver_of
+from membound.train.recipe import Recipe
+from membound.train.rules import select
+from membound.train.schedules import Number
+from membound.train.schedules import ramp as ramp_schedule
+from membound.train.updates import Update, chain, l0_project, l1_shrink, l1_subgradient, l2_decay
+from membound.train.weights import load_weights_, save_weights
+
+RAMP_BEGIN, RAMP_UNTIL = 0.15, 0.7
+ITERATIONS = 5000  # of a network that brings no solver
+
+
+def image_size(net: str) -> int | None:
+    """The side at which a network of the zoo wants a folder's images, where it crops."""
+    return 256 if net == "alexnet" else None
+
+
+def combine_rules(
+    model: nn.Module,
+    *,
+    decay: Mapping[str, float],
+    l1: Mapping[str, float],
+    shrink: Mapping[str, float],
+    keep: Mapping[str, Number],
+    every: int,
+    ramp: bool = False,
+) -> dict[str, Update]:
+    """Rules by kind, each matched in its own order, chained for each weight: decay, l1, shrink, keep."""
+
+    def bound(value: Number) -> Update:
+        whole: Number = 1.0 if isinstance(value, float) else 0
+        if not ramp:
+            return l0_project(value, every)
+        if isinstance(value, int):
+            raise MemboundError(
+                f"--ramp goes from all weights to a fraction: write --keep as a fraction, not {value}"
+            )
+        return l0_project(ramp_schedule(whole, value, RAMP_BEGIN, RAMP_UNTIL), every)
+
+    kinds: list[dict[str, Update]] = [
+        {pattern: l2_decay(value) for pattern, value in decay.items()},
+        {pattern: l1_subgradient(value) for pattern, value in l1.items()},
+        {pattern: l1_shrink(value) for pattern, value in shrink.items()},
+        {pattern: bound(value) for pattern, value in keep.items()},
+    ]
+    chosen: dict[str, list[Update]] = {}
+    for rules in kinds:
+        for name, (_, pattern) in select(model, rules).items() if rules else ():
+            chosen.setdefault(name, []).append(rules[pattern])
+    return {name: chain(*updates) for name, updates in chosen.items()}
+
+
+def choose_recipe(
+    model: nn.Module,
+    solver: str | None = None,
+    iterations: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    warmup: int | None = None,
+) -> Recipe:
+    """The Caffe solver that a network comes with, or a modern one with what is given."""
+    own = solver_of(model)
+    solver = solver or ("caffe" if own else "sgd")
+    if solver != "caffe":
+        count = iterations or (own.iterations if own else ITERATIONS)
+        warm = min(200, count // 10) if warmup is None else warmup
+        return recipes.modern(solver, count, batch_size or 128, lr, weight_decay, warmup=warm)
+    if own is None:
+        raise MemboundError("the caffe solver belongs to the networks of the zoo: choose sgd or adamw")
+    if lr is not None or weight_decay is not None or warmup is not None:
+        raise MemboundError(
+            "the caffe solver has its own schedule: --lr, --weight-decay and --warmup go with sgd or adamw"
+        )
+    return recipes.caffe(own, iterations, batch_size)
+
+
+def train_network(
+    model: nn.Module,
+    dataset: sets.Dataset,
+    recipe: Recipe,
+    rules: Mapping[str, Update],
+    settings: Settings,
+    *,
+    init: Path | None = None,
+    names: Mapping[str, str] | None = None,
+    mean: str | None = None,
+    out: Path | None = None,
+    validation: int | None = None,
+    subsample: int | None = None,
+    bag: bool = False,
+    show: Callable[[Progress], None] | None = None,
+) -> dict[str, Any] | None:
+    """Train, save and describe one network; None in the processes of a torchrun that do not lead."""
+    if out is not None and not out.resolve().parent.is_dir():
+        raise MemboundError(f"--out {out}: there is no folder {out.parent}")
+    split, judge = dataset.train, dataset.test
+    if validation is not None:
+        split, judge = sets.validation_split(split, validation, seed=settings.seed)
+    if subsample is not None:
+        split = sets.subsample(split, subsample, seed=settings.seed)
+    if bag:
+        split = sets.bag(split, seed=settings.seed)
+    preprocess = load_weights_(model, init, names) if init is not None else None
+    preprocess = preprocess or preprocess_for(model, split, mean)
+    result = train(
+        model, split, recipe, rules, preprocess=preprocess, held_out=judge, settings=settings, show=show
+    )
+    if not join(choose_device(settings.device)).leads:
+        return None
+    assert result.score is not None
+    facts = {
+        "accuracy": result.score.accuracy,
+        "errors": result.score.errors,
+        "images": result.score.images,
+        "evaluated_on": "validation" if validation is not None else "test",
+        **count_parameters(model),
+        "layers": [] if result.report is None else [asdict(layer) for layer in result.report.layers],
+        "iterations": recipe.iterations,
+        "seed": settings.seed,
+        "seconds": round(result.seconds, 2),
+        "history": result.history,
+    }
+    if out is not None:
+        save_weights(out, model, preprocess, {"accuracy": facts["accuracy"], "seed": settings.seed})
+    return facts
+
+
+def evaluate_weights(
+    model: nn.Module,
+    weights: Path,
+    dataset: sets.Dataset,
+    names: Mapping[str, str] | None = None,
+    *,
+    split: str = "test",
+    mean: str | None = None,
+    device: str = "auto",
+    batch_size: int = 500,
+) -> dict[str, Any]:
+    """Accuracy and size of weights of any supported kind, in torch."""
+    preprocess = load_weights_(model, weights, names)
+    if preprocess is None or mean is not None:
+        preprocess = preprocess_for(model, dataset.train, mean)
+    chosen = choose_device(device)
+    half = dataset.test if split == "test" else dataset.train
+    score = evaluate(model.to(chosen), Feeder(half, preprocess, chosen, torch.float32), batch_size)
+    facts = {"accuracy": score.accuracy, "errors": score.errors, "images": score.images, "loss": score.loss}
+    return {**facts, **count_parameters(model)}
+
+
+def count_parameters(model: nn.Module) -> dict[str, int]:
+    """Parameters and nonzeros, biases included; `weight_nonzeros` leaves them out."""
+    values = dict(model.named_parameters())
+    return {
+        "parameters": sum(value.numel() for value in values.values()),
+        "nonzeros": sum(int(value.count_nonzero()) for value in values.values()),
+        "weight_nonzeros": sum(
+            int(v.count_nonzero()) for name, v in values.items() if not name.endswith("bias")
+        ),
+    }

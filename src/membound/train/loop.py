@@ -1,0 +1,375 @@
+"""The loop for one network: train under rules, evaluate what would be deployed, survive being killed."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from membound.data import Preprocess, Split
+from membound.errors import DataError, MemboundError, TrainingError
+from membound.train import checkpoint as files
+from membound.train.batches import Feeder, index_stream
+from membound.train.evaluation import Score, evaluate
+from membound.train.parallel import World, choose_device, join
+from membound.train.recipe import Recipe, make_optimizer, set_learning_rate_
+from membound.train.regularizer import Regularizer, Report, attach
+from membound.train.rules import plain_name, select
+from membound.train.tensorboard import write_scalars
+from membound.train.updates import Update
+from membound.train.weights import MEAN_IMAGE, MODEL
+
+PRECISIONS = {"float32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
+LOOK_EVERY = 50  # iterations between looks at the loss, each of which waits for the device
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C or SIGTERM after saving what is needed to go on."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run does besides its recipe and rules."""
+
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "float32"  # or bf16 (autocast) or float64
+    evaluate_every: int | None = None  # ten times in all by default
+    run_dir: Path | None = None  # checkpoints, to resume from
+    checkpoint_seconds: float = 20.0
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise MemboundError(f"there is no precision {self.precision!r}: choose {', '.join(PRECISIONS)}")
+        if self.evaluate_every is not None and self.evaluate_every < 1:
+            raise MemboundError(
+                f"evaluations come every so many iterations, from 1: {self.evaluate_every} cannot be"
+            )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is; `score` is there after an evaluation."""
+
+    iteration: int
+    iterations: int
+    loss: float
+    score: Score | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: the network is trained and every constraint holds."""
+
+    score: Score | None
+    history: list[dict[str, Any]]
+    report: Report | None
+    seconds: float
+    resumed: bool
+
+
+def train(
+    model: nn.Module,
+    split: Split,
+    recipe: Recipe,
+    rules: Mapping[str, Update] | None = None,
+    *,
+    preprocess: Preprocess,
+    held_out: Split | None = None,
+    settings: Settings | None = None,
+    show: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Train `model` in place on `split`; `held_out` is only looked at, to report.
+
+    With a `run_dir` an interrupted or killed run is resumed by the same call, bit for bit on the CPU.
+    """
+    settings = settings or Settings()
+    with ExitStack() as stack:
+        device = choose_device(settings.device)
+        world = join(device)
+        if settings.run_dir is not None and world.leads:
+            stack.enter_context(files.locked(settings.run_dir))
+        interrupted = stack.enter_context(_graceful_interrupt(world))
+        run = _Run(
+            model, split, recipe, dict(rules or {}), preprocess, held_out, settings, show, device, world
+        )
+        return run.complete(interrupted)
+
+
+@dataclass
+class _Run:
+    model: nn.Module
+    split: Split
+    recipe: Recipe
+    rules: dict[str, Update]
+    preprocess: Preprocess
+    held_out: Split | None
+    settings: Settings
+    show: Callable[[Progress], None] | None
+    device: torch.device
+    world: World
+    iteration: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    resumed: bool = False
+
+    def __post_init__(self) -> None:
+        dtype = PRECISIONS[self.settings.precision]
+        self.model.to(self.device, dtype)
+        self.feeder = Feeder(self.split, self.preprocess, self.device, dtype)
+        self.judge = (
+            None if self.held_out is None else Feeder(self.held_out, self.preprocess, self.device, dtype)
+        )
+        self._check_model()
+        torch.manual_seed(self.settings.seed + self.world.rank)  # dropout
+        self.optimizer = make_optimizer(self.model, self.recipe, undecayed=self._decayed_by_rules())
+        self.reg: Regularizer | None = None
+        if self.rules:
+            self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.iterations)
+        self.running = torch.zeros(
+            (), dtype=torch.float64, device=self.device
+        )  # the loss since the last evaluation
+        self.evaluate_every = self.settings.evaluate_every or max(self.recipe.iterations // 10, 1)
+
+    def _decayed_by_rules(self) -> list[nn.Parameter]:
+        chosen = select(self.model, self.rules) if self.rules else {}
+        return [weight for weight, rule in chosen.values() if "l2_decay" in self.rules[rule].kinds]
+
+    def complete(self, interrupted: Callable[[], bool]) -> Result:
+        try:
+            if self.path is not None and self.path.exists():
+                self._resume(self.path)
+            if self.iteration < self.recipe.iterations or not self.finished:
+                self._train(interrupted)
+            score = self._score() if self.judge is not None else None
+            report = None if self.reg is None else self.reg.report()
+            return Result(score, self.history, report, self.seconds, self.resumed)
+        finally:
+            if self.reg is not None:
+                self.reg.detach()
+
+    @property
+    def path(self) -> Path | None:
+        return None if self.settings.run_dir is None else self.settings.run_dir / "checkpoint.safetensors"
+
+    @property
+    def finished(self) -> bool:
+        return self.iteration >= self.recipe.iterations and (self.reg is None or self.reg.finished)
+
+    def _train(self, interrupted: Callable[[], bool]) -> None:
+        started, saved = time.monotonic() - self.seconds, time.monotonic()
+        self.model.train()
+        network = self.world.parallel(self.model, self.device)
+        indices = index_stream(len(self.split), self.recipe.batch_size, self.settings.seed, self.iteration)
+        batches = self.feeder.augmented(indices, self.settings.seed, self.iteration, self.world.share())
+        while self.iteration < self.recipe.iterations:
+            x, y = next(batches)
+            self._step(network, x, y)
+            self.iteration += 1
+            last = self.iteration == self.recipe.iterations
+            evaluating = last or self.iteration % self.evaluate_every == 0
+            stopping = interrupted()
+            if evaluating or stopping or self.iteration % LOOK_EVERY == 0:
+                self._check_loss()
+                self.seconds = time.monotonic() - started
+                if last and self.reg is not None:
+                    self.reg.finish()
+                if evaluating:
+                    self._evaluate()
+                self._tell(None)
+                if stopping or last or time.monotonic() - saved > self.settings.checkpoint_seconds:
+                    self._save()
+                    saved = time.monotonic()
+            if stopping and not last:
+                raise Interrupted
+
+    def _step(self, network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+        set_learning_rate_(self.optimizer, self.recipe.lr(self.iteration))
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+            scores = network(x)
+        if self.settings.precision == "bf16":
+            scores = scores.float()
+        # The mean over the global batch: DistributedDataParallel averages over processes, so each brings its sum.
+        loss = nn.functional.cross_entropy(scores, y, reduction="sum") * (
+            self.world.size / self.recipe.batch_size
+        )
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.running += loss.detach() / self.world.size
+
+    # Looking
+
+    def _check_loss(self) -> None:
+        if not math.isfinite(self.world.sum(float(self.running))[0]):
+            raise TrainingError(
+                f"the loss is not finite at iteration {self.iteration}: training has diverged; lower the learning rate "
+                f"(it is {self.recipe.lr(self.iteration - 1):g})"
+            )
+
+    def _evaluate(self) -> None:
+        since = self.iteration - (self.history[-1]["iteration"] if self.history else 0)
+        loss = self.world.sum(float(self.running))[0] / since
+        self.running.zero_()
+        entry: dict[str, Any] = {"iteration": self.iteration, "loss": loss, "seconds": round(self.seconds, 2)}
+        score = None
+        if self.judge is not None:
+            score = self._score()
+            entry |= {"accuracy": score.accuracy, "test_loss": score.loss}
+        if self.reg is not None:
+            entry["nonzeros"] = self._bounded_nonzeros()
+        self.history.append(entry)
+        if self.settings.tensorboard and self.world.leads:
+            folder = (self.settings.run_dir or Path("runs")) / "tensorboard"
+            write_scalars(folder, entry, None if self.reg is None else self.reg.report())
+        self._tell(score, loss)
+
+    def _score(self) -> Score:
+        """Of the network as it would be deployed now: at the present bound."""
+        assert self.judge is not None
+        bf16 = self.settings.precision == "bf16"
+        if self.reg is None or self.reg.finished:
+            return evaluate(self.model, self.judge, world=self.world, bf16=bf16)
+        with self.reg.projected():
+            return evaluate(self.model, self.judge, world=self.world, bf16=bf16)
+
+    def _bounded_nonzeros(self) -> int:
+        assert self.reg is not None
+        return sum(min(layer.nonzeros, layer.bound or layer.nonzeros) for layer in self.reg.report().layers)
+
+    def _tell(self, score: Score | None, loss: float | None = None) -> None:
+        if self.show is not None and self.world.leads:
+            if loss is None:
+                done = self.iteration - (self.history[-1]["iteration"] if self.history else 0)
+                loss = float(self.running) / done if done else math.nan
+            self.show(Progress(self.iteration, self.recipe.iterations, loss, score))
+
+    def _check_model(self) -> None:
+        """One image through the network, so that what does not fit is said before training."""
+        feeder = self.feeder
+        x, _ = next(feeder.batches(iter([torch.zeros(1, dtype=torch.int64).numpy()])))
+        mode = self.model.training
+        try:
+            with torch.no_grad():
+                scores = self.model.eval()(x)
+        except Exception as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(
+                f"the network does not take images of shape {tuple(x.shape[1:])}: {reason}"
+            ) from error
+        finally:
+            self.model.train(mode)
+        highest = int(max(split.labels.max() for split in (self.split, self.held_out) if split is not None))
+        if not isinstance(scores, torch.Tensor) or scores.dim() != 2 or scores.shape[1] <= highest:
+            found = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
+            raise DataError(
+                f"the network gives {found} for one image, the data has labels up to {highest}: "
+                f"scores of shape (1, {highest + 1}) are needed"
+            )
+
+    # Saving
+
+    def _description(self) -> dict[str, Any]:
+        """What must be the same for a run to be resumed."""
+        return {
+            "recipe": self.recipe.describe(),
+            "rules": {pattern: describe_update(update) for pattern, update in self.rules.items()},
+            "network": {plain_name(n): list(p.shape) for n, p in self.model.named_parameters()},
+            "data": [len(self.split), list(self.split.shape), int(self.split.labels.sum())],
+            "preprocess": self.preprocess.to_json(),
+            "seed": self.settings.seed,
+            "precision": self.settings.precision,
+            "evaluate_every": self.evaluate_every,
+        }
+
+    def _save(self) -> None:
+        if self.path is None or not self.world.leads:
+            return
+        moments, plain = files.optimizer_tensors(self.optimizer)
+        tensors = {MODEL + plain_name(name): value for name, value in self.model.state_dict().items()}
+        tensors |= {f"optimizer/{name}": value for name, value in moments.items()}
+        tensors |= {f"random/{name}": value for name, value in files.random_state().items()}
+        tensors["running"] = self.running
+        if self.preprocess.mean_image is not None:
+            tensors[MEAN_IMAGE] = torch.from_numpy(self.preprocess.mean_image)
+        about = {
+            "preprocess": self.preprocess.to_json(),
+            "description": self._description(),
+            "iteration": self.iteration,
+            "seconds": self.seconds,
+            "history": self.history,
+            "optimizer": plain,
+            "regularizer": None if self.reg is None else self.reg.state_dict(),
+        }
+        files.write_tensors(self.path, tensors, {"membound": about})
+
+    def _resume(self, path: Path) -> None:
+        tensors, metadata = files.read_tensors(path)
+        about = metadata.get("membound", {})
+        self._check_same(about.get("description", {}), path)
+        own = {plain_name(name): name for name in self.model.state_dict()}
+        self.model.load_state_dict({own[name]: value for name, value in _within(tensors, MODEL).items()})
+        files.load_optimizer_(self.optimizer, _within(tensors, "optimizer/"), about["optimizer"])
+        files.restore_random_state(_within(tensors, "random/"))
+        self.running.copy_(tensors["running"])
+        if self.reg is not None:
+            self.reg.load_state_dict(about["regularizer"])
+        self.iteration, self.seconds, self.history = about["iteration"], about["seconds"], about["history"]
+        self.resumed = True
+
+    def _check_same(self, there: dict[str, Any], path: Path) -> None:
+        for key, here in self._description().items():
+            if there.get(key) != here:
+                detail = ""
+                if isinstance(here, dict) and isinstance(there.get(key), dict):
+                    names = sorted(
+                        k for k in here.keys() | there[key].keys() if here.get(k) != there[key].get(k)
+                    )
+                    detail = f" ({', '.join(names)})"
+                raise TrainingError(
+                    f"{path.parent} holds a run with another {key}{detail}: choose another run directory, or delete it"
+                )
+
+
+def describe_update(update: Update) -> list[Any]:
+    """An update as JSON, its schedules by samples of them."""
+    numbers = [[a(part / 8) for part in range(9)] if callable(a) else a for a in update.arguments]
+    return [list(update.kinds), numbers]
+
+
+def _within(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+@contextmanager
+def _graceful_interrupt(world: World) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM wait for the end of the step; a second Ctrl-C does not.
+
+    Processes of one torchrun see a signal at different steps, so there the last checkpoint has to do.
+    """
+    if threading.current_thread() is not threading.main_thread() or world.size > 1:
+        yield lambda: False
+        return
+    asked = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

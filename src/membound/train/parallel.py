@@ -1,0 +1,77 @@
+"""Data parallelism by torchrun: who am I, how many are we, and sums over all of us."""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from membound.errors import MemboundError
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all; a process started without torchrun is alone."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes files and prints."""
+        return self.rank == 0
+
+    def share(self) -> slice:
+        """This process's images of every global batch."""
+        return slice(self.rank, None, self.size)
+
+    def sum(self, *values: float) -> list[float]:
+        """Each value summed over all processes."""
+        if self.size == 1:
+            return list(values)
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        tensor = torch.tensor(values, dtype=torch.float64, device=device)
+        dist.all_reduce(tensor)
+        return [float(value) for value in tensor]
+
+    def parallel(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """The model with gradients averaged over all processes."""
+        if self.size == 1:
+            return model
+        if device.type == "cuda":
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+            return DistributedDataParallel(model, device_ids=[device.index])
+        return DistributedDataParallel(model)
+
+
+def join(device: torch.device) -> World:
+    """Join the processes that torchrun started, where it did."""
+    if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
+        return World()
+    if not dist.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(minutes=10))
+    return World(dist.get_rank(), dist.get_world_size())
+
+
+def choose_device(name: str) -> torch.device:
+    """'auto' is CUDA where there is one; under torchrun each process takes its own."""
+    if name not in ("auto", "cpu", "cuda") and not name.startswith("cuda:"):
+        raise MemboundError(f"there is no device {name!r}: choose auto, cpu or cuda")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise MemboundError(f"--device {name}: torch sees no CUDA device here; choose cpu or auto")
+    device = torch.device(name)
+    index = int(os.environ.get("LOCAL_RANK", 0)) if device.index is None else device.index
+    if index >= torch.cuda.device_count():
+        raise MemboundError(
+            f"--device {name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0"
+        )
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)

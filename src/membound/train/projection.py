@@ -1,0 +1,98 @@
+"""Exact projection onto the l0 ball, in the fastest way there is for a tensor: C++, a GPU kernel, or torch.
+
+All give the same bits. Weights are ordered by magnitude, ties by position (the earlier one first); a weight
+survives when it is nonzero and among the first `count`. Survivors keep their bits, all others become +0.0.
+Magnitudes are compared as integers (the float's bits without the sign), so denormals count as what they are even
+where arithmetic flushes them to zero.
+"""
+
+import importlib.util
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from membound.errors import RuleError
+
+# The unsigned part of each float type as an integer: (integer type, bits without the sign, bits of infinity).
+BITS = {
+    torch.float32: (torch.int32, 0x7FFF_FFFF, 0x7F80_0000),
+    torch.float64: (torch.int64, 0x7FFF_FFFF_FFFF_FFFF, 0x7FF0_0000_0000_0000),
+    torch.float16: (torch.int16, 0x7FFF, 0x7C00),
+    torch.bfloat16: (torch.int16, 0x7FFF, 0x7F80),
+}
+
+
+class NonFiniteError(ValueError):
+    """A weight is NaN or infinite, so that magnitudes mean nothing."""
+
+
+@torch.no_grad()
+def project_(weight: Tensor, count: int) -> None:
+    """Set all but the `count` largest magnitudes of `weight` to zero.
+
+    >>> weight = torch.tensor([[1.0, -3.0], [2.0, 3.0]])
+    >>> project_(weight, 2)
+    >>> weight
+    tensor([[ 0., -3.],
+            [ 0.,  3.]])
+    """
+    if weight.numel() == 0:
+        return
+    flat = weight.detach().reshape(-1)  # a copy where the weight is not contiguous
+    _best_for(flat)(flat, count)
+    if flat.data_ptr() != weight.data_ptr():
+        weight.copy_(flat.view(weight.shape))
+
+
+def project_torch_(flat: Tensor, count: int) -> None:
+    """The reference, and the fallback for every device and float type: torch alone."""
+    if flat.dtype not in BITS:
+        raise RuleError(
+            f"l0_project needs weights of type float32, float64, float16 or bfloat16, not {flat.dtype}"
+        )
+    integer, magnitude, infinity = BITS[flat.dtype]
+    keys = flat.view(integer) & magnitude
+    if bool((keys >= infinity).any()):
+        raise NonFiniteError
+    if count <= 0:
+        flat.zero_()
+        return
+    threshold = keys.kthvalue(max(len(keys) - count, 0) + 1).values
+    survives = keys > threshold
+    if threshold > 0:
+        ties = keys == threshold
+        survives |= ties & (ties.cumsum(0) <= count - survives.sum())
+    flat.masked_fill_(~survives, 0.0)
+
+
+def project_cpp_(flat: Tensor, count: int) -> None:
+    """The C++ core's threaded selection, for float32 on the CPU."""
+    if _core().project(flat.numpy(), count) < 0:
+        raise NonFiniteError
+
+
+def _best_for(flat: Tensor) -> Any:
+    if flat.dtype == torch.float32:
+        if flat.device.type == "cpu" and _core() is not None:
+            return project_cpp_
+        if flat.device.type == "cuda" and _has_triton():
+            from membound.train.projection_triton import project_triton_
+
+            return project_triton_
+    return project_torch_
+
+
+@cache
+def _core() -> Any:
+    try:
+        from membound import _core
+    except ImportError:  # training works without the compiled extension
+        return None
+    return _core
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

@@ -1,0 +1,319 @@
+"""attach(): the updates run around every `optimizer.step()` of the user's own loop, through the optimizer's hooks.
+
+No subclass, no proxy, no copy of the weights, and the keys of every state_dict stay as they are.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from membound.errors import RuleError, TrainingError
+from membound.store.sizes import best_format
+from membound.train.projection import NonFiniteError, project_
+from membound.train.rules import Target, resolve
+from membound.train.updates import Moment, Update
+
+_active: "WeakSet[Regularizer]" = WeakSet()
+
+
+def attach(
+    optimizer: Optimizer, model: nn.Module, rules: Mapping[str, Update], total_steps: int | None = None
+) -> "Regularizer":
+    """Run updates around every step of `optimizer`, each on the weights that its pattern selects.
+
+    >>> model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> from membound.train.updates import l0_project
+    >>> reg = attach(optimizer, model, {"*": l0_project(keep=0.25, every=10)})
+    >>> for step in range(20):
+    ...     optimizer.zero_grad()
+    ...     model(torch.randn(16, 8)).square().mean().backward()
+    ...     _ = optimizer.step()
+    >>> reg.finish()
+    >>> [layer.nonzeros for layer in reg.report().layers]
+    [8, 2]
+    """
+    return Regularizer(_unwrapped(optimizer), model, rules, total_steps)
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """The state of one weight under a rule; `bytes` are in the best of the paper's storage formats."""
+
+    name: str
+    shape: tuple[int, ...]
+    size: int
+    nonzeros: int
+    bound: int | None
+    format: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The weights under rules, layer by layer and in all."""
+
+    layers: list[LayerReport]
+
+    @property
+    def nonzeros(self) -> int:
+        return sum(layer.nonzeros for layer in self.layers)
+
+    @property
+    def bytes(self) -> int:
+        return sum(layer.bytes for layer in self.layers)
+
+    def __str__(self) -> str:
+        rows = [("layer", "shape", "nonzeros", "kept", "bound", "bytes", "format")]
+        for layer in self.layers:
+            shape = "x".join(map(str, layer.shape))
+            kept = f"{layer.nonzeros / max(layer.size, 1):.2%}"
+            bound = "-" if layer.bound is None else str(layer.bound)
+            rows.append((layer.name, shape, str(layer.nonzeros), kept, bound, str(layer.bytes), layer.format))
+        rows.append(("all", "", str(self.nonzeros), "", "", str(self.bytes), ""))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
+        )
+
+
+class Regularizer:
+    """The handle that attach() returns."""
+
+    def __init__(
+        self, optimizer: Optimizer, model: nn.Module, rules: Mapping[str, Update], total_steps: int | None
+    ) -> None:
+        if total_steps is not None and (
+            isinstance(total_steps, bool) or int(total_steps) != total_steps or total_steps < 1
+        ):
+            raise RuleError(
+                f"total_steps={total_steps!r} cannot be: a whole number from 1, or None without schedules"
+            )
+        self.optimizer, self.model, self.rules, self.total_steps = optimizer, model, dict(rules), total_steps
+        self.step = 0
+        self.finished = False
+        self._inside_projected = False
+        self._targets: list[Target] = []
+        self._moments: dict[int, Moment] = {}
+        self._resolve()
+        self._hooks = [
+            optimizer.register_step_pre_hook(_eager(self._before_step)),
+            optimizer.register_step_post_hook(_eager(self._after_step)),
+        ]
+        _active.add(self)
+
+    @property
+    def progress(self) -> float | None:
+        """How far training is, from 0 to 1; None when total_steps was not given."""
+        return None if self.total_steps is None else min(self.step / self.total_steps, 1.0)
+
+    # The optimizer's hooks
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        self._check_step(kwargs)
+        if self._held_count() != self._resolved_count:  # a layer was added to the optimizer
+            self._resolve()
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # args[0] is the optimizer
+        if closure is None:
+            self._before_updates()
+            return None
+        # The closure computes the gradients, so the penalties come after it, inside the step.
+        wrapped = self._wrap(closure)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": wrapped}
+        return (args[0], wrapped, *args[2:]), kwargs
+
+    def _wrap(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        @wraps(closure)
+        def closure_then_updates() -> Any:
+            loss = closure()
+            self._before_updates()
+            return loss
+
+        return closure_then_updates
+
+    @torch.no_grad()
+    def _before_updates(self) -> None:
+        step = self.step + 1
+        progress = None if self.total_steps is None else min(step / self.total_steps, 1.0)
+        grad_scale = getattr(self.optimizer, "grad_scale", None)
+        self._moments = {
+            at: Moment(step, progress, group["lr"], grad_scale)
+            for at, group in enumerate(self.optimizer.param_groups)
+        }
+        for target in self._with_before:
+            if target.weight.grad is not None:  # what the optimizer leaves alone, so do the updates
+                self._run(target, target.update.before)
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is not None and float(found_inf) > 0:
+            return  # a fused optimizer has skipped this step under a GradScaler: it does not count
+        self.step += 1
+        for target in self._with_after:
+            if target.weight.grad is not None:
+                self._run(target, target.update.after)
+
+    def _run(self, target: Target, stage: Any) -> None:
+        try:
+            stage(target.weight, self._moments[target.group])
+        except NonFiniteError:
+            raise TrainingError(
+                f"'{target.name}' has a weight that is NaN or infinite after step {self.step}: "
+                "training has diverged; lower the learning rate or clip the gradient"
+            ) from None
+        except RuleError as error:
+            raise RuleError(f"'{target.name}': {error}") from None
+
+    def _check_step(self, kwargs: Any) -> None:
+        if self._inside_projected:
+            raise TrainingError(
+                "optimizer.step() inside `with projected()`: the weights that it dropped would be lost"
+            )
+        if kwargs.get("grad_scaler") is not None:
+            raise RuleError(
+                "step(grad_scaler=...) hides the gradients' scale: call scaler.step(optimizer) instead"
+            )
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise RuleError(
+                "a step inside a CUDA graph would not count when replayed: capture the model, not the step"
+            )
+
+    # The weights under rules
+
+    def _resolve(self) -> None:
+        targets = resolve(self.model, self.rules, self.optimizer)
+        scheduled = next((target for target in targets if target.update.scheduled), None)
+        if scheduled is not None and self.total_steps is None:
+            raise RuleError(
+                f"the rule for '{scheduled.name}' has a schedule: attach(..., total_steps=...) is needed"
+            )
+        taken = {id(target.weight) for other in _active if other is not self for target in other._targets}
+        for target in targets:
+            if id(target.weight) in taken:
+                raise RuleError(
+                    f"'{target.name}' is under an earlier attach(): call its finish() or detach() first"
+                )
+        self._targets = targets
+        self._with_before = [target for target in targets if target.update.before is not None]
+        self._with_after = [target for target in targets if target.update.after is not None]
+        self._resolved_count = self._held_count()
+
+    def _held_count(self) -> int:
+        return sum(len(group["params"]) for group in self.optimizer.param_groups)
+
+    def _project(self, target: Target, progress: float | None) -> None:
+        bound = target.update.bound
+        if bound is not None:
+            self._run(target, lambda weight, _: project_(weight, bound(weight.numel(), progress)))
+
+    # What users call
+
+    def finish(self) -> None:
+        """Make every constraint hold exactly, at its value for progress 1, and detach. Safe to call twice."""
+        if self.finished:
+            return
+        self._moments = dict.fromkeys(range(len(self.optimizer.param_groups)), Moment(self.step, 1.0, 0.0))
+        for target in self._targets:
+            self._project(target, 1.0)
+        self.finished = True
+        self.detach()
+
+    def detach(self) -> None:
+        """Stop regularizing, and leave the weights as they are."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        _active.discard(self)
+
+    @contextmanager
+    def projected(self) -> Iterator[None]:
+        """Inside, the weights are at the present bound; outside they are as before. Only what it drops is saved.
+
+        What the network is outside (dense between projections) is not what will be deployed: evaluate inside.
+        """
+        if self._inside_projected:
+            raise TrainingError("`with projected()` is already open: it cannot be nested")
+        self._inside_projected = True
+        self._moments = dict.fromkeys(
+            range(len(self.optimizer.param_groups)), Moment(self.step, self.progress, 0.0)
+        )
+        dropped: list[tuple[Tensor, Tensor, Tensor]] = []
+        try:
+            with torch.no_grad():
+                for target in self._targets:
+                    if target.update.bound is not None:
+                        dropped.append(self._drop(target))
+            yield
+        finally:
+            with torch.no_grad():
+                for weight, where, values in dropped:
+                    weight[where] = values
+            self._inside_projected = False
+
+    def _drop(self, target: Target) -> tuple[Tensor, Tensor, Tensor]:
+        weight = target.weight
+        before = weight.detach().clone()
+        self._project(target, self.progress)
+        where = weight != before
+        where |= (before == 0) & before.signbit()  # a negative zero is restored too
+        return weight, where, before[where]
+
+    def report(self) -> Report:
+        """Nonzeros and bytes of every weight under a rule, as they are now."""
+        return Report([self._layer_report(target) for target in self._targets])
+
+    def _layer_report(self, target: Target) -> LayerReport:
+        weight, bound = target.weight, target.update.bound
+        nonzeros = int(weight.count_nonzero())
+        progress = 1.0 if self.finished else self.progress
+        promised = None if bound is None else bound(weight.numel(), progress)
+        name, size = best_format(weight.numel(), nonzeros)
+        return LayerReport(target.name, tuple(weight.shape), weight.numel(), nonzeros, promised, name, size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs, besides the model's and the optimizer's own, to go on exactly."""
+        names = [target.name for target in self._targets]
+        return {
+            "step": self.step,
+            "total_steps": self.total_steps,
+            "layers": names,
+            "finished": self.finished,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state_dict` was taken; the rules must be the same."""
+        names = [target.name for target in self._targets]
+        for key, here in (("total_steps", self.total_steps), ("layers", names)):
+            if key not in state or state[key] != here:
+                raise RuleError(
+                    f"the saved state has {key}={state.get(key)!r}, here it is {here!r}: attach the same rules"
+                )
+        self.step = int(state["step"])
+        if state.get("finished"):
+            self.finished = True
+            self.detach()
+
+
+def _eager(hook: Any) -> Any:
+    """A hook that a compiled step calls as it is, instead of tracing it once with the step number of that moment."""
+    return torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+
+
+def _unwrapped(optimizer: Any) -> Optimizer:
+    """The torch optimizer inside the wrappers of Accelerate and Lightning, whose hooks never run."""
+    while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = optimizer.optimizer
+    if not isinstance(optimizer, Optimizer):
+        raise RuleError(
+            f"attach() needs a torch optimizer, not {type(optimizer).__name__}: attach(optimizer, model, rules)"
+        )
+    return optimizer

@@ -1,0 +1,168 @@
+"""Rules: which update belongs to which weight.
+
+A pattern matches the full dotted name of a layer, and the first match wins in the order given. A layer's rule
+touches its `weight`. A wildcard selects only weights of two or more dimensions, so '*' leaves batch-norm scales
+alone; an exact parameter name, such as 'fc1.bias', selects anything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+from torch.optim import LBFGS, Optimizer
+
+from membound.errors import RuleError
+from membound.train.updates import Update
+
+
+@dataclass(frozen=True)
+class Target:
+    """A weight and the update it gets; `group` is its place in the optimizer's param_groups."""
+
+    name: str
+    weight: nn.Parameter
+    group: int
+    update: Update
+
+
+def plain_name(name: str) -> str:
+    """A name without what DistributedDataParallel and torch.compile put into it.
+
+    >>> plain_name("module._orig_mod.features.0.weight")
+    'features.0.weight'
+    """
+    parts = [part for part in name.split(".") if part != "_orig_mod"]
+    while len(parts) > 1 and parts[0] == "module":
+        parts = parts[1:]
+    return ".".join(parts)
+
+
+def select(model: nn.Module, rules: Mapping[str, Update]) -> dict[str, tuple[nn.Parameter, str]]:
+    """Every parameter name that a rule selects, with the parameter and the pattern that wins."""
+    _check_rules(rules)
+    parameters = _parameters(model)
+    layers = {plain_name(name) for name, _ in model.named_modules()}
+    chosen: dict[str, tuple[nn.Parameter, str]] = {}
+    for pattern in rules:
+        for name in _selected(plain_name(pattern), parameters, layers):
+            chosen.setdefault(name, (parameters[name], pattern))
+    return chosen
+
+
+def resolve(model: nn.Module, rules: Mapping[str, Update], optimizer: Optimizer) -> list[Target]:
+    """Every weight that a rule selects, once, with its update; raises a RuleError for what cannot be."""
+    groups = {id(weight): at for at, group in enumerate(optimizer.param_groups) for weight in group["params"]}
+    targets: dict[int, Target] = {}
+    for name, (weight, pattern) in select(model, rules).items():
+        update = rules[pattern]
+        if id(weight) not in groups:
+            held = [name for name, value in _parameters(model).items() if id(value) in groups]
+            raise RuleError(
+                f"the rule '{pattern}' selects '{name}', which the optimizer does not hold: it holds {_listed(held)}"
+            )
+        earlier = targets.get(id(weight))
+        if earlier is None:
+            targets[id(weight)] = Target(name, weight, groups[id(weight)], update)
+            _check_target(targets[id(weight)], optimizer)
+        elif earlier.update != update:
+            raise RuleError(
+                f"'{earlier.name}' and '{name}' are one tied weight with two different rules: give both the same"
+            )
+    return list(targets.values())
+
+
+def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {plain_name(name): value for name, value in model.named_parameters(remove_duplicate=False)}
+
+
+def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: set[str]) -> list[str]:
+    if pattern in parameters:
+        return [pattern]
+    if pattern in layers:
+        if f"{pattern}.weight" in parameters:
+            return [f"{pattern}.weight"]
+        inside = [name for name in _layer_names(parameters) if name.startswith(f"{pattern}.")]
+        there = (
+            f"; inside it there are {_listed(inside)}"
+            if inside
+            else f"; there are {_listed(_layer_names(parameters))}"
+        )
+        raise RuleError(f"the layer '{pattern}' has no weight of its own{there}")
+    matched = [f"{layer}.weight" for layer in _layer_names(parameters) if fnmatchcase(layer, pattern)]
+    selected = [
+        name
+        for name in matched
+        if isinstance(parameters[name], UninitializedParameter) or parameters[name].dim() >= 2
+    ]
+    if matched and not selected:
+        raise RuleError(
+            f"the pattern '{pattern}' matches only weights of one dimension ({_listed(matched)}): "
+            "a wildcard leaves those alone, so name them exactly"
+        )
+    if not selected:
+        names = _layer_names(parameters)
+        close = get_close_matches(pattern, [*names, *parameters], n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise RuleError(f"the pattern '{pattern}' matches no layer: there are {_listed(names)}{hint}")
+    return selected
+
+
+def _check_rules(rules: Mapping[str, Update]) -> None:
+    if not isinstance(rules, Mapping) or not rules:
+        raise RuleError(
+            "rules map layer names or patterns to updates, such as {'fc*': l0_project(keep=0.05)}: none given"
+        )
+    for pattern, update in rules.items():
+        if not isinstance(pattern, str) or not pattern:
+            raise RuleError(f"a rule's key is the name of a layer or a pattern, not {pattern!r}")
+        if not isinstance(update, Update):
+            raise RuleError(
+                f"the rule '{pattern}' is {update!r}, not an update: use l2_decay, l1_subgradient, l1_shrink, "
+                "l0_project, hold, or chain(...) for several"
+            )
+
+
+def _check_target(target: Target, optimizer: Optimizer) -> None:
+    name, weight, update = target.name, target.weight, target.update
+    if isinstance(weight, UninitializedParameter):
+        raise RuleError(f"'{name}' has no shape yet: run the lazy model once on an example before attach()")
+    group = optimizer.param_groups[target.group]
+    if "l2_decay" in update.kinds and group.get("weight_decay", 0) != 0:
+        raise RuleError(
+            f"'{name}' would decay twice: the optimizer has weight_decay={group['weight_decay']}, the rule l2_decay; "
+            "set the optimizer's to 0 for it"
+        )
+    if isinstance(optimizer, LBFGS) and {"l2_decay", "l1_subgradient"} & set(update.kinds):
+        raise RuleError(
+            f"'{name}': LBFGS searches along the loss that its closure returns, which contains no penalty in the "
+            "gradient; add the penalty to the loss, or use l1_shrink or l0_project"
+        )
+    if group.get("differentiable"):
+        raise RuleError(f"'{name}': updates write weights in place, so differentiable=True cannot be right")
+    if not weight.is_floating_point():
+        raise RuleError(f"'{name}' has the type {weight.dtype}: updates need a real floating-point weight")
+    if update.bound is not None:
+        if _is_sharded(weight):
+            raise RuleError(
+                f"'{name}' is sharded (a DTensor): l0_project needs the whole weight on every process"
+            )
+        try:
+            update.bound(weight.numel(), 0.0)
+        except RuleError as error:
+            raise RuleError(f"'{name}' of shape {tuple(weight.shape)}: {error}") from None
+
+
+def _is_sharded(weight: Tensor) -> bool:
+    return type(weight.data).__name__ == "DTensor"
+
+
+def _layer_names(parameters: dict[str, nn.Parameter]) -> list[str]:
+    return [name[: -len(".weight")] for name in parameters if name.endswith(".weight")]
+
+
+def _listed(names: list[str], most: int = 20) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) + more) if names else "none"

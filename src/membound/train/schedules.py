@@ -1,0 +1,109 @@
+"""Schedules: plain functions of progress, from 0 at the start of training to 1 at its end.
+
+Every number of an update may be a schedule instead. Your own function works as well as these.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+from membound.errors import RuleError
+
+Number = int | float
+Schedule = Callable[[float], Number]
+
+
+def value_at(number: Number | Schedule, progress: float | None) -> Number:
+    """The value of a number, or of a schedule at `progress`."""
+    if not callable(number):
+        return number
+    if progress is None:
+        raise RuleError("a schedule needs total_steps: attach(..., total_steps=...)")
+    return number(progress)
+
+
+def constant(value: Number) -> Schedule:
+    """The same value throughout.
+
+    >>> constant(0.05)(0.7)
+    0.05
+    """
+    return lambda progress: value
+
+
+def ramp(
+    start: Number, end: Number, begin: float = 0.0, until: float = 1.0, shape: str = "cubic"
+) -> Schedule:
+    """From `start` to `end` between the progress `begin` and `until`, constant outside.
+
+    linear: start + (end - start) u; cubic: end + (start - end) (1 - u)^3, fast at first and slow near the end,
+    with u = (progress - begin) / (until - begin). Two ints give ints (a `keep` counted in weights).
+
+    >>> keep = ramp(1.0, 0.05, begin=0.2, until=0.8)
+    >>> keep(0.1), round(keep(0.5), 5), keep(0.9)
+    (1.0, 0.16875, 0.05)
+    """
+    if not 0.0 <= begin < until <= 1.0:
+        raise RuleError(f"ramp runs from begin={begin} to until={until}: 0 <= begin < until <= 1 is needed")
+    if shape not in ("linear", "cubic"):
+        raise RuleError(f"ramp has the shapes 'linear' and 'cubic', not {shape!r}")
+    power = 3 if shape == "cubic" else 1
+
+    def at(left: float) -> float:  # left: what is left of the ramp, 1 at its beginning
+        return end + (start - end) * left**power
+
+    return _between(start, end, begin, until, at)
+
+
+def cosine(start: Number, end: Number, begin: float = 0.0, until: float = 1.0) -> Schedule:
+    """From `start` to `end` along half a cosine: end + (start - end) (1 + cos(pi u)) / 2.
+
+    >>> lr = cosine(0.1, 0.0)
+    >>> lr(0.0), round(lr(0.5), 6), lr(1.0)
+    (0.1, 0.05, 0.0)
+    """
+    if not 0.0 <= begin < until <= 1.0:
+        raise RuleError(f"cosine runs from begin={begin} to until={until}: 0 <= begin < until <= 1 is needed")
+
+    def at(left: float) -> float:
+        return end + (start - end) * (1.0 - math.cos(math.pi * left)) / 2
+
+    return _between(start, end, begin, until, at)
+
+
+def steps(values: Mapping[float, Number]) -> Schedule:
+    """Piecewise constant: `values[p]` from progress p on; there must be a value for 0.
+
+    >>> keep = steps({0.0: 1.0, 0.5: 0.2, 0.8: 0.05})
+    >>> keep(0.49), keep(0.5), keep(1.0)
+    (1.0, 0.2, 0.05)
+    """
+    if 0.0 not in values or not all(0.0 <= at <= 1.0 for at in values):
+        raise RuleError(
+            f"steps needs values at progress 0 and others between 0 and 1, not at {sorted(values)}"
+        )
+    ordered = sorted(values.items(), reverse=True)
+    return lambda progress: next(value for at, value in ordered if progress >= at)
+
+
+def _between(
+    start: Number, end: Number, begin: float, until: float, at: Callable[[float], float]
+) -> Schedule:
+    counts = isinstance(start, int) and isinstance(end, int)
+    if not counts and (_is_count(start) or _is_count(end)):
+        raise RuleError(
+            f"a schedule from {start!r} to {end!r} mixes a count and a fraction: write two ints (counts) or two floats"
+        )
+
+    def schedule(progress: float) -> Number:
+        if progress <= begin:
+            return start
+        if progress >= until:
+            return end
+        value = at((until - progress) / (until - begin))
+        return round(value) if counts else value
+
+    return schedule
+
+
+def _is_count(value: Number) -> bool:
+    return isinstance(value, int) and value not in (0, 1)

@@ -1,0 +1,225 @@
+"""The central idea: a memory bound is a projection, applied around `optimizer.step()`.
+
+An update is a small function on one weight tensor. Some act on its gradient before the optimizer's step,
+some on the weight after it; `chain` applies several in the order given. Every strength may be a schedule
+(a function of progress from 0 to 1), and each is written for one weight W with learning rate lr:
+
+    l2_decay        before:  g <- g + lambda W
+    l1_subgradient  before:  g <- g + lambda sign(W)
+    l1_shrink       after:   W <- sign(W) max(|W| - lr lambda, 0)
+    l0_project      after:   W <- argmin |W - W'|^2  with at most t nonzeros in W', every n steps
+    hold            after:   zeros before the step are zeros after it
+
+As in Caffe the learning rate multiplies every strength: the optimizer does so for what is in the gradient,
+`l1_shrink` does so itself. Momentum beta amplifies a penalty in the gradient by 1 / (1 - beta), because the
+penalty enters the velocity; it does not amplify `l1_shrink`, which acts on the weight. At momentum 0.9 an
+`l1_shrink` therefore wants ten times the strength of an `l1_subgradient`. Adam rescales whatever is in the
+gradient, penalties included. The momentum of a weight that was set to zero is left alone, so a weight that the
+loss pulls on strongly enough comes back.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from membound.errors import RuleError
+from membound.train.projection import project_
+from membound.train.schedules import Number, Schedule, value_at
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When an update runs: the step (counted from 1), the progress, and the learning rate of its weight."""
+
+    step: int
+    progress: float | None
+    lr: float | Tensor
+    grad_scale: Tensor | None = (
+        None  # what a GradScaler has multiplied the gradients by, where they still are
+    )
+    scratch: dict[int, Tensor] = field(default_factory=dict)  # from `before` to `after` of one step
+
+
+Stage = Callable[[Tensor, Moment], None]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What is done to one weight around a step. Make them with the functions of this module."""
+
+    kinds: tuple[str, ...]
+    arguments: tuple[Any, ...]
+    before: Stage | None = field(default=None, compare=False)
+    after: Stage | None = field(default=None, compare=False)
+    bound: Callable[[int, float | None], int] | None = field(default=None, compare=False)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether any of its numbers depends on the progress of training."""
+        return any(callable(argument) for argument in self.arguments)
+
+
+def l2_decay(strength: float | Schedule) -> Update:
+    """Weight decay, in the gradient: g <- g + strength W.
+
+    >>> l2_decay(5e-4).kinds
+    ('l2_decay',)
+    """
+    _check_strength("l2_decay", strength)
+
+    def before(weight: Tensor, moment: Moment) -> None:
+        _add_penalty(weight, weight, value_at(strength, moment.progress), moment)
+
+    return Update(("l2_decay",), (strength,), before=before)
+
+
+def l1_subgradient(strength: float | Schedule) -> Update:
+    """The l1 norm's subgradient, in the gradient: g <- g + strength sign(W).
+
+    Weights end near zero, almost never at zero: threshold them afterwards, or use `l1_shrink`.
+    """
+    _check_strength("l1_subgradient", strength)
+
+    def before(weight: Tensor, moment: Moment) -> None:
+        _add_penalty(weight, weight.sign(), value_at(strength, moment.progress), moment)
+
+    return Update(("l1_subgradient",), (strength,), before=before)
+
+
+def l1_shrink(strength: float | Schedule) -> Update:
+    """Soft thresholding, the l1 norm's proximal map: W <- sign(W) max(|W| - lr strength, 0).
+
+    >>> weight = torch.tensor([0.5, -0.2, 0.05])
+    >>> l1_shrink(1.0).after(weight, Moment(step=1, progress=None, lr=0.125))
+    >>> weight
+    tensor([ 0.3750, -0.0750,  0.0000])
+    """
+    _check_strength("l1_shrink", strength)
+
+    def after(weight: Tensor, moment: Moment) -> None:
+        delta = float(moment.lr) * value_at(strength, moment.progress)
+        weight.copy_(torch.nn.functional.softshrink(weight, delta))
+
+    return Update(("l1_shrink",), (strength,), after=after)
+
+
+def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
+    """Projection onto the l0 ball: every `every` steps, all but the `keep` largest magnitudes become zero.
+
+    `keep` is a count (int), a fraction (float) or a schedule of either. Between projections the weights are free.
+
+    >>> weight = torch.tensor([0.5, -0.2, 0.05, -0.9])
+    >>> l0_project(keep=0.5, every=1).after(weight, Moment(step=1, progress=None, lr=0.1))
+    >>> weight
+    tensor([ 0.5000,  0.0000,  0.0000, -0.9000])
+    """
+    if not callable(keep):
+        _check_keep(keep)
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise RuleError(
+            f"l0_project runs every so many steps, a whole number from 1: every={every!r} cannot be"
+        )
+
+    def bound(size: int, progress: float | None) -> int:
+        return keep_count(value_at(keep, progress), size)
+
+    def after(weight: Tensor, moment: Moment) -> None:
+        if moment.step % every == 0:
+            project_(weight, bound(weight.numel(), moment.progress))
+
+    return Update(("l0_project",), (keep, every), after=after, bound=bound)
+
+
+def hold() -> Update:
+    """Keep the present zeros at zero: what is zero before a step is zero after it (fine-tuning at the bound)."""
+
+    def before(weight: Tensor, moment: Moment) -> None:
+        moment.scratch[id(weight)] = weight == 0
+
+    def after(weight: Tensor, moment: Moment) -> None:
+        weight.masked_fill_(moment.scratch.pop(id(weight)), 0.0)
+
+    return Update(("hold",), (), before=before, after=after)
+
+
+def chain(*updates: Update) -> Update:
+    """Several updates on one weight, in the order given.
+
+    >>> chain(l2_decay(1e-4), l1_shrink(2e-4)).kinds
+    ('l2_decay', 'l1_shrink')
+    """
+    if not updates or not all(isinstance(update, Update) for update in updates):
+        raise RuleError(
+            f"chain takes one or more updates, such as chain(l2_decay(1e-4), l1_shrink(2e-4)): got {updates}"
+        )
+    before = [update.before for update in updates if update.before is not None]
+    after = [update.after for update in updates if update.after is not None]
+    bounds = [update.bound for update in updates if update.bound is not None]
+
+    def all_before(weight: Tensor, moment: Moment) -> None:
+        for stage in before:
+            stage(weight, moment)
+
+    def all_after(weight: Tensor, moment: Moment) -> None:
+        for stage in after:
+            stage(weight, moment)
+
+    def tightest(size: int, progress: float | None) -> int:
+        return min(bound(size, progress) for bound in bounds)
+
+    return Update(
+        sum((update.kinds for update in updates), ()),
+        sum((update.arguments for update in updates), ()),
+        before=all_before if before else None,
+        after=all_after if after else None,
+        bound=tightest if bounds else None,
+    )
+
+
+def keep_count(keep: Number, size: int) -> int:
+    """How many of `size` weights a `keep` means: an int is a count, a float a fraction.
+
+    >>> keep_count(0.05, 500), keep_count(7, 500)
+    (25, 7)
+    """
+    _check_keep(keep)
+    if isinstance(keep, float):
+        return round(keep * size)
+    if keep > size:
+        raise RuleError(
+            f"keep={keep} weights, but there are {size}: write at most {size}, or a fraction such as 0.05"
+        )
+    return int(keep)
+
+
+def _add_penalty(weight: Tensor, direction: Tensor, strength: float, moment: Moment) -> None:
+    assert weight.grad is not None  # the handle skips weights that the optimizer will leave alone
+    if weight.grad.is_sparse:
+        raise RuleError("its gradient is sparse: l2_decay and l1_subgradient need a dense one (sparse=False)")
+    if moment.grad_scale is not None:
+        direction = direction * moment.grad_scale.to(direction.device, direction.dtype)
+    weight.grad.add_(direction, alpha=strength)
+
+
+def _check_strength(name: str, strength: float | Schedule) -> None:
+    if callable(strength):
+        return
+    if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 <= strength < math.inf:
+        raise RuleError(
+            f"{name} takes a finite strength of at least 0, or a schedule: {strength!r} cannot be"
+        )
+
+
+def _check_keep(keep: Number) -> None:
+    if isinstance(keep, bool) or not isinstance(keep, int | float):
+        raise RuleError(
+            f"keep is a count (int), a fraction (float) or a schedule of either: {keep!r} cannot be"
+        )
+    if isinstance(keep, float) and not 0.0 <= keep <= 1.0:
+        raise RuleError(f"keep={keep} is no fraction between 0 and 1: write an int for a count of weights")
+    if isinstance(keep, int) and keep < 0:
+        raise RuleError(f"keep={keep} weights cannot be: a count is at least 0")

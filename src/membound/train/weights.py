@@ -1,0 +1,125 @@
+"""Weights in files: any supported kind into a network, and a network's into a plain safetensors file."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from membound.data import Preprocess
+from membound.errors import MemboundError, WeightsError
+from membound.train.checkpoint import read_tensors, write_tensors
+from membound.train.rules import plain_name
+from membound.zoo import load_caffemodel
+
+MODEL, MEAN_IMAGE = "model/", "membound.mean_image"
+
+
+def save_weights(path: Path, model: nn.Module, preprocess: Preprocess, about: Mapping[str, Any]) -> None:
+    """Write a network's weights under their plain names; how images are prepared travels with them."""
+    tensors = {plain_name(name): value for name, value in model.state_dict().items()}
+    if preprocess.mean_image is not None:
+        tensors[MEAN_IMAGE] = torch.from_numpy(preprocess.mean_image)
+    write_tensors(path, tensors, {"membound": {"preprocess": preprocess.to_json(), **about}})
+
+
+def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None = None) -> Preprocess | None:
+    """Copy the weights of a file into `model`, all or none; the preprocessing that the file carries, or None.
+
+    Kinds: safetensors (ours, checkpoints of a run, anybody's), .caffemodel, and torch's .pt/.pth state dicts, which
+    are loaded without executing anything that they contain.
+    """
+    path = Path(path)
+    if path.is_dir() and (path / "checkpoint.safetensors").exists():
+        path = path / "checkpoint.safetensors"
+    if not path.is_file():
+        raise WeightsError(f"there is no file of weights at {path}")
+    kind = _kind(path)
+    if kind == "caffemodel":
+        load_caffemodel(model, path, names)
+        return None
+    if names:
+        raise WeightsError(f"{path}: a map of names is for .caffemodel files; this is a {kind} file")
+    preprocess = None
+    if kind == "safetensors":
+        tensors, metadata = _read_safetensors(path)
+        preprocess = _preprocess(path, tensors, metadata)
+        checkpoint = {
+            name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)
+        }
+        tensors = checkpoint or tensors
+    else:
+        tensors = _read_torch(path)
+    _copy_(model, {plain_name(name): value for name, value in tensors.items()}, path)
+    return preprocess
+
+
+def _kind(path: Path) -> str:
+    """By content: a safetensors header is a length and a '{'; torch writes a zip (or, long ago, a pickle)."""
+    with open(path, "rb") as file:
+        start = file.read(9)
+    if path.suffix in (".pt", ".pth", ".bin", ".ckpt") or start[:4] == b"PK\x03\x04":
+        return "torch"
+    if path.suffix == ".safetensors" or (len(start) == 9 and start[8:] == b"{" and start[6:8] == b"\0\0"):
+        return "safetensors"
+    return "caffemodel"
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        return read_tensors(path)
+    except (SafetensorError, MemboundError) as error:
+        raise WeightsError(str(error)) from None
+
+
+def _preprocess(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> Preprocess | None:
+    image = tensors.pop(MEAN_IMAGE, None)
+    about = metadata.get("membound")
+    if not isinstance(about, dict) or "preprocess" not in about:
+        return None
+    try:
+        return Preprocess.from_json(about["preprocess"], None if image is None else image.numpy())
+    except MemboundError as error:
+        raise WeightsError(f"{path}: {error}") from None
+
+
+def _read_torch(path: Path) -> dict[str, Tensor]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WeightsError(
+            f"{path} cannot be loaded safely as a torch state dict ({reason}): save it with "
+            "torch.save(model.state_dict(), ...) or as safetensors"
+        ) from None
+    for key in ("state_dict", "model_state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise WeightsError(
+            f"{path} holds a {type(content).__name__}, not a state dict: names mapped to tensors are needed"
+        )
+    return dict(content)
+
+
+def _copy_(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    wanted = {plain_name(name): value for name, value in model.state_dict().items()}
+    missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
+    if missing or extra:
+        lacks = f"lacks {', '.join(missing[:8])}" if missing else ""
+        has = f"has {', '.join(extra[:8])}, which the network does not" if extra else ""
+        raise WeightsError(f"{path} does not fit the network: it {' and '.join(filter(None, (lacks, has)))}")
+    for name, value in tensors.items():
+        if value.shape != wanted[name].shape:
+            raise WeightsError(
+                f"{path} does not fit the network: {name} is {tuple(value.shape)} there, "
+                f"here {tuple(wanted[name].shape)}"
+            )
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise WeightsError(f"{path}: {name} contains NaN or infinity")
+    with torch.no_grad():
+        for name, value in wanted.items():
+            value.copy_(tensors[name])

@@ -1,0 +1,17 @@
+"""Wording that the zoo's errors share."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def choices(found: str, allowed: Iterable[str], limit: int = 12) -> str:
+    """What may stand in place of `found`: the closest name as a question, then a list.
+
+    >>> choices("lenett", ["lenet", "alexnet"])
+    "did you mean 'lenet'? there are: lenet, alexnet"
+    """
+    names = list(allowed)
+    close = get_close_matches(found, names, n=1, cutoff=0.6)
+    question = f"did you mean {close[0]!r}? " if close else ""
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{question}there are: {', '.join(names[:limit]) or 'none'}{rest}"

@@ -1,0 +1,110 @@
+"""A network by name: one of the zoo's, or the user's own `package.module:callable`."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from membound.errors import WeightsError
+from membound.zoo.alexnet import alexnet
+from membound.zoo.cifar10_quick import cifar10_quick
+from membound.zoo.lenet import lenet
+from membound.zoo.messages import choices
+
+ZOO: dict[str, Callable[..., nn.Module]] = {
+    "lenet": lenet,
+    "cifar10_quick": cifar10_quick,
+    "alexnet": alexnet,
+}
+ALIASES = {"quick": "cifar10_quick"}
+
+
+def names() -> list[str]:
+    """The networks of the zoo.
+
+    >>> names()
+    ['lenet', 'cifar10_quick', 'alexnet']
+    """
+    return list(ZOO)
+
+
+def build(name_or_spec: str, **options: object) -> nn.Module:
+    """A fresh network: a zoo name, or 'package.module:callable' with the current directory on the path.
+
+    Options such as `classes` go to the function that makes the network.
+
+    >>> type(build("quick", classes=100)).__name__
+    'Cifar10Quick'
+    """
+    name = ALIASES.get(name_or_spec, name_or_spec)
+    if name in ZOO:
+        return ZOO[name](**options)
+    module, colon, attribute = name_or_spec.partition(":")
+    if not colon:
+        raise WeightsError(
+            f"no network called {name_or_spec!r}; {choices(name_or_spec, [*ZOO, *ALIASES])}; "
+            "or give your own as package.module:callable"
+        )
+    with _current_directory_on_path():
+        return _made(name_or_spec, _found(name_or_spec, module, attribute), options)
+
+
+def _found(spec: str, module: str, attribute: str) -> object:
+    """What a spec names: import the module, then follow the attribute's dots."""
+    if module.endswith(".py") or "/" in module or os.sep in module:
+        dotted = module.removesuffix(".py").strip("./").replace(os.sep, "/").replace("/", ".")
+        raise WeightsError(f"{spec!r} names a file; name the module, as in {dotted}:{attribute}")
+    if not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
+        raise WeightsError(f"{spec!r} is not understood; write package.module:callable")
+    try:
+        target: object = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise _wrapped(f"importing {module!r} for {spec!r}", error) from error
+        raise WeightsError(
+            f"{spec!r}: no module {error.name!r} in {os.getcwd()} or installed; run from the directory that "
+            "holds it, or install it"
+        ) from None
+    except (Exception, SystemExit) as error:
+        raise _wrapped(f"importing {module!r} for {spec!r}", error) from error
+    for part in attribute.split("."):
+        if not hasattr(target, part):
+            there = [n for n in dir(target) if n[0] != "_" and callable(getattr(target, n, None))]
+            raise WeightsError(f"{spec!r}: {module!r} has no {part!r}; {choices(part, there)}")
+        target = getattr(target, part)
+    return target
+
+
+def _made(spec: str, target: object, options: dict[str, object]) -> nn.Module:
+    """Call what a spec names, and insist on a network."""
+    if isinstance(target, nn.Module):
+        raise WeightsError(f"{spec!r} is one network already made; name the function or class that makes it")
+    if not callable(target):
+        raise WeightsError(f"{spec!r} is a {type(target).__name__}; name a function or class to call")
+    try:
+        net = target(**options)
+    except (Exception, SystemExit) as error:
+        raise _wrapped(f"calling {spec!r}", error) from error
+    if not isinstance(net, nn.Module):
+        raise WeightsError(f"{spec!r} returned a {type(net).__name__}; it must return a torch.nn.Module")
+    return net
+
+
+def _wrapped(doing: str, error: BaseException) -> WeightsError:
+    message = " ".join(str(error).split())
+    return WeightsError(f"{doing} failed with {type(error).__name__}: {message}")
+
+
+@contextmanager
+def _current_directory_on_path() -> Iterator[None]:
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)

@@ -1,0 +1,120 @@
+"""Preprocessing against a loop over pixels, and its way through JSON."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from membound.data import Preprocess
+from membound.errors import DataError
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from([None, 1, 2, 3, 4]))
+def test_a_call_is_the_formula_at_every_pixel(seed, whole, with_std, crop):
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (2, 3, 5, 4), dtype=np.uint8)
+    mean = rng.uniform(0, 255, (3, 5, 4) if whole else 3).astype(np.float32)
+    std = rng.uniform(1, 80, 3).astype(np.float32) if with_std else None
+    got = Preprocess(scale=1 / 256, mean=mean, std=std, crop=crop)(images)
+    height, width = (crop, crop) if crop else (5, 4)
+    top, left = ((5 - crop) // 2, (4 - crop) // 2) if crop else (0, 0)
+    assert got.shape == (2, 3, height, width)
+    assert got.dtype == np.float32
+    for n, c, y, x in np.ndindex(got.shape):
+        centre = mean[c, y + top, x + left] if whole else mean[c]
+        want = (
+            (float(images[n, c, y + top, x + left]) - float(centre))
+            / 256
+            / (float(std[c]) if with_std else 1)
+        )
+        assert got[n, c, y, x] == pytest.approx(want, rel=1e-4, abs=1e-5)
+
+
+def test_the_crop_of_alexnet_starts_at_14():
+    row = np.broadcast_to(np.arange(256, dtype=np.float32), (1, 1, 256, 256))
+    out = Preprocess(crop=227)(row)
+    assert out[0, 0, 0, 0] == 14
+    assert out.flags.c_contiguous
+
+
+def test_the_input_is_left_alone():
+    images = np.ones((1, 1, 2, 2), np.float32)
+    Preprocess(scale=2, mean=np.ones(1))(images)
+    assert (images == 1).all()
+
+
+@given(
+    st.floats(1e-3, 1e3),
+    st.none() | st.lists(st.floats(-300, 300, width=32), min_size=1, max_size=4),
+    st.none() | st.lists(st.floats(0.125, 300, width=32), min_size=1, max_size=4),
+    st.none() | st.integers(1, 500),
+    st.booleans(),
+)
+def test_json_keeps_every_bit(scale, mean, std, crop, mirror):
+    before = Preprocess(scale, None if mean is None else np.array(mean), std, crop, mirror)
+    assert Preprocess.from_json(json.loads(json.dumps(before.to_json()))) == before
+
+
+def test_a_mean_image_travels_beside_the_json():
+    before = Preprocess(mean=np.arange(12).reshape(3, 2, 2), crop=1)
+    assert before.to_json() == {"mean": "image", "crop": 1}
+    after = Preprocess.from_json(before.to_json(), before.mean_image)
+    assert after == before
+    assert after != Preprocess(mean=np.zeros((3, 2, 2)), crop=1)
+    assert Preprocess().to_json() == {}
+    assert Preprocess(mean=np.ones(3)).mean_image is None
+    assert Preprocess() != Preprocess(mean=np.ones(3))
+    assert Preprocess() != "other"
+    with pytest.raises(DataError, match="none was given"):
+        Preprocess.from_json(before.to_json())
+    with pytest.raises(DataError, match="one was given"):
+        Preprocess.from_json({}, before.mean_image)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"scael": 1},
+        {"scale": "1"},
+        {"scale": True},
+        {"scale": 0},
+        {"scale": float("inf")},
+        {"mean": [[1]]},
+        {"mean": []},
+        {"mean": [None]},
+        {"std": "image"},
+        {"std": [0.0]},
+        {"crop": 0},
+        {"crop": 2.5},
+        {"mirror": 1},
+        [1],
+    ],
+)
+def test_malformed_json_is_refused(fields):
+    with pytest.raises(DataError):
+        Preprocess.from_json(fields)
+
+
+@pytest.mark.parametrize(
+    ("preprocess", "shape", "said"),
+    [
+        (Preprocess(mean=np.zeros((1, 2, 2))), (1, 1, 3, 3), "mean image is"),
+        (Preprocess(mean=np.zeros(3)), (1, 1, 3, 3), "1 channels but mean has 3"),
+        (Preprocess(std=np.ones(1)), (1, 3, 3, 3), "3 channels but std has 1"),
+        (Preprocess(crop=4), (1, 1, 3, 5), "does not fit"),
+        (Preprocess(), (1, 3, 3), "C, H, W"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(preprocess, shape, said):
+    with pytest.raises(DataError, match=said):
+        preprocess(np.zeros(shape, np.uint8))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"mean": np.zeros((2, 2))}, {"mean": [np.nan]}, {"std": np.ones((1, 1, 1))}]
+)
+def test_bad_arrays_are_refused_at_once(fields):
+    with pytest.raises(DataError):
+        Preprocess(**fields)

@@ -1,0 +1,81 @@
+"""Pooling and normalisation against Caffe's rules, spelled out in numpy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from membound.zoo.layers import average_pool, lrn, max_pool, xavier_
+
+
+def pool_as_caffe(x, kernel, stride, pad, kind):
+    """Caffe's PoolingLayer for one image [H, W], window by window."""
+    height, width = x.shape
+
+    def windows(size):
+        count = math.ceil((size + 2 * pad - kernel) / stride) + 1
+        if pad and (count - 1) * stride >= size + pad:
+            count -= 1
+        return count
+
+    out = np.zeros((windows(height), windows(width)))
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            top, left = i * stride - pad, j * stride - pad
+            bottom, right = min(top + kernel, height + pad), min(left + kernel, width + pad)
+            area = (bottom - top) * (right - left)
+            window = x[max(top, 0) : min(bottom, height), max(left, 0) : min(right, width)]
+            out[i, j] = window.max() if kind == "max" else window.sum() / area
+    return out
+
+
+@st.composite
+def pooling(draw):
+    kernel = draw(st.integers(1, 5))
+    stride = draw(st.integers(1, kernel))  # Caffe's own windows fall outside the image with a longer stride
+    pad = draw(st.integers(0, kernel // 2))
+    height, width = draw(st.integers(kernel, 14)), draw(st.integers(kernel, 14))
+    return kernel, stride, pad, height, width, draw(st.integers(0, 2**31))
+
+
+@settings(max_examples=300, deadline=None)
+@given(pooling())
+def test_pooling_is_caffes(case):
+    kernel, stride, pad, height, width, seed = case
+    x = np.random.default_rng(seed).standard_normal((height, width)) - 3
+    for kind, make in (("max", max_pool), ("average", average_pool)):
+        found = make(kernel, stride, pad)(torch.from_numpy(x)[None, None])[0, 0].numpy()
+        np.testing.assert_allclose(found, pool_as_caffe(x, kernel, stride, pad, kind), rtol=1e-12, atol=1e-12)
+
+
+def test_average_of_a_clipped_window_by_hand():
+    x = torch.arange(16.0).reshape(1, 1, 4, 4)
+    # Windows of 3 at 0 and 2; the second is clipped to 2 wide, and divided by what is left of it.
+    assert average_pool(3, 2)(x).flatten().tolist() == [5.0, 6.5, 11.0, 12.5]
+    # With padding 1 on 3 pixels there are 2 windows of 3; the corner sums 0+1+3+4 over 9.
+    y = torch.arange(9.0).reshape(1, 1, 3, 3)
+    assert average_pool(3, 2, 1)(y).flatten().tolist() == pytest.approx([8 / 9, 12 / 9, 20 / 9, 24 / 9])
+
+
+def test_a_last_window_outside_the_image_is_dropped():
+    # ceil((2 + 2 - 2) / 2) + 1 = 2 windows; ceil((3 + 2 - 2) / 2) + 1 = 3, but the last starts at 4 - 1 = 3.
+    assert max_pool(2, 2, 1)(torch.zeros(1, 1, 2, 3)).shape == (1, 1, 2, 2)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 9])
+def test_lrn_is_caffes(channels):
+    x = np.random.default_rng(channels).standard_normal((2, channels, 3, 4)) * 30
+    expected = np.empty_like(x)
+    for c in range(channels):
+        around = x[:, max(c - 2, 0) : c + 3]
+        expected[:, c] = x[:, c] / (1 + 1e-4 / 5 * (around**2).sum(1)) ** 0.75
+    found = lrn(5, 1e-4, 0.75)(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_xavier_counts_the_inputs_of_a_group():
+    weight = xavier_(torch.empty(256, 48, 5, 5), torch.Generator().manual_seed(0))
+    assert weight.abs().max().item() == pytest.approx(math.sqrt(3 / 1200), rel=1e-3)
