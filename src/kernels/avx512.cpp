@@ -28,7 +28,7 @@ struct Scan {
 };
 
 inline __attribute__((always_inline)) void scan_vector(Scan& s, __m512i bits, __mmask16 lanes) {
-  // The masked forms of max and min, because GCC 12 warns about its own unmasked ones (its bug 105593).
+  // The masked forms of max and min, because GCC 12 warns about its own unmasked ones.
   const __m512i key = _mm512_and_si512(bits, _mm512_set1_epi32(kKeyMask));
   s.max_key = _mm512_mask_max_epi32(s.max_key, 0xffff, s.max_key, key);
   s.min_bits = _mm512_mask_min_epi32(s.min_bits, 0xffff, s.min_bits, bits);

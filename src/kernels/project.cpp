@@ -6,12 +6,14 @@
 //   4. One pass drops what is below the threshold.
 //
 // Where a shortcut fails (the sample misled, or too many candidates) the selection reads the data instead
-// of the candidates: slower, same result.
+// of the candidates: slower, same result. Every loop is bounded by the sizes, not by what was counted: if
+// another thread changes the data meanwhile, the result is garbage but memory is safe.
 #include "project.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,12 +26,13 @@ constexpr size_t kChunk = 1 << 16;          // values a task handles: 256 KiB, f
 constexpr size_t kCandidatesPart = 8;       // a chunk has room for 1/8 of its values as candidates;
 constexpr size_t kCandidatesPartAlone = 2;  // the brackets of small tensors are wider
 constexpr size_t kParallelFrom = 1 << 17;   // below, starting threads costs more than it gains
-constexpr size_t kSampleFrom = 4096;        // below, selecting directly is as fast as sampling
+constexpr size_t kSampleFrom = 1024;        // below, selecting directly is as fast as sampling
 constexpr size_t kSamplePart = 16;          // sample 1/16 of a small tensor,
 constexpr size_t kSampleBase = 8192;        // and of a large one this many
 constexpr size_t kSampleGrowth = 2048;      // and one more for each so many values
 constexpr double kMargin = 4.0;             // half width of the bracket, in standard deviations of its rank
 constexpr size_t kFewItems = 8192;          // below, clearing and reading 2048 bins costs more than a pass
+constexpr size_t kGather = 256;             // so few keys are gathered and sorted out directly
 
 struct Range {
   uint32_t low, high;
@@ -49,6 +52,24 @@ struct Selection {
   size_t ties;   // how many values have this key
   size_t total;  // how many values lie in the range
 };
+
+// Finish a selection that has narrowed the range until it holds at most kGather keys: sort them out directly.
+Selection select_among_few(const Kernels& kernels, const std::vector<Span>& spans, Range range,
+                           Selection found) {
+  uint32_t few[kGather + kCandidateSlack] = {};
+  size_t filled = 0;
+  for (const Span& span : spans) {
+    ScanResult scan;
+    kernels.scan(span.bits, span.n, range.low, range.high, few + filled, found.ties - filled, &scan);
+    filled = std::min(filled + scan.inside, found.ties);
+  }
+  uint32_t* const end = few + found.ties;
+  std::nth_element(few, few + found.rank - 1, end, std::greater<uint32_t>());
+  found.key = few[found.rank - 1];
+  found.rank -= static_cast<size_t>(std::count_if(few, end, [&](uint32_t key) { return key > found.key; }));
+  found.ties = static_cast<size_t>(std::count(few, end, found.key));
+  return found;
+}
 
 // The key of the given rank (1-based, largest first) among the keys in the range.
 // If the range holds fewer than `rank` keys, the result has ties = 0.
@@ -82,10 +103,12 @@ Selection select(const Kernels& kernels, const std::vector<Span>& spans, Range r
       if (found.total < rank) return found;
     }
     size_t bin = (range.high - range.low) >> shift;
-    for (; (found.ties = in_bin(bin)) < found.rank; --bin) found.rank -= found.ties;
+    for (; (found.ties = in_bin(bin)) < found.rank && bin > 0; --bin) found.rank -= found.ties;
+    found.rank = std::min(found.rank, std::max<size_t>(found.ties, 1));  // changes nothing, but see the top
     range.low += static_cast<uint32_t>(bin) << shift;
     if (shift == 0) break;
     range.high = std::min(range.high, range.low + (1u << shift) - 1);
+    if (found.ties <= kGather) return select_among_few(kernels, spans, range, found);
   }
   found.key = range.low;
   return found;
@@ -208,10 +231,11 @@ class Projection {
                                    : kernels_.count_equal(spans_[chunk].bits, spans_[chunk].n, threshold.key);
     });
     size_t left = threshold.rank, chunk = 0;
-    for (; ties[chunk] < left; ++chunk) left -= ties[chunk];
-    for (size_t i = chunk * kChunk;; ++i) {
+    for (; chunk + 1 < chunks_ && ties[chunk] < left; ++chunk) left -= ties[chunk];
+    for (size_t i = chunk * kChunk; i < n_; ++i) {
       if ((bits_[i] & kKeyMask) == threshold.key && --left == 0) return i + 1;
     }
+    return n_;
   }
 
   // Up to `tie_end` the threshold itself is kept, from there on only what is above it.

@@ -7,6 +7,7 @@ import typer
 
 from membound.cli.data import data_command
 from membound.cli.evaluate import evaluate_command
+from membound.cli.options import Stopped
 from membound.cli.train import train_command
 from membound.errors import MemboundError
 
@@ -46,8 +47,10 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output has gone, as in `membound ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except KeyboardInterrupt as error:
-        sys.stderr.write(f"membound: {error or 'interrupted'}\n")
+    except Stopped as stopped:
+        sys.stderr.write(f"membound: {stopped}\n")
+        code = 130
+    except KeyboardInterrupt:
         code = 130
     except OSError as error:
         code = _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")

@@ -31,6 +31,10 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+class Stopped(Exception):
+    """A person has interrupted the command; the message says what was saved. (typer swallows KeyboardInterrupt.)"""
+
+
 def pairs(option: str, values: Sequence[str] | None, convert: Callable[[str], Any]) -> dict[str, Any]:
     """Repeated NAME=VALUE options as a dictionary, in the order given.
 

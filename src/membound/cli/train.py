@@ -98,7 +98,7 @@ def train_command(
             )  # fmt: skip
     except Interrupted:
         again = "run the same command again to go on" if run_dir else "without --run-dir nothing was saved"
-        raise KeyboardInterrupt(f"interrupted: {again}") from None
+        raise options.Stopped(f"interrupted: {again}") from None
     if facts is not None:
         typer.echo(json.dumps(facts)) if as_json else _print(facts, out)
 

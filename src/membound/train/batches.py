@@ -114,7 +114,10 @@ class Feeder:
         x = self._crop(x, augment)
         if self.preprocess.scale != 1:
             x = x * self.preprocess.scale
-        return x if self._std is None else x / self._std
+        if self._std is not None:
+            x = x / self._std
+        # On a CPU convolutions and pooling run about twice as fast with the channels last; weights stay as they are.
+        return x.to(memory_format=torch.channels_last) if self.device.type == "cpu" else x
 
     def _crop(self, x: Tensor, augment: tuple[np.random.Generator, slice] | None) -> Tensor:
         crop, mirror = self.preprocess.crop, self.preprocess.mirror and augment is not None

@@ -185,7 +185,8 @@ class _Run:
                     self.reg.finish()
                 if evaluating:
                     self._evaluate()
-                self._tell(None)
+                else:
+                    self._tell()
                 if stopping or last or time.monotonic() - saved > self.settings.checkpoint_seconds:
                     self._save()
                     saved = time.monotonic()
@@ -246,7 +247,7 @@ class _Run:
         assert self.reg is not None
         return sum(min(layer.nonzeros, layer.bound or layer.nonzeros) for layer in self.reg.report().layers)
 
-    def _tell(self, score: Score | None, loss: float | None = None) -> None:
+    def _tell(self, score: Score | None = None, loss: float | None = None) -> None:
         if self.show is not None and self.world.leads:
             if loss is None:
                 done = self.iteration - (self.history[-1]["iteration"] if self.history else 0)

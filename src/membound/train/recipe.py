@@ -70,7 +70,7 @@ def modern(
     warmup: int = 200,
 ) -> Recipe:
     """SGD with momentum or AdamW: a linear warm-up, then a cosine to zero; biases and batch norm do not decay."""
-    peak = {"sgd": 0.1, "adamw": 1e-3}.get(optimizer, 0.1) if lr is None else lr
+    peak = {"sgd": 0.05, "adamw": 1e-3}.get(optimizer, 0.05) if lr is None else lr
     decay = {"sgd": 5e-4, "adamw": 1e-2}.get(optimizer, 0.0) if weight_decay is None else weight_decay
     return Recipe(optimizer, iterations, batch_size, _WarmCosine(peak, warmup, iterations), momentum, decay)
 

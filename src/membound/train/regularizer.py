@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 
 from membound.errors import RuleError, TrainingError
 from membound.store.sizes import best_format
-from membound.train.projection import NonFiniteError, project_
-from membound.train.rules import Target, resolve
+from membound.train.projection import BITS, NonFiniteError, project_
+from membound.train.rules import Target, check_rules, resolve
 from membound.train.updates import Moment, Update
 
 _active: "WeakSet[Regularizer]" = WeakSet()
@@ -90,18 +90,17 @@ class Regularizer:
     def __init__(
         self, optimizer: Optimizer, model: nn.Module, rules: Mapping[str, Update], total_steps: int | None
     ) -> None:
-        if total_steps is not None and (
-            isinstance(total_steps, bool) or int(total_steps) != total_steps or total_steps < 1
-        ):
+        if total_steps is not None and not _is_whole(total_steps):
             raise RuleError(
                 f"total_steps={total_steps!r} cannot be: a whole number from 1, or None without schedules"
             )
+        check_rules(rules)
         self.optimizer, self.model, self.rules, self.total_steps = optimizer, model, dict(rules), total_steps
         self.step = 0
         self.finished = False
         self._inside_projected = False
         self._targets: list[Target] = []
-        self._moments: dict[int, Moment] = {}
+        self._moments: list[Moment] = []  # of the step under way, one a parameter group
         self._resolve()
         self._hooks = [
             optimizer.register_step_pre_hook(_eager(self._before_step)),
@@ -112,14 +111,16 @@ class Regularizer:
     @property
     def progress(self) -> float | None:
         """How far training is, from 0 to 1; None when total_steps was not given."""
+        if self.finished:
+            return 1.0
         return None if self.total_steps is None else min(self.step / self.total_steps, 1.0)
 
     # The optimizer's hooks
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         self._check_step(kwargs)
-        if self._held_count() != self._resolved_count:  # a layer was added to the optimizer
-            self._resolve()
+        self._refresh()
+        self._moments = self._moments_of(self.step + 1)
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # args[0] is the optimizer
         if closure is None:
             self._before_updates()
@@ -139,18 +140,19 @@ class Regularizer:
 
         return closure_then_updates
 
-    @torch.no_grad()
-    def _before_updates(self) -> None:
-        step = self.step + 1
+    def _moments_of(self, step: int) -> list[Moment]:
         progress = None if self.total_steps is None else min(step / self.total_steps, 1.0)
         grad_scale = getattr(self.optimizer, "grad_scale", None)
-        self._moments = {
-            at: Moment(step, progress, group["lr"], grad_scale)
-            for at, group in enumerate(self.optimizer.param_groups)
-        }
+        return [
+            Moment(step, progress, group["lr"], grad_scale, group.get("maximize", False))
+            for group in self.optimizer.param_groups
+        ]
+
+    @torch.no_grad()
+    def _before_updates(self) -> None:
         for target in self._with_before:
             if target.weight.grad is not None:  # what the optimizer leaves alone, so do the updates
-                self._run(target, target.update.before)
+                self._run(target, target.update.before, self._moments[target.group])
 
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -160,11 +162,12 @@ class Regularizer:
         self.step += 1
         for target in self._with_after:
             if target.weight.grad is not None:
-                self._run(target, target.update.after)
+                self._run(target, target.update.after, self._moments[target.group])
+        self._moments = []
 
-    def _run(self, target: Target, stage: Any) -> None:
+    def _run(self, target: Target, stage: Any, *moment: Moment) -> None:
         try:
-            stage(target.weight, self._moments[target.group])
+            stage(target.weight, *moment)
         except NonFiniteError:
             raise TrainingError(
                 f"'{target.name}' has a weight that is NaN or infinite after step {self.step}: "
@@ -205,15 +208,20 @@ class Regularizer:
         self._targets = targets
         self._with_before = [target for target in targets if target.update.before is not None]
         self._with_after = [target for target in targets if target.update.after is not None]
-        self._resolved_count = self._held_count()
+        self._resolved = self._held()
 
-    def _held_count(self) -> int:
-        return sum(len(group["params"]) for group in self.optimizer.param_groups)
+    def _refresh(self) -> None:
+        """Look again when the optimizer has got other weights, such as those of a layer added later."""
+        if self._hooks and self._held() != self._resolved:
+            self._resolve()
+
+    def _held(self) -> list[int]:
+        return [id(weight) for group in self.optimizer.param_groups for weight in group["params"]]
 
     def _project(self, target: Target, progress: float | None) -> None:
         bound = target.update.bound
         if bound is not None:
-            self._run(target, lambda weight, _: project_(weight, bound(weight.numel(), progress)))
+            self._run(target, lambda weight: project_(weight, bound(weight.numel(), progress)))
 
     # What users call
 
@@ -221,7 +229,11 @@ class Regularizer:
         """Make every constraint hold exactly, at its value for progress 1, and detach. Safe to call twice."""
         if self.finished:
             return
-        self._moments = dict.fromkeys(range(len(self.optimizer.param_groups)), Moment(self.step, 1.0, 0.0))
+        if self._inside_projected:
+            raise TrainingError(
+                "finish() inside `with projected()`: what it dropped would come back; leave it first"
+            )
+        self._refresh()
         for target in self._targets:
             self._project(target, 1.0)
         self.finished = True
@@ -242,10 +254,8 @@ class Regularizer:
         """
         if self._inside_projected:
             raise TrainingError("`with projected()` is already open: it cannot be nested")
+        self._refresh()
         self._inside_projected = True
-        self._moments = dict.fromkeys(
-            range(len(self.optimizer.param_groups)), Moment(self.step, self.progress, 0.0)
-        )
         dropped: list[tuple[Tensor, Tensor, Tensor]] = []
         try:
             with torch.no_grad():
@@ -263,42 +273,50 @@ class Regularizer:
         weight = target.weight
         before = weight.detach().clone()
         self._project(target, self.progress)
-        where = weight != before
-        where |= (before == 0) & before.signbit()  # a negative zero is restored too
+        bits = BITS[weight.dtype][
+            0
+        ]  # compared as integers: -0.0 is not 0.0, nor is what arithmetic flushes to it
+        where = weight.view(bits) != before.view(bits)
         return weight, where, before[where]
 
     def report(self) -> Report:
         """Nonzeros and bytes of every weight under a rule, as they are now."""
+        self._refresh()
         return Report([self._layer_report(target) for target in self._targets])
 
     def _layer_report(self, target: Target) -> LayerReport:
         weight, bound = target.weight, target.update.bound
         nonzeros = int(weight.count_nonzero())
-        progress = 1.0 if self.finished else self.progress
-        promised = None if bound is None else bound(weight.numel(), progress)
+        promised = None if bound is None else bound(weight.numel(), self.progress)
         name, size = best_format(weight.numel(), nonzeros)
         return LayerReport(target.name, tuple(weight.shape), weight.numel(), nonzeros, promised, name, size)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs, besides the model's and the optimizer's own, to go on exactly."""
-        names = [target.name for target in self._targets]
+        self._refresh()
         return {
             "step": self.step,
             "total_steps": self.total_steps,
-            "layers": names,
+            "layers": [target.name for target in self._targets],
             "finished": self.finished,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state_dict` was taken; the rules must be the same."""
-        names = [target.name for target in self._targets]
-        for key, here in (("total_steps", self.total_steps), ("layers", names)):
-            if key not in state or state[key] != here:
+        here = self.state_dict()
+        if missing := here.keys() - state.keys():
+            raise RuleError(f"the saved state lacks {', '.join(sorted(missing))}: it is not of state_dict()")
+        for key in ("total_steps", "layers"):
+            if state[key] != here[key]:
                 raise RuleError(
-                    f"the saved state has {key}={state.get(key)!r}, here it is {here!r}: attach the same rules"
+                    f"the saved state has {key}={state[key]!r}, here it is {here[key]!r}: attach the same rules"
                 )
+        if self.finished and not state["finished"]:
+            raise RuleError(
+                "this handle has finished and the saved state has not: attach() anew and load into that"
+            )
         self.step = int(state["step"])
-        if state.get("finished"):
+        if state["finished"]:
             self.finished = True
             self.detach()
 
@@ -306,6 +324,11 @@ class Regularizer:
 def _eager(hook: Any) -> Any:
     """A hook that a compiled step calls as it is, instead of tracing it once with the step number of that moment."""
     return torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+
+
+def _is_whole(steps: Any) -> bool:
+    is_number = isinstance(steps, int | float) and not isinstance(steps, bool)
+    return is_number and steps >= 1 and float(steps).is_integer()
 
 
 def _unwrapped(optimizer: Any) -> Optimizer:

@@ -42,7 +42,7 @@ def plain_name(name: str) -> str:
 
 def select(model: nn.Module, rules: Mapping[str, Update]) -> dict[str, tuple[nn.Parameter, str]]:
     """Every parameter name that a rule selects, with the parameter and the pattern that wins."""
-    _check_rules(rules)
+    check_rules(rules)
     parameters = _parameters(model)
     layers = {plain_name(name) for name, _ in model.named_modules()}
     chosen: dict[str, tuple[nn.Parameter, str]] = {}
@@ -81,17 +81,15 @@ def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: set[str]) -> list[str]:
     if pattern in parameters:
         return [pattern]
+    weights = _layers(parameters)
     if pattern in layers:
         if f"{pattern}.weight" in parameters:
             return [f"{pattern}.weight"]
-        inside = [name for name in _layer_names(parameters) if name.startswith(f"{pattern}.")]
-        there = (
-            f"; inside it there are {_listed(inside)}"
-            if inside
-            else f"; there are {_listed(_layer_names(parameters))}"
-        )
-        raise RuleError(f"the layer '{pattern}' has no weight of its own{there}")
-    matched = [f"{layer}.weight" for layer in _layer_names(parameters) if fnmatchcase(layer, pattern)]
+        inside = [name for name in parameters if name.startswith(f"{pattern}.")]
+        named = list(_layers(dict.fromkeys(inside))) or inside  # an nn.LSTM has parameters of other names
+        there = f"inside it there are {_listed(named)}" if inside else f"there are {_listed(list(weights))}"
+        raise RuleError(f"the layer '{pattern}' has no weight of its own; {there}")
+    matched = [name for layer, name in weights.items() if fnmatchcase(layer, pattern)]
     selected = [
         name
         for name in matched
@@ -103,17 +101,19 @@ def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: set[str
             "a wildcard leaves those alone, so name them exactly"
         )
     if not selected:
-        names = _layer_names(parameters)
+        names = [layer or name for layer, name in weights.items()] or list(parameters)
         close = get_close_matches(pattern, [*names, *parameters], n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
         raise RuleError(f"the pattern '{pattern}' matches no layer: there are {_listed(names)}{hint}")
     return selected
 
 
-def _check_rules(rules: Mapping[str, Update]) -> None:
+def check_rules(rules: Mapping[str, Update]) -> None:
+    """Whether these are rules at all, whatever the model."""
     if not isinstance(rules, Mapping) or not rules:
         raise RuleError(
-            "rules map layer names or patterns to updates, such as {'fc*': l0_project(keep=0.05)}: none given"
+            "rules map layer names or patterns to updates, such as {'fc*': l0_project(keep=0.05)}: "
+            f"{rules!r} does not"
         )
     for pattern, update in rules.items():
         if not isinstance(pattern, str) or not pattern:
@@ -151,6 +151,7 @@ def _check_target(target: Target, optimizer: Optimizer) -> None:
             )
         try:
             update.bound(weight.numel(), 0.0)
+            update.bound(weight.numel(), 1.0)
         except RuleError as error:
             raise RuleError(f"'{name}' of shape {tuple(weight.shape)}: {error}") from None
 
@@ -159,8 +160,13 @@ def _is_sharded(weight: Tensor) -> bool:
     return type(weight.data).__name__ == "DTensor"
 
 
-def _layer_names(parameters: dict[str, nn.Parameter]) -> list[str]:
-    return [name[: -len(".weight")] for name in parameters if name.endswith(".weight")]
+def _layers(parameters: Mapping[str, object]) -> dict[str, str]:
+    """Every layer that has a `weight`, with that parameter's name; a model that is one layer is called ''."""
+    return {
+        name.removesuffix("weight").removesuffix("."): name
+        for name in parameters
+        if name == "weight" or name.endswith(".weight")
+    }
 
 
 def _listed(names: list[str], most: int = 20) -> str:

@@ -81,18 +81,15 @@ def steps(values: Mapping[float, Number]) -> Schedule:
         raise RuleError(
             f"steps needs values at progress 0 and others between 0 and 1, not at {sorted(values)}"
         )
-    ordered = sorted(values.items(), reverse=True)
+    ordered = sorted(zip(values, _of_one_kind(*values.values()), strict=True), reverse=True)
     return lambda progress: next(value for at, value in ordered if progress >= at)
 
 
 def _between(
     start: Number, end: Number, begin: float, until: float, at: Callable[[float], float]
 ) -> Schedule:
-    counts = isinstance(start, int) and isinstance(end, int)
-    if not counts and (_is_count(start) or _is_count(end)):
-        raise RuleError(
-            f"a schedule from {start!r} to {end!r} mixes a count and a fraction: write two ints (counts) or two floats"
-        )
+    start, end = _of_one_kind(start, end)
+    counts = isinstance(start, int)
 
     def schedule(progress: float) -> Number:
         if progress <= begin:
@@ -105,5 +102,13 @@ def _between(
     return schedule
 
 
-def _is_count(value: Number) -> bool:
-    return isinstance(value, int) and value not in (0, 1)
+def _of_one_kind(*values: Number) -> list[Number]:
+    """All ints (counts) or all floats: beside a float, 0 and 1 are floats too, and any other int is an error."""
+    if all(isinstance(value, int) for value in values):
+        return list(values)
+    if any(isinstance(value, int) and value not in (0, 1) for value in values):
+        raise RuleError(
+            f"a schedule of {', '.join(map(repr, values))} mixes counts and fractions: "
+            "write all ints (counts) or all floats"
+        )
+    return [float(value) for value in values]

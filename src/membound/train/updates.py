@@ -41,6 +41,7 @@ class Moment:
     grad_scale: Tensor | None = (
         None  # what a GradScaler has multiplied the gradients by, where they still are
     )
+    maximize: bool = False  # whether the optimizer goes up the gradient
     scratch: dict[int, Tensor] = field(default_factory=dict)  # from `before` to `after` of one step
 
 
@@ -69,10 +70,10 @@ def l2_decay(strength: float | Schedule) -> Update:
     >>> l2_decay(5e-4).kinds
     ('l2_decay',)
     """
-    _check_strength("l2_decay", strength)
+    at = _strength("l2_decay", strength)
 
     def before(weight: Tensor, moment: Moment) -> None:
-        _add_penalty(weight, weight, value_at(strength, moment.progress), moment)
+        _add_penalty(weight, weight, at(moment), moment)
 
     return Update(("l2_decay",), (strength,), before=before)
 
@@ -82,10 +83,10 @@ def l1_subgradient(strength: float | Schedule) -> Update:
 
     Weights end near zero, almost never at zero: threshold them afterwards, or use `l1_shrink`.
     """
-    _check_strength("l1_subgradient", strength)
+    at = _strength("l1_subgradient", strength)
 
     def before(weight: Tensor, moment: Moment) -> None:
-        _add_penalty(weight, weight.sign(), value_at(strength, moment.progress), moment)
+        _add_penalty(weight, weight.sign(), at(moment), moment)
 
     return Update(("l1_subgradient",), (strength,), before=before)
 
@@ -98,10 +99,10 @@ def l1_shrink(strength: float | Schedule) -> Update:
     >>> weight
     tensor([ 0.3750, -0.0750,  0.0000])
     """
-    _check_strength("l1_shrink", strength)
+    at = _strength("l1_shrink", strength)
 
     def after(weight: Tensor, moment: Moment) -> None:
-        delta = float(moment.lr) * value_at(strength, moment.progress)
+        delta = float(moment.lr) * at(moment)
         weight.copy_(torch.nn.functional.softshrink(weight, delta))
 
     return Update(("l1_shrink",), (strength,), after=after)
@@ -138,10 +139,11 @@ def hold() -> Update:
     """Keep the present zeros at zero: what is zero before a step is zero after it (fine-tuning at the bound)."""
 
     def before(weight: Tensor, moment: Moment) -> None:
-        moment.scratch[id(weight)] = weight == 0
+        if id(weight) not in moment.scratch:  # a closure may run several times in one step
+            moment.scratch[id(weight)] = weight == 0
 
     def after(weight: Tensor, moment: Moment) -> None:
-        weight.masked_fill_(moment.scratch.pop(id(weight)), 0.0)
+        weight.masked_fill_(moment.scratch[id(weight)], 0.0)
 
     return Update(("hold",), (), before=before, after=after)
 
@@ -200,18 +202,28 @@ def _add_penalty(weight: Tensor, direction: Tensor, strength: float, moment: Mom
     assert weight.grad is not None  # the handle skips weights that the optimizer will leave alone
     if weight.grad.is_sparse:
         raise RuleError("its gradient is sparse: l2_decay and l1_subgradient need a dense one (sparse=False)")
-    if moment.grad_scale is not None:
-        direction = direction * moment.grad_scale.to(direction.device, direction.dtype)
-    weight.grad.add_(direction, alpha=strength)
+    if moment.maximize:
+        strength = -strength
+    if moment.grad_scale is None:
+        weight.grad.add_(direction, alpha=strength)
+    else:  # the strength goes into the scale first: the scale alone may overflow a half
+        scaled = (moment.grad_scale * strength).to(direction.device, direction.dtype)
+        weight.grad.addcmul_(direction, scaled)
 
 
-def _check_strength(name: str, strength: float | Schedule) -> None:
-    if callable(strength):
-        return
-    if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 <= strength < math.inf:
-        raise RuleError(
-            f"{name} takes a finite strength of at least 0, or a schedule: {strength!r} cannot be"
-        )
+def _strength(name: str, strength: float | Schedule) -> Callable[[Moment], float]:
+    """The strength at a moment, checked: a number now, a schedule's values when they come."""
+
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise RuleError(
+                f"{name} takes a finite strength of at least 0, or a schedule of it: {value!r} cannot be"
+            )
+        return value
+
+    if not callable(strength):
+        check(strength)
+    return lambda moment: check(value_at(strength, moment.progress))
 
 
 def _check_keep(keep: Number) -> None:

@@ -1,0 +1,78 @@
+"""Save a benchmark's numbers together with what is needed to repeat them."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def record(path: str | Path, payload: dict[str, Any]) -> None:
+    """Write `payload` as JSON, with command, hardware, versions and date; the file appears whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "command": command_line(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "hardware": hardware(),
+        "versions": versions(),
+        **payload,
+    }
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps(document, indent=2) + "\n")
+    partial.replace(path)
+
+
+def command_line() -> str:
+    """The command as anyone would type it at the root of the repository: no path of this machine."""
+    return shlex.join(["python", *(_relative(argument) for argument in sys.argv)])
+
+
+def _relative(argument: str) -> str:
+    """A path inside the repository relative to its root, one outside by its last part; the rest unchanged."""
+    option, equals, value = argument.rpartition("=")
+    path = Path(value)
+    inside = path.resolve()
+    if path.exists() and inside.is_relative_to(ROOT):
+        value = inside.relative_to(ROOT).as_posix()
+    elif path.is_absolute():
+        value = path.name
+    return option + equals + value
+
+
+def hardware() -> dict[str, Any]:
+    """The CPU, how many of its cores this process may use, and the GPU if torch is loaded and sees one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found: dict[str, Any] = {"cpu": _cpu_model(), "cores": cores, "machine": platform.machine()}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that matter, where they are installed."""
+    found = {"python": platform.python_version()}
+    for package in ("membound", "numpy", "torch", "triton"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,374 @@
+"""The loop for one network: what it learns, what it evaluates, how it stops and goes on."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import membound as mb
+from membound.data import ArraySplit, Preprocess
+from membound.errors import DataError, MemboundError, TrainingError
+from membound.train import recipe as recipes
+from membound.train.loop import Interrupted, Settings, train
+from membound.train.recipe import Recipe
+
+ROOT = Path(__file__).parents[2]
+
+
+def small_split(images: int = 300, seed: int = 0) -> ArraySplit:
+    """Images of two kinds that a small network can tell apart."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, images)
+    pixels = rng.integers(0, 80, (images, 1, 8, 8))
+    for label in range(3):
+        pixels[labels == label, :, label * 2 : label * 2 + 2] += 120
+    return ArraySplit(pixels.astype(np.uint8), labels)
+
+
+class Small(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 4, 3, padding=1)
+        self.fc1 = nn.Linear(4 * 16, 16)
+        self.drop = nn.Dropout(dropout)
+        self.fc2 = nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.max_pool2d(torch.relu(self.conv1(x)), 2)
+        return self.fc2(self.drop(torch.relu(self.fc1(x.flatten(1)))))
+
+
+def small_net(seed: int = 0, dropout: float = 0.0) -> Small:
+    torch.manual_seed(seed)
+    return Small(dropout)
+
+
+def constant_recipe(iterations: int = 60, lr: float = 0.05, batch_size: int = 20) -> Recipe:
+    return Recipe("sgd", iterations, batch_size, lambda iteration: lr, weight_decay=1e-3)
+
+
+PREPROCESS = Preprocess(scale=1 / 255, mean=np.array([60.0]))
+
+
+def weights_of(net: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in net.state_dict().items()}
+
+
+def assert_same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def test_a_sparse_network_learns_and_ends_at_its_bound():
+    net = small_net()
+    rules = {"fc*": mb.l0_project(mb.ramp(1.0, 0.2), every=5)}
+    result = train(
+        net, small_split(), constant_recipe(200), rules, preprocess=PREPROCESS, held_out=small_split(200, seed=1)
+    )
+    assert result.score.accuracy > 95
+    assert int(net.fc1.weight.count_nonzero()) == round(0.2 * net.fc1.weight.numel())
+    assert [entry["iteration"] for entry in result.history] == list(range(20, 201, 20))
+    assert result.history[-1]["loss"] < result.history[0]["loss"]
+
+
+def test_it_does_what_a_hand_written_loop_does():
+    """Same order, same preprocessing, same SGD: against plain torch code."""
+    from membound.train.batches import index_stream
+
+    split, net, reference = small_split(), small_net(), small_net()
+    train(net, split, constant_recipe(30), preprocess=PREPROCESS, settings=Settings(seed=3))
+    weights, biases = [], []
+    for name, value in reference.named_parameters():
+        (biases if name.endswith("bias") else weights).append(value)
+    optimizer = torch.optim.SGD(
+        [{"params": weights, "weight_decay": 1e-3}, {"params": biases}], lr=0.05, momentum=0.9
+    )
+    stream = index_stream(len(split), 20, seed=3)
+    for _ in range(30):
+        chosen = next(stream)
+        x = (torch.from_numpy(split.images[chosen]).float() - 60.0) * (1 / 255)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(reference(x), torch.from_numpy(split.labels[chosen])).backward()
+        optimizer.step()
+    for name, value in reference.state_dict().items():
+        torch.testing.assert_close(net.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_evaluation_is_of_the_projected_network():
+    """Between projections the weights are dense; what is evaluated has at most the bound's nonzeros."""
+    seen = []
+    net = small_net()
+    original = net.forward
+
+    def spy(x: torch.Tensor) -> torch.Tensor:
+        if not net.training:
+            seen.append(int(net.fc1.weight.count_nonzero()))
+        return original(x)
+
+    net.forward = spy
+    train(
+        net, small_split(), constant_recipe(40), {"fc1": mb.l0_project(50, every=1000)},
+        preprocess=PREPROCESS, held_out=small_split(50, seed=1), settings=Settings(evaluate_every=10),
+    )  # fmt: skip
+    assert seen[1:] and all(count == 50 for count in seen[1:])  # the first look is the check of shapes
+
+
+@pytest.mark.parametrize("optimizer", ["caffe", "sgd", "adamw"])
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
+    recipe = recipes.Recipe(optimizer, 90, 20, recipes._WarmCosine(0.01, 10, 90), weight_decay=1e-3)
+    rules = {"fc*": mb.chain(mb.l1_shrink(1e-3), mb.l0_project(mb.ramp(1.0, 0.2), every=7))}
+
+    def run(folder, stop_at=None):
+        net = small_net(dropout=0.3)
+
+        def show(progress):
+            if progress.iteration == stop_at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        settings = Settings(seed=1, run_dir=folder, evaluate_every=15, checkpoint_seconds=1e9)
+        result = train(
+            net, small_split(), recipe, rules,
+            preprocess=PREPROCESS, held_out=small_split(60, seed=1), settings=settings, show=show,
+        )  # fmt: skip
+        return net, result
+
+    whole, uninterrupted = run(tmp_path / "whole")
+    for stop_at in (15, 45, 75):
+        with pytest.raises(Interrupted):
+            run(tmp_path / "parts", stop_at)
+    resumed, result = run(tmp_path / "parts")
+    assert result.resumed
+    assert_same_bits(weights_of(whole), weights_of(resumed))
+    drop_time = [{k: v for k, v in entry.items() if k != "seconds"} for entry in result.history]
+    assert drop_time == [{k: v for k, v in entry.items() if k != "seconds"} for entry in uninterrupted.history]
+    again, result = run(tmp_path / "parts")  # a finished run is loaded, not trained again
+    assert_same_bits(weights_of(whole), weights_of(again))
+    assert result.score == uninterrupted.score
+
+
+COMMAND = [
+    sys.executable, "-m", "membound", "train", "lenet", "--data", "mnist", "--subsample", "600", "--solver", "sgd",
+    "--iterations", "120", "--batch-size", "16", "--lr", "0.02", "--keep", "fc*=0.1", "--every", "10", "--ramp",
+    "--evaluate-every", "120", "--checkpoint-seconds", "0", "--device", "cpu", "--json",
+]  # fmt: skip
+
+
+def run_command(folder: Path, kill_after: float | None = None, more: tuple[str, ...] = ()) -> subprocess.Popen:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*COMMAND, "--run-dir", str(folder), "--out", str(folder.with_suffix(".safetensors")), *more],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT,
+    )  # fmt: skip
+    if kill_after is not None:
+        time.sleep(kill_after)
+        process.kill()
+    process.output, process.errors = process.communicate(timeout=600)
+    return process
+
+
+def kill_and_compare(folder: Path, kills: int, seed: int) -> dict:
+    """A run killed at random moments and resumed each time, against one left in peace."""
+    rng = random.Random(seed)
+    started = time.monotonic()
+    peace = run_command(folder / "peace")
+    assert peace.returncode == 0, peace.errors
+    duration = time.monotonic() - started
+    killed = 0
+    while killed < kills:
+        attempt = run_command(folder / "killed", kill_after=rng.uniform(0, duration))
+        if attempt.returncode == 0:  # it finished before the kill: begin another run, to be killed again
+            assert same_file(folder)
+            for file in (folder / "killed").iterdir():
+                file.unlink()
+        else:
+            assert attempt.returncode == -signal.SIGKILL, attempt.errors
+            killed += 1
+    last = run_command(folder / "killed")
+    assert last.returncode == 0, last.errors
+    assert same_file(folder)
+    return {"kills": killed, "identical": True, "seconds_undisturbed": round(duration, 1), "seed": seed}
+
+
+def same_file(folder: Path) -> bool:
+    peace, killed = load_file(folder / "peace.safetensors"), load_file(folder / "killed.safetensors")
+    return peace.keys() == killed.keys() and all(torch.equal(peace[name], killed[name]) for name in peace)
+
+
+def test_sigkill_at_random_moments_changes_nothing(tmp_path):
+    kill_and_compare(tmp_path, kills=2, seed=0)
+
+
+@pytest.mark.full
+def test_sigkill_at_twenty_random_moments_changes_nothing(tmp_path):
+    kill_and_compare(tmp_path, kills=20, seed=1)
+
+
+def test_ctrl_c_leaves_a_resumable_run(tmp_path):
+    process = subprocess.Popen(
+        [*COMMAND, "--iterations", "100000", "--run-dir", str(tmp_path / "run")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    wait_for(tmp_path / "run" / "checkpoint.safetensors")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert errors.strip().splitlines() == ["membound: interrupted: run the same command again to go on"]
+
+
+def wait_for(path: Path, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path.name} did not appear"
+        time.sleep(0.1)
+
+
+def test_a_second_process_in_the_same_run_directory_is_refused(tmp_path):
+    first = subprocess.Popen(
+        [*COMMAND, "--iterations", "100000", "--run-dir", str(tmp_path / "run")],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
+    )  # fmt: skip
+    try:
+        wait_for(tmp_path / "run" / "checkpoint.safetensors")
+        second = run_command(tmp_path / "run")
+        assert second.returncode == 1
+        assert "another process is training" in second.errors
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_other_settings_in_the_same_run_directory_are_refused(tmp_path):
+    def run(iterations=10, seed=0, keep=0.5):
+        train(
+            small_net(), small_split(), constant_recipe(iterations), {"fc1": mb.l0_project(keep)},
+            preprocess=PREPROCESS, settings=Settings(seed=seed, run_dir=tmp_path),
+        )  # fmt: skip
+
+    run()
+    for change, word in (({"iterations": 20}, "recipe"), ({"seed": 1}, "seed"), ({"keep": 0.4}, "rules")):
+        with pytest.raises(TrainingError, match=word):
+            run(**change)
+
+
+def test_a_damaged_checkpoint_is_said_and_kept(tmp_path):
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
+    with pytest.raises(TrainingError, match="not a readable safetensors file"):
+        train(
+            small_net(), small_split(), constant_recipe(10),
+            preprocess=PREPROCESS, settings=Settings(run_dir=tmp_path),
+        )  # fmt: skip
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == b"not a checkpoint"
+
+
+def test_a_diverging_run_stops_and_leaves_no_bad_checkpoint(tmp_path):
+    with pytest.raises(TrainingError, match="diverged"):
+        train(
+            small_net(), small_split(), constant_recipe(500, lr=1e6),
+            preprocess=PREPROCESS, settings=Settings(run_dir=tmp_path, checkpoint_seconds=0),
+        )  # fmt: skip
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    if checkpoint.exists():
+        assert all(value.isfinite().all() for value in load_file(checkpoint).values() if value.is_floating_point())
+
+
+def test_what_does_not_fit_is_said_before_training():
+    with pytest.raises(DataError, match="does not take images of shape"):
+        train(mb.zoo.lenet(), small_split(), constant_recipe(), preprocess=PREPROCESS)
+    with pytest.raises(DataError, match="labels up to 2"):
+        train(
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), small_split(), constant_recipe(), preprocess=PREPROCESS
+        )
+    with pytest.raises(MemboundError, match="precision"):
+        Settings(precision="fp8")
+    with pytest.raises(MemboundError, match="device"):
+        train(small_net(), small_split(), constant_recipe(), preprocess=PREPROCESS, settings=Settings(device="tpu"))
+
+
+def test_bf16_trains_close_to_float32():
+    scores = []
+    for precision in ("float32", "bf16"):
+        net = small_net()
+        result = train(
+            net, small_split(), constant_recipe(150), preprocess=PREPROCESS, held_out=small_split(200, seed=1),
+            settings=Settings(precision=precision),
+        )  # fmt: skip
+        assert net.fc1.weight.dtype == torch.float32
+        scores.append(result.score.accuracy)
+    assert abs(scores[0] - scores[1]) < 5
+
+
+def test_tensorboard_curves_can_be_read_back(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(
+        small_net(), small_split(), constant_recipe(20), {"fc1": mb.l0_project(50, every=5)},
+        preprocess=PREPROCESS, held_out=small_split(50, seed=1),
+        settings=Settings(run_dir=tmp_path, tensorboard=True, evaluate_every=10),
+    )  # fmt: skip
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert {"loss", "accuracy", "nonzeros/fc1.weight", "bytes/fc1.weight"} <= set(events.Tags()["scalars"])
+
+
+PARALLEL = """
+import json, sys
+sys.path.insert(0, {tests!r})
+import torch
+torch.set_num_threads(1)
+from test_loop import PREPROCESS, constant_recipe, small_net, small_split
+import membound as mb
+from membound.train.loop import Settings, train
+net = small_net()
+rules = {{"fc1": mb.chain(mb.l2_decay(1e-3), mb.l0_project(0.3, every=5)), "fc2": mb.l1_shrink(1e-3)}}
+result = train(net, small_split(), constant_recipe(30), rules, preprocess=PREPROCESS, held_out=small_split(51, seed=1),
+      settings=Settings(precision="float64", device="cpu"))
+from membound.train.parallel import join
+if join(torch.device("cpu")).leads:
+    torch.save({{"weights": net.state_dict(), "correct": result.score.correct}}, sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_torchrun_gives_the_weights_of_one_process(tmp_path, processes):
+    """The same global batch, 30 steps, float64: 1e-10. With 3 processes the shares of 20 images are uneven."""
+    script = tmp_path / "script.py"
+    script.write_text(PARALLEL.format(tests=str(Path(__file__).parent)))
+    results = []
+    for count in (1, processes):
+        out = tmp_path / f"{count}.pt"
+        command = [sys.executable, str(script), str(out)]
+        if count > 1:
+            launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+            command = [sys.executable, *launcher, *command[1:]]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+        assert done.returncode == 0, done.stderr
+        results.append(torch.load(out, weights_only=True))
+    assert results[0]["correct"] == results[1]["correct"]
+    for name, value in results[0]["weights"].items():
+        assert (value - results[1]["weights"][name]).abs().max() < 1e-10, name
+
+
+def test_the_command_prints_json_and_writes_weights_that_evaluate_alike(tmp_path):
+    done = run_command(tmp_path / "run")
+    assert done.returncode == 0, done.errors
+    facts = json.loads(done.output)
+    assert facts["layers"][0]["nonzeros"] == facts["layers"][0]["bound"]
+    out = tmp_path / "run.safetensors"
+    for weights in (out, tmp_path / "run"):  # the weights, and the run directory's checkpoint
+        evaluate = [sys.executable, "-m", "membound", "evaluate", "lenet", "--init", str(weights)]
+        again = subprocess.run([*evaluate, "--data", "mnist", "--json"], capture_output=True, text=True, cwd=ROOT)
+        assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout)["errors"] == facts["errors"]
+        assert json.loads(again.stdout)["nonzeros"] == facts["nonzeros"]
