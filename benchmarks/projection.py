@@ -24,6 +24,7 @@ from _record import record
 from torch import Tensor
 
 from membound import _core
+from membound.train.projection import project_torch_
 
 KEY_MASK = 0x7FFFFFFF
 
@@ -80,6 +81,10 @@ def contenders(device: str) -> dict[str, Contender]:
     if device == "cpu":
         found |= {f"core {isa}": core(isa, 0) for isa in _core.isas()}
         found["core 1 thread"] = core(_core.isa(), 1)
+    if device == "cuda":
+        from membound.train.projection_triton import project_triton_
+
+        found |= {"triton": project_triton_, "torch": project_torch_}
     return found
 
 

@@ -35,7 +35,8 @@ def main() -> None:
 
     data = mb.data.load("mnist")
     bound = {
-        layer: mb.l0_project(mb.ramp(1.0, keep, begin=0.1, until=0.6), every=20) for layer, keep in KEEP.items()
+        layer: mb.l0_project(mb.ramp(1.0, keep, begin=0.1, until=0.6), every=20)
+        for layer, keep in KEEP.items()
     }
     rows = [_train(name, rules, data, options) for name, rules in (("dense", {}), ("sparse", bound))]
     if options.json:
@@ -103,7 +104,9 @@ def _print(rows: list[dict]) -> None:
             f"{row['kept']:.1%}", f"{row['bytes']:,}", f"{row['seconds']:.0f}",
         )  # fmt: skip
     Console().print(table)
-    print(f"The sparse network takes {rows[0]['bytes'] / rows[1]['bytes']:.1f} times fewer bytes than the dense one.")
+    print(
+        f"The sparse network takes {rows[0]['bytes'] / rows[1]['bytes']:.1f} times fewer bytes than the dense one."
+    )
 
 
 if __name__ == "__main__":

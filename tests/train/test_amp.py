@@ -1,6 +1,5 @@
 """Mixed precision: bf16 autocast, and GradScaler, whose skipped steps must not count."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ every_implementation = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def scaler() -> Iterator[torch.amp.GradScaler]:
+def scaler() -> torch.amp.GradScaler:
     return torch.amp.GradScaler("cpu", init_scale=SCALE, growth_interval=1000)
 
 
@@ -45,12 +44,13 @@ def test_skipped_steps_neither_count_nor_change_anything(
 ) -> None:
     by_hand, make = OPTIMIZERS[name]
     model, batches = make_net(), make_batches(8)
-    overflows = {0, 3, 4}
+    # A first step that is skipped leaves torch's fused SGD with an uninitialized momentum, with or without attach().
+    overflows = {2, 3, 5} if name == "sgd" and "fused" in how else {0, 3, 4}
     kept = [batch for at, batch in enumerate(batches) if at not in overflows]
     expected = train_by_hand(model, kept, by_hand(), BEFORE, AFTER)
     optimizer = make(model.parameters(), **how)
     reg = mb.attach(optimizer, model, RULES)
-    steps = []
+    done = 0
     for at, batch in enumerate(batches):
         optimizer.zero_grad()
         scaler.scale(loss_of(model, batch)).backward()
@@ -61,15 +61,18 @@ def test_skipped_steps_neither_count_nor_change_anything(
             scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()
-        steps.append(reg.step)
         if at in overflows:
             assert all(map(torch.equal, before, model.parameters()))
-    assert steps == [0, 1, 2, 2, 2, 3, 4, 5]
+        else:
+            done += 1
+        assert reg.step == done
     assert_same(model, expected)
 
 
 @every_implementation
-def test_gradients_clipped_between_unscaling_and_step(how: dict[str, bool], scaler: torch.amp.GradScaler) -> None:
+def test_gradients_clipped_between_unscaling_and_step(
+    how: dict[str, bool], scaler: torch.amp.GradScaler
+) -> None:
     """The penalties come after the clipping, as an optimizer's own weight decay does."""
     model, batches = make_net(), make_batches(6)
     hand = Sgd(LR, 0.9)

@@ -87,7 +87,7 @@ def test_without_total_steps_there_is_no_progress_and_no_schedule() -> None:
 @pytest.mark.parametrize("total_steps", [0, -5, 2.5, True, math.nan, math.inf, "100", "many", [10]])
 def test_total_steps_is_a_whole_number_from_one(total_steps: Any) -> None:
     model = make_net()
-    with pytest.raises(mb.RuleError, match="total_steps=.* cannot be"):
+    with pytest.raises(mb.RuleError, match=r"total_steps=.* cannot be"):
         mb.attach(momentum(model), model, {"fc1": mb.l2_decay(0.1)}, total_steps=total_steps)
 
 
@@ -337,7 +337,10 @@ def test_a_finished_state_stays_finished() -> None:
     ("change", "says"),
     [
         ({"total_steps": 99}, "total_steps=99, here it is 10: attach the same rules"),
-        ({"layers": ["fc1.weight"]}, r"layers=\['fc1\.weight'\], here it is \['fc1\.weight', 'fc2\.weight'\]"),
+        (
+            {"layers": ["fc1.weight"]},
+            r"layers=\['fc1\.weight'\], here it is \['fc1\.weight', 'fc2\.weight'\]",
+        ),
         (None, "lacks finished, layers, step, total_steps"),
     ],
 )
@@ -397,7 +400,9 @@ def test_learning_rate_schedulers(made_first: str) -> None:
         hand.lr = LR * 0.5 ** (step // 3)  # for the next step; fc2 is the last layer that has a weight
         return result
 
-    expected = train_by_hand(model, batches, hand_step, after={"fc2.bias": lambda w, step: hand_shrink(w, step)})
+    expected = train_by_hand(
+        model, batches, hand_step, after={"fc2.bias": lambda w, step: hand_shrink(w, step)}
+    )
     optimizer = torch.optim.SGD(model.parameters(), LR)
     if made_first == "attach":
         mb.attach(optimizer, model, {"fc2.bias": mb.l1_shrink(0.2)})
@@ -526,7 +531,9 @@ def test_tied_weights_are_updated_once() -> None:
     assert [layer.name for layer in reg.report().layers] == ["encoder.weight"]
 
 
-@pytest.mark.parametrize("rule", [mb.chain(mb.l2_decay(0.3), mb.l1_shrink(0.2), mb.l0_project(4, every=1)), mb.hold()])
+@pytest.mark.parametrize(
+    "rule", [mb.chain(mb.l2_decay(0.3), mb.l1_shrink(0.2), mb.l0_project(4, every=1)), mb.hold()]
+)
 def test_a_frozen_layer_is_left_alone_until_it_thaws(rule: Any) -> None:
     model, batches = make_net(), make_batches(6)
     optimizer = momentum(model)
@@ -558,7 +565,9 @@ def test_a_frozen_layer_is_left_alone_until_it_thaws(rule: Any) -> None:
 def test_a_weight_without_a_gradient_is_left_alone_as_the_optimizer_does() -> None:
     model = make_net()
     optimizer = momentum(model)
-    reg = mb.attach(optimizer, model, {"*": mb.chain(mb.l2_decay(1.0), mb.l1_shrink(1.0), mb.l0_project(1, every=1))})
+    reg = mb.attach(
+        optimizer, model, {"*": mb.chain(mb.l2_decay(1.0), mb.l1_shrink(1.0), mb.l0_project(1, every=1))}
+    )
     before = weights_of(model)
     model.fc1(torch.ones(1, 3, dtype=torch.float64)).sum().backward()  # fc2 takes no part
     optimizer.step()
@@ -644,7 +653,10 @@ def test_channels_last_weights() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3, dtype=torch.float64)).to(memory_format=torch.channels_last)
     generator = torch.Generator().manual_seed(1)
     batches = [
-        (torch.randn(2, 3, 5, 5, generator=generator, dtype=torch.float64), torch.zeros((), dtype=torch.float64))
+        (
+            torch.randn(2, 3, 5, 5, generator=generator, dtype=torch.float64),
+            torch.zeros((), dtype=torch.float64),
+        )
         for _ in range(4)
     ]
     expected = train_by_hand(
@@ -652,7 +664,11 @@ def test_channels_last_weights() -> None:
         batches,
         Sgd(LR, 0.9),
         before={"0.weight": lambda w, g, step: g + 0.3 * w},
-        after={"0.weight": lambda w, step: project(shrink(w, LR * 0.2), 40) if step % 2 == 0 else shrink(w, LR * 0.2)},
+        after={
+            "0.weight": lambda w, step: (
+                project(shrink(w, LR * 0.2), 40) if step % 2 == 0 else shrink(w, LR * 0.2)
+            )
+        },
     )
     optimizer = momentum(model)
     rule = mb.chain(mb.l2_decay(0.3), mb.l1_shrink(0.2), mb.l0_project(40, every=2))
@@ -666,6 +682,7 @@ def test_channels_last_weights() -> None:
     assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_empty_weights() -> None:
     model = nn.ModuleDict({"none": nn.Linear(0, 3), "fc": nn.Linear(2, 2)})
     optimizer = momentum(model)
@@ -699,6 +716,7 @@ def test_a_compiled_model() -> None:
     assert [layer.name for layer in reg.report().layers] == ["fc1.weight", "fc2.weight"]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch's own, when it compiles
 @pytest.mark.parametrize("make", [Sgd, Adam])
 def test_a_compiled_step_counts_and_updates_every_time(make: Any) -> None:
     model, batches = make_net(), make_batches(6)
@@ -715,39 +733,44 @@ def test_a_compiled_step_counts_and_updates_every_time(make: Any) -> None:
         loss_of(model, batch).backward()
         step()
     assert reg.step == 6
-    assert_same(model, expected)
+    assert_same(
+        model, expected, tolerance=1e-11 if make is Sgd else 1e-5
+    )  # compiled, Adam corrects its bias in float32
 
 
 # Several processes
 
 
-def train_in_parallel(rank: int, folder: str, zero: bool) -> None:
+def train_in_parallel(rank: int, folder: str) -> None:
+    """With a plain optimizer, and with one that keeps only its own share of the state."""
     import torch.distributed as dist
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.nn.parallel import DistributedDataParallel
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    model = DistributedDataParallel(make_net())
-    if zero:
-        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=LR, momentum=0.9)
-    else:
-        optimizer = torch.optim.SGD(model.parameters(), LR, momentum=0.9)
-    reg = mb.attach(optimizer, model, MIXED)
-    for x, y in make_batches(30):
-        train(model, optimizer, [(x[rank::2], y[rank::2])])
-    names = [layer.name for layer in reg.report().layers]
-    torch.save({"weights": weights_of(model.module), "names": names, "step": reg.step}, f"{folder}/{rank}.pt")
+    for kind in ("plain", "zero"):
+        model = DistributedDataParallel(make_net())
+        optimizer = (
+            torch.optim.SGD(model.parameters(), LR, momentum=0.9)
+            if kind == "plain"
+            else ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=LR, momentum=0.9)
+        )
+        reg = mb.attach(optimizer, model, {f"module.{pattern}": rule for pattern, rule in MIXED.items()})
+        for x, y in make_batches(30):
+            train(model, optimizer, [(x[rank::2], y[rank::2])])
+        names = [layer.name for layer in reg.report().layers]
+        result = {"weights": weights_of(model.module), "names": names, "step": reg.step}
+        torch.save(result, f"{folder}/{kind}{rank}.pt")
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("zero", [False, True], ids=["sgd", "ZeroRedundancyOptimizer"])
-def test_two_processes_train_as_one_does_on_the_whole_batch(zero: bool, tmp_path: Path) -> None:
+def test_two_processes_train_as_one_does_on_the_whole_batch(tmp_path: Path) -> None:
     model, batches = make_net(), make_batches(30)
     expected = train_by_hand(model, batches, Sgd(LR, 0.9), MIXED_BEFORE, MIXED_AFTER)
-    torch.multiprocessing.spawn(train_in_parallel, args=(str(tmp_path), zero), nprocs=2)
-    for rank in (0, 1):
-        result = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+    torch.multiprocessing.spawn(train_in_parallel, args=(str(tmp_path),), nprocs=2)
+    for run in ("plain0", "plain1", "zero0", "zero1"):
+        result = torch.load(tmp_path / f"{run}.pt", weights_only=True)
         assert result["names"] == ["fc1.weight", "fc2.weight"]
         assert result["step"] == 30
         model.load_state_dict(result["weights"])
@@ -807,7 +830,9 @@ def test_two_attaches_on_one_weight_are_refused_until_the_first_is_over() -> Non
     optimizer = momentum(model)
     first = mb.attach(optimizer, model, {"fc1": mb.l2_decay(0.1)})
     for again in (optimizer, momentum(model)):
-        with pytest.raises(mb.RuleError, match=r"'fc1\.weight' is under an earlier attach\(\): call its finish\(\)"):
+        with pytest.raises(
+            mb.RuleError, match=r"'fc1\.weight' is under an earlier attach\(\): call its finish\(\)"
+        ):
             mb.attach(again, model, {"*": mb.l1_shrink(0.1)})
     second = mb.attach(optimizer, model, {"fc2": mb.l1_shrink(0.1)})  # another layer is free
     first.finish()
@@ -840,7 +865,7 @@ def test_a_step_inside_a_cuda_graph_is_refused(monkeypatch: pytest.MonkeyPatch) 
     model = make_net()
     optimizer = momentum(model)
     reg = mb.attach(optimizer, model, MIXED)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(mb.RuleError, match="CUDA graph would not count when replayed"):
         train(model, optimizer, make_batches(1))
@@ -855,20 +880,23 @@ def test_what_is_no_optimizer_is_refused(optimizer: Any) -> None:
 
 def test_model_and_optimizer_swapped_are_told_apart() -> None:
     model = make_net()
-    with pytest.raises(mb.RuleError, match=r"needs a torch optimizer, not Net: attach\(optimizer, model, rules\)"):
+    with pytest.raises(
+        mb.RuleError, match=r"needs a torch optimizer, not Net: attach\(optimizer, model, rules\)"
+    ):
         mb.attach(model, momentum(model), MIXED)
 
 
-def test_the_wrappers_of_accelerate_and_lightning_are_unwrapped() -> None:
+@pytest.mark.parametrize("base", [torch.optim.Optimizer, object], ids=["Accelerate", "Lightning"])
+def test_wrappers_whose_hooks_never_run_are_unwrapped(base: Any) -> None:
     model, batches = make_net(), make_batches(4)
     expected = train_by_hand(model, batches, Sgd(LR, 0.9), MIXED_BEFORE, MIXED_AFTER)
 
-    class Wrapper:
+    class Wrapper(base):
         def __init__(self, optimizer: Any) -> None:
             self.optimizer = optimizer
 
     optimizer = momentum(model)
-    reg = mb.attach(Wrapper(Wrapper(optimizer)), model, MIXED)
+    reg = mb.attach(Wrapper(optimizer), model, MIXED)
     assert reg.optimizer is optimizer
     train(model, optimizer, batches)
     assert_same(model, expected)

@@ -1,4 +1,4 @@
-"""The projection by torch, by the C++ core and by the GPU kernel's interpreter, against a stable sort: the same bits."""
+"""The projection by torch, by the C++ core and by the GPU kernel, against a stable sort: the same bits."""
 
 import importlib.util
 import os
@@ -218,7 +218,9 @@ def test_a_hundred_thousand_tensors(seed: int) -> None:
         size = int(rng.integers(1, 40))
         exponents = [(0, 255), (0, 1), (1, 5), (120, 130), (250, 255)][at % 5]
         bits = rng.integers(0, 2**23, size) | (rng.integers(*exponents, size) << 23)
-        bits = np.where(rng.random(size) < 0.3, rng.choice(bits, size), bits) | (rng.integers(0, 2, size) << 31)
+        bits = np.where(rng.random(size) < 0.3, rng.choice(bits, size), bits) | (
+            rng.integers(0, 2, size) << 31
+        )
         tensor = from_bits(np.where(rng.random(size) < 0.1, 0, bits).astype(np.uint32), torch.float32)
         count = int(rng.integers(0, size + 2))
         expected = reference(tensor, count)

@@ -48,7 +48,10 @@ def winners(model: nn.Module, rules: dict[str, Any]) -> dict[str, str]:
         (["?c1"], {"fc1.weight": "?c1"}),
         (["fc1", "fc*"], {"fc1.weight": "fc1", "fc2.weight": "fc*"}),
         (["fc*", "fc1"], {"fc1.weight": "fc*", "fc2.weight": "fc*"}),
-        (["block.0", "*"], {"block.0.weight": "block.0", "conv1.weight": "*", "fc1.weight": "*", "fc2.weight": "*"}),
+        (
+            ["block.0", "*"],
+            {"block.0.weight": "block.0", "conv1.weight": "*", "fc1.weight": "*", "fc2.weight": "*"},
+        ),
         (["*"], dict.fromkeys(["conv1.weight", "block.0.weight", "fc1.weight", "fc2.weight"], "*")),
         (["block.*"], {"block.0.weight": "block.*"}),
         (["fc1.weight"], {"fc1.weight": "fc1.weight"}),
@@ -58,7 +61,10 @@ def winners(model: nn.Module, rules: dict[str, Any]) -> dict[str, str]:
         (["rnn.weight_hh_l0"], {"rnn.weight_hh_l0": "rnn.weight_hh_l0"}),
         (["module.fc1"], {"fc1.weight": "module.fc1"}),
         (["_orig_mod.fc1"], {"fc1.weight": "_orig_mod.fc1"}),
-        (["module.*"], dict.fromkeys(["conv1.weight", "block.0.weight", "fc1.weight", "fc2.weight"], "module.*")),
+        (
+            ["module.*"],
+            dict.fromkeys(["conv1.weight", "block.0.weight", "fc1.weight", "fc2.weight"], "module.*"),
+        ),
     ],
 )
 def test_the_first_match_wins_in_the_order_given(patterns: list[str], expected: dict[str, str]) -> None:
@@ -110,7 +116,10 @@ def test_a_model_that_is_one_layer_matches_a_wildcard(wrap: Any) -> None:
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [
-        ("fc3", r"'fc3' matches no layer: there are conv1, bn1, block\.0, block\.1, fc1, fc2; did you mean 'fc"),
+        (
+            "fc3",
+            r"'fc3' matches no layer: there are conv1, bn1, block\.0, block\.1, fc1, fc2; did you mean 'fc",
+        ),
         ("dense*", r"'dense\*' matches no layer: there are conv1, .*fc2$"),
         ("FC1", "'FC1' matches no layer"),
         ("fc1.wieght", r"did you mean 'fc1\.weight'\?"),
@@ -128,7 +137,7 @@ def test_a_pattern_that_selects_nothing_says_what_is_there(pattern: str, says: s
 
 def test_a_long_list_of_names_is_cut() -> None:
     model = nn.Sequential(*(nn.Linear(1, 1) for _ in range(30)))
-    with pytest.raises(mb.RuleError, match="0, 1, 2, .* and 10 more"):
+    with pytest.raises(mb.RuleError, match=r"0, 1, 2, .* and 10 more"):
         mb.attach(sgd(model), model, {"nothing": A})
 
 
@@ -211,7 +220,11 @@ def test_tied_weights_are_one_target(rules: Any) -> None:
 
 @pytest.mark.parametrize(
     "rules",
-    [{"encoder": A, "decoder": B}, {"encoder": A, "*": B}, {"encoder": mb.l0_project(5), "decoder": mb.l0_project(4)}],
+    [
+        {"encoder": A, "decoder": B},
+        {"encoder": A, "*": B},
+        {"encoder": mb.l0_project(5), "decoder": mb.l0_project(4)},
+    ],
 )
 def test_conflicting_rules_for_tied_weights_are_refused(rules: Any) -> None:
     model = Tied()

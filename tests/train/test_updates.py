@@ -68,7 +68,9 @@ UPDATES: dict[str, tuple[Update, Any, Any]] = {
         lambda w, step: project(shrink(w, LR * 0.2), 6) if step % 3 == 0 else shrink(w, LR * 0.2),
     ),
     "chain of chains": (
-        mb.chain(mb.chain(mb.l2_decay(0.1), mb.l2_decay(0.2)), mb.chain(mb.l1_shrink(0.1), mb.l1_shrink(0.3))),
+        mb.chain(
+            mb.chain(mb.l2_decay(0.1), mb.l2_decay(0.2)), mb.chain(mb.l1_shrink(0.1), mb.l1_shrink(0.3))
+        ),
         lambda w, g, step: g + 0.3 * w,
         lambda w, step: shrink(shrink(w, LR * 0.1), LR * 0.3),
     ),
@@ -160,7 +162,9 @@ def still(size: int = 4, start: float = 100.0) -> nn.Linear:
     return layer
 
 
-def move_of_last_step(rule: Update, lr: float, momentum: float, steps: int = 200, start: float = 100.0) -> float:
+def move_of_last_step(
+    rule: Update, lr: float, momentum: float, steps: int = 200, start: float = 100.0
+) -> float:
     layer = still(start=start)
     optimizer = torch.optim.SGD(layer.parameters(), lr, momentum=momentum)
     mb.attach(optimizer, layer, {"weight": rule})
@@ -306,7 +310,16 @@ def test_a_shrinkage_hides_no_nan() -> None:
 
 @pytest.mark.parametrize(
     ("keep", "size", "count"),
-    [(0.05, 500, 25), (7, 500, 7), (0, 10, 0), (0.0, 10, 0), (1, 10, 1), (1.0, 10, 10), (10, 10, 10), (0.5, 0, 0)],
+    [
+        (0.05, 500, 25),
+        (7, 500, 7),
+        (0, 10, 0),
+        (0.0, 10, 0),
+        (1, 10, 1),
+        (1.0, 10, 10),
+        (10, 10, 10),
+        (0.5, 0, 0),
+    ],
 )
 def test_an_int_keeps_a_count_and_a_float_a_fraction(keep: float, size: int, count: int) -> None:
     assert keep_count(keep, size) == count
@@ -319,7 +332,9 @@ def test_a_keep_that_cannot_be_is_refused_at_once(keep: Any) -> None:
 
 
 def test_a_fraction_above_one_is_told_about_counts() -> None:
-    with pytest.raises(mb.RuleError, match=r"keep=50\.0 is no fraction between 0 and 1: write an int for a count"):
+    with pytest.raises(
+        mb.RuleError, match=r"keep=50\.0 is no fraction between 0 and 1: write an int for a count"
+    ):
         mb.l0_project(50.0)
 
 
@@ -344,7 +359,9 @@ def test_a_strength_that_cannot_be_is_refused_at_once(make: Any, strength: Any) 
 def test_a_schedule_whose_strength_cannot_be_stops_with_the_layers_name(make: Any, value: Any) -> None:
     model = make_net()
     optimizer = torch.optim.SGD(model.parameters(), LR)
-    mb.attach(optimizer, model, {"fc2": make(lambda progress: 0.1 if progress < 0.5 else value)}, total_steps=4)
+    mb.attach(
+        optimizer, model, {"fc2": make(lambda progress: 0.1 if progress < 0.5 else value)}, total_steps=4
+    )
     train(model, optimizer, make_batches(1))
     with pytest.raises(mb.RuleError, match=rf"'fc2\.weight': {make.__name__} takes .*: {value} cannot be"):
         train(model, optimizer, make_batches(1))

@@ -3,6 +3,7 @@
 No subclass, no proxy, no copy of the weights, and the keys of every state_dict stay as they are.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,7 +121,8 @@ class Regularizer:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         self._check_step(kwargs)
         self._refresh()
-        self._moments = self._moments_of(self.step + 1)
+        if self._with_before or self._due(self.step + 1):
+            self._moments = self._moments_of(self.step + 1)
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # args[0] is the optimizer
         if closure is None:
             self._before_updates()
@@ -148,21 +150,29 @@ class Regularizer:
             for group in self.optimizer.param_groups
         ]
 
-    @torch.no_grad()
     def _before_updates(self) -> None:
-        for target in self._with_before:
-            if target.weight.grad is not None:  # what the optimizer leaves alone, so do the updates
-                self._run(target, target.update.before, self._moments[target.group])
+        if not self._with_before:
+            return
+        with torch.no_grad():
+            for target in self._with_before:
+                if target.weight.grad is not None:  # what the optimizer leaves alone, so do the updates
+                    self._run(target, target.update.before, self._moments[target.group])
 
-    @torch.no_grad()
+    def _due(self, step: int) -> bool:
+        """Whether any weight changes after this step: most steps lie between two projections."""
+        return step % self._period == 0
+
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None and float(found_inf) > 0:
             return  # a fused optimizer has skipped this step under a GradScaler: it does not count
         self.step += 1
-        for target in self._with_after:
-            if target.weight.grad is not None:
-                self._run(target, target.update.after, self._moments[target.group])
+        if not self._due(self.step):
+            return
+        with torch.no_grad():
+            for target in self._with_after:
+                if target.weight.grad is not None:
+                    self._run(target, target.update.after, self._moments[target.group])
         self._moments = []
 
     def _run(self, target: Target, stage: Any, *moment: Moment) -> None:
@@ -185,7 +195,7 @@ class Regularizer:
             raise RuleError(
                 "step(grad_scaler=...) hides the gradients' scale: call scaler.step(optimizer) instead"
             )
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             raise RuleError(
                 "a step inside a CUDA graph would not count when replayed: capture the model, not the step"
             )
@@ -208,6 +218,7 @@ class Regularizer:
         self._targets = targets
         self._with_before = [target for target in targets if target.update.before is not None]
         self._with_after = [target for target in targets if target.update.after is not None]
+        self._period = math.gcd(*(target.update.every for target in self._with_after)) or 1
         self._resolved = self._held()
 
     def _refresh(self) -> None:
@@ -273,8 +284,8 @@ class Regularizer:
         weight = target.weight
         before = weight.detach().clone()
         self._project(target, self.progress)
-        bits = BITS[weight.dtype][
-            0
+        bits, *_ = BITS[
+            weight.dtype
         ]  # compared as integers: -0.0 is not 0.0, nor is what arithmetic flushes to it
         where = weight.view(bits) != before.view(bits)
         return weight, where, before[where]

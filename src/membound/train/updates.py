@@ -57,6 +57,9 @@ class Update:
     before: Stage | None = field(default=None, compare=False)
     after: Stage | None = field(default=None, compare=False)
     bound: Callable[[int, float | None], int] | None = field(default=None, compare=False)
+    every: int = field(
+        default=1, compare=False
+    )  # `after` has nothing to do on other steps than multiples of this
 
     @property
     def scheduled(self) -> bool:
@@ -132,7 +135,7 @@ def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
         if moment.step % every == 0:
             project_(weight, bound(weight.numel(), moment.progress))
 
-    return Update(("l0_project",), (keep, every), after=after, bound=bound)
+    return Update(("l0_project",), (keep, every), after=after, bound=bound, every=every)
 
 
 def hold() -> Update:
@@ -179,6 +182,7 @@ def chain(*updates: Update) -> Update:
         before=all_before if before else None,
         after=all_after if after else None,
         bound=tightest if bounds else None,
+        every=math.gcd(*(update.every for update in updates if update.after is not None)) or 1,
     )
 
 
@@ -207,8 +211,9 @@ def _add_penalty(weight: Tensor, direction: Tensor, strength: float, moment: Mom
     if moment.grad_scale is None:
         weight.grad.add_(direction, alpha=strength)
     else:  # the strength goes into the scale first: the scale alone may overflow a half
-        scaled = (moment.grad_scale * strength).to(direction.device, direction.dtype)
-        weight.grad.addcmul_(direction, scaled)
+        wide = torch.promote_types(direction.dtype, torch.float32)
+        scaled = moment.grad_scale.to(direction.device, wide) * strength
+        weight.grad.addcmul_(direction, scaled.to(direction.dtype))
 
 
 def _strength(name: str, strength: float | Schedule) -> Callable[[Moment], float]:

@@ -1,0 +1,65 @@
+"""The examples run, write nothing, agree with each other, and without their two marked lines are dense scripts."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NEEDS = {"plain_loop": "torch", "lightning_module": "lightning", "accelerate_loop": "accelerate"}
+MARK = "# membound"
+BIASES = 300 + 10
+KEPT = round(0.05 * 784 * 300) + round(0.05 * 300 * 10)
+RUN_ALL = "import runpy, sys; paths, sys.argv = sys.argv[1:3], ['example', '--steps', '60']; "
+RUN_ALL += "[runpy.run_path(path, run_name='__main__') for path in paths]"
+
+
+def run_with_and_without_the_marked_lines(name: str, folder: Path) -> list[tuple[float, int]]:
+    """Accuracy in percent and nonzeros of the example, and of what is left without its marked lines."""
+    lines = (EXAMPLES / f"{name}.py").read_text().splitlines(keepends=True)
+    dense = folder / "dense.py"
+    dense.write_text("".join(line for line in lines if not line.rstrip().endswith(MARK)))
+    work = folder / "work"
+    work.mkdir()
+    result = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, str(EXAMPLES / f"{name}.py"), str(dense)],
+        cwd=work,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+        },  # threads that wait for a busy CPU cost more than they give
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert list(work.iterdir()) == []
+    found = [re.fullmatch(r"accuracy ([\d.]+)%, nonzeros (\d+)", line) for line in result.stdout.splitlines()]
+    assert all(found), result.stdout
+    return [(float(match[1]), int(match[2])) for match in found if match]
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_the_difference_to_a_dense_script_is_the_attach_line_and_the_finish_line(name: str) -> None:
+    marked = [line for line in (EXAMPLES / f"{name}.py").read_text().splitlines() if line.endswith(MARK)]
+    assert len(marked) == 2
+    assert "mb.attach(" in marked[0]
+    assert "reg.finish()" in marked[1]
+
+
+def test_every_example_trains_the_same_network_under_its_bound(tmp_path: Path) -> None:
+    results = {}
+    for name, package in NEEDS.items():
+        if importlib.util.find_spec(package) is not None:
+            (tmp_path / name).mkdir()
+            results[name] = run_with_and_without_the_marked_lines(name, tmp_path / name)
+    plain = results["plain_loop"][0][0]
+    for (accuracy, nonzeros), (dense_accuracy, dense_nonzeros) in results.values():
+        assert nonzeros == KEPT + BIASES
+        assert dense_nonzeros > 230_000
+        assert dense_accuracy > 90
+        assert accuracy == pytest.approx(plain, abs=1.0)
+        assert accuracy > 60
