@@ -1,13 +1,14 @@
-"""The l0 projection on a GPU, in Triton. Which weight is the last to survive is found without sorting them all:
+"""The l0 projection on a GPU, in Triton. Which weight is the last to survive is found without sorting them:
 
 - Up to SMALL weights, one program holds them all and finds the threshold bit by bit, in a single launch.
-- Above that a sample brackets the threshold. One pass counts the weights above the bracket and collects the few per
-  cent within it, and a radix selection of 11 bits at a time finds the threshold among those. The weights are read
-  twice and written once: 12 bytes a weight over the memory's bandwidth is the floor.
-- Where the bracket fails (thousands of equal weights, say), the radix selection reads all the weights.
+- Above that a sample brackets the threshold. A histogram of the few per cent of the weights within the bracket, and
+  one of the bin in which the wanted rank falls, give the threshold exactly; a last pass writes. The weights are read
+  three or four times (the fourth to count ties) and written once: 16 to 20 bytes a weight over the memory's bandwidth.
+- Where the bracket misses, the same histograms are taken over all nonzero weights.
 
-Every program owns one contiguous chunk of the weights, so that ties can be counted in order of position. Nothing
-waits for the host but the look at the outcome at the end.
+Magnitudes are compared as integers, the float's bits without the sign ('keys'). Every program owns one contiguous
+chunk of the weights, so that ties can be counted in order of position. Nothing waits for the host but the look at the
+outcome at the end.
 """
 
 import torch
@@ -22,23 +23,22 @@ SAMPLE = 1 << 14
 DEVIATIONS = 5  # half the bracket's width, in standard deviations of a rank in the sample
 PROGRAMS = 1056  # eight for each of a large GPU's 132 multiprocessors
 BLOCK = 4096
-DIGIT_BLOCK = 2048
 
-BINS = tl.constexpr(2048)
-DIGIT = tl.constexpr(11)
-LEVELS = 3
+GROUP = tl.constexpr(256)
+BINS = tl.constexpr(256 * 256)  # 16 bits at a time: two histograms are enough for 31
+DIGIT = tl.constexpr(16)
 MAGNITUDE = tl.constexpr(0x7FFF_FFFF)
 INFINITE = tl.constexpr(0x7F80_0000)
 
-# The selection's state on the device, one int32 each. Keys are counted from LOW, the bracket's lower end.
-PREFIX = tl.constexpr(0)  # the threshold's digits found so far, in the end the threshold less LOW
-RANK = tl.constexpr(1)  # how many of the keys with this prefix survive
-TIES = tl.constexpr(2)  # how many keys have this prefix
-CANDIDATES = tl.constexpr(3)  # how many keys the selection looks at
-ABOVE = tl.constexpr(4)  # how many weights survive for sure
-LOW = tl.constexpr(5)
-HIGH = tl.constexpr(6)
-BITS = tl.constexpr(7)  # how many bits the keys have, counted from LOW
+# The selection's state on the device, one int32 each.
+LOW = tl.constexpr(0)  # the bracket: its ends,
+HIGH = tl.constexpr(1)
+BITS = tl.constexpr(2)  # and how many bits HIGH - LOW has
+RANK = tl.constexpr(3)  # how many keys survive, of those in the bracket, then the bin, then at the threshold
+ABOVE = tl.constexpr(4)  # how many keys are above the bracket
+BIN = tl.constexpr(5)  # the bin of the first histogram in which the threshold lies
+THRESHOLD = tl.constexpr(6)
+TIES = tl.constexpr(7)  # how many keys are equal to it
 OUTCOME = tl.constexpr(8)
 STATE = 9
 GOOD, NONFINITE, MISSED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # the outcomes
@@ -65,37 +65,51 @@ def _small(weights, outcome, n, count, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _bracket(weights, state, stride, count, high_rank, low_rank, SAMPLE: tl.constexpr):
-    """Two keys between which the threshold lies, most likely: those of two ranks in a sample."""
-    at = tl.arange(0, SAMPLE).to(tl.int64) * stride
-    key = tl.load(weights + at) & MAGNITUDE
-    high = 0
-    low = 0
-    for bit in range(30, -1, -1):
-        higher = high | (1 << bit)
-        if tl.sum((key >= higher).to(tl.int32)) >= high_rank:
-            high = higher
-        higher = low | (1 << bit)
-        if tl.sum((key >= higher).to(tl.int32)) >= low_rank:
-            low = higher
-    high = tl.minimum(high, INFINITE - 1)
-    low = tl.minimum(tl.maximum(low, 1), high)  # zeros never survive
+def _set_bracket(state, low, high, count):
     bits = 0
     for bit in range(31):
         bits += (((high - low) >> bit) > 0).to(tl.int32)
-    tl.store(state + RANK, count)
-    tl.store(state + HIGH, high)
     tl.store(state + LOW, low)
+    tl.store(state + HIGH, high)
     tl.store(state + BITS, bits)
+    tl.store(state + RANK, count)
 
 
 @triton.jit
-def _collect(weights, keys, chunks, state, n, chunk, room, BLOCK: tl.constexpr):
-    """Count the weights above the bracket; collect the keys within it, and the chunks that they come from."""
+def _bracket_all(state, count):
+    """A bracket that cannot miss: every nonzero key."""
+    _set_bracket(state, 1, INFINITE - 1, count)
+
+
+@triton.jit
+def _bracket_sample(weights, state, stride, count, high_rank, low_rank, SAMPLE: tl.constexpr):
+    """Two keys between which the threshold lies, most likely: those of two ranks in a sample, found bit by bit."""
+    key = tl.load(weights + tl.arange(0, SAMPLE).to(tl.int64) * stride) & MAGNITUDE
+    high = 0
+    low = 0
+    for bit in range(30, -1, -1):
+        # Both counts in one sum: each fits in 16 bits.
+        both = (key >= (high | (1 << bit))).to(tl.int32) + ((key >= (low | (1 << bit))).to(tl.int32) << 16)
+        reached = tl.sum(both)
+        if (reached & 0xFFFF) >= high_rank:
+            high = high | (1 << bit)
+        if (reached >> 16) >= low_rank:
+            low = low | (1 << bit)
+    high = tl.maximum(tl.minimum(high, INFINITE - 1), 1)  # zeros never survive
+    low = tl.minimum(tl.maximum(low, 1), high)
+    _set_bracket(state, low, high, count)
+
+
+@triton.jit
+def _count_bracket(weights, state, counts, n, chunk, BLOCK: tl.constexpr):
+    """The histogram of the keys in the bracket, by their upper bits, and the number of keys above it."""
     start = tl.program_id(0).to(tl.int64) * chunk
-    high = tl.load(state + HIGH)
     low = tl.load(state + LOW)
+    high = tl.load(state + HIGH)
+    bits = tl.load(state + BITS)
+    shift = tl.maximum(bits - DIGIT, 0)
     above = tl.zeros((BLOCK,), dtype=tl.int32)
+    equal = tl.zeros((BLOCK,), dtype=tl.int32)
     largest = tl.zeros((BLOCK,), dtype=tl.int32)
     for offset in range(0, chunk, BLOCK):
         at = start + offset + tl.arange(0, BLOCK)
@@ -103,130 +117,110 @@ def _collect(weights, keys, chunks, state, n, chunk, room, BLOCK: tl.constexpr):
         largest = tl.maximum(largest, key)
         above += (key > high).to(tl.int32)
         within = (key >= low) & (key <= high)
-        place = tl.cumsum(within.to(tl.int32))
-        to = tl.atomic_add(state + CANDIDATES, tl.max(place)) + place - 1
-        stored = within & (to < room)
-        tl.store(keys + to, key - low, mask=stored)
-        tl.store(chunks + to, tl.full((BLOCK,), tl.program_id(0), tl.int32), mask=stored)
+        if bits == 0:  # one key only: many adds to one address would be slow
+            equal += within.to(tl.int32)
+        else:
+            tl.atomic_add(counts + ((key - low) >> shift), 1, mask=within, sem="relaxed")
     tl.atomic_add(state + ABOVE, tl.sum(above))
+    if bits == 0:
+        tl.atomic_add(counts, tl.sum(equal))
     if tl.max(largest) >= INFINITE:
         tl.atomic_max(state + OUTCOME, NONFINITE)
 
 
 @triton.jit
-def _check_bracket(state, room):
-    """The rank among the candidates; the bracket has missed where the threshold lies outside it."""
-    rank = tl.load(state + RANK) - tl.load(state + ABOVE)
-    found = tl.load(state + CANDIDATES)
-    if (rank <= 0) | (found > room) | ((rank > found) & (tl.load(state + LOW) > 1)):
-        tl.atomic_max(state + OUTCOME, MISSED)
-        tl.store(state + CANDIDATES, 0)
-    tl.store(state + RANK, rank)
-
-
-@triton.jit
-def _shift(bits, LEVEL: tl.constexpr):
-    """How many bits are left below the digits of `LEVEL` levels."""
-    return tl.maximum(bits - DIGIT * LEVEL, 0)
-
-
-@triton.jit
-def _count_digit(keys, state, counts, LEVEL: tl.constexpr, RAW: tl.constexpr, BLOCK: tl.constexpr):
-    """Add the histogram of one digit, over the keys with the chosen prefix, to `counts`."""
-    n = tl.load(state + CANDIDATES)
-    bits = tl.load(state + BITS)
-    before = _shift(bits, LEVEL)
-    shift = _shift(bits, LEVEL + 1)
-    chunk = tl.cdiv(tl.cdiv(n, tl.num_programs(0)), BLOCK) * BLOCK
-    start = tl.program_id(0).to(tl.int64) * chunk
-    if (start >= n) | ((LEVEL > 0) & (before == 0)):
+def _count_bin(weights, state, counts, n, chunk, BLOCK: tl.constexpr):
+    """The histogram of the keys in the chosen bin, by their lower bits, where it has any."""
+    shift = tl.maximum(tl.load(state + BITS) - DIGIT, 0)
+    if (shift == 0) | (tl.load(state + OUTCOME) != GOOD):
         return
-    prefix = tl.load(state + PREFIX)
-    total = tl.zeros((BINS,), dtype=tl.int32)
+    start = tl.program_id(0).to(tl.int64) * chunk
+    low = tl.load(state + LOW)
+    chosen = tl.load(state + BIN)
     for offset in range(0, chunk, BLOCK):
         at = start + offset + tl.arange(0, BLOCK)
-        key = tl.load(keys + at, mask=at < n, other=0) & MAGNITUDE
-        chosen = at < n
-        if RAW:
-            chosen = chosen & (key > 0)
-        if LEVEL > 0:
-            chosen = chosen & ((key >> before) == prefix)
-        total += tl.histogram((key >> shift) & (BINS - 1), BINS, mask=chosen)
-    bins = tl.arange(0, BINS)
-    tl.atomic_add(counts + bins, total, mask=total > 0)
+        key = tl.load(weights + at, mask=at < n, other=0) & MAGNITUDE
+        within = (key >= low) & (((key - low) >> shift) == chosen)
+        tl.atomic_add(counts + ((key - low) & ((1 << shift) - 1)), 1, mask=within, sem="relaxed")
 
 
 @triton.jit
-def _choose_digit(state, counts, LEVEL: tl.constexpr):
-    """Append the digit in which the wanted rank lies to the prefix; a rank beyond all keys keeps all nonzeros."""
-    bits = tl.load(state + BITS)
-    before = _shift(bits, LEVEL)
-    shift = _shift(bits, LEVEL + 1)
-    if (LEVEL > 0) & (before == 0):
-        return
-    bins = tl.arange(0, BINS)
-    # A digit narrower than 11 bits shares its bins with bits of the prefix: only its own are counted.
-    mine = bins < (1 << tl.minimum(before - shift, DIGIT))
-    if LEVEL > 0:
-        prefix = tl.load(state + PREFIX)
-        wide = (prefix << (before - shift)) & (BINS - 1)
-        count = tl.load(counts + (wide | bins), mask=mine, other=0)
-    else:
-        prefix = 0
-        count = tl.load(counts + bins)
-    at_least = tl.cumsum(count, reverse=True)
+def _bin_of_rank(counts, rank):
+    """The bin in which a rank, counted from the highest bin, lies; the keys above that bin; the keys in it."""
+    group = tl.arange(0, GROUP)
+    sums = tl.sum(tl.load(counts + group[:, None] * GROUP + group[None, :]), axis=1)
+    reached = tl.cumsum(sums, reverse=True)
+    row = tl.max(tl.where(reached >= rank, group, -1))
+    above_row = tl.sum(tl.where(group > row, sums, 0))
+    count = tl.load(counts + tl.maximum(row, 0) * GROUP + group)
+    reached = above_row + tl.cumsum(count, reverse=True)
+    column = tl.max(tl.where(reached >= rank, group, -1))
+    above = above_row + tl.sum(tl.where(group > column, count, 0))
+    return row * GROUP + column, above, tl.sum(tl.where(group == column, count, 0))
+
+
+@triton.jit
+def _choose(state, counts, LOWER: tl.constexpr):
+    """Narrow the threshold down to a bin of the bracket, then (LOWER) to a key of the bin."""
+    shift = tl.maximum(tl.load(state + BITS) - DIGIT, 0)
     rank = tl.load(state + RANK)
-    digit = tl.max(tl.where(at_least >= rank, bins, -1))
-    if (digit < 0) | (rank <= 0):
-        tl.store(state + LOW, 0)
-        tl.store(state + PREFIX, 0)
-        tl.store(state + RANK, 0)
-        tl.store(state + TIES, 0)
+    if LOWER:
+        if (shift > 0) & (tl.load(state + TIES) > 0):
+            key, above, ties = _bin_of_rank(counts, rank)
+            tl.store(state + THRESHOLD, tl.load(state + LOW) + (tl.load(state + BIN) << shift) + key)
+            tl.store(state + RANK, rank - above)
+            tl.store(state + TIES, ties)
     else:
-        above = tl.sum(tl.where(bins > digit, count, 0))
-        tl.store(state + PREFIX, (prefix << (before - shift)) | digit)
-        tl.store(state + RANK, rank - above)
-        tl.store(state + TIES, tl.sum(tl.where(bins == digit, count, 0)))
-
-
-@triton.jit
-def _count_ties(keys, chunks, state, chunk_ties, chunk, RAW: tl.constexpr, BLOCK: tl.constexpr):
-    """The ties in each chunk, where only some of them survive; where all do, nobody needs to know."""
-    if tl.load(state + RANK) == tl.load(state + TIES):
-        return
-    n = tl.load(state + CANDIDATES)
-    prefix = tl.load(state + PREFIX)
-    start = tl.program_id(0).to(tl.int64) * BLOCK
-    for offset in range(start, n, tl.num_programs(0) * BLOCK):
-        at = offset + tl.arange(0, BLOCK)
-        tie = ((tl.load(keys + at, mask=at < n, other=0) & MAGNITUDE) == prefix) & (at < n)
-        if RAW:
-            owner = (at // chunk).to(tl.int32)
+        rank -= tl.load(state + ABOVE)
+        low = tl.load(state + LOW)
+        bin, above, ties = _bin_of_rank(counts, tl.maximum(rank, 1))
+        if rank <= 0:
+            tl.atomic_max(state + OUTCOME, MISSED)
+        elif bin < 0:  # fewer keys than wanted: all nonzeros survive, if the bracket holds all that are left
+            if low > 1:
+                tl.atomic_max(state + OUTCOME, MISSED)
+            tl.store(state + RANK, 0)
         else:
-            owner = tl.load(chunks + at, mask=tie, other=0)
-        tl.atomic_add(chunk_ties + owner, 1, mask=tie)
+            tl.store(state + BIN, bin)
+            tl.store(state + THRESHOLD, low + (bin << shift))
+            tl.store(state + RANK, rank - above)
+            tl.store(state + TIES, ties)
 
 
 @triton.jit
-def _cut(weights, state, chunk_ties, n, chunk, BLOCK: tl.constexpr):
+def _count_ties(weights, state, chunk_ties, n, chunk, BLOCK: tl.constexpr):
+    """The ties in each chunk, where only some of them survive; where all do, nobody needs to know."""
+    if (tl.load(state + RANK) == tl.load(state + TIES)) | (tl.load(state + OUTCOME) != GOOD):
+        return
+    start = tl.program_id(0).to(tl.int64) * chunk
+    threshold = tl.load(state + THRESHOLD)
+    ties = tl.zeros((BLOCK,), dtype=tl.int32)
+    for offset in range(0, chunk, BLOCK):
+        at = start + offset + tl.arange(0, BLOCK)
+        ties += ((tl.load(weights + at, mask=at < n, other=0) & MAGNITUDE) == threshold).to(tl.int32)
+    tl.store(chunk_ties + tl.program_id(0), tl.sum(ties))
+
+
+@triton.jit
+def _cut(weights, state, chunk_ties, n, chunk, CHUNKS: tl.constexpr, BLOCK: tl.constexpr):
     """Write zero over everything that does not survive."""
     if tl.load(state + OUTCOME) != GOOD:
         return
     start = tl.program_id(0).to(tl.int64) * chunk
-    threshold = tl.load(state + LOW) + tl.load(state + PREFIX)
+    threshold = tl.load(state + THRESHOLD)
     rank = tl.load(state + RANK)
+    # Of this chunk's ties survive all, none, or, in the one chunk where the rank runs out, the first few.
+    allowed = 0
+    ties = 0
     lowest = tl.maximum(threshold, 1)
-    seen = 0
-    allowed = 0  # of this chunk's ties: all, none, or in the one chunk where they run out, the first few
-    ties_here = 0
     if rank != tl.load(state + TIES):
-        all_chunks = tl.arange(0, BINS)
-        seen = tl.sum(tl.load(chunk_ties + all_chunks, mask=all_chunks < tl.program_id(0), other=0))
-        ties_here = tl.load(chunk_ties + tl.program_id(0))
-        allowed = tl.minimum(tl.maximum(rank - seen, 0), ties_here)
+        others = tl.arange(0, CHUNKS)
+        earlier = tl.sum(tl.load(chunk_ties + others, mask=others < tl.program_id(0), other=0))
+        ties = tl.load(chunk_ties + tl.program_id(0))
+        allowed = tl.minimum(tl.maximum(rank - earlier, 0), ties)
         if allowed == 0:
             lowest = threshold + 1
-    if (allowed == ties_here) | (allowed == 0):
+    if (allowed == ties) | (allowed == 0):
         for offset in range(0, chunk, BLOCK):
             at = start + offset + tl.arange(0, BLOCK)
             bits = tl.load(weights + at, mask=at < n, other=0)
@@ -259,46 +253,32 @@ def project_triton_(flat: Tensor, count: int) -> None:
             _small[(1,)](bits, outcome, n, count, block, num_warps=min(max(block // 512, 1), 32))
             found = int(outcome)
         else:
-            found = _select(bits, count, raw=False)
+            found = _select(bits, count, sampled=True)
             if found == MISSED.value:
-                found = _select(bits, count, raw=True)
+                found = _select(bits, count, sampled=False)
     if found == NONFINITE.value:
         raise NonFiniteError
 
 
-def _select(bits: Tensor, count: int, raw: bool) -> int:
-    """The projection of many weights, among candidates or (raw) among all; its outcome."""
+def _select(bits: Tensor, count: int, sampled: bool) -> int:
+    """The projection of many weights; its outcome."""
     n = len(bits)
     chunk = triton.cdiv(triton.cdiv(n, PROGRAMS), BLOCK) * BLOCK
-    programs = triton.cdiv(n, chunk)
-    # One allocation: the state, a histogram for each digit, and the ties of each chunk.
-    memory = torch.zeros(STATE + LEVELS * BINS.value + PROGRAMS, dtype=torch.int32, device=bits.device)
-    state, histograms, chunk_ties = torch.split(memory, [STATE, LEVELS * BINS.value, PROGRAMS])
-    if raw:
-        if not bool(bits.view(torch.float32).isfinite().all()):
-            return int(NONFINITE.value)
-        state[RANK.value], state[CANDIDATES.value], state[BITS.value] = count, n, 31
-        keys, chunks = bits, bits
+    grid = (triton.cdiv(n, chunk),)
+    # One allocation: the two histograms, the ties of each chunk, and the state.
+    memory = torch.zeros(2 * BINS.value + PROGRAMS + STATE, dtype=torch.int32, device=bits.device)
+    upper, lower, chunk_ties, state = torch.split(memory, [BINS.value, BINS.value, PROGRAMS, STATE])
+    if sampled:
+        sample, part = min(SAMPLE, n), count / n
+        margin = DEVIATIONS * (sample * part * (1 - part)) ** 0.5 + 2
+        high_rank, low_rank = max(int(sample * part - margin), 0), int(sample * part + margin) + 1
+        _bracket_sample[(1,)](bits, state, n // sample, count, high_rank, low_rank, sample, num_warps=32)
     else:
-        keys, chunks = _candidates(bits, state, count, chunk)
-    for level in range(LEVELS):
-        counts = histograms[level * BINS.value :]
-        _count_digit[(PROGRAMS,)](keys, state, counts, level, raw, DIGIT_BLOCK)
-        _choose_digit[(1,)](state, counts, level)
-    _count_ties[(PROGRAMS,)](keys, chunks, state, chunk_ties, chunk, raw, DIGIT_BLOCK)
-    _cut[(programs,)](bits, state, chunk_ties, n, chunk, BLOCK, num_warps=8)
+        _bracket_all[(1,)](state, count)
+    _count_bracket[grid](bits, state, upper, n, chunk, BLOCK, num_warps=8)
+    _choose[(1,)](state, upper, False, num_warps=32)
+    _count_bin[grid](bits, state, lower, n, chunk, BLOCK, num_warps=8)
+    _choose[(1,)](state, lower, True, num_warps=32)
+    _count_ties[grid](bits, state, chunk_ties, n, chunk, BLOCK, num_warps=8)
+    _cut[grid](bits, state, chunk_ties, n, chunk, triton.next_power_of_2(PROGRAMS), BLOCK, num_warps=8)
     return int(state[OUTCOME.value])
-
-
-def _candidates(bits: Tensor, state: Tensor, count: int, chunk: int) -> tuple[Tensor, Tensor]:
-    """The keys among which the threshold lies, and their chunks."""
-    n = len(bits)
-    sample, part = min(SAMPLE, n), count / n
-    margin = DEVIATIONS * (sample * part * (1 - part)) ** 0.5 + 2
-    high_rank, low_rank = max(int(sample * part - margin), 0), int(sample * part + margin) + 1
-    _bracket[(1,)](bits, state, n // sample, count, high_rank, low_rank, sample, num_warps=32)
-    room = n // 16
-    keys, chunks = torch.empty(2, room, dtype=torch.int32, device=bits.device)
-    _collect[(triton.cdiv(n, chunk),)](bits, keys, chunks, state, n, chunk, room, BLOCK, num_warps=8)
-    _check_bracket[(1,)](state, room)
-    return keys, chunks
