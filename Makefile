@@ -7,16 +7,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/*)
 
+# Two test processes on two cores: more threads in each would only wait for one another.
 .PHONY: demo test test-full lint clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/installed lint
-	$(BIN)/python -m pytest -n 2 -m "not full"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not full"
 
 test-full: $(VENV)/installed lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -900,3 +900,26 @@ def test_wrappers_whose_hooks_never_run_are_unwrapped(base: Any) -> None:
     assert reg.optimizer is optimizer
     train(model, optimizer, batches)
     assert_same(model, expected)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_momentum_of_weights_without_gradient_does_not_become_denormal(kind: type) -> None:
+    """A cut-off unit's momentum decays; as denormal numbers it would make every step on a CPU slow."""
+
+    def smallest_momentum(attached: bool) -> float:
+        model = nn.Linear(4, 4, bias=False)
+        optimizer = kind(
+            model.parameters(), **({"lr": 0.01, "momentum": 0.9} if kind is torch.optim.SGD else {})
+        )
+        if attached:
+            mb.attach(optimizer, model, {"*": mb.l0_project(8, every=50)})
+        for step in range(1200):
+            model.weight.grad = torch.full((4, 4), 1.0 if step == 0 else 0.0)
+            optimizer.step()
+        state = optimizer.state[model.weight]
+        buffer = state.get("momentum_buffer", state.get("exp_avg"))
+        nonzero = buffer[buffer != 0].abs()
+        return float(nonzero.min()) if len(nonzero) else 0.0
+
+    assert 0 < smallest_momentum(attached=False) < 1e-38
+    assert smallest_momentum(attached=True) == 0.0

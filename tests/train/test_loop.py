@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from kills import COMMAND, ROOT, kill_and_compare, run_command
 from safetensors.torch import load_file
 from torch import nn
 
@@ -21,8 +21,6 @@ from membound.errors import DataError, MemboundError, TrainingError
 from membound.train import recipe as recipes
 from membound.train.loop import Interrupted, Settings, train
 from membound.train.recipe import Recipe
-
-ROOT = Path(__file__).parents[2]
 
 
 def small_split(images: int = 300, seed: int = 0) -> ArraySplit:
@@ -164,63 +162,13 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
     assert result.score == uninterrupted.score
 
 
-COMMAND = [
-    sys.executable, "-m", "membound", "train", "lenet", "--data", "mnist", "--subsample", "600", "--solver", "sgd",
-    "--iterations", "120", "--batch-size", "16", "--lr", "0.02", "--keep", "fc*=0.1", "--every", "10", "--ramp",
-    "--evaluate-every", "120", "--checkpoint-seconds", "0", "--device", "cpu", "--json",
-]  # fmt: skip
-
-
-def run_command(
-    folder: Path, kill_after: float | None = None, more: tuple[str, ...] = ()
-) -> subprocess.Popen:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*COMMAND, "--run-dir", str(folder), "--out", str(folder.with_suffix(".safetensors")), *more],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT,
-    )  # fmt: skip
-    if kill_after is not None:
-        time.sleep(kill_after)
-        process.kill()
-    process.output, process.errors = process.communicate(timeout=600)
-    return process
-
-
-def kill_and_compare(folder: Path, kills: int, seed: int) -> dict:
-    """A run killed at random moments and resumed each time, against one left in peace."""
-    rng = random.Random(seed)
-    started = time.monotonic()
-    peace = run_command(folder / "peace")
-    assert peace.returncode == 0, peace.errors
-    duration = time.monotonic() - started
-    killed = 0
-    while killed < kills:
-        attempt = run_command(folder / "killed", kill_after=rng.uniform(0, duration))
-        if attempt.returncode == 0:  # it finished before the kill: begin another run, to be killed again
-            assert same_file(folder)
-            for file in (folder / "killed").iterdir():
-                file.unlink()
-        else:
-            assert attempt.returncode == -signal.SIGKILL, attempt.errors
-            killed += 1
-    last = run_command(folder / "killed")
-    assert last.returncode == 0, last.errors
-    assert same_file(folder)
-    return {"kills": killed, "identical": True, "seconds_undisturbed": round(duration, 1), "seed": seed}
-
-
-def same_file(folder: Path) -> bool:
-    peace, killed = load_file(folder / "peace.safetensors"), load_file(folder / "killed.safetensors")
-    return peace.keys() == killed.keys() and all(torch.equal(peace[name], killed[name]) for name in peace)
-
-
 def test_sigkill_at_random_moments_changes_nothing(tmp_path):
-    kill_and_compare(tmp_path, kills=2, seed=0)
+    kill_and_compare(tmp_path, kills=2, seed=0, iterations=300)
 
 
 @pytest.mark.full
 def test_sigkill_at_twenty_random_moments_changes_nothing(tmp_path):
-    kill_and_compare(tmp_path, kills=20, seed=1)
+    kill_and_compare(tmp_path, kills=20, seed=1, iterations=1500)
 
 
 def test_ctrl_c_leaves_a_resumable_run(tmp_path):
@@ -251,7 +199,7 @@ def test_a_second_process_in_the_same_run_directory_is_refused(tmp_path):
         wait_for(tmp_path / "run" / "checkpoint.safetensors")
         second = run_command(tmp_path / "run")
         assert second.returncode == 1
-        assert "another process is training" in second.errors
+        assert "another process is training" in second.stderr
     finally:
         first.kill()
         first.wait()
@@ -382,8 +330,8 @@ def test_torchrun_gives_the_weights_of_one_process(tmp_path, processes):
 
 def test_the_command_prints_json_and_writes_weights_that_evaluate_alike(tmp_path):
     done = run_command(tmp_path / "run")
-    assert done.returncode == 0, done.errors
-    facts = json.loads(done.output)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
     assert facts["layers"][0]["nonzeros"] == facts["layers"][0]["bound"]
     out = tmp_path / "run.safetensors"
     for weights in (out, tmp_path / "run"):  # the weights, and the run directory's checkpoint

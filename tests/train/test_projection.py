@@ -231,20 +231,26 @@ def test_a_hundred_thousand_tensors(seed: int) -> None:
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is absent: only torch builds for GPUs bring it"
+    importlib.util.find_spec("triton") is None or torch.cuda.is_available(),
+    reason="triton is absent: only torch builds for GPUs bring it (and where there is a GPU, the kernels run on it)",
 )
 def test_the_gpu_kernel_in_tritons_interpreter(tmp_path: Path) -> None:
     torch.save([HARD[name] for name in HARD], tmp_path / "hard.pt")
     code = """
-import sys, torch
+import contextlib, sys, torch
+from membound.train import projection_triton
 from membound.train.projection import project_torch_
-from membound.train.projection_triton import project_triton_
-for tensor in torch.load(sys.argv[1]):
-    for count in {0, 1, len(tensor) // 3, len(tensor) - 1, len(tensor), len(tensor) + 5}:
-        expected, actual = tensor.clone(), tensor.clone()
-        project_torch_(expected, count)
-        project_triton_(actual, count)
-        assert torch.equal(actual.view(torch.int32), expected.view(torch.int32)), (tensor, count)
+torch.cuda.device = contextlib.nullcontext
+for small in (1 << 16, 0):  # one program for all the weights, and many
+    projection_triton.SMALL, projection_triton.SAMPLE, projection_triton.PROGRAMS = small, 64, 4
+    for tensor in torch.load(sys.argv[1]):
+        if len(tensor) < 64 and small == 0:
+            continue
+        for count in {0, 1, len(tensor) // 3, len(tensor) - 1, len(tensor), len(tensor) + 5}:
+            expected, actual = tensor.clone(), tensor.clone()
+            project_torch_(expected, count)
+            projection_triton.project_triton_(actual, count)
+            assert torch.equal(actual.view(torch.int32), expected.view(torch.int32)), (tensor, count)
 """
     result = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "hard.pt")],

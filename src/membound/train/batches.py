@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count, islice
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +68,7 @@ class Feeder:
     def batches(self, indices: Iterable[Indices]) -> Iterator[tuple[Tensor, Tensor]]:
         """The images and labels for each array of indices, as the network is tested: centre crop, no mirror."""
         for chosen, images in self._read(indices):
-            yield self._finish(images, None), self.labels[torch.from_numpy(chosen).to(self.device)]
+            yield self._finish(images), self.labels[torch.from_numpy(chosen).to(self.device)]
 
     def augmented(
         self, indices: Iterable[Indices], seed: int, start: int = 0, part: slice = slice(None)
@@ -76,12 +77,16 @@ class Feeder:
 
         `part` selects this process's share of every batch; its crops are those of the whole batch.
         """
-        rounds = count(start)
-        for (chosen, images), iteration in zip(
-            self._read(array[part] for array in indices), rounds, strict=False
-        ):
-            rng = np.random.default_rng([_AUGMENT, seed, iteration])
-            yield self._finish(images, (rng, part)), self.labels[torch.from_numpy(chosen).to(self.device)]
+        sizes: deque[int] = deque()  # of the whole batches that are on their way
+
+        def shares() -> Iterator[Indices]:
+            for array in indices:
+                sizes.append(len(array))
+                yield array[part]
+
+        for iteration, (chosen, images) in enumerate(self._read(shares()), start):
+            windows = self._windows(sizes.popleft(), np.random.default_rng([_AUGMENT, seed, iteration]), part)
+            yield self._finish(images, windows), self.labels[torch.from_numpy(chosen).to(self.device)]
 
     def _read(self, indices: Iterable[Indices]) -> Iterator[tuple[Indices, Tensor]]:
         if self.images is not None:
@@ -107,11 +112,11 @@ class Feeder:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _finish(self, images: Tensor, augment: tuple[np.random.Generator, slice] | None) -> Tensor:
+    def _finish(self, images: Tensor, windows: "_Windows | None" = None) -> Tensor:
         x = images.to(self.dtype)
         if self._mean is not None:
             x = x - self._mean  # before the crop: a mean image is subtracted at the crop's position
-        x = self._crop(x, augment)
+        x = self._centre(x) if windows is None else windows.of(x)
         if self.preprocess.scale != 1:
             x = x * self.preprocess.scale
         if self._std is not None:
@@ -119,23 +124,38 @@ class Feeder:
         # On a CPU convolutions and pooling run about twice as fast with the channels last; weights stay as they are.
         return x.to(memory_format=torch.channels_last) if self.device.type == "cpu" else x
 
-    def _crop(self, x: Tensor, augment: tuple[np.random.Generator, slice] | None) -> Tensor:
-        crop, mirror = self.preprocess.crop, self.preprocess.mirror and augment is not None
-        if crop is None and not mirror:
+    def _centre(self, x: Tensor) -> Tensor:
+        crop = self.preprocess.crop
+        if crop is None:
             return x
-        height, width = x.shape[2:]
-        side_y, side_x = crop or height, crop or width
-        if augment is None:
-            top, left = (height - side_y) // 2, (width - side_x) // 2
-            return x[:, :, top : top + side_y, left : left + side_x]
-        rng, part = augment
-        whole = 1 << 16  # draws for any batch, so that every share of it sees the same ones
-        tops = rng.integers(0, height - side_y + 1, whole)[part][: len(x)]
-        lefts = rng.integers(0, width - side_x + 1, whole)[part][: len(x)]
-        flips = (rng.random(whole) < 0.5)[part][: len(x)] & mirror
-        rows = tops[:, None] + np.arange(side_y)
-        columns = np.arange(side_x)[None, :]
-        columns = lefts[:, None] + np.where(flips[:, None], side_x - 1 - columns, columns)
+        top, left = ((side - crop) // 2 for side in x.shape[2:])
+        return x[:, :, top : top + crop, left : left + crop]
+
+    def _windows(self, size: int, rng: np.random.Generator, part: slice) -> "_Windows | None":
+        """A random window, and whether it is mirrored, for every image of this process's share of a batch."""
+        crop, mirror = self.preprocess.crop, self.preprocess.mirror
+        if crop is None and not mirror:
+            return None
+        _, height, width = self.split.shape
+        rows, columns = crop or height, crop or width
+        tops, lefts = rng.integers(0, height - rows + 1, size), rng.integers(0, width - columns + 1, size)
+        flips = (rng.random(size) < 0.5) & mirror
+        return _Windows(tops[part], lefts[part], flips[part], rows, columns)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    tops: Indices
+    lefts: Indices
+    flips: npt.NDArray[np.bool_]
+    height: int
+    width: int
+
+    def of(self, x: Tensor) -> Tensor:
+        """The window of each image."""
+        rows = self.tops[:, None] + np.arange(self.height)
+        columns = np.arange(self.width)[None, :]
+        columns = self.lefts[:, None] + np.where(self.flips[:, None], self.width - 1 - columns, columns)
         image = torch.arange(len(x), device=x.device)[:, None, None]
         at_rows = torch.from_numpy(rows).to(x.device)[:, :, None]
         at_columns = torch.from_numpy(columns).to(x.device)[:, None, :]

@@ -121,8 +121,14 @@ class _Run:
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     resumed: bool = False
+    score: Score | None = None  # of the finished network
 
     def __post_init__(self) -> None:
+        if self.recipe.batch_size < self.world.size:
+            raise MemboundError(
+                f"a batch of {self.recipe.batch_size} images cannot be shared by {self.world.size} processes: "
+                f"take a batch size of at least {self.world.size}"
+            )
         dtype = PRECISIONS[self.settings.precision]
         self.model.to(self.device, dtype)
         self.feeder = Feeder(self.split, self.preprocess, self.device, dtype)
@@ -135,9 +141,8 @@ class _Run:
         self.reg: Regularizer | None = None
         if self.rules:
             self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.iterations)
-        self.running = torch.zeros(
-            (), dtype=torch.float64, device=self.device
-        )  # the loss since the last evaluation
+        # The sum of the losses since the last evaluation, on the device: looking at it waits for the device.
+        self.running = torch.zeros((), dtype=torch.float64, device=self.device)
         self.evaluate_every = self.settings.evaluate_every or max(self.recipe.iterations // 10, 1)
 
     def _decayed_by_rules(self) -> list[nn.Parameter]:
@@ -148,11 +153,12 @@ class _Run:
         try:
             if self.path is not None and self.path.exists():
                 self._resume(self.path)
-            if self.iteration < self.recipe.iterations or not self.finished:
+            if not self.finished:
                 self._train(interrupted)
-            score = self._score() if self.judge is not None else None
+            if self.judge is not None and self.score is None:
+                self.score = self._score()
             report = None if self.reg is None else self.reg.report()
-            return Result(score, self.history, report, self.seconds, self.resumed)
+            return Result(self.score, self.history, report, self.seconds, self.resumed)
         finally:
             if self.reg is not None:
                 self.reg.detach()
@@ -226,6 +232,8 @@ class _Run:
         if self.judge is not None:
             score = self._score()
             entry |= {"accuracy": score.accuracy, "test_loss": score.loss}
+            if self.finished:
+                self.score = score
         if self.reg is not None:
             entry["nonzeros"] = self._bounded_nonzeros()
         self.history.append(entry)
@@ -245,7 +253,10 @@ class _Run:
 
     def _bounded_nonzeros(self) -> int:
         assert self.reg is not None
-        return sum(min(layer.nonzeros, layer.bound or layer.nonzeros) for layer in self.reg.report().layers)
+        layers = self.reg.report().layers
+        return sum(
+            layer.nonzeros if layer.bound is None else min(layer.nonzeros, layer.bound) for layer in layers
+        )
 
     def _tell(self, score: Score | None = None, loss: float | None = None) -> None:
         if self.show is not None and self.world.leads:
@@ -320,7 +331,10 @@ class _Run:
         own = {plain_name(name): name for name in self.model.state_dict()}
         self.model.load_state_dict({own[name]: value for name, value in _within(tensors, MODEL).items()})
         files.load_optimizer_(self.optimizer, _within(tensors, "optimizer/"), about["optimizer"])
-        files.restore_random_state(_within(tensors, "random/"))
+        if self.world.size == 1:
+            files.restore_random_state(_within(tensors, "random/"))
+        else:  # only the leader's is saved, and processes must not drop the same units
+            torch.manual_seed((self.settings.seed + self.world.rank) * 1_000_003 + about["iteration"])
         self.running.copy_(tensors["running"])
         if self.reg is not None:
             self.reg.load_state_dict(about["regularizer"])

@@ -21,8 +21,8 @@ from membound.train.projection import NonFiniteError
 SMALL = 1 << 16
 SAMPLE = 1 << 14
 DEVIATIONS = 5  # half the bracket's width, in standard deviations of a rank in the sample
-PROGRAMS = 1056  # eight for each of a large GPU's 132 multiprocessors
-BLOCK = 4096
+PROGRAMS = 2112  # sixteen for each of a large GPU's 132 multiprocessors
+BLOCK = 2048
 
 GROUP = tl.constexpr(256)
 BINS = tl.constexpr(256 * 256)  # 16 bits at a time: two histograms are enough for 31
@@ -46,7 +46,7 @@ GOOD, NONFINITE, MISSED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # t
 
 @triton.jit
 def _small(weights, outcome, n, count, BLOCK: tl.constexpr):
-    """The whole projection by one program: the largest threshold that at least `count` weights reach, bit by bit."""
+    """The whole projection by one program: the largest threshold that at least `count` weights reach."""
     at = tl.arange(0, BLOCK)
     bits = tl.load(weights + at, mask=at < n, other=0)
     key = bits & MAGNITUDE
@@ -269,10 +269,10 @@ def _select(bits: Tensor, count: int, sampled: bool) -> int:
     memory = torch.zeros(2 * BINS.value + PROGRAMS + STATE, dtype=torch.int32, device=bits.device)
     upper, lower, chunk_ties, state = torch.split(memory, [BINS.value, BINS.value, PROGRAMS, STATE])
     if sampled:
-        sample, part = min(SAMPLE, n), count / n
-        margin = DEVIATIONS * (sample * part * (1 - part)) ** 0.5 + 2
-        high_rank, low_rank = max(int(sample * part - margin), 0), int(sample * part + margin) + 1
-        _bracket_sample[(1,)](bits, state, n // sample, count, high_rank, low_rank, sample, num_warps=32)
+        part = count / n
+        margin = DEVIATIONS * (SAMPLE * part * (1 - part)) ** 0.5 + 2
+        high_rank, low_rank = max(int(SAMPLE * part - margin), 0), int(SAMPLE * part + margin) + 1
+        _bracket_sample[(1,)](bits, state, n // SAMPLE, count, high_rank, low_rank, SAMPLE, num_warps=32)
     else:
         _bracket_all[(1,)](state, count)
     _count_bracket[grid](bits, state, upper, n, chunk, BLOCK, num_warps=8)

@@ -21,6 +21,8 @@ from membound.train.projection import BITS, NonFiniteError, project_
 from membound.train.rules import Target, check_rules, resolve
 from membound.train.updates import Moment, Update
 
+FLUSH_EVERY, NEGLIGIBLE = 100, 1e-30  # momentum 0.9 takes 100 steps from there to the edge of the denormals
+
 _active: "WeakSet[Regularizer]" = WeakSet()
 
 
@@ -167,6 +169,8 @@ class Regularizer:
         if found_inf is not None and float(found_inf) > 0:
             return  # a fused optimizer has skipped this step under a GradScaler: it does not count
         self.step += 1
+        if self.step % FLUSH_EVERY == 0:
+            self._flush_moments()
         if not self._due(self.step):
             return
         with torch.no_grad():
@@ -174,6 +178,19 @@ class Regularizer:
                 if target.weight.grad is not None:
                     self._run(target, target.update.after, self._moments[target.group])
         self._moments = []
+
+    @torch.no_grad()
+    def _flush_moments(self) -> None:
+        """Set momentum that is too small to matter to zero, for weights under a bound on a CPU.
+
+        A unit that a projection cuts off gets no gradient any more, and its momentum decays to denormal numbers, on
+        which a CPU is tens of times slower.
+        """
+        for target in self._with_after:
+            if target.update.bound is not None and target.weight.device.type == "cpu":
+                for value in self.optimizer.state.get(target.weight, {}).values():
+                    if isinstance(value, Tensor) and value.shape == target.weight.shape:
+                        value.masked_fill_(value.abs() < NEGLIGIBLE, 0.0)
 
     def _run(self, target: Target, stage: Any, *moment: Moment) -> None:
         try:

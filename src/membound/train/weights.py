@@ -1,6 +1,5 @@
 """Weights in files: any supported kind into a network, and a network's into a plain safetensors file."""
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from membound.train.rules import plain_name
 from membound.zoo import load_caffemodel
 
 MODEL, MEAN_IMAGE = "model/", "membound.mean_image"
+TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 
 
 def save_weights(path: Path, model: nn.Module, preprocess: Preprocess, about: Mapping[str, Any]) -> None:
@@ -58,12 +58,17 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
 
 
 def _kind(path: Path) -> str:
-    """By content: a safetensors header is a length and a '{'; torch writes a zip (or, long ago, a pickle)."""
+    """By name, else by content: a safetensors header is a length and a '{'; torch writes a zip (or, long ago, a pickle)."""
     with open(path, "rb") as file:
         start = file.read(9)
-    if path.suffix in (".pt", ".pth", ".bin", ".ckpt") or start[:4] == b"PK\x03\x04":
+    by_name = {".safetensors": "safetensors", ".caffemodel": "caffemodel"} | dict.fromkeys(
+        TORCH_SUFFIXES, "torch"
+    )
+    if path.suffix in by_name:
+        return by_name[path.suffix]
+    if start[:4] == b"PK\x03\x04":
         return "torch"
-    if path.suffix == ".safetensors" or (len(start) == 9 and start[8:] == b"{" and start[6:8] == b"\0\0"):
+    if len(start) == 9 and start[8:] == b"{" and start[6:8] == b"\0\0":
         return "safetensors"
     return "caffemodel"
 
@@ -89,7 +94,7 @@ def _preprocess(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # a damaged file makes the unpickler raise anything at all
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WeightsError(
             f"{path} cannot be loaded safely as a torch state dict ({reason}): save it with "
