@@ -58,7 +58,7 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
 
 
 def _kind(path: Path) -> str:
-    """By name, else by content: a safetensors header is a length and a '{'; torch writes a zip (or, long ago, a pickle)."""
+    """By name, else by content: a safetensors header is a length and a '{', and torch writes a zip."""
     with open(path, "rb") as file:
         start = file.read(9)
     by_name = {".safetensors": "safetensors", ".caffemodel": "caffemodel"} | dict.fromkeys(

@@ -1,0 +1,64 @@
+"""What the README says: its numbers are in `results/`, its names and options exist."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import membound as mb
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def results(name: str) -> dict:
+    return json.loads((ROOT / "results" / f"{name}.json").read_text())
+
+
+def quoted() -> list[str]:
+    demo = results("demo")["summary"]
+    cpu, gpu = (results(f"projection-{device}")["cases"][0] for device in ("cpu", "cuda"))
+    numbers = []
+    for network in ("dense", "sparse"):
+        row = demo[network]
+        numbers.append(f"{row['mean']:.2f} ± {row['std']:.2f} %, {row['bytes']:,} bytes")
+    for case, ours, digits in ((cpu, "core avx512", (0, 1, 0)), (gpu, "triton", (2, 2, 1))):
+        numbers.append(f"{case['min_ms']['topk']:.{digits[0]}f} ms")
+        numbers.append(
+            f"**{case['min_ms'][ours]:.{digits[1]}f} ms**, {case['topk_over'][ours]:.{digits[2]}f} times"
+        )
+    numbers += [f"{results(f'train-overhead-{d}')['overhead_percent']:+.1f} %" for d in ("cpu", "cuda")]
+    for network in results("caffe-baselines")["networks"].values():
+        numbers.append(f"{network['mean']:.2f} ± {network['std']:.2f} %")
+    return numbers
+
+
+@pytest.mark.parametrize("number", quoted())
+def test_every_number_in_the_readme_was_measured(number):
+    assert number in README
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_every_result_says_how_it_was_made(path):
+    result = json.loads(path.read_text())
+    assert {"command", "date", "hardware", "versions"} <= result.keys()
+    assert (ROOT / result["command"].split()[1]).exists()
+
+
+def test_names_options_and_links_in_the_documents_exist():
+    help_text = subprocess.run(
+        [sys.executable, "-m", "membound", "train", "--help"],
+        capture_output=True,
+        text=True,
+        env={"COLUMNS": "200"},
+    ).stdout
+    for page in (README, (ROOT / "docs" / "TRAINING.md").read_text()):
+        for name in re.findall(r"\bmb\.(\w+)", page):
+            assert hasattr(mb, name), name
+        for option in set(re.findall(r"(?<=[ `])--[a-z][a-z0-9-]+", page)) - {"--nproc-per-node"}:
+            assert option in help_text, option
+        for link in re.findall(r"\]\((?!http)([^)]+)\)", page):
+            assert (ROOT / link).exists() or (ROOT / "docs" / link).exists(), link
