@@ -57,9 +57,8 @@ class Update:
     before: Stage | None = field(default=None, compare=False)
     after: Stage | None = field(default=None, compare=False)
     bound: Callable[[int, float | None], int] | None = field(default=None, compare=False)
-    every: int = field(
-        default=1, compare=False
-    )  # `after` has nothing to do on other steps than multiples of this
+    # `after` has nothing to do on other steps than multiples of `every`.
+    every: int = field(default=1, compare=False)
 
     @property
     def scheduled(self) -> bool:
