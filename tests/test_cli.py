@@ -85,13 +85,13 @@ def broken():
 
 def test_your_own_network_and_arrays(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own_nets.py").write_text(NETS)
+    (tmp_path / "cli_nets.py").write_text(NETS)
     rng = np.random.default_rng(0)
     x = rng.integers(0, 100, (80, 10, 12, 3)).astype(np.uint8)
     y = rng.integers(0, 2, 80)
     x[y == 1] += 100
     np.savez("own.npz", x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
-    command = ("own_nets:small", "--data", "own.npz", "--device", "cpu")
+    command = ("cli_nets:small", "--data", "own.npz", "--device", "cpu")
     options = ("--iterations", "60", "--batch-size", "20", "--keep", "*=0.5", "--every", "5")
     assert run("train", *command, *options, "--out", "own.safetensors", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
@@ -99,7 +99,7 @@ def test_your_own_network_and_arrays(tmp_path, monkeypatch, capsys):
     assert [layer["nonzeros"] for layer in facts["layers"]] == [54, 4]
     assert run("evaluate", *command, "--init", "own.safetensors", "--json") == 0
     assert json.loads(capsys.readouterr().out)["errors"] == facts["errors"]
-    assert run("train", "own_nets:broken", "--data", "own.npz") == 1
+    assert run("train", "cli_nets:broken", "--data", "own.npz") == 1
     assert "out of cheese" in capsys.readouterr().err
 
 
