@@ -26,7 +26,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         result = kill_and_compare(Path(folder), options.kills, options.seed, options.iterations)
     print(result)
-    record(options.out, result | {"run": " ".join(["membound", *COMMAND[3:], "--iterations", str(options.iterations)])})
+    record(
+        options.out,
+        result | {"run": " ".join(["membound", *COMMAND[3:], "--iterations", str(options.iterations)])},
+    )
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from membound.train.updates import Update
 from membound.train.weights import MEAN_IMAGE, MODEL
 
 PRECISIONS = {"float32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
+LARGEST_BATCH = 1 << 16  # beyond the size of the data; up to here a small set may repeat within a batch
 LOOK_EVERY = 50  # iterations between looks at the loss, each of which waits for the device
 
 
@@ -124,6 +125,10 @@ class _Run:
     score: Score | None = None  # of the finished network
 
     def __post_init__(self) -> None:
+        if self.recipe.batch_size > max(len(self.split), LARGEST_BATCH):
+            raise MemboundError(
+                f"a batch of {self.recipe.batch_size:,} images: there are {len(self.split):,} to train on; take no more"
+            )
         if self.recipe.batch_size < self.world.size:
             raise MemboundError(
                 f"a batch of {self.recipe.batch_size} images cannot be shared by {self.world.size} processes: "
