@@ -1,5 +1,6 @@
 """What the commands do, as plain functions: a network, data and options in, facts out."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -109,8 +110,8 @@ def train_network(
     show: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any] | None:
     """Train, save and describe one network; None in the processes of a torchrun that do not lead."""
-    if out is not None and not out.resolve().parent.is_dir():
-        raise MemboundError(f"--out {out}: there is no folder {out.parent}")
+    if out is not None:
+        _check_writable(out)
     split, judge = dataset.train, dataset.test
     if validation is not None:
         split, judge = sets.validation_split(split, validation, seed=settings.seed)
@@ -141,6 +142,17 @@ def train_network(
     if out is not None:
         save_weights(out, model, preprocess, {"accuracy": facts["accuracy"], "seed": settings.seed})
     return facts
+
+
+def _check_writable(out: Path) -> None:
+    """Before training, so that nothing is lost at its end."""
+    folder = out.resolve().parent
+    if not folder.is_dir():
+        raise MemboundError(f"--out {out}: there is no folder {out.parent}")
+    if out.is_dir():
+        raise MemboundError(f"--out {out} is a folder: name a file, such as {out / 'net.safetensors'}")
+    if not os.access(folder, os.W_OK):
+        raise MemboundError(f"--out {out}: the folder {out.parent} cannot be written")
 
 
 def evaluate_weights(
