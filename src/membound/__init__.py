@@ -7,7 +7,7 @@ process never imports torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from membound.errors import DataError, MemboundError, RuleError, TrainingError, WeightsError
+from membound.errors import DataError, MemboundError, ModelError, RuleError, TrainingError, WeightsError
 
 if TYPE_CHECKING:
     from membound import data, zoo
@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DataError",
     "MemboundError",
+    "ModelError",
     "RuleError",
     "TrainingError",
     "WeightsError",

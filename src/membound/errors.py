@@ -19,3 +19,9 @@ class WeightsError(MemboundError):
 
 class TrainingError(MemboundError):
     """Training that cannot go on: a non-finite loss or weight, a run directory that does not match."""
+
+
+class ModelError(MemboundError):
+    """A network that cannot be captured, stored or run; `rule` is the rule of docs/FORMAT.md that a file breaks."""
+
+    rule: int | None = None
