@@ -5,26 +5,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from membound.errors import ModelError
-from membound.store.graph import ACTIVATIONS, ROLES, Graph, Node, Shape, attributes
-
-MAX_ELEMENTS = 2**31 - 1  # of a value, a padded value or a tensor
-MAX_TOTAL = 2**33  # elements of all values together
-MAX_AXES = 8
-MAX_WINDOW = 16384  # kernels, strides, pads, dilations
-MAX_NODES = 100_000
-MAX_NUMBER = 3.4028234663852886e38  # the largest float32
+from membound.store.graph import ACTIVATIONS, OPERATORS, ROLES, Graph, Node, Shape, attributes
+from membound.store.rules import (
+    MAX_AXES,
+    MAX_ELEMENTS,
+    MAX_NODES,
+    MAX_TOTAL,
+    MAX_WINDOW,
+    is_int,
+    is_number,
+    is_shape,
+    refuse,
+    show,
+)
 
 # The rules of docs/FORMAT.md that are checked here.
-RULE_INPUTS, RULE_ATTRIBUTES, RULE_ROLES, RULE_SHAPES, RULE_LIMITS = 24, 25, 26, 27, 28
+RULE_INPUTS, RULE_ATTRIBUTES, RULE_ROLES, RULE_SHAPES, RULE_LIMITS = 22, 23, 24, 25, 26
 
 Attributes = dict[str, Any]
-
-
-def refuse(rule: int, message: str) -> NoReturn:
-    """Raise what a file that breaks this rule of docs/FORMAT.md gets."""
-    error = ModelError(message)
-    error.rule = rule
-    raise error
 
 
 def infer_shapes(graph: Graph, tensor_shapes: Mapping[str, Shape]) -> list[Shape]:
@@ -36,9 +34,9 @@ def infer_shapes(graph: Graph, tensor_shapes: Mapping[str, Shape]) -> list[Shape
     """
     shapes = [_check_shape(graph.input_shape, "the input")]
     if not 1 <= len(graph.nodes) <= MAX_NODES:
-        refuse(RULE_INPUTS, f"there are {len(graph.nodes)} nodes: 1 to {MAX_NODES} are allowed")  # rule 24
-    if not _is_int(graph.output, 1, len(graph.nodes)):
-        refuse(RULE_INPUTS, f"the output is value {graph.output!r:.80}: 1 to {len(graph.nodes)} are allowed")
+        refuse(RULE_INPUTS, f"there are {len(graph.nodes)} nodes: 1 to {MAX_NODES} are allowed")  # rule 22
+    if not is_int(graph.output, 1, len(graph.nodes)):
+        refuse(RULE_INPUTS, f"the output is value {show(graph.output)}: 1 to {len(graph.nodes)} are allowed")
     total = math.prod(shapes[0])
     for number, node in enumerate(graph.nodes, 1):
         try:
@@ -50,17 +48,20 @@ def infer_shapes(graph: Graph, tensor_shapes: Mapping[str, Shape]) -> list[Shape
                     f"the values up to here have {total} elements: at most {MAX_TOTAL} are allowed",
                 )
         except ModelError as error:
-            refuse(error.rule or RULE_ATTRIBUTES, f"node {number} ({node.op!s:.80}): {error}")
+            refuse(
+                error.rule or RULE_ATTRIBUTES,
+                f"node {number} ({node.op if node.op in OPERATORS else show(node.op)}): {error}",
+            )
     return shapes
 
 
 def _infer(node: Node, shapes: list[Shape], tensor_shapes: Mapping[str, Shape]) -> Shape:
     given = attributes(node)
     for value in node.inputs:
-        if not _is_int(value, 0, len(shapes) - 1):  # rule 24
-            refuse(RULE_INPUTS, f"takes value {value!r:.80}: the values before it are 0 to {len(shapes) - 1}")
+        if not is_int(value, 0, len(shapes) - 1):  # rule 22
+            refuse(RULE_INPUTS, f"takes value {show(value)}: the values before it are 0 to {len(shapes) - 1}")
     low, high = _ARITY.get(node.op, (1, 1))
-    if not low <= len(node.inputs) <= high:  # rule 24
+    if not low <= len(node.inputs) <= high:  # rule 22
         allowed = str(low) if low == high else f"{low} to {high}"
         refuse(RULE_INPUTS, f"has {len(node.inputs)} inputs: {allowed} are allowed")
     _check_attributes(node.op, given)
@@ -72,29 +73,26 @@ def _tensor_shapes(node: Node, tensor_shapes: Mapping[str, Shape]) -> dict[str, 
     """The shapes of a node's tensors by role."""
     roles = ROLES.get(node.op, {})
     for role, name in node.tensors.items():
-        if role not in roles:  # rule 26
+        if role not in roles:  # rule 24
             refuse(
                 RULE_ROLES,
-                f"has a tensor in the role {role!r:.80}: its roles are {', '.join(roles) or 'none'}",
+                f"has a tensor in the role {show(role)}: its roles are {', '.join(roles) or 'none'}",
             )
-        if name not in tensor_shapes:  # rule 26
-            refuse(RULE_ROLES, f"names the tensor {name!r:.200}, which is not there")
+        if name not in tensor_shapes:  # rule 24
+            refuse(RULE_ROLES, f"names the tensor {show(name)}, which is not there")
     for role, required in roles.items():
-        if required and role not in node.tensors:  # rule 26
+        if required and role not in node.tensors:  # rule 24
             refuse(RULE_ROLES, f"lacks its tensor {role}")
     return {
-        role: _check_shape(tensor_shapes[name], f"tensor {name!r:.200}")
-        for role, name in node.tensors.items()
+        role: _check_shape(tensor_shapes[name], f"tensor {show(name)}") for role, name in node.tensors.items()
     }
 
 
 def _check_shape(shape: Sequence[int], what: str) -> Shape:
     """`shape` if it is one: up to 8 axes of 1 or more elements."""
-    if not isinstance(shape, tuple | list) or len(shape) > MAX_AXES:  # rule 28
+    if not isinstance(shape, tuple | list) or len(shape) > MAX_AXES:  # rule 26
         refuse(RULE_LIMITS, f"{what} has the shape {shape!r:.80}: up to {MAX_AXES} axes are allowed")
-    if (
-        not all(_is_int(size, 1, MAX_ELEMENTS) for size in shape) or math.prod(shape) > MAX_ELEMENTS
-    ):  # rule 28
+    if not all(is_int(size, 1, MAX_ELEMENTS) for size in shape) or math.prod(shape) > MAX_ELEMENTS:  # rule 26
         text = f"{list(shape)}"
         refuse(RULE_LIMITS, f"{what} has the shape {text:.80}: 1 to {MAX_ELEMENTS} elements are allowed")
     return tuple(shape)
@@ -103,40 +101,20 @@ def _check_shape(shape: Sequence[int], what: str) -> Shape:
 # What attributes may be.
 
 
-def _is_int(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _is_number(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return -MAX_NUMBER <= value <= MAX_NUMBER  # also false for NaN
-
-
 def _ints(length: int, low: int, high: int = MAX_WINDOW) -> tuple[Callable[[Any], bool], str]:
     def check(value: Any) -> bool:
-        return isinstance(value, tuple) and len(value) == length and all(_is_int(v, low, high) for v in value)
+        return isinstance(value, tuple) and len(value) == length and all(is_int(v, low, high) for v in value)
 
     return check, f"a list of {length} whole numbers from {low} to {high}"
 
 
 def _int(low: int, high: int) -> tuple[Callable[[Any], bool], str]:
-    return lambda value: _is_int(value, low, high), f"a whole number from {low} to {high}"
-
-
-def _is_sizes(value: Any) -> bool:
-    return (
-        isinstance(value, tuple)
-        and len(value) <= MAX_AXES
-        and all(_is_int(v, 1, MAX_ELEMENTS) for v in value)
-    )
+    return lambda value: is_int(value, low, high), f"a whole number from {low} to {high}"
 
 
 def _is_axes(value: Any) -> bool:
     return (
-        isinstance(value, tuple)
-        and len(value) <= MAX_AXES
-        and all(_is_int(v, 0, MAX_AXES - 1) for v in value)
+        isinstance(value, tuple) and len(value) <= MAX_AXES and all(is_int(v, 0, MAX_AXES - 1) for v in value)
     )
 
 
@@ -147,22 +125,22 @@ def _is_pads(value: Any) -> bool:
 def _is_activation(value: Any) -> bool:
     if not isinstance(value, tuple) or not value or not isinstance(value[0], str):
         return False
-    return ACTIVATIONS.get(value[0]) == len(value) - 1 and all(map(_is_number, value[1:]))
+    return ACTIVATIONS.get(value[0]) == len(value) - 1 and all(map(is_number, value[1:]))
 
 
-_NUMBER = (_is_number, "a finite float32 number")
+_NUMBER = (is_number, "a finite float32 number")
 _BOOL = (lambda value: isinstance(value, bool), "true or false")
 _AXIS = _int(0, MAX_AXES - 1)
 _AXES = (_is_axes, f"a list of axes from 0 to {MAX_AXES - 1}")
 _PADS = (_is_pads, f"a list of pairs of whole numbers from 0 to {MAX_WINDOW}")
-_SIZES = (_is_sizes, f"a list of up to {MAX_AXES} sizes from 1 up")
+_SIZES = (is_shape, f"a list of up to {MAX_AXES} sizes from 1 up")
 _ACT = (
     _is_activation,
     "a list of an activation and its numbers: "
     + ", ".join(name + (f" ({count})" if count else "") for name, count in ACTIVATIONS.items()),
 )
 _COUNT = (
-    lambda value: value in ("all", "valid") if isinstance(value, str) else _is_number(value) and value != 0,
+    lambda value: value in ("all", "valid") if isinstance(value, str) else is_number(value) and value != 0,
     "'all', 'valid' or a number other than 0",
 )
 
@@ -205,15 +183,15 @@ def _check_attributes(op: str, given: Attributes) -> None:
         if value is None and key in _OPTIONAL:
             continue
         check, allowed = _KINDS.get(key) or _KINDS[name]
-        if not check(value):  # rule 25
-            refuse(RULE_ATTRIBUTES, f"{name} is {value!r:.80}: it must be {allowed}")
+        if not check(value):  # rule 23
+            refuse(RULE_ATTRIBUTES, f"{name} is {show(value)}: it must be {allowed}")
 
 
 # The shape that each operator makes.
 
 
 def _wrong(message: str) -> NoReturn:
-    refuse(RULE_SHAPES, message)  # rule 27
+    refuse(RULE_SHAPES, message)  # rule 25
 
 
 def _image(shape: Shape) -> tuple[int, int, int]:
@@ -233,7 +211,7 @@ def _windows(size: int, kernel: int, stride: int, pad: tuple[int, int], dilation
 def _check_padded(shape: Shape, pad: Sequence[int]) -> None:
     channels, height, width = shape
     padded = channels * (height + pad[0] + pad[2]) * (width + pad[1] + pad[3])
-    if padded > MAX_ELEMENTS:  # rule 28
+    if padded > MAX_ELEMENTS:  # rule 26
         refuse(RULE_LIMITS, f"its padded input has {padded} elements: at most {MAX_ELEMENTS} are allowed")
 
 
@@ -243,7 +221,7 @@ def _conv(inputs: list[Shape], a: Attributes, tensors: Mapping[str, Shape]) -> S
         _wrong(f"its weight has the shape {list(w)}: it must be [out, in / groups, height, width]")
     if w[1] * a["groups"] != shape[0] or w[0] % a["groups"]:
         _wrong(f"its weight {list(w)} in {a['groups']} groups does not fit an input of {shape[0]} channels")
-    if max(w[2:]) > MAX_WINDOW:  # rule 28
+    if max(w[2:]) > MAX_WINDOW:  # rule 26
         refuse(RULE_LIMITS, f"its kernel is {list(w[2:])}: at most {MAX_WINDOW} a side is allowed")
     _check_bias(tensors)
     _check_padded(shape, a["pad"])
@@ -307,7 +285,7 @@ def _lrn(inputs: list[Shape], a: Attributes, tensors: Mapping[str, Shape]) -> Sh
 
 def _binary(inputs: list[Shape], a: Attributes, tensors: Mapping[str, Shape]) -> Shape:
     constants = ("c" in tensors) + (a["value"] is not None)
-    if len(inputs) + constants != 2:  # rule 24
+    if len(inputs) + constants != 2:  # rule 22
         refuse(RULE_INPUTS, f"has {len(inputs)} inputs and {constants} constants: two operands are needed")
     if a["swap"] and not constants:
         _wrong("swap goes with a constant: with two inputs, exchange them")

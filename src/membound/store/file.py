@@ -1,0 +1,185 @@
+"""The model file: written whole or not at all, checked before anything in it is used."""
+
+import contextlib
+import errno
+import mmap as _mmap
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.errors import ModelError
+from membound.store.container import Container, layout, parse
+from membound.store.formats import Encoded, Prefer, best_format, encode
+from membound.store.graph import Shape
+from membound.store.header import Header, format_header
+from membound.store.model import Model, StoredModel
+from membound.store.shapes import infer_shapes
+from membound.store.validate import MEAN_IMAGE, ROWS, validate
+
+Array = npt.NDArray[Any]
+MAP_FROM = 1 << 20  # bytes: smaller files are read into memory
+
+
+def read(path: str | os.PathLike[str], mmap: bool | None = None) -> StoredModel:
+    """The network in a file, checked; a ModelError with the path says what is wrong.
+
+    With `mmap` the arrays are read-only views onto the mapped file, shared between processes: the file must not be
+    shortened or changed while the network lives. None maps files from 1 MiB up.
+    """
+    with _named(path):
+        with open(_regular(path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            mapped = size > 0 and (size >= MAP_FROM if mmap is None else mmap)
+            if mapped:
+                buffer = np.frombuffer(_mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_READ), np.uint8)
+            else:
+                buffer = np.fromfile(file, np.uint8)
+                buffer.flags.writeable = False
+        return _check(buffer, mapped)
+
+
+def read_bytes(data: bytes | bytearray | memoryview, name: str = "model") -> StoredModel:
+    """The network in these bytes, checked; `name` stands for the path in errors."""
+    with _named(name):
+        buffer = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+        if buffer.ctypes.data % 4:  # the widest element
+            buffer = buffer.copy()
+        buffer.flags.writeable = False
+        return _check(buffer, False)
+
+
+def _check(buffer: npt.NDArray[np.uint8], mapped: bool) -> StoredModel:
+    found = validate(parse(buffer))
+    return found if not mapped else StoredModel(**{**vars(found), "mapped": True})
+
+
+def _regular(path: str | os.PathLike[str]) -> Path:
+    """`path` if a file is there: opening a pipe would wait."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ModelError("this is not a file")
+    return Path(path)
+
+
+@contextlib.contextmanager
+def _named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of reading, with the path and the rule."""
+    try:
+        yield
+    except ModelError as error:
+        rule = f" (rule {error.rule} of docs/FORMAT.md)" if error.rule else ""
+        named = ModelError(f"{os.fspath(path)}: {error}{rule}")
+        named.rule = error.rule
+        raise named from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{os.fspath(path)}: cannot be read: {_reason(error)}") from None
+    except MemoryError:
+        raise ModelError(f"{os.fspath(path)}: cannot be read: there is not enough memory") from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def write(
+    path: str | os.PathLike[str], model: Model, values: str = "f32", prefer: Prefer = "bytes"
+) -> StoredModel:
+    """Store a network; `values` is f32 or f16, `prefer` fewest bytes or speed. What was stored comes back.
+
+    The file appears whole or not at all: it is written under another name in the same folder, then renamed.
+    """
+    parts, stored = _build(model, values, prefer)
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with open(partial, "xb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+        _sync_folder(target.parent)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{os.fspath(path)}: cannot be written: {_reason(error)}") from None
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            partial.unlink()
+    return stored
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last; not every system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def to_bytes(model: Model, values: str = "f32", prefer: Prefer = "bytes") -> bytes:
+    """The bytes of the file that `write` writes."""
+    return b"".join(_build(model, values, prefer)[0])
+
+
+def file_size(model: Model, values: str = "f32", prefer: Prefer = "bytes") -> int:
+    """How many bytes the file that `write` writes has."""
+    return _build(model, values, prefer)[1].file_bytes
+
+
+def encode_tensors(model: Model, values: str = "f32", prefer: Prefer = "bytes") -> dict[str, Encoded]:
+    """Every tensor in its best format; what a format adds to the header counts."""
+    found = {}
+    for name, array in model.tensors.items():
+        try:
+            shape = tuple(array.shape)
+            format = best_format(shape, array, values, prefer, _overhead(name, shape))
+            found[name] = encode(array, format, values)
+        except ModelError as error:
+            raise ModelError(f"tensor {name!r}: {error}") from None
+    return found
+
+
+def _overhead(name: str, shape: Shape) -> dict[str, int]:
+    """About how many bytes of header a sparse format takes beyond dense: an entry each array, and the shape."""
+    entry = len(name) + 70
+    said = len(name) + len(str(shape)) if len(shape) > 1 else 0
+    return {"csr": 2 * entry + said, "bitmask": entry + said, "delta": entry + said, "indexed": entry + said}
+
+
+def _build(model: Model, values: str, prefer: Prefer) -> tuple[list[bytes | memoryview], StoredModel]:
+    """The parts of the file, in order, and the network as stored, checked as a reader would."""
+    infer_shapes(model.graph, {name: tuple(array.shape) for name, array in model.tensors.items()})
+    tensors = encode_tensors(model, values, prefer)
+    arrays: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        arrays[name] = tensor.values
+        if tensor.index is None:
+            arrays[name] = tensor.values.reshape(tensor.shape)
+        else:
+            arrays[f"{name}:{tensor.format}"] = tensor.index
+        if tensor.pointers is not None:
+            arrays[f"{name}:{ROWS}"] = tensor.pointers
+    if model.mean_image is not None:
+        arrays[MEAN_IMAGE] = encode(model.mean_image, "dense", values).values.reshape(model.mean_image.shape)
+    text = _describe(model, tensors)
+    header, ordered = layout(arrays, text)
+    total = len(header) + sum(array.nbytes for array in ordered)
+    stored = validate(Container(arrays, text, len(header), total))
+    return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered)], stored
+
+
+def _describe(model: Model, tensors: dict[str, Encoded]) -> str:
+    shapes: dict[str, tuple[Shape, ...]] = {}
+    for name, tensor in tensors.items():
+        original = tuple(model.original_shapes.get(name, tensor.shape))
+        shapes[name] = (tensor.shape,) if original == tensor.shape else (tensor.shape, original)
+    header = Header(model.graph, shapes, model.preprocess, model.classes)
+    sparse = {name for name, tensor in tensors.items() if tensor.index is not None}
+    return format_header(header, sparse)

@@ -1,0 +1,55 @@
+"""A network in memory: as captured, with dense arrays, and as stored, with its tensors encoded."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.store.formats import Encoded, decode
+from membound.store.graph import Graph, Shape
+
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A network that can be stored: its graph, and each tensor as a dense array under its name in torch.
+
+    `original_shapes` are those of tensors that lost dead channels; `preprocess` is what `Preprocess.to_json` gives,
+    and `mean_image` the array it leaves out where its mean is "image".
+    """
+
+    graph: Graph
+    tensors: dict[str, Float32]
+    original_shapes: dict[str, Shape] = field(default_factory=dict)
+    preprocess: dict[str, Any] | None = None
+    classes: list[str] | None = None
+    mean_image: Float32 | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class StoredModel:
+    """A network as its file has it: all of it has been checked, so that kernels may trust it."""
+
+    graph: Graph
+    tensors: dict[str, Encoded]  # may be views onto the mapped file
+    shapes: list[Shape]  # of every value, the input's first
+    original_shapes: dict[str, Shape]
+    preprocess: dict[str, Any] | None
+    classes: list[str] | None
+    mean_image: Encoded | None
+    header_bytes: int
+    file_bytes: int
+    mapped: bool = False
+
+    def decode(self) -> Model:
+        """The network with dense float32 arrays."""
+        return Model(
+            self.graph,
+            {name: decode(tensor) for name, tensor in self.tensors.items()},
+            dict(self.original_shapes),
+            self.preprocess,
+            self.classes,
+            None if self.mean_image is None else decode(self.mean_image),
+        )
