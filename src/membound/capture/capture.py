@@ -1,0 +1,31 @@
+"""capture(): the network as it will be stored and run, from the module as it was trained."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from membound.capture.convert import convert
+from membound.capture.export import export
+from membound.capture.tidy import tidy_
+from membound.store.model import Model
+from membound.store.shapes import infer_shapes
+
+
+def capture(module: nn.Module, example_input: Tensor | NDArray[Any], *, simplify: bool = True) -> Model:
+    """The graph and the weights of `module`, in eval mode; the module itself is not touched.
+
+    `example_input` is a batch of any size, float32; its values do not matter. The size of the batch stays free.
+    With `simplify`, channels that cannot matter are left out, exactly: those whose weights nobody reads or
+    that are constant; `original_shapes` has the shapes that weights had before.
+
+    >>> import torch
+    >>> net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
+    >>> [node.op for node in capture(net, torch.zeros(1, 1, 8, 8)).graph.nodes]
+    ['conv', 'reshape', 'linear']
+    """
+    draft = convert(export(module, example_input))
+    tidy_(draft)
+    model = Model(draft.graph(), draft.tensors, draft.original_shapes)
+    infer_shapes(model.graph, {name: tensor.shape for name, tensor in model.tensors.items()})
+    return model

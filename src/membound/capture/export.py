@@ -1,0 +1,202 @@
+"""torch.export of a private copy: the user's module is never touched, and the size of the batch stays free."""
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from membound.errors import ModelError
+
+BATCH = 3  # torch takes a batch of 1 for a constant
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What torch.export made of a network: its operations, and its weights by the names of their nodes."""
+
+    input: fx.Node
+    output: fx.Node
+    weights: Mapping[str, Tensor]
+    names: Mapping[str, str]
+
+
+def export(module: nn.Module, example_input: Tensor | NDArray[Any]) -> Exported:
+    """Export a copy of `module` in eval mode, in float32 on the CPU."""
+    private = private_copy(module)
+    example = example_batch(example_input)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            # The second step turns operations in place into ordinary ones.
+            program = torch.export.export(private, (example,), dynamic_shapes=({0: Dim.AUTO},), strict=False)
+            program = program.run_decompositions({})
+        except Exception as error:
+            raise _failure(private, example, error) from error
+    return _read(program)
+
+
+def private_copy(module: nn.Module) -> nn.Module:
+    """A copy that shares nothing with the module: in eval mode, on the CPU, in float32, without wrappers.
+
+    >>> layer = nn.Linear(2, 2, dtype=torch.bfloat16)
+    >>> private_copy(nn.DataParallel(layer)).weight.dtype, layer.weight.dtype, layer.training
+    (torch.float32, torch.bfloat16, True)
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"a {type(module).__name__} cannot be captured; give a torch.nn.Module")
+    module = _unwrapped(module)
+    memo: dict[int, Any] = {}
+    same: dict[tuple[Any, ...], Tensor] = {}
+    for name, tensor in _tensors(module):
+        if nn.parameter.is_lazy(tensor):
+            raise ModelError(f"{name} is not initialised: run the network once before it is captured")
+        memo[id(tensor)] = _tensor_copy(tensor, same)
+    try:
+        private = copy.deepcopy(module, memo)
+    except Exception as error:
+        raise ModelError(f"the network cannot be copied: {_one_line(error)}") from error
+    for part in private.modules():
+        part._compiled_call_impl = None
+        for name, child in part.named_children():
+            setattr(part, name, _unwrapped(child))
+    return private.eval()
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    while True:
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            module = module.module
+        elif isinstance(getattr(module, "_orig_mod", None), nn.Module):  # torch.compile's
+            module = module._orig_mod  # type: ignore[assignment]
+        else:
+            return module
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, Tensor):
+                yield f"{path}.{name}".lstrip("."), value
+
+
+def _tensor_copy(tensor: Tensor, same: dict[tuple[Any, ...], Tensor]) -> Tensor:
+    """A copy on the CPU, floating point as float32; views of the same memory have the same copy."""
+    key: tuple[Any, ...] = (id(tensor),)
+    if tensor.layout is torch.strided and tensor.numel():
+        key = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, type(tensor))
+    if key not in same:
+        plain = tensor.detach()
+        if plain.is_meta:
+            raise ModelError("the network's weights are on the meta device: they have no values to capture")
+        plain = plain.to("cpu", torch.float32 if plain.is_floating_point() else plain.dtype, copy=True)
+        parameter = isinstance(tensor, nn.Parameter)
+        same[key] = nn.Parameter(plain, requires_grad=False) if parameter else plain
+    return same[key]
+
+
+def example_batch(example_input: Tensor | NDArray[Any]) -> Tensor:
+    """The example as float32 on the CPU, repeated to a batch of more than one.
+
+    >>> example_batch(np.zeros((1, 2, 8))).shape
+    torch.Size([3, 2, 8])
+    """
+    if isinstance(example_input, np.ndarray):
+        example_input = torch.from_numpy(np.ascontiguousarray(example_input))
+    if not isinstance(example_input, Tensor):
+        kind = type(example_input).__name__
+        raise ModelError(f"the example input is a {kind}; give one float32 tensor or numpy array")
+    if not example_input.is_floating_point():
+        raise ModelError(f"the example input is of {example_input.dtype}; only float32 inputs are supported")
+    shape = tuple(example_input.shape)
+    if len(shape) < 2 or 0 in shape:
+        raise ModelError(f"the example input has shape {shape}; give a batch, such as (1, 3, 32, 32)")
+    example = example_input.detach()[:1].to("cpu", torch.float32)
+    return example.repeat(BATCH, *(1 for _ in shape[1:]))
+
+
+def _read(program: ExportedProgram) -> Exported:
+    signature = program.graph_signature
+    weights, names = {}, {}
+    first: dict[tuple[Any, ...], str] = {}
+    inputs = []
+    for spec in signature.input_specs:
+        node = spec.arg.name
+        if spec.kind == InputKind.USER_INPUT:
+            inputs.append(node)
+            continue
+        target = str(spec.target)
+        found = program.state_dict.get(target, program.constants.get(target))
+        if isinstance(found, Tensor):
+            weights[node] = found
+            key = (found.data_ptr(), found.shape, found.stride()) if found.numel() else (node,)
+            names[node] = first.setdefault(key, target)
+    nodes = {node.name: node for node in program.graph.nodes}
+    used = [name for name in inputs if isinstance(nodes[name].meta.get("val"), Tensor)]
+    if len(used) != 1:
+        raise ModelError(f"the network takes {len(used)} tensors; only networks of one input are supported")
+    _check_batch(nodes[used[0]])
+    return Exported(nodes[used[0]], _single_output(program, nodes), weights, names)
+
+
+def _single_output(program: ExportedProgram, nodes: Mapping[str, fx.Node]) -> fx.Node:
+    outputs = []
+    for spec in program.graph_signature.output_specs:
+        if spec.kind == OutputKind.USER_OUTPUT:
+            outputs.append(spec.arg.name)
+        else:
+            raise ModelError(
+                f"the network changes {spec.target!r} when it runs; only networks without state are supported"
+            )
+    kept = [name for name in outputs if name in nodes and isinstance(nodes[name].meta.get("val"), Tensor)]
+    if len(outputs) != 1 or len(kept) != 1:
+        raise ModelError(
+            f"the network returns {len(outputs)} values, {len(kept)} of them tensors; "
+            "only networks of one output tensor are supported: wrap it in a module that returns one"
+        )
+    return nodes[kept[0]]
+
+
+def _check_batch(node: fx.Node) -> None:
+    size = node.meta["val"].shape[0]
+    if isinstance(size, int):
+        raise ModelError(FIXED)
+
+
+FIXED = (
+    "the network fixes the size of its batch, for example by x.view(1, -1); keep the first axis free, "
+    "for example by x.flatten(1)"
+)
+
+
+def _failure(module: nn.Module, example: Tensor, error: Exception) -> ModelError:
+    """Why a network cannot be exported: it does not run, it fixes its batch, or torch cannot trace it."""
+    for batch in (example, example[:1]):
+        try:
+            module(batch)
+        except Exception as ran:
+            if batch is example:
+                full = ran
+                continue
+            shape = tuple(batch.shape)
+            return ModelError(f"the network does not run on an input of shape {shape}: {_one_line(ran)}")
+        if batch is not example:
+            return ModelError(f"{FIXED} ({_one_line(full)})")
+        break
+    return ModelError(
+        f"torch.export cannot trace the network (control flow that depends on data?): {_one_line(error)}"
+    )
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

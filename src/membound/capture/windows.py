@@ -1,0 +1,134 @@
+"""Convolutions and pools: what torch means by padding, rounding up and dividing, written out in numbers."""
+
+from typing import Any
+
+from membound.capture.call import Call, Value
+from membound.store.graph import Shape
+
+Pair = tuple[int, int]
+
+
+def convolution(call: Call) -> Value:
+    """aten.conv1d, conv2d and convolution; one over sequences is one over images of height 1."""
+    if call.get("transposed", False):
+        call.fail("transposed convolutions are not supported")
+    weight, bias = call.constant("weight"), call.get("bias")
+    axes = weight.dim() - 2
+    value = call.value("input")
+    if axes not in (1, 2) or len(value.shape) != axes + 1:
+        call.fail(f"convolutions have 1 or 2 axes, on inputs of 2 or 3, not {axes} on {len(value.shape)}")
+    kernel, dilation = _pair(weight.shape[2:], 1), _pair(_all(call.get("dilation", 1), axes), 1)
+    image = (weight.shape[0], weight.shape[1], *kernel)
+    named = {"w": call.tensor(weight, call.within("weight"), image)}
+    if bias is not None:
+        named["b"] = call.tensor(call.constant("bias"), call.within("bias"))
+    out = call.emit(
+        "conv",
+        _image(call, value),
+        out=_image_shape(call.shape),
+        named=named,
+        stride=_pair(_all(call.get("stride", 1), axes), 1),
+        pad=_padding(call, axes, kernel, dilation),
+        dilation=dilation,
+        groups=call.get("groups", 1),
+    )
+    return call.reshape(out, call.shape)
+
+
+def _padding(call: Call, axes: int, kernel: Pair, dilation: Pair) -> tuple[int, int, int, int]:
+    found = call.get("padding", 0)
+    if found == "valid":
+        found = 0
+    if found == "same":
+        total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        before = [size // 2 for size in total]
+        return before[0], before[1], total[0] - before[0], total[1] - before[1]
+    top, left = _pair(_all(found, axes), 0)
+    return top, left, top, left
+
+
+def max_pool(call: Call) -> Value:
+    """aten.max_pool1d and 2d; what rounding up adds at the end becomes padding, which is minus infinity."""
+    kernel, stride, pad = _window(call)
+    value = call.value("self")
+    axes = len(value.shape) - 1
+    dilation = _pair(_all(call.get("dilation", 1), axes), 1)
+    over = _over(_image_shape(value.shape), _image_shape(call.shape), kernel, stride, pad, dilation)
+    out = call.emit(
+        "maxpool",
+        _image(call, value),
+        out=_image_shape(call.shape),
+        kernel=kernel,
+        stride=None if stride == kernel else stride,
+        pad=(*pad, pad[0] + over[0], pad[1] + over[1]),
+        dilation=dilation,
+    )
+    return call.reshape(out, call.shape)
+
+
+def average_pool(call: Call) -> Value:
+    """aten.avg_pool1d and 2d; what rounding up adds at the end is never counted."""
+    kernel, stride, pad = _window(call)
+    value = call.value("self")
+    over = _over(_image_shape(value.shape), _image_shape(call.shape), kernel, stride, pad, (1, 1))
+    counted = "all" if call.get("count_include_pad", True) else "valid"
+    out = call.emit(
+        "avgpool",
+        _image(call, value),
+        out=_image_shape(call.shape),
+        kernel=kernel,
+        stride=None if stride == kernel else stride,
+        pad=(*pad, *pad),
+        over=over,
+        count=call.get("divisor_override", counted),
+    )
+    return call.reshape(out, call.shape)
+
+
+def adaptive_average(call: Call) -> Value:
+    return _adaptive(call, "avg")
+
+
+def adaptive_max(call: Call) -> Value:
+    return _adaptive(call, "max")
+
+
+def _adaptive(call: Call, kind: str) -> Value:
+    shape = _image_shape(call.shape)
+    out = call.emit("adaptive", _image(call, call.value("self")), out=shape, kind=kind, size=shape[1:])
+    return call.reshape(out, call.shape)
+
+
+def _window(call: Call) -> tuple[Pair, Pair, Pair]:
+    axes = len(call.value("self").shape) - 1
+    kernel = _pair(_all(call["kernel_size"], axes), 1)
+    stride = _pair(_all(call.get("stride") or call["kernel_size"], axes), 1)
+    return kernel, stride, _pair(_all(call.get("padding", 0), axes), 0)
+
+
+def _over(size: Shape, out: Shape, kernel: Pair, stride: Pair, pad: Pair, dilation: Pair) -> Pair:
+    """How far the last window reaches beyond the padded image, in both directions."""
+    reach = [
+        (o - 1) * s + d * (k - 1) + 1 for o, s, d, k in zip(out[1:], stride, dilation, kernel, strict=True)
+    ]
+    down, right = (max(r - n - 2 * p, 0) for r, n, p in zip(reach, size[1:], pad, strict=True))
+    return down, right
+
+
+def _all(found: int | list[int] | tuple[int, ...], axes: int) -> tuple[int, ...]:
+    sizes = (found,) if isinstance(found, int) else tuple(found)
+    return sizes * axes if len(sizes) == 1 else sizes
+
+
+def _pair(sizes: Any, height: int) -> Pair:
+    """Sizes in two directions; a sequence has `height` in the first."""
+    first, *rest = (int(size) for size in sizes)
+    return (first, rest[0]) if rest else (height, first)
+
+
+def _image(call: Call, value: Value) -> Value:
+    return call.reshape(value, _image_shape(value.shape))
+
+
+def _image_shape(shape: Shape) -> Shape:
+    return shape if len(shape) == 3 else (shape[0], 1, shape[1])
