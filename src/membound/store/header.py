@@ -16,6 +16,7 @@ from membound.store.graph import OPERATORS, ROLES, Graph, Node, Shape, freeze
 from membound.store.rules import MAX_NODES, MAX_WINDOW, is_int, is_name, is_number, is_shape, refuse, show
 
 VERSION = 1
+MAX_CLASSES = 1_000_000
 _KEYS = {"v", "in", "n", "out", "t", "p", "c"}
 
 
@@ -53,11 +54,12 @@ def parse_header(text: str, names: Iterable[str]) -> Header:
             16,
             f"the input has the shape {show(fields['in'])}: up to 8 sizes from 1 up, at most 2^31 - 1 elements",
         )
-    nodes = _nodes(fields["n"], set(names))
+    known = set(names)
+    nodes = _nodes(fields["n"], known)
     graph = Graph(tuple(fields["in"]), nodes, fields.get("out", len(nodes)))
     preprocess = _preprocess(fields.get("p"), graph.input_shape) if "p" in fields else None
     classes = _classes(fields["c"]) if "c" in fields else None
-    return Header(graph, _shapes(fields.get("t", {})), preprocess, classes)
+    return Header(graph, _shapes(fields.get("t", {}), known), preprocess, classes)
 
 
 def _nodes(items: Any, names: set[str]) -> tuple[Node, ...]:
@@ -93,7 +95,8 @@ def _node(number: int, item: Any, names: set[str]) -> Node:
     return Node(item[0], tuple(inputs), attributes, tensors)
 
 
-def _shapes(items: Any) -> dict[str, tuple[Shape, ...]]:
+def _shapes(items: Any, names: set[str]) -> dict[str, tuple[Shape, ...]]:
+    """The shapes of tensors by name; the name of a layer stands for its weight."""
     if not isinstance(items, dict):  # rule 18
         refuse(18, "the shapes of tensors must be an object")
     found = {}
@@ -105,13 +108,18 @@ def _shapes(items: Any) -> dict[str, tuple[Shape, ...]]:
                 18,
                 f"tensor {show(name)} has the shapes {show(shapes)}: [stored] or [stored, original] are allowed",
             )
-        found[name] = tuple(map(tuple, shapes))
+        found[name if name in names else f"{name}.weight"] = tuple(map(tuple, shapes))
+    if len(found) != len(items) or not found.keys() <= names:  # rule 18
+        refuse(18, "there are shapes of a tensor that is not there, or twice those of one")
     return found
 
 
 def _classes(items: Any) -> list[str]:
+    """The names of classes; a number n stands for "0" to n - 1."""
+    if is_int(items, 1, MAX_CLASSES):
+        return list(map(str, range(items)))
     if not isinstance(items, list) or not all(map(is_name, items)):  # rule 20
-        refuse(20, "the class names must be a list of strings of printable characters")
+        refuse(20, "the classes must be their number, or a list of their names in printable characters")
     return list(items)
 
 
@@ -181,9 +189,13 @@ def format_header(header: Header, sparse: set[str]) -> str:
     if graph.output != len(graph.nodes):
         fields["out"] = graph.output
     tensors = _format_shapes(header, sparse) or None
-    given = {"t": tensors, "p": header.preprocess, "c": header.classes}
+    given = {"t": tensors, "p": header.preprocess, "c": _format_classes(header.classes)}
     fields |= {key: value for key, value in given.items() if value is not None}
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _format_classes(classes: list[str] | None) -> list[str] | int | None:
+    return len(classes) if classes and classes == list(map(str, range(len(classes)))) else classes
 
 
 def _format_node(number: int, node: Node, names: Mapping[str, Any]) -> list[Any]:
@@ -216,9 +228,7 @@ def _format_shapes(header: Header, sparse: set[str]) -> dict[str, list[Shape]]:
             biases.setdefault(node.tensors["b"], follow(header.shapes[node.tensors["w"]]))
     said = {}
     for name, shapes in header.shapes.items():
-        if name in biases:
-            if shapes != biases[name]:
-                said[name] = list(shapes)
-        elif name in sparse or len(shapes) > 1:
-            said[name] = list(shapes)
+        if shapes != biases[name] if name in biases else name in sparse or len(shapes) > 1:
+            layer = name.removesuffix(".weight")
+            said[name if layer in header.shapes else layer] = list(shapes)
     return said

@@ -1,15 +1,27 @@
-"""How many bytes a layer takes, in the formats of the paper's appendix.
+"""How many bytes layers take: in the formats of the paper's appendix, and in ours.
 
-For n weights of which t are nonzero, at v bytes a value:
+For n weights of which t are nonzero, at v bytes a value, the paper has
 
     dense    n v
     bitmask  ceil(n / 8) + t v
     indexed  t (4 + v)
+
+Ours are these, csr and delta (`formats.py`); the bytes of delta are those expected of nonzeros at random places.
 """
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from membound.errors import ModelError
+from membound.store.formats import FAR, count_bytes
+from membound.store.graph import Shape
+
+Accounting = Literal["paper", "ours"]
 
 
 def format_sizes(size: int, nonzeros: int, value_bytes: int = 4) -> dict[str, int]:
-    """The bytes of one layer in each format.
+    """The bytes of one layer in each format of the paper.
 
     >>> format_sizes(400_000, 20_000)
     {'dense': 1600000, 'bitmask': 130000, 'indexed': 160000}
@@ -22,7 +34,7 @@ def format_sizes(size: int, nonzeros: int, value_bytes: int = 4) -> dict[str, in
 
 
 def best_format(size: int, nonzeros: int, value_bytes: int = 4) -> tuple[str, int]:
-    """The smallest format of one layer and its bytes.
+    """The smallest of the paper's formats for one layer, and its bytes.
 
     >>> best_format(400_000, 20_000), best_format(500, 500)
     (('bitmask', 130000), ('dense', 2000))
@@ -30,3 +42,49 @@ def best_format(size: int, nonzeros: int, value_bytes: int = 4) -> tuple[str, in
     sizes = format_sizes(size, nonzeros, value_bytes)
     name = min(sizes, key=sizes.__getitem__)
     return name, sizes[name]
+
+
+def total_bytes(
+    tensors: Mapping[str, tuple[Shape, int]],
+    formats: str | Mapping[str, str] = "best",
+    accounting: Accounting = "paper",
+    value_bytes: int = 4,
+) -> int:
+    """The bytes of a network's tensors (biases are some of them), given the shape and nonzeros of each.
+
+    `formats` is one format for all, "best" for the smallest of each, or a mapping; what it leaves out is dense.
+
+    >>> lenet = {"fc1.weight": ((500, 800), 20_000), "fc1.bias": ((500,), 500)}
+    >>> total_bytes(lenet), total_bytes(lenet, "dense"), total_bytes(lenet, {"fc1.weight": "indexed"})
+    (132000, 1602000, 162000)
+    >>> total_bytes(lenet, accounting="ours")
+    102000
+    """
+    total = 0
+    for name, (shape, nonzeros) in tensors.items():
+        wanted = formats if isinstance(formats, str) else formats.get(name, "dense")
+        if accounting == "paper":
+            sizes = format_sizes(math.prod(shape), nonzeros, value_bytes)
+        else:
+            sizes = our_sizes(shape, nonzeros, value_bytes)
+        if wanted != "best" and wanted not in sizes:
+            raise ModelError(f"{name}: there is no format {wanted!r}: take best, {', '.join(sizes)}")
+        total += min(sizes.values()) if wanted == "best" else sizes[wanted]
+    return total
+
+
+def our_sizes(shape: Shape, nonzeros: int, value_bytes: int = 4) -> dict[str, int]:
+    """The bytes of one tensor in each of our formats; delta's for nonzeros at random places.
+
+    A distance at density p is over 256 k with probability q^k, q = (1 - p)^256: q / (1 - q) fillers each.
+
+    >>> our_sizes((500, 800), 20_000)
+    {'dense': 1600000, 'csr': 121002, 'bitmask': 130000, 'indexed': 160000, 'delta': 100000}
+    """
+    size = math.prod(shape)
+    far = (1 - nonzeros / size) ** FAR if nonzeros else 0.0
+    fillers = round(nonzeros * far / (1 - far)) if far < 1 else size // FAR
+    return {
+        **count_bytes(shape, nonzeros, value_bytes),
+        "delta": (nonzeros + fillers) * (1 + value_bytes),
+    }
