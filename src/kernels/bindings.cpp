@@ -1,4 +1,4 @@
-// The only file that knows Python: checks arguments, releases the GIL, calls the core.
+// With bindings_network.cpp the only file that knows Python: checks arguments, releases the GIL, calls the core.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings.h"
 #include "dispatch.h"
 #include "project.h"
 
@@ -69,4 +70,5 @@ NB_MODULE(_core, m) {
         "Keep the t values of largest magnitude, in place, and set all others to +0.0.\n\n"
         "Of equal magnitudes the earlier are kept; zeros never are. Returns how many are kept, or -1, with\n"
         "nothing written, if a value is infinite or NaN. threads = 0 uses every CPU.");
+  membound::bind_network(m);
 }

@@ -16,7 +16,7 @@ std::vector<Kernels> find_kernels() {
   // __builtin_cpu_supports also asks whether the operating system saves the wide registers.
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt")) {
+      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("f16c")) {
     fill_avx2(table);
     found.push_back(table);
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -60,6 +60,17 @@ const Kernels& kernels_named(const std::string& name) {
 const Kernels& chosen_kernels() {
   static const Kernels& chosen = choose(std::getenv("MEMBOUND_ISA"));
   return chosen;
+}
+
+const NetKernels& net_kernels(const Kernels& kernels) {
+  const std::string name = kernels.name;
+#if defined(MEMBOUND_X86)
+  if (name == "avx512") return avx512_net_kernels();
+  if (name == "avx2") return avx2_net_kernels();
+#elif defined(MEMBOUND_NEON)
+  if (name == "neon") return neon_net_kernels();
+#endif
+  return scalar_net_kernels();
 }
 
 }  // namespace membound

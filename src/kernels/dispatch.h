@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "net_kernels.h"
 
 namespace membound {
 
@@ -16,5 +17,8 @@ const Kernels& kernels_named(const std::string& name);
 
 // The table in use: the one that the environment variable MEMBOUND_ISA names, or else the best.
 const Kernels& chosen_kernels();
+
+// The kernels that run networks on the same instruction set.
+const NetKernels& net_kernels(const Kernels& kernels);
 
 }  // namespace membound

@@ -1,0 +1,10 @@
+// What the files that know Python share.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace membound {
+
+void bind_network(nanobind::module_& m);
+
+}  // namespace membound

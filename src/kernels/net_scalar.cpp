@@ -1,0 +1,80 @@
+// Networks without vector instructions: the reference, and what runs on every other CPU.
+#include "net_kernels.h"
+
+namespace membound {
+namespace {
+
+constexpr size_t kWidth = 4;
+constexpr int kTile = 2;
+constexpr int kGemmRows = 4;
+constexpr int kGemmVectors = 1;
+
+struct Vec {
+  float lane[kWidth];
+};
+
+template <class Operation>
+inline Vec lanes(Operation operation) {
+  Vec v;
+  for (size_t i = 0; i < kWidth; ++i) v.lane[i] = operation(i);
+  return v;
+}
+
+inline Vec load(const float* p) {
+  return lanes([&](size_t i) { return p[i]; });
+}
+inline void store(float* p, Vec v) {
+  for (size_t i = 0; i < kWidth; ++i) p[i] = v.lane[i];
+}
+inline Vec fill(float x) {
+  return lanes([&](size_t) { return x; });
+}
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return lanes([&](size_t i) { return a.lane[i] * b.lane[i] + c.lane[i]; });
+}
+inline Vec add(Vec a, Vec b) {
+  return lanes([&](size_t i) { return a.lane[i] + b.lane[i]; });
+}
+inline float total(Vec v) { return (v.lane[0] + v.lane[1]) + (v.lane[2] + v.lane[3]); }
+
+template <class Column>
+float gather_dot_of(const Column* columns, const float* values, size_t count, const float* x) {
+  float all = 0;
+  for (size_t k = 0; k < count; ++k) all += values[k] * x[columns[k]];
+  return all;
+}
+
+float gather_dot(const int32_t* columns, const float* values, size_t count, const float* x) {
+  return gather_dot_of(columns, values, count, x);
+}
+
+float gather_dot16(const uint16_t* columns, const float* values, size_t count, const float* x) {
+  return gather_dot_of(columns, values, count, x);
+}
+
+// Every finite half is a float: shift the bits into place and let a multiplication set the exponent, which is
+// right for subnormal halves too.
+void half_to_float(const uint16_t* half, float* out, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t sign = static_cast<uint32_t>(half[i] & 0x8000u) << 16;
+    const uint32_t magnitude = static_cast<uint32_t>(half[i] & 0x7fffu) << 13;
+    float value;
+    __builtin_memcpy(&value, &magnitude, sizeof value);
+    value *= 0x1p112f;
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    bits |= sign;
+    __builtin_memcpy(out + i, &bits, sizeof bits);
+  }
+}
+
+#include "net_kernels.inc"
+
+}  // namespace
+
+const NetKernels& scalar_net_kernels() {
+  static const NetKernels kernels = table("scalar", 0.7f);
+  return kernels;
+}
+
+}  // namespace membound

@@ -1,0 +1,132 @@
+#include "network.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "threads.h"
+
+namespace membound {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kLine = kAlignment / sizeof(float);
+
+size_t with_slack(size_t floats) { return (floats + kSlack + kLine - 1) / kLine * kLine; }
+
+}  // namespace
+
+void Network::Free::operator()(float* arena) const { std::free(arena); }
+
+Network::Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops, size_t output, size_t max_batch,
+                 int threads, size_t concurrency, const NetKernels& kernels)
+    : sizes_(std::move(sizes)),
+      ops_(std::move(ops)),
+      output_(output),
+      max_batch_(max_batch),
+      concurrency_(concurrency),
+      threads_(thread_count(threads)),
+      kernels_(kernels) {
+  plan();
+}
+
+// Every value gets the lowest place that is free while it lives; room for the operators lies behind them all.
+void Network::plan() {
+  const size_t count = sizes_.size();
+  std::vector<size_t> root(count), last_use(count, 0);
+  for (size_t value = 0; value < count; ++value) {
+    const bool alias = value > 0 && ops_[value - 1]->is_alias();
+    root[value] = alias ? root[ops_[value - 1]->inputs[0]] : value;
+    last_use[root[value]] = std::max(last_use[root[value]], value);
+    if (value > 0)
+      for (size_t input : ops_[value - 1]->inputs) last_use[root[input]] = std::max(last_use[root[input]], value);
+  }
+  last_use[root[output_]] = count;
+
+  offsets_.assign(count, 0);
+  std::vector<size_t> placed;  // roots that are alive, by offset
+  size_t values_end = 0;
+  for (size_t value = 0; value < count; ++value) {
+    if (root[value] != value) {
+      offsets_[value] = offsets_[root[value]];
+      continue;
+    }
+    placed.erase(std::remove_if(placed.begin(), placed.end(), [&](size_t other) { return last_use[other] < value; }),
+                 placed.end());
+    const size_t floats = with_slack(sizes_[value] * max_batch_);
+    size_t offset = 0;
+    for (size_t other : placed) {
+      if (offset + floats <= offsets_[other]) break;
+      offset = std::max(offset, offsets_[other] + with_slack(sizes_[other] * max_batch_));
+    }
+    offsets_[value] = offset;
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), value,
+                                   [&](size_t a, size_t b) { return offsets_[a] < offsets_[b]; }),
+                  value);
+    values_end = std::max(values_end, offset + floats);
+  }
+
+  size_t shared = 0;
+  for (const auto& op : ops_) {
+    shared = std::max(shared, op->shared_floats(max_batch_));
+    worker_floats_ = std::max(worker_floats_, op->worker_floats(max_batch_, kernels_));
+  }
+  worker_floats_ = with_slack(worker_floats_);
+  shared_offset_ = values_end;
+  worker_offset_ = shared_offset_ + with_slack(shared);
+  arena_floats_ = worker_offset_ + worker_floats_ * static_cast<size_t>(threads_);
+}
+
+NetworkMemory Network::memory() const {
+  size_t tables = offsets_.capacity() * sizeof(size_t) + sizes_.capacity() * sizeof(size_t);
+  for (const auto& op : ops_) tables += op->table_bytes();
+  return {tables, arena_floats_ * sizeof(float), concurrency_};
+}
+
+Network::Arena Network::take() const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  returned_.wait(lock, [&] { return !idle_.empty() || made_ < concurrency_; });
+  if (!idle_.empty()) {
+    Arena arena = std::move(idle_.back());
+    idle_.pop_back();
+    return arena;
+  }
+  const size_t bytes = (arena_floats_ * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
+  auto* floats = static_cast<float*>(std::aligned_alloc(kAlignment, bytes));
+  if (floats == nullptr) throw std::bad_alloc();
+  ++made_;
+  return Arena(floats);
+}
+
+void Network::give_back(Arena arena) const {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    idle_.push_back(std::move(arena));
+  }
+  returned_.notify_one();
+}
+
+void Network::run(const float* input, size_t batch, float* output) const {
+  Arena arena = take();
+  for (size_t done = 0; done < batch; done += max_batch_)
+    run_slice(input + done * input_size(), std::min(max_batch_, batch - done), output + done * output_size(),
+              arena.get());
+  give_back(std::move(arena));
+}
+
+void Network::run_slice(const float* input, size_t batch, float* output, float* arena) const {
+  const Workplace place{kernels_, threads_, arena + shared_offset_, arena + worker_offset_, worker_floats_};
+  std::memcpy(arena + offsets_[0], input, batch * sizes_[0] * sizeof(float));
+  std::vector<const float*> inputs;
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    const Op& op = *ops_[i];
+    if (op.is_alias()) continue;
+    inputs.clear();
+    for (size_t value : op.inputs) inputs.push_back(arena + offsets_[value]);
+    op.run(inputs.data(), arena + offsets_[i + 1], batch, place);
+  }
+  std::memcpy(output, arena + offsets_[output_], batch * sizes_[output_] * sizeof(float));
+}
+
+}  // namespace membound

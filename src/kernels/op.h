@@ -1,0 +1,75 @@
+// The operators of a network. Each runs on a whole batch; shapes are those of one image.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "net_kernels.h"
+#include "weight.h"
+
+namespace membound {
+
+using Shape = std::vector<size_t>;
+size_t elements(const Shape& shape);
+
+// What an operator runs with: kernels, threads and working room.
+struct Workplace {
+  const NetKernels& kernels;
+  int threads;
+  float* shared;         // room that all workers see
+  float* workers;        // room of worker 0; the next one's begins worker_floats later
+  size_t worker_floats;
+
+  float* room(int worker) const { return workers + static_cast<size_t>(worker) * worker_floats; }
+  // Call body(task, worker) for each task; on one thread if all of it is less than about `operations` are worth.
+  void each(size_t tasks, double operations, const std::function<void(size_t, int)>& body) const;
+};
+
+struct Fused {
+  Activation activation = Activation::none;
+  float first = 0, second = 0;
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  virtual void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const = 0;
+  virtual size_t shared_floats(size_t batch) const { (void)batch; return 0; }
+  virtual size_t worker_floats(size_t batch, const NetKernels& kernels) const {
+    (void)batch; (void)kernels; return 0;
+  }
+  virtual size_t table_bytes() const { return 0; }
+  // The output is the input under another shape: nothing runs, and they share their place.
+  virtual bool is_alias() const { return false; }
+
+  std::vector<size_t> inputs;  // numbers of values
+};
+
+struct Padding {
+  size_t top, left, bottom, right;
+};
+
+std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias,
+                              const Window& window, size_t groups, const Fused& fused);
+std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused);
+std::unique_ptr<Op> make_max_pool(const Shape& input, const Shape& output, const Window& window);
+std::unique_ptr<Op> make_average_pool(const Shape& input, const Shape& output, const Window& window,
+                                      const Count& count);
+std::unique_ptr<Op> make_adaptive_pool(const Shape& input, const Shape& output, bool average);
+std::unique_ptr<Op> make_lrn(const Shape& shape, int size, float alpha, float beta, float k);
+std::unique_ptr<Op> make_activation(size_t size, const Fused& fused);
+// With `constant`, it is the right operand, or with `swap` the left one.
+std::unique_ptr<Op> make_binary(Binary kind, const Shape& left, const Shape& right, const Shape& output,
+                                std::vector<float> constant, bool has_constant, bool swap, const Fused& fused);
+std::unique_ptr<Op> make_concat(const std::vector<Shape>& inputs, size_t axis);
+std::unique_ptr<Op> make_reshape(size_t size);
+std::unique_ptr<Op> make_permute(const Shape& input, const std::vector<size_t>& axes);
+std::unique_ptr<Op> make_slice(const Shape& input, size_t axis, size_t start, size_t step, size_t count);
+std::unique_ptr<Op> make_mean(const Shape& input, const std::vector<size_t>& axes);
+std::unique_ptr<Op> make_softmax(const Shape& shape, size_t axis, bool log);
+std::unique_ptr<Op> make_pad(const Shape& input, const std::vector<std::array<size_t, 2>>& pad, float value);
+
+}  // namespace membound

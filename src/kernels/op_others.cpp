@@ -1,0 +1,435 @@
+// Every operator without a weight.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "op.h"
+#include "threads.h"
+
+namespace membound {
+
+size_t elements(const Shape& shape) {
+  size_t all = 1;
+  for (size_t size : shape) all *= size;
+  return all;
+}
+
+void Workplace::each(size_t tasks, double operations, const std::function<void(size_t, int)>& body) const {
+  constexpr double kWorthThreads = 100'000;  // multiplications: below it, waking a thread takes longer
+  parallel_for(operations < kWorthThreads ? 1 : threads, tasks, body);
+}
+
+namespace {
+
+// The elements before and behind an axis, and the axis itself: any array is then [before][size][behind].
+struct Axis {
+  size_t before, size, behind;
+  Axis(const Shape& shape, size_t axis) : before(1), size(shape[axis]), behind(1) {
+    for (size_t i = 0; i < axis; ++i) before *= shape[i];
+    for (size_t i = axis + 1; i < shape.size(); ++i) behind *= shape[i];
+  }
+};
+
+// Steps through an array of `shape`, whose last axis runs `inner` times inside the body: body(offsets of a and b).
+template <class Body>
+void step_through(const Shape& shape, const Shape& a_steps, const Shape& b_steps, Body body) {
+  const size_t axes = shape.size();
+  std::vector<size_t> at(axes, 0);
+  size_t a = 0, b = 0;
+  if (elements(shape) == 0) return;
+  for (;;) {
+    body(a, b);
+    size_t axis = axes;
+    for (;;) {
+      if (axis == 0) return;
+      --axis;
+      a += a_steps[axis];
+      b += b_steps[axis];
+      if (++at[axis] < shape[axis]) break;
+      a -= a_steps[axis] * shape[axis];
+      b -= b_steps[axis] * shape[axis];
+      at[axis] = 0;
+    }
+  }
+}
+
+Shape contiguous_steps(const Shape& shape) {
+  Shape steps(shape.size(), 1);
+  for (size_t i = shape.size(); i-- > 1;) steps[i - 1] = steps[i] * shape[i];
+  return steps;
+}
+
+class Pool final : public Op {
+ public:
+  Pool(const Shape& input, const Shape& output, const Window& window, const Count* count)
+      : channels_(input[0]), h_(static_cast<int>(input[1])), w_(static_cast<int>(input[2])),
+        out_h_(static_cast<int>(output[1])), out_w_(static_cast<int>(output[2])), window_(window),
+        average_(count != nullptr), count_(count ? *count : Count{}) {}
+
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    const size_t in = static_cast<size_t>(h_) * static_cast<size_t>(w_);
+    const size_t out = static_cast<size_t>(out_h_) * static_cast<size_t>(out_w_);
+    place.each(batch * channels_, static_cast<double>(batch * channels_ * in * 2), [&](size_t i, int worker) {
+      const float* x = inputs[0] + i * in;
+      float* y = output + i * out;
+      if (average_) {
+        place.kernels.average_pool(x, h_, w_, y, out_h_, out_w_, window_, count_, place.room(worker));
+      } else {
+        place.kernels.max_pool(x, h_, w_, y, out_h_, out_w_, window_, place.room(worker));
+      }
+    });
+  }
+  size_t worker_floats(size_t, const NetKernels&) const override { return static_cast<size_t>(w_) + kSlack; }
+
+ private:
+  size_t channels_;
+  int h_, w_, out_h_, out_w_;
+  Window window_;
+  bool average_;
+  Count count_;
+};
+
+class AdaptivePool final : public Op {
+ public:
+  AdaptivePool(const Shape& input, const Shape& output, bool average)
+      : channels_(input[0]), h_(input[1]), w_(input[2]), out_h_(output[1]), out_w_(output[2]), average_(average) {}
+
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    place.each(batch * channels_, static_cast<double>(batch * channels_ * h_ * w_), [&](size_t i, int) {
+      const float* x = inputs[0] + i * h_ * w_;
+      float* y = output + i * out_h_ * out_w_;
+      if (average_ && out_h_ * out_w_ == 1) {
+        *y = place.kernels.sum(x, h_ * w_) / static_cast<float>(h_ * w_);
+        return;
+      }
+      for (size_t r = 0; r < out_h_; ++r)
+        for (size_t c = 0; c < out_w_; ++c)
+          *y++ = cell(x, r * h_ / out_h_, ((r + 1) * h_ + out_h_ - 1) / out_h_, c * w_ / out_w_,
+                      ((c + 1) * w_ + out_w_ - 1) / out_w_);
+    });
+  }
+
+ private:
+  float cell(const float* x, size_t top, size_t bottom, size_t left, size_t right) const {
+    float all = average_ ? 0.0f : -std::numeric_limits<float>::infinity();
+    for (size_t i = top; i < bottom; ++i)
+      for (size_t j = left; j < right; ++j) {
+        const float here = x[i * w_ + j];
+        all = average_ ? all + here : (here > all || here != here ? here : all);
+      }
+    return average_ ? all / static_cast<float>((bottom - top) * (right - left)) : all;
+  }
+
+  size_t channels_, h_, w_, out_h_, out_w_;
+  bool average_;
+};
+
+class Lrn final : public Op {
+ public:
+  Lrn(const Shape& shape, int size, float alpha, float beta, float k)
+      : channels_(shape[0]), pixels_(elements(shape) / shape[0]), size_(size), alpha_(alpha), beta_(beta), k_(k) {}
+
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    constexpr size_t kPixels = 256;
+    const size_t parts = (pixels_ + kPixels - 1) / kPixels, image = channels_ * pixels_;
+    place.each(batch * parts, static_cast<double>(batch * image * 8), [&](size_t task, int) {
+      const size_t n = task / parts, first = task % parts * kPixels;
+      place.kernels.lrn(inputs[0] + n * image, output + n * image, channels_, pixels_, first,
+                        std::min(first + kPixels, pixels_), size_, alpha_, beta_, k_);
+    });
+  }
+
+ private:
+  size_t channels_, pixels_;
+  int size_;
+  float alpha_, beta_, k_;
+};
+
+void activate_in_parts(const Fused& fused, float* y, size_t n, const Workplace& place) {
+  if (fused.activation == Activation::none) return;
+  constexpr size_t kPart = 8192;
+  place.each((n + kPart - 1) / kPart, static_cast<double>(n * 8), [&](size_t part, int) {
+    place.kernels.activate(fused.activation, fused.first, fused.second, y + part * kPart,
+                           std::min(kPart, n - part * kPart));
+  });
+}
+
+class Activate final : public Op {
+ public:
+  Activate(size_t size, const Fused& fused) : size_(size), fused_(fused) {}
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    std::memcpy(output, inputs[0], batch * size_ * sizeof(float));
+    activate_in_parts(fused_, output, batch * size_, place);
+  }
+
+ private:
+  size_t size_;
+  Fused fused_;
+};
+
+class Arithmetic final : public Op {
+ public:
+  Arithmetic(Binary kind, const Shape& left, const Shape& right, const Shape& output, std::vector<float> constant,
+             bool has_constant, bool swap, const Fused& fused)
+      : kind_(kind), left_size_(elements(left)), right_size_(elements(right)), size_(elements(output)),
+        constant_(std::move(constant)), has_constant_(has_constant), swap_(swap), fused_(fused) {
+    const Shape a = contiguous_steps(left), b = contiguous_steps(right);
+    // Neighbouring axes that both operands step through in the same way are one axis.
+    for (size_t i = 0; i < output.size(); ++i) {
+      const size_t a_step = left[i] == 1 ? 0 : a[i], b_step = right[i] == 1 ? 0 : b[i];
+      if (output[i] == 1) continue;
+      if (!outer_.empty() && a_steps_.back() == a_step * output[i] && b_steps_.back() == b_step * output[i]) {
+        outer_.back() *= output[i];
+        a_steps_.back() = a_step;
+        b_steps_.back() = b_step;
+      } else {
+        outer_.push_back(output[i]);
+        a_steps_.push_back(a_step);
+        b_steps_.push_back(b_step);
+      }
+    }
+    if (!outer_.empty() && a_steps_.back() <= 1 && b_steps_.back() <= 1) {
+      inner_ = outer_.back();
+      a_step_ = static_cast<int>(a_steps_.back());
+      b_step_ = static_cast<int>(b_steps_.back());
+      outer_.pop_back();
+      a_steps_.pop_back();
+      b_steps_.pop_back();
+    }
+  }
+
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    for (size_t n = 0; n < batch; ++n) {
+      const float* left = has_constant_ && swap_ ? constant_.data() : inputs[0] + n * left_size_;
+      const float* right = !has_constant_ ? inputs[1] + n * right_size_
+                           : swap_        ? inputs[0] + n * right_size_
+                                          : constant_.data();
+      float* y = output + n * size_;
+      step_through(outer_, a_steps_, b_steps_, [&](size_t a, size_t b) {
+        place.kernels.binary(kind_, left + a, a_step_, right + b, b_step_, y, inner_);
+        y += inner_;
+      });
+    }
+    activate_in_parts(fused_, output, batch * size_, place);
+  }
+  size_t table_bytes() const override { return constant_.capacity() * sizeof(float); }
+
+ private:
+  Binary kind_;
+  size_t left_size_, right_size_, size_;
+  std::vector<float> constant_;
+  bool has_constant_, swap_;
+  Fused fused_;
+  Shape outer_, a_steps_, b_steps_;
+  size_t inner_ = 1;
+  int a_step_ = 0, b_step_ = 0;
+};
+
+class Concat final : public Op {
+ public:
+  Concat(const std::vector<Shape>& shapes, size_t axis) {
+    for (const Shape& shape : shapes) {
+      const Axis here(shape, axis);
+      before_ = here.before;
+      chunks_.push_back(here.size * here.behind);
+      all_ += chunks_.back();
+    }
+  }
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace&) const override {
+    size_t start = 0;
+    for (size_t i = 0; i < chunks_.size(); ++i) {
+      for (size_t row = 0; row < batch * before_; ++row)
+        std::memcpy(output + row * all_ + start, inputs[i] + row * chunks_[i], chunks_[i] * sizeof(float));
+      start += chunks_[i];
+    }
+  }
+
+ private:
+  size_t before_ = 1, all_ = 0;
+  std::vector<size_t> chunks_;
+};
+
+class Reshape final : public Op {
+ public:
+  void run(const float* const*, float*, size_t, const Workplace&) const override {}
+  bool is_alias() const override { return true; }
+};
+
+class Permute final : public Op {
+ public:
+  Permute(const Shape& input, const std::vector<size_t>& axes) : size_(elements(input)) {
+    const Shape steps = contiguous_steps(input);
+    for (size_t axis : axes) {
+      shape_.push_back(input[axis]);
+      steps_.push_back(steps[axis]);
+    }
+  }
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace&) const override {
+    for (size_t n = 0; n < batch; ++n) {
+      const float* x = inputs[0] + n * size_;
+      float* y = output + n * size_;
+      step_through(shape_, steps_, steps_, [&](size_t from, size_t) { *y++ = x[from]; });
+    }
+  }
+
+ private:
+  size_t size_;
+  Shape shape_, steps_;
+};
+
+class Slice final : public Op {
+ public:
+  Slice(const Shape& input, size_t axis, size_t start, size_t step, size_t count)
+      : axis_(input, axis), start_(start), step_(step), count_(count) {}
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace&) const override {
+    const size_t behind = axis_.behind, all = axis_.size * behind;
+    for (size_t row = 0; row < batch * axis_.before; ++row) {
+      const float* from = inputs[0] + row * all + start_ * behind;
+      float* to = output + row * count_ * behind;
+      if (step_ == 1) {
+        std::memcpy(to, from, count_ * behind * sizeof(float));
+      } else {
+        for (size_t i = 0; i < count_; ++i)
+          std::memcpy(to + i * behind, from + i * step_ * behind, behind * sizeof(float));
+      }
+    }
+  }
+
+ private:
+  Axis axis_;
+  size_t start_, step_, count_;
+};
+
+class Mean final : public Op {
+ public:
+  Mean(const Shape& input, const std::vector<size_t>& axes) : size_(elements(input)) {
+    const Shape steps = contiguous_steps(input);
+    for (size_t i = 0; i < input.size(); ++i) {
+      const bool gone = std::find(axes.begin(), axes.end(), i) != axes.end();
+      (gone ? gone_ : kept_).push_back(input[i]);
+      (gone ? gone_steps_ : kept_steps_).push_back(steps[i]);
+    }
+    // The last axes: their elements lie together.
+    trailing_ = true;
+    for (size_t i = 0; i < axes.size(); ++i)
+      trailing_ = trailing_ && std::find(axes.begin(), axes.end(), input.size() - 1 - i) != axes.end();
+  }
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    const size_t count = elements(gone_);
+    float* y = output;
+    for (size_t n = 0; n < batch; ++n) {
+      const float* x = inputs[0] + n * size_;
+      step_through(kept_, kept_steps_, kept_steps_, [&](size_t at, size_t) {
+        float all = 0.0f;
+        if (trailing_) {
+          all = place.kernels.sum(x + at, count);
+        } else {
+          step_through(gone_, gone_steps_, gone_steps_, [&](size_t more, size_t) { all += x[at + more]; });
+        }
+        *y++ = all / static_cast<float>(count);
+      });
+    }
+  }
+
+ private:
+  size_t size_;
+  Shape kept_, kept_steps_, gone_, gone_steps_;
+  bool trailing_;
+};
+
+class Softmax final : public Op {
+ public:
+  Softmax(const Shape& shape, size_t axis, bool log) : axis_(shape, axis), log_(log) {}
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace&) const override {
+    const size_t step = axis_.behind, all = axis_.size * step;
+    for (size_t row = 0; row < batch * axis_.before; ++row)
+      for (size_t i = 0; i < step; ++i) {
+        const float* x = inputs[0] + row * all + i;
+        float* y = output + row * all + i;
+        float most = -std::numeric_limits<float>::infinity();
+        for (size_t k = 0; k < axis_.size; ++k) most = std::max(most, x[k * step]);
+        float sum = 0.0f;
+        for (size_t k = 0; k < axis_.size; ++k) sum += y[k * step] = std::exp(x[k * step] - most);
+        const float shift = most + std::log(sum);
+        for (size_t k = 0; k < axis_.size; ++k) y[k * step] = log_ ? x[k * step] - shift : y[k * step] / sum;
+      }
+  }
+
+ private:
+  Axis axis_;
+  bool log_;
+};
+
+class Pad final : public Op {
+ public:
+  Pad(const Shape& input, const std::vector<std::array<size_t, 2>>& pad, float value)
+      : input_(input), in_size_(elements(input)), value_(value) {
+    Shape output;
+    for (size_t i = 0; i < input.size(); ++i) output.push_back(input[i] + pad[i][0] + pad[i][1]);
+    size_ = elements(output);
+    out_steps_ = contiguous_steps(output);
+    in_steps_ = contiguous_steps(input);
+    for (size_t i = 0; i < input.size(); ++i) start_ += pad[i][0] * out_steps_[i];
+    last_ = input.back();
+    outer_ = Shape(input.begin(), input.end() - 1);
+    in_steps_.pop_back();
+    out_steps_.pop_back();
+  }
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace&) const override {
+    std::fill_n(output, batch * size_, value_);
+    for (size_t n = 0; n < batch; ++n)
+      step_through(outer_, in_steps_, out_steps_, [&](size_t from, size_t to) {
+        std::memcpy(output + n * size_ + start_ + to, inputs[0] + n * in_size_ + from, last_ * sizeof(float));
+      });
+  }
+
+ private:
+  Shape input_, outer_, in_steps_, out_steps_;
+  size_t in_size_, size_ = 0, start_ = 0, last_ = 0;
+  float value_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_max_pool(const Shape& input, const Shape& output, const Window& window) {
+  return std::make_unique<Pool>(input, output, window, nullptr);
+}
+std::unique_ptr<Op> make_average_pool(const Shape& input, const Shape& output, const Window& window,
+                                      const Count& count) {
+  return std::make_unique<Pool>(input, output, window, &count);
+}
+std::unique_ptr<Op> make_adaptive_pool(const Shape& input, const Shape& output, bool average) {
+  return std::make_unique<AdaptivePool>(input, output, average);
+}
+std::unique_ptr<Op> make_lrn(const Shape& shape, int size, float alpha, float beta, float k) {
+  return std::make_unique<Lrn>(shape, size, alpha, beta, k);
+}
+std::unique_ptr<Op> make_activation(size_t size, const Fused& fused) {
+  return std::make_unique<Activate>(size, fused);
+}
+std::unique_ptr<Op> make_binary(Binary kind, const Shape& left, const Shape& right, const Shape& output,
+                                std::vector<float> constant, bool has_constant, bool swap, const Fused& fused) {
+  return std::make_unique<Arithmetic>(kind, left, right, output, std::move(constant), has_constant, swap, fused);
+}
+std::unique_ptr<Op> make_concat(const std::vector<Shape>& inputs, size_t axis) {
+  return std::make_unique<Concat>(inputs, axis);
+}
+std::unique_ptr<Op> make_reshape(size_t) { return std::make_unique<Reshape>(); }
+std::unique_ptr<Op> make_permute(const Shape& input, const std::vector<size_t>& axes) {
+  return std::make_unique<Permute>(input, axes);
+}
+std::unique_ptr<Op> make_slice(const Shape& input, size_t axis, size_t start, size_t step, size_t count) {
+  return std::make_unique<Slice>(input, axis, start, step, count);
+}
+std::unique_ptr<Op> make_mean(const Shape& input, const std::vector<size_t>& axes) {
+  return std::make_unique<Mean>(input, axes);
+}
+std::unique_ptr<Op> make_softmax(const Shape& shape, size_t axis, bool log) {
+  return std::make_unique<Softmax>(shape, axis, log);
+}
+std::unique_ptr<Op> make_pad(const Shape& input, const std::vector<std::array<size_t, 2>>& pad, float value) {
+  return std::make_unique<Pad>(input, pad, value);
+}
+
+}  // namespace membound

@@ -1,0 +1,252 @@
+// Convolutions and linear layers.
+#include <algorithm>
+#include <cstring>
+
+#include "op.h"
+#include "product.h"
+
+namespace membound {
+namespace {
+
+size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
+
+class Conv final : public Op {
+ public:
+  Conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias, const Window& window,
+       size_t groups, const Fused& fused)
+      : weight_(std::move(weight)), bias_(std::move(bias)), window_(window), groups_(groups), fused_(fused),
+        channels_(input[0]), height_(input[1]), width_(input[2]), out_h_(output[1]), out_w_(output[2]) {
+    const size_t stride_h = static_cast<size_t>(window.stride_h), stride_w = static_cast<size_t>(window.stride_w);
+    const size_t span_h = (out_h_ - 1) * stride_h + static_cast<size_t>(window.dilation_h * (window.kernel_h - 1)) + 1;
+    const size_t span_w = (out_w_ - 1) * stride_w + static_cast<size_t>(window.dilation_w * (window.kernel_w - 1)) + 1;
+    in_place_ = window.pad_top == 0 && window.pad_left == 0 && stride_h == 1 && stride_w == 1 &&
+                span_h <= height_ && span_w <= width_;
+    plane_h_ = in_place_ ? height_ : divide_up(span_h, stride_h);
+    plane_w_ = in_place_ ? width_ : divide_up(span_w, stride_w);
+    planes_ = stride_h * stride_w;
+    channel_floats_ = planes_ * plane_h_ * plane_w_;
+    make_offsets();
+  }
+
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_;
+    const Image image = this->image();
+    const bool direct = is_direct(weight_, image, rows, place.kernels);
+    const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
+    const Tasks tasks = cut(image, rows, direct, place.threads, place.kernels);
+    const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
+    for (size_t n = 0; n < batch; ++n) {
+      const float* x = inputs[0] + n * channels_ * height_ * width_;
+      if (!in_place_) {
+        place.each(channels_, static_cast<double>(channels_ * channel_floats_),
+                   [&](size_t channel, int) { lay_out(x, channel, place.shared + channel * channel_floats_); });
+        x = place.shared;
+      }
+      float* y = output + n * weight_.rows() * pixels;
+      place.each(groups_ * tasks.count(), operations, [&](size_t task, int worker) {
+        const size_t group = task / tasks.count();
+        multiply(weight_, image, x + group * (channels_ / groups_) * channel_floats_, group * rows, rows,
+                 y + group * rows * pixels, pixels, finish, direct, tasks, task % tasks.count(), place.room(worker),
+                 place.kernels);
+      });
+    }
+  }
+
+  size_t shared_floats(size_t) const override { return in_place_ ? 0 : channels_ * channel_floats_ + kSlack; }
+  size_t worker_floats(size_t, const NetKernels& kernels) const override {
+    return product_room(weight_, image(), kernels);
+  }
+  size_t table_bytes() const override {
+    return weight_.table_bytes() + bias_.capacity() * sizeof(float) + offsets_.capacity() * sizeof(int32_t);
+  }
+
+ private:
+  Image image() const {
+    Image image;
+    image.offsets = offsets_.data();
+    image.channel_columns = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
+    image.channel_floats = channel_floats_;
+    image.row_step = plane_w_;
+    image.rows = out_h_;
+    image.pixels = out_w_;
+    return image;
+  }
+
+  // Where each column of the weight reads: its channel, and within it the plane that its stride falls on.
+  void make_offsets() {
+    const size_t stride_h = static_cast<size_t>(window_.stride_h), stride_w = static_cast<size_t>(window_.stride_w);
+    offsets_.reserve(weight_.columns());
+    for (size_t channel = 0; channel < channels_ / groups_; ++channel)
+      for (size_t i = 0; i < static_cast<size_t>(window_.kernel_h); ++i)
+        for (size_t j = 0; j < static_cast<size_t>(window_.kernel_w); ++j) {
+          const size_t h = i * static_cast<size_t>(window_.dilation_h), w = j * static_cast<size_t>(window_.dilation_w);
+          const size_t plane = (h % stride_h) * stride_w + w % stride_w;
+          offsets_.push_back(static_cast<int32_t>(channel * channel_floats_ + plane * plane_h_ * plane_w_ +
+                                                  h / stride_h * plane_w_ + w / stride_w));
+        }
+  }
+
+  // One channel padded, and split into planes of the pixels that one step of the stride apart.
+  void lay_out(const float* x, size_t channel, float* out) const {
+    const long stride_h = window_.stride_h, stride_w = window_.stride_w;
+    const float* from = x + channel * height_ * width_;
+    for (long ph = 0; ph < stride_h; ++ph)
+      for (long pw = 0; pw < stride_w; ++pw)
+        for (long i = 0; i < static_cast<long>(plane_h_); ++i, out += plane_w_) {
+          const long h = i * stride_h + ph - window_.pad_top;
+          if (h < 0 || h >= static_cast<long>(height_)) {
+            std::fill_n(out, plane_w_, 0.0f);
+            continue;
+          }
+          const float* row = from + static_cast<size_t>(h) * width_;
+          const long shift = pw - window_.pad_left, wide = static_cast<long>(width_);
+          const long plane_w = static_cast<long>(plane_w_);
+          // The first and the last of the plane's pixels that lie in the image.
+          const long first = std::min(plane_w, shift >= 0 ? 0 : (-shift + stride_w - 1) / stride_w);
+          const long last = std::max(first, std::min(plane_w, wide > shift ? (wide - shift + stride_w - 1) / stride_w : 0));
+          std::fill(out, out + first, 0.0f);
+          if (stride_w == 1) {
+            std::memcpy(out + first, row + shift + first, static_cast<size_t>(last - first) * sizeof(float));
+          } else {
+            for (long j = first; j < last; ++j) out[j] = row[shift + j * stride_w];
+          }
+          std::fill(out + last, out + plane_w, 0.0f);
+        }
+  }
+
+  Weight weight_;
+  std::vector<float> bias_;
+  std::vector<int32_t> offsets_;
+  Window window_;
+  size_t groups_;
+  Fused fused_;
+  size_t channels_, height_, width_, out_h_, out_w_;
+  bool in_place_;
+  size_t plane_h_, plane_w_, planes_, channel_floats_;
+};
+
+class Linear final : public Op {
+ public:
+  Linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused)
+      : vectors_(vectors), weight_(std::move(weight)), bias_(std::move(bias)), fused_(fused) {}
+
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    const size_t vectors = vectors_ * batch;
+    if (as_image(vectors, place.kernels)) {
+      run_as_image(inputs[0], output, vectors, place);
+    } else {
+      for (size_t n = 0; n < vectors; ++n)
+        run_vector(inputs[0] + n * weight_.columns(), output + n * weight_.rows(), place);
+    }
+  }
+
+  size_t shared_floats(size_t batch) const override {
+    const size_t vectors = vectors_ * batch;
+    return vectors < 2 ? 0 : vectors * (weight_.columns() + weight_.rows()) + 2 * kSlack;
+  }
+  size_t worker_floats(size_t batch, const NetKernels& kernels) const override {
+    const size_t vectors = vectors_ * batch;
+    return std::max(vectors < 2 ? 0 : product_room(weight_, image(vectors), kernels), 2 * kChunk);
+  }
+  size_t table_bytes() const override { return weight_.table_bytes() + bias_.capacity() * sizeof(float); }
+
+ private:
+  static constexpr size_t kChunk = 1024;
+
+  // Enough vectors to fill a register are treated as the pixels of an image.
+  static bool as_image(size_t vectors, const NetKernels& kernels) {
+    return vectors >= std::max<size_t>(2, static_cast<size_t>(kernels.width) / 2);
+  }
+
+  static Image image(size_t vectors) {
+    Image image;
+    image.column_step = image.channel_floats = image.row_step = image.pixels = vectors;
+    return image;
+  }
+
+  void run_as_image(const float* x, float* y, size_t vectors, const Workplace& place) const {
+    const size_t in = weight_.columns(), out = weight_.rows();
+    float* across = place.shared;
+    float* product = place.shared + vectors * in + kSlack;
+    const size_t blocks = divide_up(in, 64);
+    place.each(blocks, static_cast<double>(4 * vectors * in), [&](size_t block, int) {
+      for (size_t n = 0; n < vectors; ++n)
+        for (size_t i = block * 64; i < std::min(in, (block + 1) * 64); ++i) across[i * vectors + n] = x[n * in + i];
+    });
+    const Image image = Linear::image(vectors);
+    const bool direct = is_direct(weight_, image, out, place.kernels);
+    const Tasks tasks = cut(image, out, direct, place.threads, place.kernels);
+    const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
+    place.each(tasks.count(), weight_.density() * static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
+      multiply(weight_, image, across, 0, out, product, vectors, finish, direct, tasks, task, place.room(worker),
+               place.kernels);
+    });
+    for (size_t n = 0; n < vectors; ++n)
+      for (size_t i = 0; i < out; ++i) y[n * out + i] = product[i * vectors + n];
+  }
+
+  void run_vector(const float* x, float* y, const Workplace& place) const {
+    const size_t rows = weight_.rows();
+    const size_t tasks = std::max<size_t>(1, std::min<size_t>(rows / 4, 8 * static_cast<size_t>(place.threads)));
+    place.each(tasks, weight_.density() * static_cast<double>(rows * weight_.columns()), [&](size_t task, int worker) {
+      const size_t begin = rows * task / tasks, end = rows * (task + 1) / tasks;
+      dot_rows(x, y, begin, end, place.room(worker), place.kernels);
+      for (size_t row = begin; row < end; ++row) y[row] += bias_[row];
+      if (fused_.activation != Activation::none)
+        place.kernels.activate(fused_.activation, fused_.first, fused_.second, y + begin, end - begin);
+    });
+  }
+
+  void dot_rows(const float* x, float* y, size_t begin, size_t end, float* room, const NetKernels& kernels) const {
+    if (begin == end) return;
+    if (const float* rows = weight_.dense_row(begin)) {
+      kernels.dots(rows, weight_.columns(), end - begin, x, weight_.columns(), y + begin);
+      return;
+    }
+    const bool dense = weight_.matrix().format == Format::dense;
+    int32_t* columns = reinterpret_cast<int32_t*>(room);
+    float* converted = room + kChunk;
+    for (size_t row = begin; row < end; ++row) {
+      const uint16_t* shorts;
+      const float* values;
+      size_t count;
+      if (weight_.short_row(row, &shorts, &values, &count)) {
+        y[row] = kernels.gather_dot16(shorts, values, count, x);
+        continue;
+      }
+      Weight::Cursor cursor = weight_.start(row);
+      float all = 0.0f;
+      for (size_t done = 0;;) {
+        const auto entries = weight_.read(row, cursor, weight_.columns(), kChunk, columns, converted, kernels);
+        if (entries.count == 0) break;
+        float part;
+        if (dense) {
+          kernels.dots(entries.values, entries.count, 1, x + done, entries.count, &part);
+        } else {
+          part = kernels.gather_dot(columns, entries.values, entries.count, x);
+        }
+        all += part;
+        done += entries.count;
+      }
+      y[row] = all;
+    }
+  }
+
+  size_t vectors_;
+  Weight weight_;
+  std::vector<float> bias_;
+  Fused fused_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias,
+                              const Window& window, size_t groups, const Fused& fused) {
+  return std::make_unique<Conv>(input, output, std::move(weight), std::move(bias), window, groups, fused);
+}
+
+std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused) {
+  return std::make_unique<Linear>(vectors, std::move(weight), std::move(bias), fused);
+}
+
+}  // namespace membound

@@ -1,0 +1,169 @@
+#include "weight.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace membound {
+namespace {
+
+// Up to 8 bytes from `index`, of which there are `bytes`, as the bits of a number.
+uint64_t bits_at(const uint8_t* index, size_t bytes, size_t at) {
+  uint64_t word = 0;
+  std::memcpy(&word, index + at, std::min<size_t>(8, bytes - at));
+  return word;
+}
+
+size_t count_bits(const uint8_t* index, size_t bytes, size_t from, size_t to) {
+  size_t count = 0;
+  for (size_t bit = from; bit < to;) {
+    const size_t here = std::min(64 - bit % 8, to - bit);
+    uint64_t word = bits_at(index, bytes, bit / 8) >> (bit % 8);
+    if (here < 64) word &= (uint64_t{1} << here) - 1;
+    count += static_cast<size_t>(__builtin_popcountll(word));
+    bit += here;
+  }
+  return count;
+}
+
+// Columns of the entries from `entry` to `last`, in 16 or 32 bits, while they are below `end`.
+template <class Column>
+size_t read_columns(const Column* from, size_t count, size_t end, size_t width, int32_t* columns) {
+  size_t n = 0;
+  if (end >= width) {
+    for (; n < count; ++n) columns[n] = static_cast<int32_t>(from[n]);
+  } else {
+    for (; n < count && from[n] < end; ++n) columns[n] = static_cast<int32_t>(from[n]);
+  }
+  return n;
+}
+
+}  // namespace
+
+Weight::Weight(const Matrix& matrix) : matrix_(matrix) {
+  const size_t rows = matrix.rows, columns = matrix.columns;
+  if (matrix.format == Format::bitmask) {
+    const size_t bytes = (rows * columns + 7) / 8;
+    starts_.assign(rows + 1, 0);
+    for (size_t row = 0; row < rows; ++row)
+      starts_[row + 1] = starts_[row] + static_cast<uint32_t>(count_bits(static_cast<const uint8_t*>(matrix.index), bytes,
+                                                                         row * columns, (row + 1) * columns));
+  } else if (matrix.format == Format::indexed) {
+    const auto* positions = static_cast<const uint32_t*>(matrix.index);
+    starts_.assign(rows + 1, static_cast<uint32_t>(matrix.entries));
+    for (size_t row = 0, entry = 0; row < rows; ++row) {
+      while (entry < matrix.entries && positions[entry] < row * columns) ++entry;
+      starts_[row] = static_cast<uint32_t>(entry);
+    }
+  } else if (matrix.format == Format::delta) {
+    const auto* gaps = static_cast<const uint8_t*>(matrix.index);
+    starts_.assign(rows + 1, static_cast<uint32_t>(matrix.entries));
+    columns_.assign(rows, 0);
+    size_t row = 0;
+    uint64_t position = 0;  // one behind the last entry
+    for (size_t entry = 0; entry < matrix.entries; ++entry) {
+      position += gaps[entry];
+      for (; row * columns <= position && row < rows; ++row) {
+        starts_[row] = static_cast<uint32_t>(entry);
+        columns_[row] = static_cast<uint32_t>(position - row * columns);  // beyond the row if it is empty
+      }
+      ++position;
+    }
+  }
+}
+
+double Weight::density() const {
+  const double all = static_cast<double>(matrix_.rows) * static_cast<double>(matrix_.columns);
+  return all > 0 ? static_cast<double>(matrix_.entries) / all : 0;
+}
+
+size_t Weight::row_start(size_t row) const {
+  switch (matrix_.format) {
+    case Format::dense: return row * matrix_.columns;
+    case Format::csr:
+      return matrix_.pointer_bytes == 2 ? static_cast<const uint16_t*>(matrix_.pointers)[row]
+                                        : static_cast<const uint32_t*>(matrix_.pointers)[row];
+    default: return starts_[row];
+  }
+}
+
+Weight::Cursor Weight::start(size_t row) const {
+  const uint32_t column = matrix_.format == Format::delta ? columns_[row] : 0;
+  return {static_cast<uint32_t>(row_start(row)), column};
+}
+
+size_t Weight::read_bits(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns) const {
+  const auto* index = static_cast<const uint8_t*>(matrix_.index);
+  const size_t bytes = (matrix_.rows * matrix_.columns + 7) / 8;
+  size_t n = 0;
+  while (cursor.column < end && n + 64 <= most) {
+    const size_t bit = row * matrix_.columns + cursor.column;
+    const size_t here = std::min<size_t>(64 - bit % 8, end - cursor.column);
+    uint64_t word = bits_at(index, bytes, bit / 8) >> (bit % 8);
+    if (here < 64) word &= (uint64_t{1} << here) - 1;
+    for (; word != 0; word &= word - 1)
+      columns[n++] = static_cast<int32_t>(cursor.column) + __builtin_ctzll(word);
+    cursor.column += static_cast<uint32_t>(here);
+  }
+  return n;
+}
+
+Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns, float* room,
+                             const NetKernels& kernels) const {
+  size_t n = 0;
+  const size_t first = matrix_.format == Format::dense ? row * matrix_.columns + cursor.column : cursor.entry;
+  const size_t left = matrix_.format == Format::dense ? 0 : std::min(row_start(row + 1) - cursor.entry, most);
+  switch (matrix_.format) {
+    case Format::dense:
+      for (; cursor.column < end && n < most; ++n) columns[n] = static_cast<int32_t>(cursor.column++);
+      break;
+    case Format::bitmask:
+      n = read_bits(row, cursor, end, most, columns);
+      break;
+    case Format::indexed: {
+      const auto* from = static_cast<const uint32_t*>(matrix_.index) + cursor.entry;
+      const uint32_t base = static_cast<uint32_t>(row * matrix_.columns);
+      for (; n < left && from[n] - base < end; ++n) columns[n] = static_cast<int32_t>(from[n] - base);
+      break;
+    }
+    case Format::csr:
+      if (matrix_.index_bytes == 2) {
+        const auto* from = static_cast<const uint16_t*>(matrix_.index) + cursor.entry;
+        n = read_columns(from, left, end, matrix_.columns, columns);
+      } else {
+        const auto* from = static_cast<const uint32_t*>(matrix_.index) + cursor.entry;
+        n = read_columns(from, left, end, matrix_.columns, columns);
+      }
+      break;
+    case Format::delta: {
+      const auto* gaps = static_cast<const uint8_t*>(matrix_.index) + cursor.entry;
+      const bool row_ends = left == row_start(row + 1) - cursor.entry;
+      uint32_t column = cursor.column;
+      while (n < left && column < end) {
+        columns[n++] = static_cast<int32_t>(column);
+        if (n < left || !row_ends) column += gaps[n] + 1u;  // the gap before the next entry of this row
+      }
+      cursor.column = column;
+      break;
+    }
+  }
+  cursor.entry += static_cast<uint32_t>(n);
+  if (!matrix_.half) return {n, static_cast<const float*>(matrix_.values) + first};
+  kernels.half_to_float(static_cast<const uint16_t*>(matrix_.values) + first, room, n);
+  return {n, room};
+}
+
+bool Weight::short_row(size_t row, const uint16_t** columns, const float** values, size_t* count) const {
+  if (matrix_.format != Format::csr || matrix_.index_bytes != 2 || matrix_.half) return false;
+  const size_t first = row_start(row);
+  *columns = static_cast<const uint16_t*>(matrix_.index) + first;
+  *values = static_cast<const float*>(matrix_.values) + first;
+  *count = row_start(row + 1) - first;
+  return true;
+}
+
+const float* Weight::dense_row(size_t row) const {
+  if (matrix_.format != Format::dense || matrix_.half) return nullptr;
+  return static_cast<const float*>(matrix_.values) + row * matrix_.columns;
+}
+
+}  // namespace membound

@@ -1,0 +1,126 @@
+"""A loaded network: numpy in, numpy out."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.data import Preprocess
+from membound.errors import ModelError
+from membound.run.plan import plan
+from membound.store.file import read
+from membound.store.formats import decode
+from membound.store.model import StoredModel
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where the bytes of a loaded network are."""
+
+    weights: int  # the file: mapped and shared between processes, or read into memory if it is small
+    tables: int  # made at load from the weights: where rows start, where kernels reach, dense biases
+    arena: int  # activations and working room, for as many calls at once as were asked for
+
+    @property
+    def working(self) -> int:
+        return self.tables + self.arena
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.tables + self.arena
+
+
+class Net:
+    """A network that runs: `net(x)` takes preprocessed float32 [batch, ...] and gives float32 [batch, ...].
+
+    Calls are safe from many threads: up to `concurrency` run at once, the others wait. The GIL is released.
+    """
+
+    def __init__(
+        self,
+        model: StoredModel,
+        *,
+        threads: int = 0,
+        max_batch: int = 1,
+        concurrency: int = 1,
+        isa: str | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("threads", threads, 0),
+            ("max_batch", max_batch, 1),
+            ("concurrency", concurrency, 1),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ModelError(f"{name} is {value!r}: it must be a whole number from {least} up")
+        self.model = model
+        self.input_shape = model.shapes[0]
+        self.output_shape = model.shapes[model.graph.output]
+        self._core = _core().Network(
+            plan(model), list(self.input_shape), model.graph.output, max_batch, threads, concurrency, isa
+        )
+
+    def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        images = np.asarray(x)
+        if images.dtype != np.float32:
+            raise ModelError(
+                f"the input has the type {images.dtype}: net(x) takes preprocessed float32; "
+                "for images as they are, call net.preprocess first"
+            )
+        if images.ndim != len(self.input_shape) + 1 or images.shape[1:] != self.input_shape:
+            wanted = ", ".join(map(str, ("batch", *self.input_shape)))
+            raise ModelError(f"the input has the shape {images.shape}: this network takes ({wanted})")
+        images = np.ascontiguousarray(images)
+        out = np.empty((len(images), *self.output_shape), np.float32)
+        self._core.run(images, out, len(images))
+        return out
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes, where the file has them."""
+        return self.model.classes
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """What turns images as they are, uint8 [batch, C, H, W], into what the network takes."""
+        if self.model.preprocess is None:
+            raise ModelError("this file does not say how images are prepared: prepare them yourself")
+        image = self.model.mean_image
+        return Preprocess.from_json(self.model.preprocess, None if image is None else decode(image))
+
+    def memory(self) -> Memory:
+        """Bytes of weights, load-time tables and arenas."""
+        tables, arena, arenas = self._core.memory()
+        return Memory(self.model.file_bytes, tables, arena * arenas)
+
+    def __repr__(self) -> str:
+        return f"Net({self.input_shape} -> {self.output_shape}, {self.model.file_bytes:,} bytes)"
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    threads: int = 0,
+    max_batch: int = 1,
+    concurrency: int = 1,
+    mmap: bool | None = None,
+    isa: str | None = None,
+) -> Net:
+    """Load a model file; everything in it is validated before anything is used.
+
+    `threads`: 0 takes every CPU. The arena is as large as `max_batch` images need, and larger batches run in slices
+    of that many. `mmap=None` maps files from 1 MiB on. `isa` forces an instruction set, as MEMBOUND_ISA does.
+    """
+    model = read(Path(path), mmap)
+    return Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa)
+
+
+def _core():  # type: ignore[no-untyped-def]
+    try:
+        from membound import _core
+    except ImportError as error:
+        raise ModelError(
+            f"running a network needs membound's compiled core, which cannot be loaded ({error}): reinstall membound"
+        ) from None
+    return _core

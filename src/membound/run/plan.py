@@ -1,0 +1,151 @@
+"""A stored network as the plan that the compiled core takes: one dictionary for each node."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from membound.store.formats import Encoded, decode
+from membound.store.graph import Node, Shape, attributes
+from membound.store.model import StoredModel
+
+# The orders of the enumerations in src/kernels/net_kernels.h and weight.h.
+ACTIVATIONS = (
+    "none",
+    "relu",
+    "leaky",
+    "clip",
+    "silu",
+    "gelu",
+    "gelu_tanh",
+    "sigmoid",
+    "tanh",
+    "hardswish",
+    "hardsigmoid",
+    "elu",
+)
+BINARY = ("add", "sub", "mul", "div")
+FORMATS = ("dense", "bitmask", "indexed", "csr", "delta")
+
+Plan = dict[str, Any]
+Tensors = Mapping[str, Encoded]
+
+
+def plan(model: StoredModel) -> list[Plan]:
+    """What each node does, with its shapes and arrays."""
+    plans = []
+    for number, node in enumerate(model.graph.nodes, 1):
+        shapes = [model.shapes[value] for value in node.inputs]
+        output = model.shapes[number]
+        extra = _PLANNERS[node.op](node, shapes, output, model.tensors)
+        about = {"op": node.op, "inputs": list(node.inputs)}
+        plans.append({**about, "input_shapes": [list(s) for s in shapes], "output_shape": list(output)} | extra)
+    return plans
+
+
+def _weight(tensor: Encoded) -> Plan:
+    return {
+        "format": FORMATS.index(tensor.format),
+        "rows": tensor.rows,
+        "columns": tensor.columns,
+        "entries": tensor.values.size,
+        "half": tensor.values.dtype == np.float16,
+        "values": tensor.values,
+        "index": tensor.index,
+        "index_bytes": 0 if tensor.index is None else tensor.index.itemsize,
+        "pointers": tensor.pointers,
+        "pointer_bytes": 0 if tensor.pointers is None else tensor.pointers.itemsize,
+    }
+
+
+def _dense(tensors: Tensors, name: str | None) -> Any:
+    return None if name is None else np.ascontiguousarray(decode(tensors[name]).reshape(-1))
+
+
+def _activation(attribute: Any) -> list[float]:
+    name, *numbers = attribute or ["none"]
+    return [ACTIVATIONS.index(name), *numbers, *[0.0] * (2 - len(numbers))]
+
+
+def _product(node: Node, tensors: Tensors) -> Plan:
+    return {
+        "weight": _weight(tensors[node.tensors["w"]]),
+        "bias": _dense(tensors, node.tensors.get("b")),
+        "act": _activation(attributes(node)["act"]),
+    }
+
+
+def _conv(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
+    a = attributes(node)
+    kernel = tensors[node.tensors["w"]].shape[2:]
+    window = [*kernel, *a["stride"], *a["pad"][:2], *a["dilation"]]
+    return {"window": window, "groups": a["groups"]} | _product(node, tensors)
+
+
+def _linear(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
+    return _product(node, tensors)
+
+
+def _max_pool(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
+    a = attributes(node)
+    return {"window": [*a["kernel"], *(a["stride"] or a["kernel"]), *a["pad"][:2], *a["dilation"]]}
+
+
+def _average_pool(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
+    a = attributes(node)
+    _, height, width = inputs[0]
+    number = a["count"] if isinstance(a["count"], int) else 0
+    count = [a["count"] == "valid", height + a["pad"][2], width + a["pad"][3], number]
+    return {"window": [*a["kernel"], *(a["stride"] or a["kernel"]), *a["pad"][:2], 1, 1], "count": count}
+
+
+def _binary(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
+    a = attributes(node)
+    plan: Plan = {"op": "binary", "kind": BINARY.index(node.op), "swap": a["swap"], "act": _activation(a["act"])}
+    if len(inputs) == 2:
+        return plan | {"constant": None, "constant_shape": []}
+    if "c" in node.tensors:
+        constant, shape = _dense(tensors, node.tensors["c"]), tensors[node.tensors["c"]].shape
+    else:
+        constant, shape = np.array([a["value"]], np.float32), (1,) * len(output)
+    return plan | {"constant": constant, "constant_shape": list(shape)}
+
+
+def _adaptive(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
+    return {"average": attributes(node)["kind"] == "avg"}
+
+
+def _activate(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
+    return {"act": _activation(attributes(node)["act"])}
+
+
+def _attributes(*names: str) -> Callable[[Node, list[Shape], Shape, Tensors], Plan]:
+    """For operators whose attributes say all."""
+
+    def chosen(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
+        a = attributes(node)
+        return {name: a[name] for name in names}
+
+    return chosen
+
+
+_PLANNERS: dict[str, Callable[[Node, list[Shape], Shape, Tensors], Plan]] = {
+    "conv": _conv,
+    "linear": _linear,
+    "maxpool": _max_pool,
+    "avgpool": _average_pool,
+    "adaptive": _adaptive,
+    "lrn": _attributes("size", "alpha", "beta", "k"),
+    "act": _activate,
+    "add": _binary,
+    "sub": _binary,
+    "mul": _binary,
+    "div": _binary,
+    "concat": _attributes("axis"),
+    "reshape": _attributes(),
+    "permute": _attributes("axes"),
+    "slice": _attributes("axis", "start", "step"),
+    "mean": _attributes("axes"),
+    "softmax": _attributes("axis", "log"),
+    "pad": _attributes("pad", "value"),
+}
