@@ -3,6 +3,7 @@
 ARCHITECTURES maps a name to (the function that makes the network, the shape of an input without its batch).
 """
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -482,7 +483,8 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
     """A network in eval mode, with norms that do something, and the shape of its input."""
     factory, shape = ARCHITECTURES[name]
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         torch.manual_seed(seed)
         module = factory().train()
         with torch.no_grad():

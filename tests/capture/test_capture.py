@@ -19,6 +19,7 @@ def agree(module, model, shape, batches=(1, 3, 5)):
             )
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures(name):
     module, shape = build(name)

@@ -6,8 +6,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from membound.capture.convert import convert
-from membound.capture.export import export
+from membound.capture.export import FIXED, OTHER_BATCH, export
+from membound.capture.simplify import simplify_
 from membound.capture.tidy import tidy_
+from membound.errors import ModelError
 from membound.store.model import Model
 from membound.store.shapes import infer_shapes
 
@@ -21,11 +23,23 @@ def capture(module: nn.Module, example_input: Tensor | NDArray[Any], *, simplify
 
     >>> import torch
     >>> net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
-    >>> [node.op for node in capture(net, torch.zeros(1, 1, 8, 8)).graph.nodes]
+    >>> with torch.no_grad():
+    ...     _ = net[0].weight[2:].zero_(), net[0].bias[2:].fill_(-1)
+    >>> model = capture(net, torch.zeros(1, 1, 8, 8))
+    >>> [node.op for node in model.graph.nodes]
     ['conv', 'reshape', 'linear']
+    >>> model.tensors["3.weight"].shape, model.original_shapes["3.weight"]
+    ((10, 72), (10, 288))
     """
-    draft = convert(export(module, example_input))
+    exported = export(module, example_input)
+    draft = convert(exported)
+    if isinstance(exported.batch, int):
+        other = convert(export(module, example_input, OTHER_BATCH))
+        if draft.graph() != other.graph():
+            raise ModelError(FIXED)
     tidy_(draft)
+    if simplify:
+        simplify_(draft)
     model = Model(draft.graph(), draft.tensors, draft.original_shapes)
     infer_shapes(model.graph, {name: tensor.shape for name, tensor in model.tensors.items()})
     return model

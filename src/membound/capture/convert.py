@@ -9,7 +9,7 @@ from torch import Tensor, fx
 
 from membound.capture.call import SUPPORTED, Call, Value
 from membound.capture.draft import Draft
-from membound.capture.export import FIXED, Exported
+from membound.capture.export import FIXED, Exported, sizes
 from membound.capture.lrn import Lrn, find_lrn
 from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
@@ -18,7 +18,7 @@ from membound.store.graph import Shape
 
 def convert(exported: Exported) -> Draft:
     """The draft of an exported network, operation by operation; constants are computed beforehand."""
-    shape = tuple(int(size) for size in exported.input.meta["val"].shape[1:])
+    shape = tuple(int(size) for size in sizes(exported.input.meta["val"])[1:])
     draft = Draft(shape)
     found: dict[fx.Node, Any] = {exported.input: Value(0, shape)}
     names = {}
@@ -27,10 +27,9 @@ def convert(exported: Exported) -> Draft:
             found[node] = exported.weights[node.name]
             names[id(found[node])] = exported.names[node.name]
     norms: dict[fx.Node, Lrn] = {}
-    batch = exported.input.meta["val"].shape[0]
     for node in _needed(exported.output, norms):
         if node not in found:
-            found[node] = _Step(node, draft, names, batch).run(found, norms.get(node))
+            found[node] = _Step(node, draft, names, exported.batch).run(found, norms.get(node))
     out = found[exported.output]
     if not isinstance(out, Value):
         raise ModelError("the network's output does not depend on its input")
@@ -53,7 +52,7 @@ def _needed(output: fx.Node, norms: dict[fx.Node, Lrn]) -> list[fx.Node]:
 class _Step:
     """One operation: computed now where it is constant, else converted by the table."""
 
-    def __init__(self, node: fx.Node, draft: Draft, names: Mapping[int, str], batch: torch.SymInt) -> None:
+    def __init__(self, node: fx.Node, draft: Draft, names: Mapping[int, str], batch: int | str) -> None:
         self.node, self.draft, self.names, self.batch = node, draft, names, batch
         self.path = _module_path(node)
         target: Any = node.target
@@ -129,17 +128,14 @@ class _Step:
         where = f"{self.path or 'the network'}: {self.op}"
         if val.dtype != torch.float32:
             raise ModelError(f"{where} gives {val.dtype}; only float32 is supported")
-        first, *rest = val.shape or [1]
-        if (
-            isinstance(first, int)
-            or str(first) != str(self.batch)
-            or any(not isinstance(n, int) for n in rest)
-        ):
-            sizes = ", ".join(str(n).replace(str(self.batch), "batch") for n in val.shape)
+        first, *rest = sizes(val) or [1]
+        shape = tuple(size for size in rest if isinstance(size, int))
+        if first != self.batch or len(shape) != len(rest):
+            text = ", ".join(str(size).replace(str(self.batch), "batch") for size in (first, *rest))
             raise ModelError(
-                f"{where} gives shape ({sizes}), whose first axis alone must be the batch; {FIXED}"
+                f"{where} gives shape ({text}), whose first axis alone must be the batch; {FIXED}"
             )
-        return tuple(rest)
+        return shape
 
 
 def _is_tensor(val: Any) -> bool:

@@ -15,23 +15,27 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from membound.errors import ModelError
 
-BATCH = 3  # torch takes a batch of 1 for a constant
+BATCH, OTHER_BATCH = 3, 5  # torch takes a batch of 1 for a constant
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What torch.export made of a network: its operations, and its weights by the names of their nodes."""
+    """What torch.export made of a network: its operations, and its weights by the names of their nodes.
 
+    `batch` is the symbol for the size of the batch, or the size itself where tracing fixed it: `len(x)` does.
+    """
+
+    batch: int | str
     input: fx.Node
     output: fx.Node
     weights: Mapping[str, Tensor]
     names: Mapping[str, str]
 
 
-def export(module: nn.Module, example_input: Tensor | NDArray[Any]) -> Exported:
+def export(module: nn.Module, example_input: Tensor | NDArray[Any], batch: int = BATCH) -> Exported:
     """Export a copy of `module` in eval mode, in float32 on the CPU."""
     private = private_copy(module)
-    example = example_batch(example_input)
+    example = example_batch(example_input, batch)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
@@ -104,10 +108,10 @@ def _tensor_copy(tensor: Tensor, same: dict[tuple[Any, ...], Tensor]) -> Tensor:
     return same[key]
 
 
-def example_batch(example_input: Tensor | NDArray[Any]) -> Tensor:
-    """The example as float32 on the CPU, repeated to a batch of more than one.
+def example_batch(example_input: Tensor | NDArray[Any], batch: int) -> Tensor:
+    """The first of the examples as float32 on the CPU, repeated.
 
-    >>> example_batch(np.zeros((1, 2, 8))).shape
+    >>> example_batch(np.zeros((1, 2, 8)), 3).shape
     torch.Size([3, 2, 8])
     """
     if isinstance(example_input, np.ndarray):
@@ -121,7 +125,7 @@ def example_batch(example_input: Tensor | NDArray[Any]) -> Tensor:
     if len(shape) < 2 or 0 in shape:
         raise ModelError(f"the example input has shape {shape}; give a batch, such as (1, 3, 32, 32)")
     example = example_input.detach()[:1].to("cpu", torch.float32)
-    return example.repeat(BATCH, *(1 for _ in shape[1:]))
+    return example.repeat(batch, *(1 for _ in shape[1:]))
 
 
 def _read(program: ExportedProgram) -> Exported:
@@ -144,8 +148,8 @@ def _read(program: ExportedProgram) -> Exported:
     used = [name for name in inputs if isinstance(nodes[name].meta.get("val"), Tensor)]
     if len(used) != 1:
         raise ModelError(f"the network takes {len(used)} tensors; only networks of one input are supported")
-    _check_batch(nodes[used[0]])
-    return Exported(nodes[used[0]], _single_output(program, nodes), weights, names)
+    batch = sizes(nodes[used[0]].meta["val"])[0]
+    return Exported(batch, nodes[used[0]], _single_output(program, nodes), weights, names)
 
 
 def _single_output(program: ExportedProgram, nodes: Mapping[str, fx.Node]) -> fx.Node:
@@ -166,10 +170,9 @@ def _single_output(program: ExportedProgram, nodes: Mapping[str, fx.Node]) -> fx
     return nodes[kept[0]]
 
 
-def _check_batch(node: fx.Node) -> None:
-    size = node.meta["val"].shape[0]
-    if isinstance(size, int):
-        raise ModelError(FIXED)
+def sizes(tensor: Tensor) -> list[int | str]:
+    """The shape of a traced tensor: numbers, and text where a size depends on the batch."""
+    return [int(text) if (text := str(size)).isdigit() else text for size in tensor.shape]
 
 
 FIXED = (
