@@ -133,3 +133,22 @@ def test_training_on_the_gpu_learns_resumes_and_names_a_diverged_layer(tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
     with pytest.raises(TrainingError, match="diverged"):
         run(lr=1e30)
+
+
+def test_a_weight_is_projected_again_and_again_whatever_it_holds_by_then() -> None:
+    """With other values, other counts, and after a failure."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.empty(300_000, device="cuda")
+    for count in (1000, 1000, 250_000, 1, 300_000, 77, 1000):
+        values = torch.randn(len(weight), generator=generator)
+        weight.copy_(values)
+        project_(weight, count)
+        project_torch_(values, count)
+        assert torch.equal(weight.cpu(), values)
+        weight[5] = torch.nan
+        with pytest.raises(NonFiniteError):
+            project_(weight, count)
+        assert weight[5].isnan()
+        weight.fill_(1.0)  # all tied
+        project_(weight, count)
+        assert torch.equal(weight.cpu() != 0, torch.arange(len(weight)) < count)
