@@ -1,0 +1,378 @@
+"""A stored network as a dense ONNX model: the way out, to any runtime. Written by hand, without the onnx package.
+
+Operator set 13; the batch stays free. What ONNX has no operator for, or one of another meaning, is put together from
+others: an average pool's uncounted edge is a product with constants, a general adaptive pool two small products or
+two gathers, a normalisation over an even number of channels a product with a band of ones.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.errors import ModelError
+from membound.store.graph import Node, Shape, attributes
+from membound.store.model import Model, StoredModel
+from membound.store.protobuf import Message, Part
+from membound.store.shapes import infer_shapes
+from membound.store.whole import write_whole
+
+OPSET, IR_VERSION = 13, 7
+LIMIT = 2**31 - 1  # bytes of one protobuf message
+INPUT, OUTPUT = "input", "output"
+FLOAT, INT64 = 1, 7
+_TYPES = {np.dtype(np.float32): FLOAT, np.dtype(np.int64): INT64}
+
+Array = npt.NDArray[Any]
+Attributes = dict[str, Any]
+
+
+def write_onnx(path: str | os.PathLike[str], model: StoredModel | Model) -> int:
+    """Write a network as a dense ONNX model, whole or not at all; how many bytes it has."""
+    parts = to_onnx(model)
+    write_whole(Path(path), parts)
+    return sum(map(len, parts))
+
+
+def to_onnx(model: StoredModel | Model) -> list[Part]:
+    """The bytes of the ONNX model, in parts; the input is called `input`, the output `output`."""
+    dense = model.decode() if isinstance(model, StoredModel) else model
+    shapes = infer_shapes(dense.graph, {name: array.shape for name, array in dense.tensors.items()})
+    writer = _Writer()
+    values = [INPUT]
+    for number, node in enumerate(dense.graph.nodes, 1):
+        inputs = [values[value] for value in node.inputs]
+        inputs += [writer.weight(name, dense.tensors[name]) for name in node.tensors.values()]
+        roles = dict(zip(node.tensors, inputs[len(node.inputs) :], strict=True))
+        step = _Step(
+            writer, node, inputs[: len(node.inputs)], roles, [shapes[v] for v in node.inputs], shapes[number]
+        )
+        out = _OPERATORS[node.op](step)
+        values.append(_activate(writer, out, step.a.get("act") or ()))
+    writer.emit("Identity", [values[dense.graph.output]], output=OUTPUT)
+    found = _model(writer, dense, shapes[0], shapes[dense.graph.output])
+    if found.size > LIMIT:
+        raise ModelError(
+            f"the dense network has {found.size:,} bytes: an ONNX file holds at most {LIMIT:,}, so keep the model file"
+        )
+    return found.parts
+
+
+def _model(writer: "_Writer", dense: Model, input_shape: Shape, output_shape: Shape) -> Message:
+    graph = Message()
+    for node in writer.nodes:
+        graph.content(1, node)
+    graph.content(2, "membound")
+    for tensor in writer.tensors.values():
+        graph.content(5, tensor)
+    graph.content(11, _value_info(INPUT, input_shape))
+    graph.content(12, _value_info(OUTPUT, output_shape))
+    found = Message().integer(1, IR_VERSION).content(2, "membound").content(7, graph)
+    found.content(8, Message().content(1, "").integer(2, OPSET))
+    for key, value in (("preprocess", dense.preprocess), ("classes", dense.classes)):
+        if value is not None:
+            found.content(14, Message().content(1, key).content(2, json.dumps(value)))
+    return found
+
+
+def _value_info(name: str, shape: Shape) -> Message:
+    dims = Message().content(1, Message().content(2, "batch"))
+    for size in shape:
+        dims.content(1, Message().integer(1, size))
+    tensor = Message().integer(1, FLOAT).content(2, dims)
+    return Message().content(1, name).content(2, Message().content(1, tensor))
+
+
+class _Writer:
+    """Nodes and tensors as they come. A colon is in no name of a weight, so that made-up names have one."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Message] = []
+        self.tensors: dict[str, Message] = {}
+        self._constants: dict[tuple[str, Shape, bytes], str] = {}
+
+    def emit(self, op: str, inputs: Sequence[str], output: str | None = None, **given: Any) -> str:
+        """Add a node; the name of its output."""
+        name = f"{op}:{len(self.nodes)}"
+        node = Message()
+        for value in inputs:
+            node.content(1, value)
+        node.content(2, output or name).content(3, name).content(4, op)
+        for key, value in given.items():
+            node.content(5, _attribute(key, value))
+        self.nodes.append(node)
+        return output or name
+
+    def weight(self, name: str, array: Array) -> str:
+        known = f"{name}:" if name in (INPUT, OUTPUT) else name
+        if known not in self.tensors:
+            self.tensors[known] = _tensor(known, array)
+        return known
+
+    def constant(self, value: Any, dtype: npt.DTypeLike = np.float32) -> str:
+        """A tensor that no weight is; equal ones are one."""
+        array = np.asarray(value, dtype)
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = f"constant:{len(self._constants)}"
+            self.tensors[self._constants[key]] = _tensor(self._constants[key], array)
+        return self._constants[key]
+
+    def integers(self, values: Sequence[int]) -> str:
+        return self.constant(values, np.int64)
+
+
+def _tensor(name: str, array: Array) -> Message:
+    tensor = Message()
+    for size in array.shape:
+        tensor.integer(1, size)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    tensor.integer(2, _TYPES[flat.dtype]).content(8, name)
+    return tensor.content(9, flat.astype(flat.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)
+
+
+def _attribute(name: str, value: Any) -> Message:
+    found = Message().content(1, name)
+    if isinstance(value, float):
+        return found.number(2, value).integer(20, 1)
+    if isinstance(value, int):
+        return found.integer(3, int(value)).integer(20, 2)
+    for item in value:
+        found.integer(8, item)
+    return found.integer(20, 7)
+
+
+class _Step:
+    """One node of ours: its attributes `a`, the names of its inputs and weights, and the shapes around it."""
+
+    def __init__(
+        self,
+        w: _Writer,
+        node: Node,
+        inputs: list[str],
+        roles: dict[str, str],
+        shapes: list[Shape],
+        out: Shape,
+    ) -> None:
+        self.w, self.op, self.a = w, node.op, attributes(node)
+        self.inputs, self.roles, self.shapes, self.out = inputs, roles, shapes, out
+        self.x, self.shape = inputs[0], shapes[0]
+
+
+# Operators.
+
+
+def _conv(s: _Step) -> str:
+    inputs = [s.x, s.roles["w"], *([s.roles["b"]] if "b" in s.roles else [])]
+    window = {"strides": s.a["stride"], "pads": s.a["pad"], "dilations": s.a["dilation"]}
+    return s.w.emit("Conv", inputs, group=s.a["groups"], **window)
+
+
+def _linear(s: _Step) -> str:
+    bias = [s.roles["b"]] if "b" in s.roles else []
+    if len(s.shape) == 1:
+        return s.w.emit("Gemm", [s.x, s.roles["w"], *bias], transB=1)
+    out = s.w.emit("MatMul", [s.x, s.w.emit("Transpose", [s.roles["w"]], perm=(1, 0))])
+    return s.w.emit("Add", [out, *bias]) if bias else out
+
+
+def _needed_pad(s: _Step, pad: Sequence[int], extents: Sequence[int]) -> tuple[int, int, int, int]:
+    """The padding without what no window reaches at the end: runtimes refuse as much as a window."""
+    after = [
+        max(0, (s.out[1 + i] - 1) * s.a["stride"][i] + extents[i] - s.shape[1 + i] - pad[i]) for i in (0, 1)
+    ]
+    return pad[0], pad[1], after[0], after[1]
+
+
+def _max_pool(s: _Step) -> str:
+    kernel, dilation = s.a["kernel"], s.a["dilation"]
+    pad = _needed_pad(s, s.a["pad"], [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)])
+    x = s.x
+    if any(size >= kernel[i % 2] for i, size in enumerate(pad)):  # which only dilated windows allow
+        x = s.w.emit("Pad", [x, s.w.integers((0, 0, *pad[:2], 0, 0, *pad[2:])), s.w.constant(-np.inf)])
+        pad = (0, 0, 0, 0)
+    return s.w.emit("MaxPool", [x], kernel_shape=kernel, strides=s.a["stride"], pads=pad, dilations=dilation)
+
+
+def _average_pool(s: _Step) -> str:
+    """The mean of whole windows, times the area of a window over what is counted of it."""
+    kernel, count = s.a["kernel"], s.a["count"]
+    pad = _needed_pad(s, s.a["pad"], kernel)
+    window = {"kernel_shape": kernel, "strides": s.a["stride"], "pads": pad}
+    out = s.w.emit("AveragePool", [s.x], count_include_pad=1, **window)
+    area = math.prod(kernel)
+    if isinstance(count, str):
+        rows, columns = (_counted(s, axis, count) for axis in (0, 1))
+        factor = area / np.outer(rows, columns)
+    else:
+        factor = np.full((1, 1), area / count)
+    if (factor == 1).all():
+        return out
+    return s.w.emit("Mul", [out, s.w.constant(factor)])
+
+
+def _counted(s: _Step, axis: int, count: str) -> Array:
+    """How many elements of each window along an axis count: those of the padded image, or of the image."""
+    size, before, after = s.shape[1 + axis], s.a["pad"][axis], s.a["pad"][2 + axis]
+    low, high = (-before, size + after) if count == "all" else (0, size)
+    first = np.arange(s.out[1 + axis]) * s.a["stride"][axis] - before
+    counted: Array = np.minimum(first + s.a["kernel"][axis], high) - np.maximum(first, low)
+    return counted
+
+
+def _adaptive(s: _Step) -> str:
+    average = s.a["kind"] == "avg"
+    name = "Average" if average else "Max"
+    if s.a["size"] == (1, 1):
+        return s.w.emit(f"Global{name}Pool", [s.x])
+    if all(s.shape[1 + i] % s.a["size"][i] == 0 for i in (0, 1)):
+        kernel = tuple(s.shape[1 + i] // s.a["size"][i] for i in (0, 1))
+        return s.w.emit(f"{name}Pool", [s.x], kernel_shape=kernel, strides=kernel)
+    rows, columns = (_bins(s.shape[1 + i], s.a["size"][i]) for i in (0, 1))
+    if average:
+        left, right = _averaging(rows, s.shape[1]), _averaging(columns, s.shape[2]).T
+        return s.w.emit("MatMul", [s.w.emit("MatMul", [s.w.constant(left), s.x]), s.w.constant(right)])
+    out = s.x
+    for axis, bins in ((2, rows), (3, columns)):
+        longest = max(end - begin for begin, end in bins)
+        index = [[min(begin + k, end - 1) for k in range(longest)] for begin, end in bins]
+        out = s.w.emit("Gather", [out, s.w.constant(index, np.int64)], axis=axis)
+        out = s.w.emit("ReduceMax", [out], axes=(axis + 1,), keepdims=0)
+    return out
+
+
+def _bins(size: int, count: int) -> list[tuple[int, int]]:
+    """Where each of `count` bins begins and ends, as torch has it: they may overlap.
+
+    >>> _bins(5, 2)
+    [(0, 3), (2, 5)]
+    """
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+
+def _averaging(bins: list[tuple[int, int]], size: int) -> Array:
+    matrix = np.zeros((len(bins), size), np.float32)
+    for row, (begin, end) in enumerate(bins):
+        matrix[row, begin:end] = 1 / (end - begin)
+    return matrix
+
+
+def _lrn(s: _Step) -> str:
+    """x / (k + alpha / size sum of squares)^beta; ONNX has it for images and an odd number of channels."""
+    size, alpha, beta, k = s.a["size"], float(s.a["alpha"]), float(s.a["beta"]), float(s.a["k"])
+    if len(s.shape) == 3 and size % 2 and alpha > 0 and beta > 0:
+        return s.w.emit("LRN", [s.x], size=size, alpha=alpha, beta=beta, bias=k)
+    channels = s.shape[0]
+    place = np.arange(channels)[None, :] - np.arange(channels)[:, None]
+    band = ((place >= -(size // 2)) & (place <= (size - 1) // 2)) * np.float32(alpha / size)
+    flat = s.w.emit("Reshape", [s.w.emit("Mul", [s.x, s.x]), s.w.integers((0, channels, -1))])
+    summed = s.w.emit("Add", [s.w.emit("MatMul", [s.w.constant(band), flat]), s.w.constant(k)])
+    scale = s.w.emit("Reshape", [s.w.emit("Pow", [summed, s.w.constant(beta)]), s.w.integers((0, *s.shape))])
+    return s.w.emit("Div", [s.x, scale])
+
+
+def _binary(s: _Step) -> str:
+    operands = list(s.inputs)
+    if len(operands) == 1:
+        operands.append(s.roles["c"] if "c" in s.roles else s.w.constant(s.a["value"]))
+    return s.w.emit(s.op.capitalize(), operands[::-1] if s.a["swap"] else operands)
+
+
+def _concat(s: _Step) -> str:
+    return s.w.emit("Concat", s.inputs, axis=s.a["axis"] + 1)
+
+
+def _reshape(s: _Step) -> str:
+    return s.w.emit("Reshape", [s.x, s.w.integers((0, *s.a["shape"]))])  # 0: the batch, as it is
+
+
+def _permute(s: _Step) -> str:
+    return s.w.emit("Transpose", [s.x], perm=(0, *(axis + 1 for axis in s.a["axes"])))
+
+
+def _slice(s: _Step) -> str:
+    numbers = (s.a["start"], s.a["stop"], s.a["axis"] + 1, s.a["step"])
+    return s.w.emit("Slice", [s.x, *(s.w.integers((number,)) for number in numbers)])
+
+
+def _mean(s: _Step) -> str:
+    return s.w.emit(
+        "ReduceMean", [s.x], axes=tuple(axis + 1 for axis in s.a["axes"]), keepdims=int(s.a["keep"])
+    )
+
+
+def _softmax(s: _Step) -> str:
+    return s.w.emit("LogSoftmax" if s.a["log"] else "Softmax", [s.x], axis=s.a["axis"] + 1)
+
+
+def _pad(s: _Step) -> str:
+    before, after = ([pair[i] for pair in s.a["pad"]] for i in (0, 1))
+    return s.w.emit("Pad", [s.x, s.w.integers((0, *before, 0, *after)), s.w.constant(s.a["value"])])
+
+
+_OPERATORS: dict[str, Callable[[_Step], str]] = {
+    "conv": _conv,
+    "linear": _linear,
+    "maxpool": _max_pool,
+    "avgpool": _average_pool,
+    "adaptive": _adaptive,
+    "lrn": _lrn,
+    "act": lambda s: s.x,
+    "add": _binary,
+    "sub": _binary,
+    "mul": _binary,
+    "div": _binary,
+    "concat": _concat,
+    "reshape": _reshape,
+    "permute": _permute,
+    "slice": _slice,
+    "mean": _mean,
+    "softmax": _softmax,
+    "pad": _pad,
+}
+
+
+# Activations.
+
+_PLAIN = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
+_WITH_ALPHA = {"leaky": "LeakyRelu", "elu": "Elu"}
+
+
+def _activate(w: _Writer, x: str, act: Sequence[Any]) -> str:
+    if not act:
+        return x
+    name, *numbers = act
+    if name in _PLAIN:
+        return w.emit(_PLAIN[name], [x])
+    if name in _WITH_ALPHA:
+        return w.emit(_WITH_ALPHA[name], [x], alpha=float(numbers[0]))
+    if name == "clip":
+        low, high = map(w.constant, numbers)
+        if numbers[0] <= numbers[1]:
+            return w.emit("Clip", [x, low, high])
+        return w.emit("Min", [w.emit("Max", [x, low]), high])  # ONNX does not say what Clip makes of these
+    if name == "silu":
+        return w.emit("Mul", [x, w.emit("Sigmoid", [x])])
+    if name == "hardsigmoid":
+        return w.emit("HardSigmoid", [x], alpha=1 / 6, beta=0.5)
+    if name == "hardswish":
+        return w.emit("Mul", [x, w.emit("HardSigmoid", [x], alpha=1 / 6, beta=0.5)])
+    return _gelu(w, x, name)
+
+
+def _gelu(w: _Writer, x: str, name: str) -> str:
+    """x (1 + erf(x / sqrt 2)) / 2, or with tanh(sqrt(2 / pi) (x + 0.044715 x^3))."""
+    if name == "gelu":
+        inner = w.emit("Erf", [w.emit("Mul", [x, w.constant(math.sqrt(0.5))])])
+    else:
+        cube = w.emit("Mul", [w.emit("Mul", [x, x]), w.emit("Mul", [x, w.constant(0.044715)])])
+        inner = w.emit(
+            "Tanh", [w.emit("Mul", [w.emit("Add", [x, cube]), w.constant(math.sqrt(2 / math.pi))])]
+        )
+    half = w.emit("Mul", [x, w.constant(0.5)])
+    return w.emit("Mul", [half, w.emit("Add", [inner, w.constant(1.0)])])

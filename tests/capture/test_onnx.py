@@ -1,0 +1,166 @@
+"""The dense ONNX model against torch, run by ONNX Runtime: every architecture, and every operator at its edges."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from architectures import ARCHITECTURES, build
+from interpreter import interpret
+
+from membound import zoo
+from membound.capture import capture
+from membound.errors import ModelError
+from membound.store import onnx as writer
+from membound.store.file import read_bytes, to_bytes
+from membound.store.graph import ACTIVATIONS, OPERATORS, Graph, Node
+from membound.store.model import Model
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def session(content: bytes):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def check(content: bytes) -> None:
+    try:
+        import onnx
+    except ImportError:
+        return
+    onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
+
+
+def agree(model: Model, expected, batches=(1, 3)) -> None:
+    content = b"".join(writer.to_onnx(model))
+    check(content)
+    run = session(content)
+    for batch in batches:
+        x = torch.randn(batch, *model.graph.input_shape, generator=torch.Generator().manual_seed(batch))
+        with torch.no_grad():
+            wanted = expected(x).numpy()
+        (found,) = run.run(None, {"input": x.numpy()})
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_architectures(name):
+    module, shape = build(name)
+    agree(capture(module, torch.zeros(1, *shape)), module)
+
+
+@pytest.mark.parametrize("name", ["lenet", "cifar10_quick"])
+def test_zoo(name):
+    net = zoo.build(name).eval()
+    agree(capture(net, torch.zeros(1, *net.input_shape)), net)
+
+
+def rand(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def one(op, shape, attributes=None, tensors=None, inputs=(0,)) -> Model:
+    named = {role: f"{role}.{op}" for role in tensors or {}}
+    arrays = {named[role]: array for role, array in (tensors or {}).items()}
+    return Model(Graph(shape, (Node(op, inputs, attributes or {}, named),), 1), arrays)
+
+
+def pools():
+    for kernel, stride, pad in (
+        ((3, 3), (2, 2), (1, 1, 1, 1)),
+        ((3, 2), (2, 3), (2, 0, 1, 1)),
+        ((2, 4), (1, 1), (1, 3, 0, 2)),
+        ((1, 1), (2, 2), (0, 0, 0, 0)),
+        ((2, 2), (4, 4), (0, 0, 2, 1)),
+    ):
+        given = {"kernel": kernel, "stride": stride, "pad": pad}
+        yield one("maxpool", (2, 7, 8), given)
+        overs = ((0, 0), (1, 1)) if max(kernel) > 2 else ((0, 0),)
+        for over, count in itertools.product(overs, ("all", "valid", 5, 2.5)):
+            yield one("avgpool", (2, 7, 8), {**given, "over": over, "count": count})
+    yield one(
+        "maxpool", (2, 7, 8), {"kernel": (2, 3), "stride": (1, 2), "pad": (2, 2, 2, 1), "dilation": (2, 1)}
+    )
+    yield one(
+        "maxpool", (1, 9, 9), {"kernel": (2, 2), "stride": (2, 1), "pad": (3, 3, 3, 3), "dilation": (4, 3)}
+    )
+
+
+def others():
+    w = rand(6, 2, 3, 2)
+    window = {"stride": (2, 1), "pad": (0, 2, 1, 3), "dilation": (1, 2), "groups": 2}
+    yield one("conv", (4, 9, 8), window | {"act": ("leaky", 0.3)}, {"w": w, "b": rand(6)})
+    yield one("conv", (4, 9, 8), window, {"w": w})
+    for shape in ((5,), (4, 5), (2, 3, 5)):
+        yield one("linear", shape, {"act": ("relu",)}, {"w": rand(3, 5), "b": rand(3)})
+        yield one("linear", shape, {}, {"w": rand(3, 5)})
+    for kind, size in itertools.product(("avg", "max"), ((1, 1), (3, 4), (5, 3), (2, 7), (6, 8), (9, 11))):
+        yield one("adaptive", (3, 6, 8), {"kind": kind, "size": size})
+    for size, shape in itertools.product((1, 2, 3, 4, 5, 12), ((7,), (7, 4), (7, 3, 4), (7, 2, 3, 2))):
+        yield one("lrn", shape, {"size": size, "alpha": 0.7, "beta": 0.75, "k": 2.0})
+    yield one("lrn", (5, 3, 3), {"size": 3, "alpha": -0.01, "beta": -0.5, "k": 2.0})
+    for name, count in ACTIVATIONS.items():
+        yield one("act", (200,), {"act": (name, *((0.3,), (-0.5, 0.7))[count - 1][:count])})
+    yield one("act", (200,), {"act": ("clip", 0.7, -0.5)})
+    for op, swap in itertools.product(("add", "sub", "mul", "div"), (False, True)):
+        yield one(op, (3, 4), {"swap": swap, "act": ("relu",)}, {"c": rand(3, 1) + 5})
+        yield one(op, (1, 4), {"swap": swap}, {"c": rand(3, 1) + 5})
+        yield one(op, (3, 4), {"swap": swap, "value": 2.5})
+        yield one(op, (3, 4), {}, inputs=(0, 0))
+        yield one(op, (), {"swap": swap, "value": 2.5})
+    for axis in (0, 1, 2):
+        yield one("concat", (2, 3, 4), {"axis": axis}, inputs=(0, 0, 0))
+        yield one("softmax", (2, 3, 4), {"axis": axis})
+        yield one("softmax", (2, 3, 4), {"axis": axis, "log": True})
+        yield one("slice", (5, 6, 7), {"axis": axis, "start": 1, "stop": 5, "step": 2})
+    for shape in ((24,), (4, 6), (1, 24, 1, 1), (2, 2, 2, 3)):
+        yield one("reshape", (2, 3, 4), {"shape": shape})
+    yield one("reshape", (1,), {"shape": ()})
+    yield one("permute", (2, 3, 4), {"axes": (2, 0, 1)})
+    for axes, keep in itertools.product(((0,), (1, 2), (0, 1, 2)), (False, True)):
+        yield one("mean", (2, 3, 4), {"axes": axes, "keep": keep})
+    yield one("pad", (2, 3), {"pad": ((1, 0), (2, 3)), "value": -1.5})
+    yield one("pad", (2, 3, 3), {"pad": ((0, 0), (1, 1), (0, 2))})
+
+
+CASES = [*pools(), *others()]
+
+
+def test_the_cases_are_of_every_operator():
+    assert {model.graph.nodes[0].op for model in CASES} == OPERATORS.keys()
+
+
+@pytest.mark.parametrize("model", CASES, ids=lambda model: f"{model.graph.nodes[0].op}")
+def test_operators(model):
+    agree(model, lambda x: interpret(model.graph, model.tensors, x))
+
+
+def test_weights_called_as_the_input_and_the_output():
+    nodes = (Node("linear", (0,), {}, {"w": "input"}), Node("add", (1,), {}, {"c": "output"}))
+    model = Model(Graph((4,), nodes, 2), {"input": rand(3, 4), "output": rand(3)})
+    agree(model, lambda x: interpret(model.graph, model.tensors, x))
+
+
+def test_what_goes_with_the_network_is_in_the_metadata(tmp_path):
+    nodes = (Node("reshape", (0,), {"shape": (4,)}), Node("linear", (1,), {}, {"w": "fc.weight"}))
+    about = {"scale": 0.5, "mean": [3.0]}
+    model = Model(Graph((1, 2, 2), nodes, 2), {"fc.weight": rand(2, 4)}, {}, about, ["cat", "dog"])
+    stored = read_bytes(to_bytes(model))
+    size = writer.write_onnx(tmp_path / "net.onnx", stored)
+    content = (tmp_path / "net.onnx").read_bytes()
+    assert len(content) == size
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
+    found = session(content).get_modelmeta().custom_metadata_map
+    assert {key: json.loads(value) for key, value in found.items()} == {
+        "preprocess": about,
+        "classes": ["cat", "dog"],
+    }
+
+
+def test_a_network_too_large_for_protobuf_is_refused(monkeypatch):
+    monkeypatch.setattr(writer, "LIMIT", 100)
+    with pytest.raises(ModelError, match="an ONNX file holds at most 100"):
+        writer.to_onnx(CASES[-1])
