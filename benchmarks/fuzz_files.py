@@ -1,0 +1,102 @@
+"""Read damaged model files, and run those that are accepted: no error but a ModelError, no crash.
+
+    python benchmarks/fuzz_files.py --count 1000000 --seed 0 --out results/fuzz-files.json
+
+Mutation k of a seed is always the same, so that a failure is repeated by `--first k --count 1`; its bytes are saved as
+fuzz-failure.safetensors, also before a crash of the compiled core if `--save-each` is given.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from _record import ROOT, record
+
+sys.path.insert(0, str(ROOT / "tests" / "store"))
+import mutations
+
+from membound.errors import ModelError
+from membound.store.file import read_bytes
+from membound.store.model import StoredModel
+
+RUN_UP_TO = 1_000_000  # elements of all values, and of all tensors: larger networks are only read
+FAILURE = Path("fuzz-failure.safetensors")
+
+
+def runner() -> Callable[[StoredModel], None] | None:
+    """What runs a network on a small input, where the compiled core is there."""
+    try:
+        from membound.run import Net
+    except ImportError:
+        return None
+
+    def run(model: StoredModel) -> None:
+        net = Net(model, threads=1)
+        x = np.linspace(-2, 2, 2 * int(np.prod(model.shapes[0])), dtype=np.float32)
+        with np.errstate(all="ignore"):
+            net(x.reshape(2, *model.shapes[0]))
+
+    return run
+
+
+def try_one(content: bytes, run: Callable[[StoredModel], None] | None) -> str:
+    """What became of one file."""
+    try:
+        model = read_bytes(content)
+    except ModelError as error:
+        return f"rule {error.rule}"
+    values = sum(int(np.prod(shape)) for shape in model.shapes)
+    if run is None or max(values, sum(tensor.size for tensor in model.tensors.values())) > RUN_UP_TO:
+        return "accepted, not run"
+    try:
+        run(model)
+    except ModelError:
+        return "accepted, not runnable"
+    return "ran"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--no-run", action="store_true", help="only read")
+    parser.add_argument("--save-each", action="store_true", help="write each file before it is tried")
+    parser.add_argument("--out", help="a JSON file for the outcomes")
+    options = parser.parse_args()
+    originals = mutations.originals()
+    run = None if options.no_run else runner()
+    outcomes: Counter[str] = Counter()
+    start = time.perf_counter()
+    for index in range(options.first, options.first + options.count):
+        rng = random.Random((options.seed << 40) + index)
+        content = mutations.mutate(rng.choice(originals), rng)
+        if options.save_each:
+            FAILURE.write_bytes(content)
+        try:
+            outcomes[try_one(content, run)] += 1
+        except BaseException:
+            FAILURE.write_bytes(content)
+            print(f"mutation {index} of seed {options.seed} failed: saved as {FAILURE}", file=sys.stderr)
+            raise
+    each = (time.perf_counter() - start) / max(options.count, 1)
+    for outcome, count in outcomes.most_common():
+        print(f"{count:9,} {outcome}")
+    print(f"{options.count:,} mutations, {each * 1e6:.0f} microseconds each; none failed")
+    if options.out:
+        payload = {
+            "seed": options.seed,
+            "count": options.count,
+            "ran": run is not None,
+            "outcomes": dict(outcomes),
+        }
+        record(options.out, payload)
+
+
+if __name__ == "__main__":
+    main()
