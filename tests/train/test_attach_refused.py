@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from attached import LR, MIXED, MIXED_AFTER, MIXED_BEFORE, momentum
+from attached import LR, MIXED, MIXED_AFTER, MIXED_BEFORE, momentum, weights_of
 from by_hand import (
     Sgd,
     assert_same,
@@ -68,6 +68,40 @@ def test_a_weight_that_is_not_finite_stops_training_with_its_name(value: float, 
             weight.grad = torch.zeros_like(weight)
         with pytest.raises(mb.TrainingError, match=says % 2):
             optimizer.step()
+
+
+def test_finish_changes_all_weights_or_none() -> None:
+    model = make_net()
+    optimizer = momentum(model)
+    reg = mb.attach(optimizer, model, {"*": mb.l0_project(0.5, every=2)})
+    with torch.no_grad():
+        model.fc2.weight[1, 1] = math.nan
+    before = weights_of(model)
+    with pytest.raises(mb.TrainingError, match=r"'fc2\.weight'"):
+        reg.finish()
+    torch.testing.assert_close(weights_of(model), before, rtol=0, atol=0, equal_nan=True)
+    with torch.no_grad():
+        model.fc2.weight[1, 1] = 0.0
+    reg.finish()  # what was wrong can be mended
+    assert [layer.nonzeros <= layer.bound for layer in reg.report().layers] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (None, "the saved state is None: load what state_dict"),
+        ([1], r"the saved state is \[1\]"),
+        ({}, "the saved state lacks finished, layers, step, total_steps"),
+        ({"step": "three"}, "step='three': a whole number from 0"),
+        ({"step": -1}, "step=-1"),
+    ],
+)
+def test_a_state_that_is_none_of_ours_is_refused(state: Any, says: str) -> None:
+    model = make_net()
+    reg = mb.attach(momentum(model), model, {"fc1": mb.l2_decay(0.1)})
+    with pytest.raises(mb.RuleError, match=says):
+        reg.load_state_dict({**reg.state_dict(), **state} if isinstance(state, dict) and state else state)
+    assert reg.step == 0
 
 
 def test_two_attaches_on_one_weight_are_refused_until_the_first_is_over() -> None:

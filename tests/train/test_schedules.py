@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,3 +110,27 @@ def test_a_number_is_itself_and_a_schedule_needs_progress() -> None:
     assert value_at(lambda progress: 2 * progress, 0.25) == 0.5
     with pytest.raises(mb.RuleError, match="total_steps"):
         value_at(mb.constant(1.0), None)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert mb.ramp(np.float32(1.0), np.float64(0.5), shape="linear")(0.5) == 0.75
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mb.ramp("a", 1),
+        lambda: mb.ramp(1, None),
+        lambda: mb.ramp(1.0, True),
+        lambda: mb.ramp(1.0, 0.1, begin="a"),
+        lambda: mb.ramp(1.0, 0.1, until=None),
+        lambda: mb.cosine([1], 0.1),
+        lambda: mb.steps({0.0: "a"}),
+        lambda: mb.steps({0.0: 1.0, "b": 0.5}),
+        lambda: mb.steps(0.5),
+    ],
+)
+def test_what_is_not_a_number_is_refused_in_one_line(make) -> None:
+    with pytest.raises(mb.RuleError) as caught:
+        make()
+    assert "\n" not in str(caught.value)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from numbers import Integral
 from typing import Any
 from weakref import WeakSet
 
@@ -262,6 +263,9 @@ class Regularizer:
                 "finish() inside `with projected()`: what it dropped would come back; leave it first"
             )
         self._refresh()
+        for target in self._targets:  # all are looked at before any is changed
+            if target.update.bound is not None:
+                self._run(target, _check_finite)
         for target in self._targets:
             self._project(target, 1.0)
         self.finished = True
@@ -332,6 +336,8 @@ class Regularizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state_dict` was taken; the rules must be the same."""
         here = self.state_dict()
+        if not isinstance(state, Mapping):
+            raise RuleError(f"the saved state is {state!r}: load what state_dict() gave")
         if missing := here.keys() - state.keys():
             raise RuleError(f"the saved state lacks {', '.join(sorted(missing))}: it is not of state_dict()")
         for key in ("total_steps", "layers"):
@@ -343,6 +349,8 @@ class Regularizer:
             raise RuleError(
                 "this handle has finished and the saved state has not: attach() anew and load into that"
             )
+        if not isinstance(state["step"], Integral) or state["step"] < 0:
+            raise RuleError(f"the saved state has step={state['step']!r}: a whole number from 0 is needed")
         self.step = int(state["step"])
         if state["finished"]:
             self.finished = True
@@ -352,6 +360,11 @@ class Regularizer:
 def _eager(hook: Any) -> Any:
     """A hook that a compiled step calls as it is, instead of tracing it once with the step number of that moment."""
     return torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+
+
+def _check_finite(weight: Tensor) -> None:
+    if not bool(weight.isfinite().all()):
+        raise NonFiniteError
 
 
 def _is_whole(steps: Any) -> bool:

@@ -5,6 +5,7 @@ Every number of an update may be a schedule instead. Your own function works as 
 
 import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 
 from membound.errors import RuleError
 
@@ -42,8 +43,7 @@ def ramp(
     >>> keep(0.1), round(keep(0.5), 5), keep(0.9)
     (1.0, 0.16875, 0.05)
     """
-    if not 0.0 <= begin < until <= 1.0:
-        raise RuleError(f"ramp runs from begin={begin} to until={until}: 0 <= begin < until <= 1 is needed")
+    _check_span("ramp", begin, until)
     if shape not in ("linear", "cubic"):
         raise RuleError(f"ramp has the shapes 'linear' and 'cubic', not {shape!r}")
     power = 3 if shape == "cubic" else 1
@@ -61,8 +61,7 @@ def cosine(start: Number, end: Number, begin: float = 0.0, until: float = 1.0) -
     >>> lr(0.0), round(lr(0.5), 6), lr(1.0)
     (0.1, 0.05, 0.0)
     """
-    if not 0.0 <= begin < until <= 1.0:
-        raise RuleError(f"cosine runs from begin={begin} to until={until}: 0 <= begin < until <= 1 is needed")
+    _check_span("cosine", begin, until)
 
     def at(left: float) -> float:
         return end + (start - end) * (1.0 - math.cos(math.pi * left)) / 2
@@ -77,9 +76,13 @@ def steps(values: Mapping[float, Number]) -> Schedule:
     >>> keep(0.49), keep(0.5), keep(1.0)
     (1.0, 0.2, 0.05)
     """
-    if 0.0 not in values or not all(0.0 <= at <= 1.0 for at in values):
+    if not isinstance(values, Mapping):
         raise RuleError(
-            f"steps needs values at progress 0 and others between 0 and 1, not at {sorted(values)}"
+            f"steps maps progress to values, as in steps({{0.0: 1.0, 0.5: 0.1}}): {values!r} does not"
+        )
+    if 0.0 not in values or not all(_is_number(at) and 0.0 <= at <= 1.0 for at in values):
+        raise RuleError(
+            f"steps needs values at progress 0 and others between 0 and 1, not at {', '.join(map(repr, values))}"
         )
     ordered = sorted(zip(values, _of_one_kind(*values.values()), strict=True), reverse=True)
     return lambda progress: next(value for at, value in ordered if progress >= at)
@@ -102,8 +105,23 @@ def _between(
     return schedule
 
 
+def _check_span(name: str, begin: float, until: float) -> None:
+    if not (_is_number(begin) and _is_number(until) and 0.0 <= begin < until <= 1.0):
+        raise RuleError(
+            f"{name} runs from begin={begin!r} to until={until!r}: 0 <= begin < until <= 1 is needed"
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def _of_one_kind(*values: Number) -> list[Number]:
     """All ints (counts) or all floats: beside a float, 0 and 1 are floats too, and any other int is an error."""
+    if not all(map(_is_number, values)):
+        raise RuleError(
+            f"a schedule of {', '.join(map(repr, values))} cannot be: its values are ints or floats"
+        )
     if all(isinstance(value, int) for value in values):
         return list(values)
     if any(isinstance(value, int) and value not in (0, 1) for value in values):
