@@ -20,6 +20,8 @@ def make_net(): return Net()
 def wrong(): return [1, 2]
 def broken(): raise KeyError("no\\nsuch key")
 def leaves(): raise SystemExit(2)
+def for_classes(width=4, *, classes): return Net(classes)
+def for_anything(**options): return Net(options.get("classes", 3))
 def lazy():
     import own_helper_module
     return own_helper_module.net()
@@ -55,6 +57,15 @@ def test_a_users_own_network(own, spec):
 
 def test_options_reach_a_users_network(own):
     assert zoo.build("own_nets:Net", outputs=5).out_features == 5
+
+
+def test_a_network_is_told_the_classes_where_it_has_the_parameter(own):
+    assert zoo.build_for("lenet", 7).fc2.out_features == 7
+    assert zoo.build_for("own_nets:for_classes", 7).out_features == 7
+    for spec in ("own_nets:Net", "own_nets:make_net", "own_nets:for_anything"):
+        assert zoo.build_for(spec, 7).out_features == 3
+    with pytest.raises(WeightsError, match="name a function or class"):
+        zoo.build_for("own_nets:answer", 7)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from membound.zoo.alexnet import alexnet
 from membound.zoo.caffe import load_caffemodel, read_binaryproto, read_caffemodel
 from membound.zoo.cifar10_quick import cifar10_quick
 from membound.zoo.lenet import lenet
-from membound.zoo.networks import build, names
+from membound.zoo.networks import build, build_for, names
 from membound.zoo.solver import Solver
 
 __all__ = [
     "Solver",
     "alexnet",
     "build",
+    "build_for",
     "cifar10_quick",
     "lenet",
     "load_caffemodel",

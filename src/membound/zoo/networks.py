@@ -1,6 +1,7 @@
 """A network by name: one of the zoo's, or the user's own `package.module:callable`."""
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -39,21 +40,39 @@ def build(name_or_spec: str, **options: object) -> nn.Module:
     >>> type(build("quick", classes=100)).__name__
     'Cifar10Quick'
     """
-    name = ALIASES.get(name_or_spec, name_or_spec)
+    with _current_directory_on_path():
+        return _made(name_or_spec, _found(name_or_spec), options)
+
+
+def build_for(name_or_spec: str, classes: int) -> nn.Module:
+    """A fresh network for data of so many classes; one's own is told them where it has a parameter `classes`."""
+    with _current_directory_on_path():
+        maker = _found(name_or_spec)
+        return _made(name_or_spec, maker, {"classes": classes} if _takes_classes(maker) else {})
+
+
+def _takes_classes(maker: object) -> bool:
+    try:
+        parameter = inspect.signature(maker).parameters.get("classes")  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # not callable, or written in C: what is wrong is said when it is called
+        return False
+    return parameter is not None and parameter.kind in (
+        parameter.POSITIONAL_OR_KEYWORD,
+        parameter.KEYWORD_ONLY,
+    )
+
+
+def _found(spec: str) -> object:
+    """What a spec names: of the zoo, or the module imported and the attribute's dots followed."""
+    name = ALIASES.get(spec, spec)
     if name in ZOO:
-        return ZOO[name](**options)
-    module, colon, attribute = name_or_spec.partition(":")
+        return ZOO[name]
+    module, colon, attribute = spec.partition(":")
     if not colon:
         raise WeightsError(
-            f"no network called {name_or_spec!r}; {choices(name_or_spec, [*ZOO, *ALIASES])}; "
+            f"no network called {spec!r}; {choices(spec, [*ZOO, *ALIASES])}; "
             "or give your own as package.module:callable"
         )
-    with _current_directory_on_path():
-        return _made(name_or_spec, _found(name_or_spec, module, attribute), options)
-
-
-def _found(spec: str, module: str, attribute: str) -> object:
-    """What a spec names: import the module, then follow the attribute's dots."""
     if module.endswith(".py") or "/" in module or os.sep in module:
         dotted = module.removesuffix(".py").strip("./").replace(os.sep, "/").replace("/", ".")
         raise WeightsError(f"{spec!r} names a file; name the module, as in {dotted}:{attribute}")
