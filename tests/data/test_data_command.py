@@ -42,6 +42,9 @@ def test_options_reach_the_loader(tmp_path):
         folder.mkdir(exist_ok=True)
         image_module.new("RGB", (9, 9)).save(folder / f"{number}.png")
     (tmp_path / "b" / "x.png").write_text("corrupt")
+    refused = run(tmp_path).exception
+    assert isinstance(refused, DataError)
+    assert str(refused).endswith("repair or remove it, or leave out all such files with --skip-corrupt")
     result = run(tmp_path, "--size", 6, "--test-fraction", 0.4, "--seed", 3, "--skip-corrupt")
     assert result.exit_code == 0, result.output
     assert "6 training and 4 test images, 3 x 6 x 6" in result.stdout.replace("\n", " ")

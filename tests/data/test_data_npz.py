@@ -110,6 +110,18 @@ def test_bad_content_is_refused_with_the_name(tmp_path, changes, said):
     assert "\n" not in str(caught.value)
 
 
+def test_bytes_and_floats_do_not_mix(tmp_path):
+    x = np.zeros((6, 8, 8), np.uint8)
+    for changes, said in (
+        ({"x_test": x[:2].astype(np.float32)}, "x_train is uint8 but x_test is float32"),
+        ({"x_train": x.astype(np.float64)}, "x_train is float64 but x_test is uint8"),
+    ):
+        with pytest.raises(DataError, match=said):
+            data.load(save(tmp_path, **arrays(**changes)))
+    both = arrays(x_train=x.astype(np.float64), x_test=x[:2].astype(np.float32))
+    assert data.load(save(tmp_path, **both)).test.images.dtype == np.float32  # all floats become float32
+
+
 def test_missing_arrays_are_listed(tmp_path):
     with pytest.raises(DataError, match="lacks y_train, y_test: it has x_train, x_test"):
         data.load(save(tmp_path, x_train=np.zeros(1), x_test=np.zeros(1)))

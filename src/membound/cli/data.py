@@ -1,18 +1,18 @@
 """membound data NAME: fetch, verify and describe a data set."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 
+from membound.cli import options
+from membound.errors import DataError
+
 
 def data_command(
     name: Annotated[str, typer.Argument(help="mnist, cifar10, a folder of class folders, or an .npz file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    layout: Annotated[str | None, typer.Option(help="Layout of an .npz: NHW, NCHW or NHWC.")] = None,
-    size: Annotated[
-        int | None, typer.Option(help="Side in pixels that images of a folder are read at.")
-    ] = None,
+    as_json: options.Json = False,
+    layout: options.Layout = None,
+    size: options.Size = None,
     test_fraction: Annotated[
         float, typer.Option(help="Part of a folder that becomes its test split, where it has none.")
     ] = 0.2,
@@ -23,9 +23,10 @@ def data_command(
 ) -> None:
     """Fetch, verify and describe a data set."""
     from membound.data import describe, load
+    from membound.data.folders import CorruptImageError
 
-    facts = describe(
-        load(
+    try:
+        dataset = load(
             name,
             layout=layout,
             size=size,
@@ -33,9 +34,11 @@ def data_command(
             seed=seed,
             skip_corrupt=skip_corrupt,
         )
-    )
+        facts = describe(dataset)
+    except CorruptImageError as error:
+        raise DataError(f"{error}, or leave out all such files with --skip-corrupt") from None
     if as_json:
-        typer.echo(json.dumps(facts))
+        options.print_json(facts)
     else:
         _print(facts)
 

@@ -1,5 +1,7 @@
 """Options that several commands share, and how their values are read."""
 
+import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +17,9 @@ Data = Annotated[
     str, typer.Option("--data", help="mnist, cifar10, a folder of class folders, or an .npz file.")
 ]
 Layout = Annotated[str | None, typer.Option(help="Layout of an .npz: NHW, NCHW or NHWC.")]
-Size = Annotated[int | None, typer.Option(help="Side in pixels that images of a folder are read at.")]
+Size = Annotated[
+    int | None, typer.Option(min=1, max=4096, help="Side in pixels that images of a folder are read at.")
+]
 Mean = Annotated[
     str | None, typer.Option(help="Mean to subtract: image, channel or none (the network's own if left out).")
 ]
@@ -26,8 +30,8 @@ Names = Annotated[
     list[str] | None,
     typer.Option("--name", metavar="CAFFE=MODULE", help="Where a Caffe layer goes; repeatable."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -67,10 +71,23 @@ def number(text: str) -> int | float:
 
 
 def network(net: str, classes: int, seed: int) -> Any:
-    """A fresh network; those of the zoo get as many outputs as the data has classes."""
+    """A fresh network, with as many outputs as the data has classes where it can be told."""
     import torch
 
     from membound import zoo
 
     torch.manual_seed(seed)
-    return zoo.build(net) if ":" in net else zoo.build(net, classes=classes)
+    return zoo.build_for(net, classes)
+
+
+def print_json(facts: Any) -> None:
+    """JSON has no NaN and no infinity, and most readers refuse them: they are null."""
+    typer.echo(json.dumps(_finite(facts), allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

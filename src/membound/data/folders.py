@@ -29,6 +29,10 @@ _NOT_PICTURES = {
 }  # what Pillow lists but cannot decode by itself
 
 
+class CorruptImageError(DataError):
+    """An image that cannot be decoded; a caller that can leave such files out says how."""
+
+
 @dataclass(frozen=True, eq=False)
 class FolderSplit:
     """Images in files, decoded when read: RGB uint8, the shorter side resized to `size`, then centre-cropped.
@@ -82,9 +86,8 @@ def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
             rgb = _to_rgb(image, pillow)
             return np.asarray(rgb if size is None else _fit(rgb, size, pillow), np.uint8)
     except Exception as error:  # a corrupt file makes Pillow raise almost anything
-        raise DataError(
-            f"{path} cannot be decoded as an image ({error}): repair or remove it, "
-            "or leave out all such files with skip_corrupt=True (--skip-corrupt)"
+        raise CorruptImageError(
+            f"{path} cannot be decoded as an image ({error}): repair or remove it"
         ) from error
 
 

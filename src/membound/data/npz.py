@@ -27,6 +27,11 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
         ArraySplit(_images(path, name, x, layout), _labels(path, name.replace("x_", "y_"), y, len(x)))
         for name, x, y in (("x_train", x_train, y_train), ("x_test", x_test, y_test))
     )
+    if train.images.dtype != test.images.dtype:
+        raise DataError(
+            f"{path}: x_train is {x_train.dtype} but x_test is {x_test.dtype}: both must be uint8 (0 to 255) or both "
+            "floating point, on the same scale"
+        )
     count = int(max(train.labels.max(), test.labels.max())) + 1
     if count > _MOST_CLASSES:
         raise DataError(f"{path}: labels go up to {count - 1}: number the classes from 0 without wide gaps")
