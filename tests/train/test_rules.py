@@ -8,7 +8,7 @@ from by_hand import make_net
 from torch import nn
 
 import membound as mb
-from membound.train.rules import plain_name, resolve, select
+from membound.train.rules import plain_keys, resolve, select
 
 A, B, C = mb.l2_decay(0.1), mb.l1_shrink(0.1), mb.l0_project(0.5)
 
@@ -47,7 +47,10 @@ def winners(model: nn.Module, rules: dict[str, Any]) -> dict[str, str]:
         (["fc[2-9]"], {"fc2.weight": "fc[2-9]"}),
         (["?c1"], {"fc1.weight": "?c1"}),
         (["fc1", "fc*"], {"fc1.weight": "fc1", "fc2.weight": "fc*"}),
-        (["fc*", "fc1"], {"fc1.weight": "fc*", "fc2.weight": "fc*"}),
+        (
+            ["fc[12]", "*1"],
+            {"fc1.weight": "fc[12]", "fc2.weight": "fc[12]", "conv1.weight": "*1"},
+        ),
         (
             ["block.0", "*"],
             {"block.0.weight": "block.0", "conv1.weight": "*", "fc1.weight": "*", "fc2.weight": "*"},
@@ -84,20 +87,83 @@ def test_each_weight_gets_the_update_of_the_pattern_that_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "plain"),
+    ("patterns", "taker"),
     [
-        ("fc.weight", "fc.weight"),
-        ("module.fc.weight", "fc.weight"),
-        ("_orig_mod.fc.weight", "fc.weight"),
-        ("module._orig_mod.fc.weight", "fc.weight"),
-        ("_orig_mod.module.fc.weight", "fc.weight"),
-        ("block._orig_mod.0.weight", "block.0.weight"),
-        ("net.module.fc", "net.module.fc"),
-        ("module", "module"),
+        (["*", "fc1"], r"'\*'"),
+        (["fc1", "fc2", "fc*"], "'fc1', 'fc2'"),
+        (["fc1", "module.fc1"], "'fc1'"),
+        (["fc1", "fc1.weight"], "'fc1'"),
     ],
 )
-def test_prefixes_of_wrappers_are_ignored(name: str, plain: str) -> None:
-    assert plain_name(name) == plain
+def test_a_rule_that_earlier_ones_leave_nothing_is_refused(patterns: list[str], taker: str) -> None:
+    says = rf"never applies: rules before it \({taker}\) take all of its layers; give the specific one first"
+    model = Zoo()
+    with pytest.raises(mb.RuleError, match=says):
+        mb.attach(sgd(model), model, dict.fromkeys(patterns, A))
+
+
+@pytest.mark.parametrize(
+    ("names", "plain"),
+    [
+        (["fc.weight"], ["fc.weight"]),
+        (["module.fc.weight", "module.fc.bias"], ["fc.weight", "fc.bias"]),
+        (["_orig_mod.fc.weight", "_orig_mod.fc.bias"], ["fc.weight", "fc.bias"]),
+        (["module._orig_mod.fc.weight"], ["fc.weight"]),
+        (["_orig_mod.module.fc.weight"], ["fc.weight"]),
+        (["module.module.fc.weight"], ["fc.weight"]),
+        (["block._orig_mod.0.weight"], ["block.0.weight"]),
+        (["net.module.fc"], ["net.module.fc"]),
+        (["module"], ["module"]),
+        (["module.fc.weight", "head.weight"], ["module.fc.weight", "head.weight"]),  # one's own layer
+        (
+            ["module.module.weight", "module.head.weight"],
+            ["module.weight", "head.weight"],
+        ),  # the same, wrapped
+        ([], []),
+    ],
+)
+def test_prefixes_of_wrappers_are_ignored(names: list[str], plain: list[str]) -> None:
+    assert list(plain_keys(dict.fromkeys(names))) == plain
+
+
+class Wrapper(nn.Module):
+    """Names as DistributedDataParallel makes them, without processes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+class OwnModule(nn.Module):
+    """A network with a layer that happens to be called 'module'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(3, 4)
+        self.head = nn.ModuleDict({"module": nn.Linear(4, 2)})
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda model: model,
+        Wrapper,
+        lambda model: Wrapper(Wrapper(model)),
+        lambda model: Wrapper(compiled(model)),
+        lambda model: compiled(Wrapper(model)),
+    ],
+)
+def test_rules_mean_the_same_on_wrapped_and_unwrapped_models(wrap: Any) -> None:
+    for pattern in ("fc1", "module.fc1", "module.module.fc1", "module._orig_mod.fc1", "fc1.weight"):
+        assert winners(wrap(Zoo()), {pattern: A}) == {"fc1.weight": pattern}
+    assert winners(wrap(Zoo()), {"module.fc*": A}).keys() == {"fc1.weight", "fc2.weight"}
+    with pytest.raises(mb.RuleError, match="the layer 'act' has no weight of its own"):
+        select(wrap(Zoo()), {"module.act": A})
+    for pattern in ("module", "module.weight"):
+        assert winners(wrap(OwnModule()), {pattern: A}) == {"module.weight": pattern}
+    assert winners(wrap(OwnModule()), {"head.module": A}) == {"head.module.weight": "head.module"}
+    assert winners(wrap(OwnModule()), {"*": A}).keys() == {"module.weight", "head.module.weight"}
+    assert winners(wrap(nn.Linear(3, 2)), {"*": A}) == {"weight": "*"}
 
 
 def test_compiled_models_and_compiled_layers_keep_their_names() -> None:
@@ -133,6 +199,13 @@ def test_a_pattern_that_selects_nothing_says_what_is_there(pattern: str, says: s
     model = Zoo()
     with pytest.raises(mb.RuleError, match=says):
         mb.attach(sgd(model), model, {"conv1": A, pattern: A})
+
+
+def test_a_wildcard_selects_parameters_called_weight_only() -> None:
+    model = nn.ModuleDict({"attention": nn.MultiheadAttention(4, 2), "rnn": nn.LSTM(4, 2)})
+    assert winners(model, {"*": A}).keys() == {"attention.out_proj.weight"}
+    for name in ("attention.in_proj_weight", "rnn.weight_ih_l0"):
+        assert winners(model, {name: A}) == {name: name}
 
 
 def test_a_long_list_of_names_is_cut() -> None:
@@ -208,7 +281,6 @@ class Tied(nn.Module):
         {"encoder": A},
         {"decoder": A},
         {"encoder": A, "decoder": mb.l2_decay(0.1)},
-        {"encoder": A, "decoder": A, "*": B},
     ],
 )
 def test_tied_weights_are_one_target(rules: Any) -> None:

@@ -1,14 +1,18 @@
 """Weights of every supported kind into a network, and what does not fit."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from membound import zoo
 from membound.data import Preprocess
-from membound.errors import WeightsError
-from membound.train.weights import load_weights_, save_weights
+from membound.errors import MemboundError, WeightsError
+from membound.train.weights import load_weights_, save_weights, saved_facts
 
 
 def lenet(seed):
@@ -79,6 +83,16 @@ def without(key):
         (lambda s: s | {"fc9.weight": torch.ones(1)}, "has fc9.weight"),
         (lambda s: s | {"fc1.bias": torch.ones(3)}, r"fc1.bias is \(3,\) there, here \(500,\)"),
         (lambda s: s | {"fc1.bias": torch.full((500,), torch.nan)}, "fc1.bias contains NaN"),
+        (
+            lambda s: s | {"fc1.bias": torch.full((500,), 1e300, dtype=torch.float64)},
+            "fc1.bias contains NaN or infinity, as torch.float32",
+        ),
+        (
+            lambda s: s | {"fc1.bias": torch.ones(500, dtype=torch.int64)},
+            "fc1.bias has the type torch.int64, the network's is torch.float32",
+        ),
+        (lambda s: s | {"fc1.bias": torch.ones(500, dtype=torch.bool)}, "has the type torch.bool"),
+        (lambda s: s | {"fc1.bias": torch.ones(500, dtype=torch.complex64)}, "has the type torch.complex64"),
     ],
 )
 def test_what_does_not_fit_is_said_and_the_network_unchanged(tmp_path, change, words):
@@ -87,6 +101,71 @@ def test_what_does_not_fit_is_said_and_the_network_unchanged(tmp_path, change, w
     with pytest.raises(WeightsError, match=words):
         load_weights_(net, tmp_path / "net.safetensors")
     assert same(net, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_other_float_types_are_converted(tmp_path, dtype):
+    net = lenet(0)
+    save_file({k: v.to(dtype) for k, v in lenet(1).state_dict().items()}, tmp_path / "net.safetensors")
+    load_weights_(net, tmp_path / "net.safetensors")
+    assert same(net, lenet(1).to(dtype).float())
+
+
+class OwnModule(nn.Module):
+    """A network with a layer that happens to be called 'module', as wrappers call what they wrap."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.module = nn.Linear(3, 4)
+        self.norm = nn.BatchNorm1d(4)  # its count of batches is an integer
+
+
+def test_an_own_layer_called_module_keeps_its_name(tmp_path):
+    path = tmp_path / "net.safetensors"
+    save_weights(path, OwnModule(0), Preprocess(), {})
+    assert "module.weight" in load_file(path)
+    net = OwnModule(1)
+    load_weights_(net, path)
+    assert same(net, OwnModule(0))
+    wrapped = nn.ModuleDict({"module": OwnModule(2)})  # names as DistributedDataParallel makes them
+    save_weights(path, wrapped, Preprocess(), {})
+    assert load_file(path).keys() == OwnModule(2).state_dict().keys()
+    load_weights_(net, path)
+    assert same(net, OwnModule(2))
+
+
+def test_a_file_says_how_it_was_trained(tmp_path):
+    path = tmp_path / "net.safetensors"
+    save_weights(path, lenet(0), Preprocess(), {"seed": 7, "image_size": 28, "accuracy": 99.0})
+    assert saved_facts(path) == {"seed": 7, "image_size": 28}
+    save_weights(path, lenet(0), Preprocess(), {"seed": "seven", "image_size": None})
+    assert saved_facts(path) == {}
+    save_file(lenet(0).state_dict(), path, {"membound": "[1]"})
+    assert saved_facts(path) == {}
+    torch.save(lenet(0).state_dict(), tmp_path / "net.pt")
+    assert saved_facts(tmp_path / "net.pt") == saved_facts(tmp_path / "missing") == {}
+
+
+def test_a_full_disk_is_said_with_the_name_of_the_file(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "net.safetensors"
+    path.write_bytes(b"what was there")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(MemboundError, match=r"net\.safetensors cannot be written: No space left"):
+        save_weights(path, lenet(0), Preprocess(), {})
+    assert [(place.name, place.read_bytes()) for place in tmp_path.iterdir()] == [
+        (path.name, b"what was there")
+    ]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "link.safetensors").symlink_to(tmp_path / "net.safetensors")
+    save_weights(tmp_path / "link.safetensors", lenet(0), Preprocess(), {})
+    assert (tmp_path / "link.safetensors").is_symlink()
+    assert load_file(tmp_path / "net.safetensors")
 
 
 @pytest.mark.parametrize("name", ["net.safetensors", "net.pt", "net.caffemodel", "net"])

@@ -24,6 +24,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     """Write a safetensors file so that at every moment `path` is the old file or the new one, whole."""
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     payload = save(plain, {key: json.dumps(value) for key, value in metadata.items()})
+    try:
+        _write_whole(path.resolve(), payload)  # a link stays a link
+    except OSError as error:
+        raise TrainingError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _write_whole(path: Path, payload: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -112,4 +119,6 @@ def locked(folder: Path) -> Iterator[None]:
             raise TrainingError(
                 f"another process is training in {folder}: wait for it, or choose another run directory"
             ) from None
+        for left_over in folder.glob(".*.part"):  # of a process that was killed while it wrote
+            left_over.unlink()
         yield

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
@@ -29,27 +30,60 @@ class Target:
 
 
 def plain_name(name: str) -> str:
-    """A name without what DistributedDataParallel and torch.compile put into it.
+    """A name without what torch.compile puts into it.
 
-    >>> plain_name("module._orig_mod.features.0.weight")
+    >>> plain_name("_orig_mod.features.0.weight")
     'features.0.weight'
     """
-    parts = [part for part in name.split(".") if part != "_orig_mod"]
-    while len(parts) > 1 and parts[0] == "module":
-        parts = parts[1:]
-    return ".".join(parts)
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def plain_keys(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The same under plain names; 'module.' goes where every name has it, as DistributedDataParallel's do.
+
+    >>> plain_keys({"module._orig_mod.fc1.weight": 1, "module.fc1.bias": 2})
+    {'fc1.weight': 1, 'fc1.bias': 2}
+    """
+    plain = {plain_name(name): value for name, value in named.items()}
+    prefix = _wrapping(plain)
+    return {name.removeprefix(prefix): value for name, value in plain.items()}
+
+
+def _wrapping(names: Mapping[str, Any]) -> str:
+    """The 'module.' that all of these begin with, once for every wrapper."""
+    prefix = ""
+    while names and all(name.startswith(f"{prefix}module.") for name in names):
+        prefix += "module."
+    return prefix
 
 
 def select(model: nn.Module, rules: Mapping[str, Update]) -> dict[str, tuple[nn.Parameter, str]]:
     """Every parameter name that a rule selects, with the parameter and the pattern that wins."""
     check_rules(rules)
     parameters = _parameters(model)
-    layers = {plain_name(name) for name, _ in model.named_modules()}
+    layers = _layer_names(model)
+    # A layer of the user's that is called 'module' is no wrapper.
+    has_own = any(name.startswith("module.") for name in parameters)
     chosen: dict[str, tuple[nn.Parameter, str]] = {}
     for pattern in rules:
-        for name in _selected(plain_name(pattern), parameters, layers):
+        plain = plain_name(pattern)
+        while not has_own and plain.startswith("module."):
+            plain = plain.removeprefix("module.")
+        names = _selected(plain, parameters, layers)
+        _check_reached(pattern, names, chosen)
+        for name in names:
             chosen.setdefault(name, (parameters[name], pattern))
     return chosen
+
+
+def _check_reached(pattern: str, names: list[str], chosen: dict[str, tuple[nn.Parameter, str]]) -> None:
+    """The first match wins, so a rule whose layers all belong to earlier ones would do nothing, silently."""
+    if all(name in chosen for name in names):
+        earlier = _listed([f"'{taker}'" for taker in dict.fromkeys(chosen[name][1] for name in names)])
+        raise RuleError(
+            f"the rule '{pattern}' never applies: rules before it ({earlier}) take all of its layers; "
+            "give the specific one first, or leave it out"
+        )
 
 
 def resolve(model: nn.Module, rules: Mapping[str, Update], optimizer: Optimizer) -> list[Target]:
@@ -75,7 +109,13 @@ def resolve(model: nn.Module, rules: Mapping[str, Update], optimizer: Optimizer)
 
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    return {plain_name(name): value for name, value in model.named_parameters(remove_duplicate=False)}
+    return plain_keys(dict(model.named_parameters(remove_duplicate=False)))
+
+
+def _layer_names(model: nn.Module) -> set[str]:
+    prefix = _wrapping({plain_name(name): None for name, _ in model.named_parameters(remove_duplicate=False)})
+    names = (plain_name(name) for name, _ in model.named_modules())
+    return {name.removeprefix(prefix) for name in names if not prefix.startswith(f"{name}.")}
 
 
 def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: set[str]) -> list[str]:

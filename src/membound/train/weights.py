@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from membound.data import Preprocess
 from membound.errors import MemboundError, WeightsError
 from membound.train.checkpoint import read_tensors, write_tensors
-from membound.train.rules import plain_name
+from membound.train.rules import plain_keys
 from membound.zoo import load_caffemodel
 
 MODEL, MEAN_IMAGE = "model/", "membound.mean_image"
@@ -20,7 +20,7 @@ TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 
 def save_weights(path: Path, model: nn.Module, preprocess: Preprocess, about: Mapping[str, Any]) -> None:
     """Write a network's weights under their plain names; how images are prepared travels with them."""
-    tensors = {plain_name(name): value for name, value in model.state_dict().items()}
+    tensors = plain_keys(model.state_dict())
     if preprocess.mean_image is not None:
         tensors[MEAN_IMAGE] = torch.from_numpy(preprocess.mean_image)
     write_tensors(path, tensors, {"membound": {"preprocess": preprocess.to_json(), **about}})
@@ -53,8 +53,21 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
         tensors = checkpoint or tensors
     else:
         tensors = _read_torch(path)
-    _copy_(model, {plain_name(name): value for name, value in tensors.items()}, path)
+    _copy_(model, plain_keys(tensors), path)
     return preprocess
+
+
+def saved_facts(path: Path) -> dict[str, int]:
+    """The `seed` and `image_size` that a file of ours was trained with; what it does not say is left out."""
+    path = Path(path)
+    path = path / "checkpoint.safetensors" if path.is_dir() else path
+    if not path.is_file() or _kind(path) != "safetensors":
+        return {}
+    about = _read_safetensors(path)[1].get("membound")
+    if isinstance(about, dict) and isinstance(about.get("description"), dict):
+        about = about["description"]  # of a run's checkpoint
+    found = {key: about.get(key) for key in ("seed", "image_size")} if isinstance(about, dict) else {}
+    return {key: value for key, value in found.items() if isinstance(value, int)}
 
 
 def _kind(path: Path) -> str:
@@ -111,7 +124,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
 
 
 def _copy_(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    wanted = {plain_name(name): value for name, value in model.state_dict().items()}
+    wanted = plain_keys(model.state_dict())
     missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
     if missing or extra:
         lacks = f"lacks {', '.join(missing[:8])}" if missing else ""
@@ -123,8 +136,12 @@ def _copy_(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
                 f"{path} does not fit the network: {name} is {tuple(value.shape)} there, "
                 f"here {tuple(wanted[name].shape)}"
             )
-        if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise WeightsError(f"{path}: {name} contains NaN or infinity")
+        if value.is_floating_point() != wanted[name].is_floating_point() or value.is_complex():
+            raise WeightsError(
+                f"{path}: {name} has the type {value.dtype}, the network's is {wanted[name].dtype}"
+            )
+        if not bool(value.to(wanted[name].dtype).isfinite().all()):
+            raise WeightsError(f"{path}: {name} contains NaN or infinity, as {wanted[name].dtype}")
     with torch.no_grad():
         for name, value in wanted.items():
             value.copy_(tensors[name])
