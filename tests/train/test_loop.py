@@ -1,11 +1,13 @@
 """The loop for one network: what it learns, what it evaluates, how it stops and goes on."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,11 @@ import membound as mb
 from membound.data import ArraySplit, Preprocess
 from membound.errors import DataError, MemboundError, TrainingError
 from membound.train import recipe as recipes
+from membound.train.batches import Feeder
+from membound.train.checkpoint import read_tensors, write_tensors
+from membound.train.evaluation import check_fits
 from membound.train.loop import Interrupted, Settings, train
+from membound.train.parallel import choose_device
 from membound.train.recipe import Recipe
 
 
@@ -124,7 +130,7 @@ def test_evaluation_is_of_the_projected_network():
         net, small_split(), constant_recipe(40), {"fc1": mb.l0_project(50, every=1000)},
         preprocess=PREPROCESS, held_out=small_split(50, seed=1), settings=Settings(evaluate_every=10),
     )  # fmt: skip
-    assert set(seen[1:]) == {50}  # the first look is the check of shapes
+    assert set(seen[2:]) == {50}  # the first looks are the checks of shapes, of either split
 
 
 @pytest.mark.parametrize("optimizer", ["caffe", "sgd", "adamw"])
@@ -151,7 +157,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
         with pytest.raises(Interrupted):
             run(tmp_path / "parts", stop_at)
     resumed, result = run(tmp_path / "parts")
-    assert result.resumed
+    assert result.resumed == 76  # the step that was under way is finished
     assert_same_bits(weights_of(whole), weights_of(resumed))
     drop_time = [{k: v for k, v in entry.items() if k != "seconds"} for entry in result.history]
     assert drop_time == [
@@ -205,17 +211,72 @@ def test_a_second_process_in_the_same_run_directory_is_refused(tmp_path):
         first.wait()
 
 
-def test_other_settings_in_the_same_run_directory_are_refused(tmp_path):
-    def run(iterations=10, seed=0, keep=0.5):
-        train(
-            small_net(), small_split(), constant_recipe(iterations), {"fc1": mb.l0_project(keep)},
-            preprocess=PREPROCESS, settings=Settings(seed=seed, run_dir=tmp_path),
-        )  # fmt: skip
+def one_pixel_other() -> ArraySplit:
+    split = small_split()
+    split.images[0, 0, 0, 0] ^= 1
+    return split
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"recipe": constant_recipe(20)}, r"another recipe \(iterations, lr\)"),
+        ({"settings": Settings(seed=1)}, "another seed"),
+        ({"rules": {"fc1": mb.l0_project(0.4)}}, r"other rules \(fc1\)"),
+        ({"model": small_net(seed=1)}, "another network"),  # it would start from other weights
+        ({"model": small_net(dropout=0.5)}, "another network"),
+        ({"split": small_split(seed=5)}, "other data"),
+        ({"split": one_pixel_other()}, "other data"),
+        ({"held_out": small_split(50, seed=6)}, "other data"),
+        ({"preprocess": Preprocess(scale=1 / 256, mean=np.array([60.0]))}, r"other preprocessing \(scale\)"),
+        ({"preprocess": Preprocess(scale=1 / 255)}, r"other preprocessing \(mean\)"),
+        (
+            {"preprocess": Preprocess(scale=1 / 255, mean=np.zeros((1, 8, 8)))},
+            r"other preprocessing \(mean\)",
+        ),
+    ],
+)
+def test_another_run_in_the_same_run_directory_is_refused(tmp_path, change, words):
+    def run(**changes):
+        how = {
+            "model": small_net(), "split": small_split(), "recipe": constant_recipe(10),
+            "rules": {"fc1": mb.l0_project(0.5)}, "preprocess": PREPROCESS, "held_out": small_split(50, seed=1),
+            "settings": Settings(),
+        } | changes  # fmt: skip
+        train(**how | {"settings": replace(how["settings"], run_dir=tmp_path)})
 
     run()
-    for change, word in (({"iterations": 20}, "recipe"), ({"seed": 1}, "seed"), ({"keep": 0.4}, "rules")):
-        with pytest.raises(TrainingError, match=word):
-            run(**change)
+    run()  # the same one is loaded
+    before = (tmp_path / "checkpoint.safetensors").read_bytes()
+    with pytest.raises(TrainingError, match=f"{words}: choose another run directory, or delete it"):
+        run(**change)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
+
+
+def test_another_mean_image_is_other_preprocessing(tmp_path):
+    def run(mean):
+        preprocess = Preprocess(mean=np.full((1, 8, 8), mean, np.float32))
+        settings = Settings(run_dir=tmp_path)
+        train(small_net(), small_split(), constant_recipe(5), preprocess=preprocess, settings=settings)
+
+    run(60)
+    with pytest.raises(TrainingError, match="other preprocessing"):
+        run(61)
+
+
+class PrintsItsAddress(Small):
+    def extra_repr(self) -> str:
+        return f"activation={object()}"
+
+
+def test_an_address_in_how_a_network_prints_itself_does_not_make_it_another(tmp_path):
+    for _ in range(2):
+        torch.manual_seed(0)
+        settings = Settings(run_dir=tmp_path)
+        result = train(
+            PrintsItsAddress(), small_split(), constant_recipe(5), preprocess=PREPROCESS, settings=settings
+        )
+    assert result.resumed == 5
 
 
 def test_a_damaged_checkpoint_is_said_and_kept(tmp_path):
@@ -226,6 +287,113 @@ def test_a_damaged_checkpoint_is_said_and_kept(tmp_path):
             preprocess=PREPROCESS, settings=Settings(run_dir=tmp_path),
         )  # fmt: skip
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == b"not a checkpoint"
+
+
+def without_tensor(tensors, about):
+    del tensors["model/fc1.weight"]
+
+
+def of_another_shape(tensors, about):
+    tensors["optimizer/0.momentum_buffer"] = torch.ones(3)
+    tensors["model/fc1.weight"] = torch.ones(3)
+
+
+def without_iteration(tensors, about):
+    del about["iteration"]
+
+
+def with_history_of_another_kind(tensors, about):
+    about["history"] = 3
+
+
+def of_somebody_else(tensors, about):
+    about.clear()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (without_tensor, r"is damaged \(RuntimeError\): delete it to begin anew"),
+        (of_another_shape, "is damaged"),
+        (without_iteration, r"is damaged \(KeyError\)"),
+        (with_history_of_another_kind, r"is damaged \(TypeError\)"),
+        (of_somebody_else, "is not a checkpoint of ours: choose another run directory, or delete it"),
+    ],
+)
+def test_a_checkpoint_that_lacks_something_is_said_in_one_line(tmp_path, damage, words):
+    def run():
+        settings = Settings(run_dir=tmp_path)
+        train(small_net(), small_split(), constant_recipe(10), preprocess=PREPROCESS, settings=settings)
+
+    run()
+    path = tmp_path / "checkpoint.safetensors"
+    tensors, metadata = read_tensors(path)
+    damage(tensors, metadata["membound"])
+    write_tensors(path, tensors, metadata)
+    with pytest.raises(TrainingError, match=words) as caught:
+        run()
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
+    left_over = tmp_path / ".checkpoint.safetensors.12345.part"
+    left_over.write_bytes(b"half")
+    (tmp_path / "notes.part").write_bytes(b"the user's own")
+    settings = Settings(run_dir=tmp_path)
+    train(small_net(), small_split(), constant_recipe(5), preprocess=PREPROCESS, settings=settings)
+    assert not left_over.exists()
+    assert (tmp_path / "notes.part").exists()
+
+
+def test_a_full_disk_is_said_with_the_name_of_the_checkpoint(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TrainingError, match=r"checkpoint\.safetensors cannot be written: No space left"):
+        train(
+            small_net(), small_split(), constant_recipe(5),
+            preprocess=PREPROCESS, settings=Settings(run_dir=tmp_path),
+        )  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+class FailsAtTheThirdStep(Small):
+    steps = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += self.training
+        if self.steps == 3:
+            raise RuntimeError("out of memory\nand a long explanation")
+        return super().forward(x)
+
+
+def test_a_step_that_fails_is_named_with_its_iteration():
+    with pytest.raises(TrainingError, match=r"iteration 3 failed with RuntimeError: out of memory$"):
+        train(FailsAtTheThirdStep(), small_split(), constant_recipe(5), preprocess=PREPROCESS)
+
+
+def test_a_network_without_anything_to_train_is_refused():
+    with pytest.raises(TrainingError, match="no parameter that can be trained"):
+        train(small_net().requires_grad_(False), small_split(), constant_recipe(5), preprocess=PREPROCESS)
+
+
+def test_the_check_of_shapes_leaves_every_module_in_its_mode():
+    net = small_net()
+    net.drop.eval()
+    seen = []
+    original = net.forward
+
+    def spy(x: torch.Tensor) -> torch.Tensor:
+        seen.append((net.training, net.fc1.training))
+        return original(x)
+
+    net.forward = spy
+    feeder = Feeder(small_split(), PREPROCESS, torch.device("cpu"), torch.float32)
+    check_fits(net, feeder)
+    assert seen == [(False, False)]
+    assert (net.training, net.fc1.training, net.drop.training) == (True, True, False)
 
 
 def test_a_diverging_run_stops_and_leaves_no_bad_checkpoint(tmp_path):
@@ -263,6 +431,7 @@ def test_what_does_not_fit_is_said_before_training():
         )
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # where the processor has no bf16, torch says so
 def test_bf16_trains_close_to_float32():
     scores = []
     for precision in ("float32", "bf16"):
@@ -274,6 +443,36 @@ def test_bf16_trains_close_to_float32():
         assert net.fc1.weight.dtype == torch.float32
         scores.append(result.score.accuracy)
     assert abs(scores[0] - scores[1]) < 5
+
+
+def test_tensorboard_is_missed_before_training(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    seen = []
+    with pytest.raises(MemboundError, match=r"pip install 'membound\[tensorboard\]'"):
+        train(
+            small_net(), small_split(), constant_recipe(5), preprocess=PREPROCESS,
+            settings=Settings(tensorboard=True), show=seen.append,
+        )  # fmt: skip
+    assert not seen
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda:", "cuda:x", "cuda:-1", "CPU", "", "cuda:0\n"])
+def test_a_device_that_cannot_be_is_refused(name):
+    with pytest.raises(MemboundError, match=r"there is no device .*: choose auto, cpu, cuda or a cuda:N"):
+        choose_device(name)
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(MemboundError, match="--device cuda:9: torch sees no CUDA device here"):
+        choose_device("cuda:9")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(MemboundError, match="there is no CUDA device 9; torch sees 2, counted from 0"):
+        choose_device("cuda:9")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(MemboundError, match="there is no CUDA device 2"):
+        choose_device("cuda")
 
 
 def test_tensorboard_curves_can_be_read_back(tmp_path):

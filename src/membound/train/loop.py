@@ -15,15 +15,16 @@ import torch
 from torch import nn
 
 from membound.data import Preprocess, Split
-from membound.errors import DataError, MemboundError, TrainingError
+from membound.errors import MemboundError, TrainingError
 from membound.train import checkpoint as files
 from membound.train.batches import Feeder, index_stream
-from membound.train.evaluation import Score, evaluate
+from membound.train.evaluation import Score, check_fits, evaluate
+from membound.train.fingerprints import describe_split, describe_update, digest, network_digest
 from membound.train.parallel import World, choose_device, join
 from membound.train.recipe import Recipe, make_optimizer, set_learning_rate_
 from membound.train.regularizer import Regularizer, Report, attach
-from membound.train.rules import plain_name, select
-from membound.train.tensorboard import write_scalars
+from membound.train.rules import plain_keys, select
+from membound.train.tensorboard import check_installed, write_scalars
 from membound.train.updates import Update
 from membound.train.weights import MEAN_IMAGE, MODEL
 
@@ -75,7 +76,7 @@ class Result:
     history: list[dict[str, Any]]
     report: Report | None
     seconds: float
-    resumed: bool
+    resumed: int | None  # the iteration of the checkpoint that it went on from
 
 
 def train(
@@ -121,7 +122,7 @@ class _Run:
     iteration: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
-    resumed: bool = False
+    resumed: int | None = None
     score: Score | None = None  # of the finished network
 
     def __post_init__(self) -> None:
@@ -141,6 +142,10 @@ class _Run:
             None if self.held_out is None else Feeder(self.held_out, self.preprocess, self.device, dtype)
         )
         self._check_model()
+        if self.settings.tensorboard:
+            check_installed()
+        self.evaluate_every = self.settings.evaluate_every or max(self.recipe.iterations // 10, 1)
+        self.description = {} if self.path is None else self._description()  # of the network as it starts
         torch.manual_seed(self.settings.seed + self.world.rank)  # dropout
         self.optimizer = make_optimizer(self.model, self.recipe, undecayed=self._decayed_by_rules())
         self.reg: Regularizer | None = None
@@ -148,7 +153,6 @@ class _Run:
             self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.iterations)
         # The sum of the losses since the last evaluation, on the device: looking at it waits for the device.
         self.running = torch.zeros((), dtype=torch.float64, device=self.device)
-        self.evaluate_every = self.settings.evaluate_every or max(self.recipe.iterations // 10, 1)
 
     def _decayed_by_rules(self) -> list[nn.Parameter]:
         chosen = select(self.model, self.rules) if self.rules else {}
@@ -184,7 +188,8 @@ class _Run:
         batches = self.feeder.augmented(indices, self.settings.seed, self.iteration, self.world.share())
         while self.iteration < self.recipe.iterations:
             x, y = next(batches)
-            self._step(network, x, y)
+            with self._named_failure():
+                self._step(network, x, y)
             self.iteration += 1
             last = self.iteration == self.recipe.iterations
             evaluating = last or self.iteration % self.evaluate_every == 0
@@ -203,6 +208,18 @@ class _Run:
                     saved = time.monotonic()
             if stopping and not last:
                 raise Interrupted
+
+    @contextmanager
+    def _named_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except MemboundError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+            raise TrainingError(
+                f"iteration {self.iteration + 1} failed with {type(error).__name__}: {reason}"
+            ) from error
 
     def _step(self, network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
         set_learning_rate_(self.optimizer, self.recipe.lr(self.iteration))
@@ -250,6 +267,7 @@ class _Run:
     def _score(self) -> Score:
         """Of the network as it would be deployed now: at the present bound."""
         assert self.judge is not None
+        self.world.share_buffers(self.model)
         bf16 = self.settings.precision == "bf16"
         if self.reg is None or self.reg.finished:
             return evaluate(self.model, self.judge, world=self.world, bf16=bf16)
@@ -271,38 +289,26 @@ class _Run:
             self.show(Progress(self.iteration, self.recipe.iterations, loss, score))
 
     def _check_model(self) -> None:
-        """One image through the network, so that what does not fit is said before training."""
-        feeder = self.feeder
-        x, _ = next(feeder.batches(iter([torch.zeros(1, dtype=torch.int64).numpy()])))
-        mode = self.model.training
-        try:
-            with torch.no_grad():
-                scores = self.model.eval()(x)
-        except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(
-                f"the network does not take images of shape {tuple(x.shape[1:])}: {reason}"
-            ) from error
-        finally:
-            self.model.train(mode)
-        highest = int(max(split.labels.max() for split in (self.split, self.held_out) if split is not None))
-        if not isinstance(scores, torch.Tensor) or scores.dim() != 2 or scores.shape[1] <= highest:
-            found = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
-            raise DataError(
-                f"the network gives {found} for one image, the data has labels up to {highest}: "
-                f"scores of shape (1, {highest + 1}) are needed"
+        if not any(weight.requires_grad for weight in self.model.parameters()):
+            raise TrainingError(
+                "the network has no parameter that can be trained: all are frozen, or there are none"
             )
+        check_fits(self.model, self.feeder)
+        if self.judge is not None:
+            check_fits(self.model, self.judge)
 
     # Saving
 
     def _description(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed."""
+        mean = self.preprocess.mean
         return {
             "recipe": self.recipe.describe(),
             "rules": {pattern: describe_update(update) for pattern, update in self.rules.items()},
-            "network": {plain_name(n): list(p.shape) for n, p in self.model.named_parameters()},
-            "data": [len(self.split), list(self.split.shape), int(self.split.labels.sum())],
-            "preprocess": self.preprocess.to_json(),
+            "network": network_digest(self.model),
+            "data": [describe_split(split) for split in (self.split, self.held_out) if split is not None],
+            "image_size": min(self.split.shape[1:]),
+            "preprocess": {**self.preprocess.to_json(), "mean": None if mean is None else digest(mean)},
             "seed": self.settings.seed,
             "precision": self.settings.precision,
             "evaluate_every": self.evaluate_every,
@@ -312,7 +318,7 @@ class _Run:
         if self.path is None or not self.world.leads:
             return
         moments, plain = files.optimizer_tensors(self.optimizer)
-        tensors = {MODEL + plain_name(name): value for name, value in self.model.state_dict().items()}
+        tensors = {MODEL + name: value for name, value in plain_keys(self.model.state_dict()).items()}
         tensors |= {f"optimizer/{name}": value for name, value in moments.items()}
         tensors |= {f"random/{name}": value for name, value in files.random_state().items()}
         tensors["running"] = self.running
@@ -320,7 +326,7 @@ class _Run:
             tensors[MEAN_IMAGE] = torch.from_numpy(self.preprocess.mean_image)
         about = {
             "preprocess": self.preprocess.to_json(),
-            "description": self._description(),
+            "description": self.description,
             "iteration": self.iteration,
             "seconds": self.seconds,
             "history": self.history,
@@ -331,9 +337,21 @@ class _Run:
 
     def _resume(self, path: Path) -> None:
         tensors, metadata = files.read_tensors(path)
-        about = metadata.get("membound", {})
-        self._check_same(about.get("description", {}), path)
-        own = {plain_name(name): name for name in self.model.state_dict()}
+        about = metadata.get("membound")
+        if not isinstance(about, dict) or not isinstance(about.get("description"), dict):
+            raise TrainingError(
+                f"{path} is not a checkpoint of ours: choose another run directory, or delete it"
+            )
+        self._check_same(about["description"], path)
+        try:
+            self._restore(tensors, about)
+        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+            raise TrainingError(
+                f"{path} is damaged ({type(error).__name__}): delete it to begin anew"
+            ) from error
+
+    def _restore(self, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
+        own = plain_keys({name: name for name in self.model.state_dict()})
         self.model.load_state_dict({own[name]: value for name, value in _within(tensors, MODEL).items()})
         files.load_optimizer_(self.optimizer, _within(tensors, "optimizer/"), about["optimizer"])
         if self.world.size == 1:
@@ -343,11 +361,12 @@ class _Run:
         self.running.copy_(tensors["running"])
         if self.reg is not None:
             self.reg.load_state_dict(about["regularizer"])
-        self.iteration, self.seconds, self.history = about["iteration"], about["seconds"], about["history"]
-        self.resumed = True
+        self.iteration, self.seconds = int(about["iteration"]), float(about["seconds"])
+        self.history = [dict(entry) for entry in about["history"]]
+        self.resumed = self.iteration
 
     def _check_same(self, there: dict[str, Any], path: Path) -> None:
-        for key, here in self._description().items():
+        for key, here in self.description.items():
             if there.get(key) != here:
                 detail = ""
                 if isinstance(here, dict) and isinstance(there.get(key), dict):
@@ -355,15 +374,11 @@ class _Run:
                         k for k in here.keys() | there[key].keys() if here.get(k) != there[key].get(k)
                     )
                     detail = f" ({', '.join(names)})"
+                what = {"data": "other data", "rules": "other rules", "preprocess": "other preprocessing"}
                 raise TrainingError(
-                    f"{path.parent} holds a run with another {key}{detail}: choose another run directory, or delete it"
+                    f"{path.parent} holds a run with {what.get(key, f'another {key}')}{detail}: "
+                    "choose another run directory, or delete it"
                 )
-
-
-def describe_update(update: Update) -> list[Any]:
-    """An update as JSON, its schedules by samples of them."""
-    numbers = [[a(part / 8) for part in range(9)] if callable(a) else a for a in update.arguments]
-    return [list(update.kinds), numbers]
 
 
 def _within(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

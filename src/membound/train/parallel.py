@@ -1,6 +1,7 @@
 """Data parallelism by torchrun: who am I, how many are we, and sums over all of us."""
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -37,6 +38,12 @@ class World:
         dist.all_reduce(tensor)
         return [float(value) for value in tensor]
 
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give every process the leader's running statistics, so that all evaluate what is saved."""
+        if self.size > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, 0)
+
     def parallel(self, model: nn.Module, device: torch.device) -> nn.Module:
         """The model with gradients averaged over all processes."""
         if self.size == 1:
@@ -59,19 +66,18 @@ def join(device: torch.device) -> World:
 
 def choose_device(name: str) -> torch.device:
     """'auto' is CUDA where there is one; under torchrun each process takes its own."""
-    if name not in ("auto", "cpu", "cuda") and not name.startswith("cuda:"):
-        raise MemboundError(f"there is no device {name!r}: choose auto, cpu or cuda")
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", name):
+        raise MemboundError(f"there is no device {name!r}: choose auto, cpu, cuda or a cuda:N")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise MemboundError(f"--device {name}: torch sees no CUDA device here; choose cpu or auto")
-    device = torch.device(name)
-    index = int(os.environ.get("LOCAL_RANK", 0)) if device.index is None else device.index
+    index = int(name.removeprefix("cuda").removeprefix(":") or os.environ.get("LOCAL_RANK", "0"))
     if index >= torch.cuda.device_count():
         raise MemboundError(
-            f"--device {name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0"
+            f"--device {name}: there is no CUDA device {index}; torch sees {torch.cuda.device_count()}, counted from 0"
         )
     torch.cuda.set_device(index)
     return torch.device("cuda", index)

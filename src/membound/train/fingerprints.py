@@ -1,0 +1,44 @@
+"""Short descriptions that tell networks, data and updates apart: a run is resumed only with the same ones."""
+
+import hashlib
+import re
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from membound.data import Split
+from membound.train.updates import Update
+
+IMAGES = 8  # of a split that are looked at
+
+
+def digest(*parts: Any) -> str:
+    """Of bytes and arrays.
+
+    >>> digest(b"a", np.zeros(2)) == digest(b"a", np.zeros(2)) != digest(b"a", np.ones(2))
+    True
+    """
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).tobytes())
+    return total.hexdigest()[:16]
+
+
+def network_digest(model: nn.Module) -> str:
+    """Of the architecture and the weights that it starts from: other ones make another run."""
+    # Modules print themselves, some with addresses, which change from process to process.
+    architecture = re.sub(r"0x[0-9a-f]+", "", str(model)).encode()
+    return digest(architecture, *(weight.detach().cpu() for weight in model.parameters()))
+
+
+def describe_split(split: Split) -> list[Any]:
+    """What tells data apart without reading all of it: its size, its labels and a few of its images."""
+    some = np.linspace(0, len(split) - 1, min(len(split), IMAGES)).astype(np.int64)
+    return [len(split), list(split.shape), digest(split.labels, split.read(some))]
+
+
+def describe_update(update: Update) -> list[Any]:
+    """An update as JSON, its schedules by samples of them."""
+    numbers = [[a(part / 8) for part in range(9)] if callable(a) else a for a in update.arguments]
+    return [list(update.kinds), numbers]
