@@ -1,5 +1,6 @@
 """The command line: one module a command, and one place where an error becomes a line and an exit code."""
 
+import io
 import os
 import sys
 
@@ -13,7 +14,7 @@ from membound.errors import MemboundError
 
 app = typer.Typer(
     name="membound",
-    help="Give it a network and a byte budget; get back the most accurate network that fits.",
+    help="Train networks under a memory bound.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -26,7 +27,7 @@ app.command("data")(data_command)
 
 @app.callback(invoke_without_command=True)
 def membound(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
-    """Give it a network and a byte budget; get back the most accurate network that fits."""
+    """Train networks under a memory bound."""
     if version:
         import membound as package
 
@@ -36,8 +37,13 @@ def membound(version: bool = typer.Option(False, "--version", help="Print the ve
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command. Exit code 0; 1 for bad input, said in one line; 130 when interrupted."""
+    given = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show is written with escapes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(arguments, prog_name="membound", standalone_mode=False)
+        code = app(given or ["--help"], prog_name="membound", standalone_mode=False)
+        sys.stdout.flush()  # here, where its failure is answered, and not at exit
     except MemboundError as error:
         code = _refuse(str(error))
     except ModuleNotFoundError as error:
@@ -53,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = 130
     except OSError as error:
-        code = _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
+        code = _refuse(f"{error.filename or 'the output'}: {error.strerror or error}")
     except Exception as error:
         # typer's own errors of usage, whose class depends on its version: they all can say themselves in a line.
         if type(error).__name__ == "Abort":

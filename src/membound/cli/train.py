@@ -1,6 +1,5 @@
 """membound train: one network, with rules for its layers."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.errors import MemboundError
 
 Rules = list[str] | None
 
@@ -20,7 +20,9 @@ def train_command(
     keep: Annotated[
         Rules, typer.Option(metavar="LAYER=N", help="l0: keep a fraction (0.05) or a count (2000).")
     ] = None,
-    every: Annotated[int, typer.Option(min=1, help="Iterations between l0 projections.")] = 100,
+    every: Annotated[
+        int | None, typer.Option(min=1, help="Iterations between l0 projections (100 if left out).")
+    ] = None,
     ramp: Annotated[
         bool, typer.Option("--ramp", help="Tighten --keep along a cubic from 15 % to 70 % of the run.")
     ] = False,
@@ -72,11 +74,12 @@ def train_command(
     A LAYER is a name or a pattern ('conv*', '*'); the first match of each kind wins, and kinds are chained
     decay, l1, shrink, keep. The solver's own decay stays on every weight that no --decay names.
     """
+    _check_effective(keep=keep, every=every, ramp=ramp, init=init, name=name)
     from membound import data as sets
     from membound.train import job
     from membound.train.loop import Interrupted, Settings
 
-    dataset = sets.load(data, layout=layout, size=size or job.image_size(net), seed=seed)
+    dataset = sets.load(data, layout=layout, size=size or job.image_size(net, data), seed=seed)
     model = options.network(net, len(dataset.classes), seed)
     rules = job.combine_rules(
         model,
@@ -84,7 +87,7 @@ def train_command(
         l1=options.pairs("--l1", l1, float),
         shrink=options.pairs("--shrink", shrink, float),
         keep=options.pairs("--keep", keep, options.number),
-        every=every,
+        every=every or 100,
         ramp=ramp,
     )
     settings = Settings(seed, device, precision, evaluate_every, run_dir, checkpoint_seconds, tensorboard)
@@ -100,7 +103,23 @@ def train_command(
         again = "run the same command again to go on" if run_dir else "without --run-dir nothing was saved"
         raise options.Stopped(f"interrupted: {again}") from None
     if facts is not None:
-        typer.echo(json.dumps(facts)) if as_json else _print(facts, out)
+        options.print_json(facts) if as_json else _print(facts, out)
+
+
+def _check_effective(
+    keep: Rules, every: int | None, ramp: bool, init: Path | None, name: list[str] | None
+) -> None:
+    """An option that would do nothing is a misunderstanding: better said than ignored."""
+    if ramp and not keep:
+        raise MemboundError(
+            "--ramp tightens --keep, and there is none: add --keep LAYER=FRACTION or leave it out"
+        )
+    if every is not None and not keep:
+        raise MemboundError("--every is for --keep, and there is none: add --keep LAYER=N or leave it out")
+    if name and init is None:
+        raise MemboundError(
+            "--name says where layers of --init go, and there is none: add --init or leave it out"
+        )
 
 
 @contextmanager
@@ -131,6 +150,8 @@ def _print(facts: dict[str, Any], out: Path | None) -> None:
     from rich.table import Table
 
     console = Console()
+    if facts["resumed"] is not None:
+        typer.echo(f"resumed from iteration {facts['resumed']:,}")
     if facts["layers"]:
         table = Table("layer", "shape")
         for column in ("nonzeros", "kept", "bytes"):

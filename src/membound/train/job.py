@@ -13,7 +13,7 @@ from membound import data as sets
 from membound.errors import MemboundError
 from membound.train import recipe as recipes
 from membound.train.batches import Feeder
-from membound.train.evaluation import evaluate
+from membound.train.evaluation import check_fits, evaluate
 from membound.train.loop import Progress, Settings, train
 from membound.train.parallel import choose_device, join
 from membound.train.preprocessing import preprocess_for, solver_of
@@ -28,9 +28,11 @@ RAMP_BEGIN, RAMP_UNTIL = 0.15, 0.7
 ITERATIONS = 5000  # of a network that brings no solver
 
 
-def image_size(net: str) -> int | None:
-    """The side at which a network of the zoo wants a folder's images, where it crops."""
-    return 256 if net == "alexnet" else None
+def image_size(net: str, data: str, saved: int | None = None) -> int | None:
+    """The side to read a folder's images at: as its weights were trained, or as a network that crops wants it."""
+    if data in ("mnist", "cifar10") or data.lower().endswith(".npz"):
+        return None  # these have a size of their own
+    return saved or (256 if net == "alexnet" else None)
 
 
 def combine_rules(
@@ -120,7 +122,8 @@ def train_network(
     if bag:
         split = sets.bag(split, seed=settings.seed)
     preprocess = load_weights_(model, init, names) if init is not None else None
-    preprocess = preprocess or preprocess_for(model, split, mean)
+    if preprocess is None or mean is not None:
+        preprocess = preprocess_for(model, split, mean)
     result = train(
         model, split, recipe, rules, preprocess=preprocess, held_out=judge, settings=settings, show=show
     )
@@ -137,10 +140,12 @@ def train_network(
         "iterations": recipe.iterations,
         "seed": settings.seed,
         "seconds": round(result.seconds, 2),
+        "resumed": result.resumed,
         "history": result.history,
     }
     if out is not None:
-        save_weights(out, model, preprocess, {"accuracy": facts["accuracy"], "seed": settings.seed})
+        about = {"accuracy": facts["accuracy"], "seed": settings.seed, "image_size": min(split.shape[1:])}
+        save_weights(out, model, preprocess, about)
     return facts
 
 
@@ -151,6 +156,12 @@ def _check_writable(out: Path) -> None:
         raise MemboundError(f"--out {out}: there is no folder {out.parent}")
     if out.is_dir():
         raise MemboundError(f"--out {out} is a folder: name a file, such as {out / 'net.safetensors'}")
+    if out.suffix != ".safetensors":
+        raise MemboundError(
+            f"--out {out}: weights are written as safetensors, so name the file {out.stem}.safetensors"
+        )
+    if out.exists() and not out.is_file():
+        raise MemboundError(f"--out {out} is not a regular file: choose another name")
     if not os.access(folder, os.W_OK):
         raise MemboundError(f"--out {out}: the folder {out.parent} cannot be written")
 
@@ -172,7 +183,10 @@ def evaluate_weights(
         preprocess = preprocess_for(model, dataset.train, mean)
     chosen = choose_device(device)
     half = dataset.test if split == "test" else dataset.train
-    score = evaluate(model.to(chosen), Feeder(half, preprocess, chosen, torch.float32), batch_size)
+    feeder = Feeder(half, preprocess, chosen, torch.float32)
+    model.to(chosen, torch.float32)
+    check_fits(model, feeder)
+    score = evaluate(model, feeder, batch_size)
     facts = {"accuracy": score.accuracy, "errors": score.errors, "images": score.images, "loss": score.loss}
     return {**facts, **count_parameters(model)}
 
