@@ -48,6 +48,19 @@ def test_every_result_says_how_it_was_made(path):
     assert (ROOT / result["command"].split()[1]).exists()
 
 
+def test_every_command_in_the_documents_exists():
+    help_text = subprocess.run(
+        [sys.executable, "-m", "membound", "--help"], capture_output=True, text=True, env={"COLUMNS": "200"}
+    ).stdout
+    there = re.findall(r"^  ([a-z]+)  ", help_text, re.MULTILINE)
+    for page in (README, (ROOT / "docs" / "TRAINING.md").read_text()):
+        blocks = "\n".join(page.split("```")[1::2])
+        named = re.findall(r"(?:^|-m )membound ([a-z]+)", blocks, re.MULTILINE)
+        named += re.findall(r"`membound ([a-z]+)", page)
+        assert set(named) <= set(there)
+        assert named
+
+
 def test_names_options_and_links_in_the_documents_exist():
     help_text = subprocess.run(
         [sys.executable, "-m", "membound", "train", "--help"],
