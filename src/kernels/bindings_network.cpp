@@ -142,9 +142,10 @@ std::unique_ptr<Op> make_op(const nb::dict& plan, Reader& reader) {
   }
   if (op == "maxpool") return make_max_pool(input, output, window_of(plan));
   if (op == "avgpool") {
-    const auto count = get<std::vector<int>>(plan, "count");
+    const auto count = get<std::vector<double>>(plan, "count");
     return make_average_pool(input, output, window_of(plan),
-                             Count{count.at(0) != 0, count.at(1), count.at(2), count.at(3)});
+                             Count{count.at(0) != 0, static_cast<int>(count.at(1)), static_cast<int>(count.at(2)),
+                                   static_cast<float>(count.at(3))});
   }
   if (op == "adaptive") return make_adaptive_pool(input, output, get<bool>(plan, "average"));
   if (op == "lrn")

@@ -26,7 +26,7 @@ struct Window {
 struct Count {
   bool valid_only;
   int limit_h, limit_w;  // the padded image ends here, where the padding is counted
-  int divisor;           // 0: as above
+  float divisor;         // 0: as above
 };
 
 struct NetKernels {

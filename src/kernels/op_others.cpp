@@ -371,8 +371,11 @@ class Pad final : public Op {
     out_steps_ = contiguous_steps(output);
     in_steps_ = contiguous_steps(input);
     for (size_t i = 0; i < input.size(); ++i) start_ += pad[i][0] * out_steps_[i];
+    last_ = 1;
+    outer_ = input;
+    if (input.empty()) return;  // a single number
     last_ = input.back();
-    outer_ = Shape(input.begin(), input.end() - 1);
+    outer_.pop_back();
     in_steps_.pop_back();
     out_steps_.pop_back();
   }

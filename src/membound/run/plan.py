@@ -94,7 +94,7 @@ def _max_pool(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) 
 def _average_pool(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
     a = attributes(node)
     _, height, width = inputs[0]
-    number = a["count"] if isinstance(a["count"], int) else 0
+    number = 0 if isinstance(a["count"], str) else a["count"]
     count = [a["count"] == "valid", height + a["pad"][2], width + a["pad"][3], number]
     return {"window": [*a["kernel"], *(a["stride"] or a["kernel"]), *a["pad"][:2], 1, 1], "count": count}
 
