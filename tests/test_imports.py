@@ -15,7 +15,7 @@ ALLOWED = {
     "store": ({"errors", "units"}, False),
     "run": ({"errors", "units", "store", "data", "_core"}, False),
     "zoo": ({"errors"}, True),
-    "capture": ({"errors", "store"}, True),
+    "capture": ({"errors", "store", "data"}, True),
     "train": ({"errors", "units", "data", "zoo", "store", "_core"}, True),
 }
 FILES = [path for part in ALLOWED for path in sorted((PACKAGE / part).rglob("*.py"))]
@@ -48,6 +48,7 @@ def test_imports_point_one_way(path):
         "import membound",
         "import membound.data, membound.store.sizes",
         "import membound; membound.data.load('mnist')",
+        "import membound; membound.load",
         "from membound.cli import app",
         "from membound.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
     ],
@@ -78,7 +79,8 @@ def test_training_works_without_the_compiled_extension():
     assert done.returncode == 0, done.stderr
 
 
-def test_training_names_say_what_to_install_without_torch():
-    code = "import sys; sys.modules['torch'] = None\nimport membound\nmembound.attach"
+@pytest.mark.parametrize("name", ["attach", "save"])
+def test_names_that_need_torch_say_what_to_install_without_it(name):
+    code = f"import sys; sys.modules['torch'] = None\nimport membound\nmembound.{name}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "pip install 'membound[train]'" in done.stderr.splitlines()[-1]

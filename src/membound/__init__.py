@@ -11,6 +11,8 @@ from membound.errors import DataError, MemboundError, ModelError, RuleError, Tra
 
 if TYPE_CHECKING:
     from membound import data, zoo
+    from membound.capture.save import save
+    from membound.run.net import load
     from membound.train.regularizer import attach
     from membound.train.schedules import constant, cosine, ramp, steps
     from membound.train.updates import chain, hold, l0_project, l1_shrink, l1_subgradient, l2_decay
@@ -34,7 +36,9 @@ __all__ = [
     "l1_shrink",
     "l1_subgradient",
     "l2_decay",
+    "load",
     "ramp",
+    "save",
     "steps",
     "zoo",
 ]
@@ -49,7 +53,9 @@ _HOME = {
     "l1_shrink": "membound.train.updates",
     "l1_subgradient": "membound.train.updates",
     "l2_decay": "membound.train.updates",
+    "load": "membound.run.net",
     "ramp": "membound.train.schedules",
+    "save": "membound.capture.save",
     "steps": "membound.train.schedules",
 }
 
@@ -58,21 +64,21 @@ def __getattr__(name: str) -> Any:
     if name in ("data", "zoo"):
         value: Any = import_module(f"membound.{name}")
     elif name in _HOME:
-        value = getattr(_import_training(_HOME[name]), name)
+        value = getattr(_import(_HOME[name], name), name)
     else:
         raise AttributeError(f"module 'membound' has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
-def _import_training(module: str) -> Any:
+def _import(module: str, name: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise ModuleNotFoundError(
-            "training needs torch: pip install 'membound[train]'", name="torch"
+            f"membound.{name} needs torch: pip install 'membound[train]'", name="torch"
         ) from None
 
 
