@@ -527,6 +527,38 @@ def test_torchrun_gives_the_weights_of_one_process(tmp_path, processes):
         assert (value - results[1]["weights"][name]).abs().max() < 1e-10, name
 
 
+NORMALISED = """
+import sys
+sys.path.insert(0, {tests!r})
+import torch
+torch.set_num_threads(1)
+from test_loop import PREPROCESS, constant_recipe, small_split
+from torch import nn
+from membound.train.batches import Feeder
+from membound.train.evaluation import evaluate
+from membound.train.loop import Settings, train
+torch.manual_seed(0)
+net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+judge = small_split(90, seed=1)
+result = train(net, small_split(), constant_recipe(12), preprocess=PREPROCESS, held_out=judge,
+               settings=Settings(device="cpu"))
+alone = evaluate(net, Feeder(judge, PREPROCESS, torch.device("cpu"), torch.float32))
+assert (alone.correct, round(alone.loss, 5)) == (result.score.correct, round(result.score.loss, 5))
+"""
+
+
+def test_processes_evaluate_with_the_statistics_of_the_leader(tmp_path):
+    """Each has batch-norm statistics of its own on a CPU; what is reported is of the network that is saved."""
+    script = tmp_path / "script.py"
+    script.write_text(NORMALISED.format(tests=str(Path(__file__).parent)))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *launcher, str(script)], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_command_prints_json_and_writes_weights_that_evaluate_alike(tmp_path):
     done = run_command(tmp_path / "run")
     assert done.returncode == 0, done.stderr
