@@ -3,12 +3,11 @@
 The reference is the graph run by torch's functions in float64 on the tensors as stored, decoded by numpy.
 """
 
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import torch
+from interpreter import interpret
 
 from membound import _core
 from membound.run import Net
@@ -16,9 +15,6 @@ from membound.store.file import assemble
 from membound.store.formats import decode, encode
 from membound.store.graph import Graph, Node
 from membound.store.model import Model, StoredModel
-
-sys.path.append(str(Path(__file__).parents[1] / "capture"))
-from interpreter import interpret
 
 FORMATS = ("dense", "bitmask", "indexed", "csr", "delta")
 VALUES = ("f32", "f16")
