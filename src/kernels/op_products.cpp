@@ -1,12 +1,15 @@
 // Convolutions and linear layers.
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "op.h"
 #include "product.h"
 
 namespace membound {
 namespace {
+
+constexpr size_t kMostOffset = 0x7fffffff;  // offsets into an image are 32-bit
 
 size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
@@ -16,7 +19,9 @@ class Conv final : public Op {
        size_t groups, const Fused& fused)
       : weight_(std::move(weight)), bias_(std::move(bias)), window_(window), groups_(groups), fused_(fused),
         channels_(input[0]), height_(input[1]), width_(input[2]), out_h_(output[1]), out_w_(output[2]) {
-    const size_t stride_h = static_cast<size_t>(window.stride_h), stride_w = static_cast<size_t>(window.stride_w);
+    if (out_h_ == 1) window_.stride_h = 1;  // no step is taken: planes for it would only take memory
+    if (out_w_ == 1) window_.stride_w = 1;
+    const size_t stride_h = static_cast<size_t>(window_.stride_h), stride_w = static_cast<size_t>(window_.stride_w);
     const size_t span_h = (out_h_ - 1) * stride_h + static_cast<size_t>(window.dilation_h * (window.kernel_h - 1)) + 1;
     const size_t span_w = (out_w_ - 1) * stride_w + static_cast<size_t>(window.dilation_w * (window.kernel_w - 1)) + 1;
     in_place_ = window.pad_top == 0 && window.pad_left == 0 && stride_h == 1 && stride_w == 1 &&
@@ -25,6 +30,8 @@ class Conv final : public Op {
     plane_w_ = in_place_ ? width_ : divide_up(span_w, stride_w);
     planes_ = stride_h * stride_w;
     channel_floats_ = planes_ * plane_h_ * plane_w_;
+    if (channels_ * channel_floats_ > kMostOffset)
+      throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     make_offsets();
   }
 
@@ -154,8 +161,9 @@ class Linear final : public Op {
   static constexpr size_t kChunk = 1024;
 
   // Enough vectors to fill a register are treated as the pixels of an image.
-  static bool as_image(size_t vectors, const NetKernels& kernels) {
-    return vectors >= std::max<size_t>(2, static_cast<size_t>(kernels.width) / 2);
+  bool as_image(size_t vectors, const NetKernels& kernels) const {
+    return vectors >= std::max<size_t>(2, static_cast<size_t>(kernels.width) / 2) &&
+           vectors * weight_.columns() <= kMostOffset;
   }
 
   static Image image(size_t vectors) {
