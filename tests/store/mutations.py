@@ -154,7 +154,8 @@ def _edit_json(content: bytes, rng: random.Random) -> bytes:
     draft = _take_apart(content)
     if draft is None:
         return content
-    tree = draft.about if rng.random() < 0.7 else draft.header
+    nodes = draft.about.get("n")
+    tree = rng.choice((nodes, nodes, draft.about, draft.header))
     _edit_tree(tree, rng)
     text = json.dumps(draft.about, separators=(",", ":"))
     if rng.random() < 0.05:  # numbers that JSON has and Python has not, keys twice, deep nests
@@ -162,6 +163,57 @@ def _edit_json(content: bytes, rng: random.Random) -> bytes:
             (text.replace("1", "1e999", 1), text[:-1] + "," + text[1:], "[" * 500 + text, text + text)
         )
     return draft.pack(text)
+
+
+def _append_node(content: bytes, rng: random.Random) -> bytes:
+    """Put more nodes behind the last: of the right kinds, so that many are accepted and run."""
+    draft = _take_apart(content)
+    nodes = draft.about.get("n") if draft is not None else None
+    if draft is None or not isinstance(nodes, list):
+        return content
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        op = rng.choice(list(OPERATORS))
+        given = {name: _likely(op, name, rng) for name in OPERATORS[op] if rng.random() < 0.8}
+        inputs = [rng.randrange(len(nodes) + 1) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+        layer = [rng.choice(list(draft.header)).removesuffix(".weight")] if op in ("conv", "linear") else []
+        if op in ("add", "sub", "mul", "div") and len(inputs) > 1:
+            given.pop("value", None)
+        nodes.append(
+            [op, *layer, inputs, {name: value for name, value in given.items() if value is not None}]
+        )
+    return draft.pack()
+
+
+def _likely(op: str, name: str, rng: random.Random) -> Any:
+    """An attribute that may well be allowed."""
+    size = rng.choice((1, 1, 2, 3, 5, 9))
+    if name in ("kernel", "stride", "dilation", "size") and op != "lrn":
+        return [size, rng.choice((1, 2, size))]
+    if name == "pad" and op == "pad":
+        return [[rng.randrange(3), rng.randrange(3)] for _ in range(rng.choice((1, 2, 3)))]
+    if name in ("axes", "shape"):
+        return (
+            rng.sample((0, 1, 2), rng.choice((1, 2, 3)))
+            if name == "axes"
+            else [rng.choice((3, 14, 20, 36, 72))]
+        )
+    pools: dict[str, list[Any]] = {
+        "pad": [[0, 0, 0, 0], [1, 1, 1, 1], [size, 0, 2, size]],
+        "over": [[0, 0], [1, 0], [1, 2]],
+        "groups": [1, 2, 4],
+        "act": [[act, *(rng.choice((-1, 0, 0.1, 6)) for _ in range(n))] for act, n in ACTIVATIONS.items()],
+        "count": ["all", "valid", 3, -0.5],
+        "kind": ["avg", "max"],
+        "swap": [False, True],
+        "keep": [False, True],
+        "log": [False, True],
+        "axis": [0, 1, 2],
+        "start": [0, 1],
+        "stop": [1, 2, 3],
+        "step": [1, 2, 2**31 - 1],
+        "value": [0, -1.5, 1e38],
+    }
+    return rng.choice(pools.get(name, [size, 0.75, -1]))
 
 
 def _take_apart(content: bytes) -> stored.Draft | None:
@@ -285,6 +337,9 @@ _MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [
     _edit_json,
     _edit_json,
     _edit_json,
+    _append_node,
+    _append_node,
+    _append_node,
     _edit_array,
     _edit_array,
     _exchange,

@@ -325,10 +325,19 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
+    content = lenet()
     with pytest.raises(ModelError, match="net: cannot be written: No space left on device"):
-        write(path, lenet())
+        write(path, content)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["net"]
+
+
+def test_links_are_followed_and_long_names_allowed(tmp_path):
+    real, link = tmp_path / ("n" * 255), tmp_path / "link"
+    link.symlink_to(real)
+    write(link, stored.network())
+    assert link.is_symlink()
+    same_model(read(real).decode(), stored.network())
 
 
 def test_a_new_file_has_the_usual_permissions(tmp_path):

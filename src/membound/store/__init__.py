@@ -1,1 +1,1 @@
-"""Storage formats and byte accounting. Nothing here imports torch."""
+"""Storage formats, byte accounting and the model file (docs/FORMAT.md). Nothing here imports torch."""

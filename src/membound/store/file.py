@@ -1,7 +1,6 @@
 """The model file: written whole or not at all, checked before anything in it is used."""
 
 import contextlib
-import errno
 import mmap as _mmap
 import os
 import stat
@@ -20,6 +19,7 @@ from membound.store.header import Header, format_header
 from membound.store.model import Model, StoredModel
 from membound.store.shapes import infer_shapes
 from membound.store.validate import MEAN_IMAGE, ROWS, validate
+from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
 MAP_FROM = 1 << 20  # bytes: smaller files are read into memory
@@ -32,15 +32,24 @@ def read(path: str | os.PathLike[str], mmap: bool | None = None) -> StoredModel:
     shortened or changed while the network lives. None maps files from 1 MiB up.
     """
     with _named(path):
-        with open(_regular(path), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            mapped = size > 0 and (size >= MAP_FROM if mmap is None else mmap)
-            if mapped:
-                buffer = np.frombuffer(_mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_READ), np.uint8)
-            else:
-                buffer = np.fromfile(file, np.uint8)
-                buffer.flags.writeable = False
+        try:
+            buffer, mapped = _open(path, mmap)
+        except ValueError as error:  # a path that cannot be one, a file that was shortened meanwhile
+            raise ModelError(f"cannot be read: {error}") from None
         return _check(buffer, mapped)
+
+
+def _open(path: str | os.PathLike[str], mmap: bool | None) -> tuple[npt.NDArray[np.uint8], bool]:
+    """The bytes of a file, mapped or read."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait
+        raise ModelError("this is not a file")
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > 0 and (size >= MAP_FROM if mmap is None else mmap):
+            return np.frombuffer(_mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_READ), np.uint8), True
+        buffer = np.fromfile(file, np.uint8)
+    buffer.flags.writeable = False
+    return buffer, False
 
 
 def read_bytes(data: bytes | bytearray | memoryview, name: str = "model") -> StoredModel:
@@ -58,13 +67,6 @@ def _check(buffer: npt.NDArray[np.uint8], mapped: bool) -> StoredModel:
     return found if not mapped else StoredModel(**{**vars(found), "mapped": True})
 
 
-def _regular(path: str | os.PathLike[str]) -> Path:
-    """`path` if a file is there: opening a pipe would wait."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ModelError("this is not a file")
-    return Path(path)
-
-
 @contextlib.contextmanager
 def _named(path: str | os.PathLike[str]) -> Iterator[None]:
     """Errors of reading, with the path and the rule."""
@@ -75,14 +77,10 @@ def _named(path: str | os.PathLike[str]) -> Iterator[None]:
         named = ModelError(f"{os.fspath(path)}: {error}{rule}")
         named.rule = error.rule
         raise named from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{os.fspath(path)}: cannot be read: {_reason(error)}") from None
+    except OSError as error:
+        raise ModelError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
     except MemoryError:
         raise ModelError(f"{os.fspath(path)}: cannot be read: there is not enough memory") from None
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
 
 
 def write(
@@ -92,49 +90,24 @@ def write(
 
     The file appears whole or not at all: it is written under another name in the same folder, then renamed.
     """
-    parts, stored = _build(model, values, prefer)
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        if target.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with open(partial, "xb") as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-        _sync_folder(target.parent)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{os.fspath(path)}: cannot be written: {_reason(error)}") from None
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            partial.unlink()
+    parts, stored = assemble(model, encode_tensors(model, values, prefer), values)
+    write_whole(Path(path), parts)
     return stored
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name last; not every system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def to_bytes(model: Model, values: str = "f32", prefer: Prefer = "bytes") -> bytes:
     """The bytes of the file that `write` writes."""
-    return b"".join(_build(model, values, prefer)[0])
+    return b"".join(assemble(model, encode_tensors(model, values, prefer), values)[0])
 
 
 def file_size(model: Model, values: str = "f32", prefer: Prefer = "bytes") -> int:
     """How many bytes the file that `write` writes has."""
-    return _build(model, values, prefer)[1].file_bytes
+    return assemble(model, encode_tensors(model, values, prefer), values)[1].file_bytes
 
 
 def encode_tensors(model: Model, values: str = "f32", prefer: Prefer = "bytes") -> dict[str, Encoded]:
     """Every tensor in its best format; what a format adds to the header counts."""
+    infer_shapes(model.graph, {name: tuple(array.shape) for name, array in model.tensors.items()})
     found = {}
     for name, array in model.tensors.items():
         try:
@@ -153,10 +126,10 @@ def _overhead(name: str, shape: Shape) -> dict[str, int]:
     return {"csr": 2 * entry + said, "bitmask": entry + said, "delta": entry + said, "indexed": entry + said}
 
 
-def _build(model: Model, values: str, prefer: Prefer) -> tuple[list[bytes | memoryview], StoredModel]:
-    """The parts of the file, in order, and the network as stored, checked as a reader would."""
-    infer_shapes(model.graph, {name: tuple(array.shape) for name, array in model.tensors.items()})
-    tensors = encode_tensors(model, values, prefer)
+def assemble(
+    model: Model, tensors: dict[str, Encoded], values: str = "f32"
+) -> tuple[list[bytes | memoryview], StoredModel]:
+    """The parts of a file with these tensors, in order, and the network as stored, checked as a reader would."""
     arrays: dict[str, Array] = {}
     for name, tensor in tensors.items():
         arrays[name] = tensor.values

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,24 +12,40 @@ from membound.errors import ModelError
 
 def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     """Write under another name in the same folder, flush, then rename; a ModelError says why it cannot be."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial") if path.name else path
-    made = False
     try:
-        if path.is_dir():
+        target = Path(os.path.realpath(path))  # what a link points to, not the link, is replaced
+        if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if path.exists() and not path.is_file():
+        if target.exists() and not target.is_file():
             raise OSError(errno.EINVAL, "it is there and not a regular file")
+        _write(target, parts)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"{path}: cannot be written: {reason}") from None
+
+
+def _write(target: Path, parts: Iterable[bytes | memoryview]) -> None:
+    partial = target.with_name(
+        f".membound-{secrets.token_hex(8)}.partial"
+    )  # of its own, however many write at once
+    try:
         with open(partial, "xb") as file:
-            made = True
             for part in parts:
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(f"{path}: cannot be written: {reason}") from None
+        partial.replace(target)
+        _sync_folder(target.parent)
     finally:
-        if made:
-            with contextlib.suppress(OSError):
-                partial.unlink()
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last; not every system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
