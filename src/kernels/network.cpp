@@ -1,9 +1,16 @@
 #include "network.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
+#include <stdexcept>
+
+#if !defined(_WIN32)
+#include <pthread.h>
+#endif
 
 #include "threads.h"
 
@@ -13,11 +20,67 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kLine = kAlignment / sizeof(float);
 
+// Beyond all use, and so far from the limits that no product of sizes overflows.
+constexpr size_t kMostBatch = size_t{1} << 16, kMostCalls = size_t{1} << 10, kMostFloats = size_t{1} << 33;
+
 size_t with_slack(size_t floats) { return (floats + kSlack + kLine - 1) / kLine * kLine; }
+
+std::atomic<unsigned> forks{0};
+
+// How often this process is a fork of another.
+unsigned fork_count() {
+#if !defined(_WIN32)
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  (void)registered;
+#endif
+  return forks.load();
+}
 
 }  // namespace
 
-void Network::Free::operator()(float* arena) const { std::free(arena); }
+// The arenas of a network: up to `most` are made, when they are needed, and kept for the next call.
+class Network::Arenas {
+ public:
+  Arenas(size_t floats, size_t most) : born(fork_count()), most_(most) {
+    bytes_ = (floats * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  Arenas(const Arenas&) = delete;
+  Arenas& operator=(const Arenas&) = delete;
+  ~Arenas() {
+    for (float* arena : idle_) std::free(arena);
+  }
+
+  float* take() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    returned_.wait(lock, [&] { return !idle_.empty() || made_ < most_; });
+    if (!idle_.empty()) {
+      float* arena = idle_.back();
+      idle_.pop_back();
+      return arena;
+    }
+    idle_.reserve(made_ + 1);  // so that giving back cannot fail
+    auto* arena = static_cast<float*>(std::aligned_alloc(kAlignment, bytes_));
+    if (arena == nullptr) throw std::bad_alloc();
+    ++made_;
+    return arena;
+  }
+
+  void give_back(float* arena) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      idle_.push_back(arena);
+    }
+    returned_.notify_one();
+  }
+
+  const unsigned born;  // in which process
+
+ private:
+  size_t bytes_, most_, made_ = 0;
+  std::mutex mutex_;
+  std::condition_variable returned_;
+  std::vector<float*> idle_;
+};
 
 Network::Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops, size_t output, size_t max_batch,
                  int threads, size_t concurrency, const NetKernels& kernels)
@@ -28,8 +91,15 @@ Network::Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops
       concurrency_(concurrency),
       threads_(thread_count(threads)),
       kernels_(kernels) {
+  size_t all = 0;
+  for (size_t size : sizes_) all += std::min(size, kMostFloats + 1);
+  if (max_batch > kMostBatch || concurrency > kMostCalls || all > kMostFloats)
+    throw std::invalid_argument("a network, a batch or a number of calls that is too large to run");
   plan();
+  arenas_ = new Arenas(arena_floats_, concurrency_);
 }
+
+Network::~Network() { delete arenas_.load(); }
 
 // Every value gets the lowest place that is free while it lives; room for the operators lies behind them all.
 void Network::plan() {
@@ -84,35 +154,29 @@ NetworkMemory Network::memory() const {
   return {tables, arena_floats_ * sizeof(float), concurrency_};
 }
 
-Network::Arena Network::take() const {
-  std::unique_lock<std::mutex> lock(mutex_);
-  returned_.wait(lock, [&] { return !idle_.empty() || made_ < concurrency_; });
-  if (!idle_.empty()) {
-    Arena arena = std::move(idle_.back());
-    idle_.pop_back();
-    return arena;
+// After a fork the threads of the parent are gone, with the arenas that they had taken and any lock that they held:
+// the child leaves the parent's arenas as they are and makes its own.
+Network::Arenas& Network::arenas() const {
+  Arenas* current = arenas_.load();
+  if (current->born != fork_count()) {
+    auto* fresh = new Arenas(arena_floats_, concurrency_);
+    if (arenas_.compare_exchange_strong(current, fresh)) return *fresh;
+    delete fresh;  // another thread was faster; `current` is what it made
   }
-  const size_t bytes = (arena_floats_ * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
-  auto* floats = static_cast<float*>(std::aligned_alloc(kAlignment, bytes));
-  if (floats == nullptr) throw std::bad_alloc();
-  ++made_;
-  return Arena(floats);
-}
-
-void Network::give_back(Arena arena) const {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    idle_.push_back(std::move(arena));
-  }
-  returned_.notify_one();
+  return *current;
 }
 
 void Network::run(const float* input, size_t batch, float* output) const {
-  Arena arena = take();
+  struct Taken {  // given back also if an operator throws
+    Arenas& arenas;
+    float* arena;
+    ~Taken() { arenas.give_back(arena); }
+  };
+  Arenas& arenas = this->arenas();
+  const Taken taken{arenas, arenas.take()};
   for (size_t done = 0; done < batch; done += max_batch_)
     run_slice(input + done * input_size(), std::min(max_batch_, batch - done), output + done * output_size(),
-              arena.get());
-  give_back(std::move(arena));
+              taken.arena);
 }
 
 void Network::run_slice(const float* input, size_t batch, float* output, float* arena) const {

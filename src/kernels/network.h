@@ -1,10 +1,8 @@
 // A whole network: operators in order, one arena for activations laid out by liveness, any batch size.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <memory>
-#include <mutex>
-#include <string>
 #include <vector>
 
 #include "op.h"
@@ -22,8 +20,9 @@ class Network {
   // `sizes`: floats of each value for one image; value 0 is the input, value k the output of ops[k - 1].
   Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops, size_t output, size_t max_batch,
           int threads, size_t concurrency, const NetKernels& kernels);
+  ~Network();
 
-  // One call for the whole network; batches above max_batch run in slices. Safe from many threads.
+  // One call for the whole network; batches above max_batch run in slices. Safe from many threads, and after a fork.
   void run(const float* input, size_t batch, float* output) const;
 
   NetworkMemory memory() const;
@@ -31,18 +30,11 @@ class Network {
   size_t output_size() const { return sizes_[output_]; }
 
  private:
-  struct Place {
-    size_t offset, floats;
-  };
-  struct Free {
-    void operator()(float* arena) const;
-  };
-  using Arena = std::unique_ptr<float[], Free>;
+  class Arenas;
 
   void plan();
   void run_slice(const float* input, size_t batch, float* output, float* arena) const;
-  Arena take() const;
-  void give_back(Arena arena) const;
+  Arenas& arenas() const;
 
   std::vector<size_t> sizes_;
   std::vector<std::unique_ptr<Op>> ops_;
@@ -52,10 +44,7 @@ class Network {
   std::vector<size_t> offsets_;  // of each value in the arena
   size_t shared_offset_ = 0, worker_offset_ = 0, worker_floats_ = 0, arena_floats_ = 0;
 
-  mutable std::mutex mutex_;
-  mutable std::condition_variable returned_;
-  mutable std::vector<Arena> idle_;
-  mutable size_t made_ = 0;
+  mutable std::atomic<Arenas*> arenas_{nullptr};
 };
 
 }  // namespace membound

@@ -1,8 +1,11 @@
 """A loaded network: numpy in, numpy out."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +38,9 @@ class Memory:
 class Net:
     """A network that runs: `net(x)` takes preprocessed float32 [batch, ...] and gives float32 [batch, ...].
 
-    Calls are safe from many threads: up to `concurrency` run at once, the others wait. The GIL is released.
+    Calls are safe from many threads: up to `concurrency` run at once, the others wait. The GIL is released. A child
+    process of fork() may go on using the network. Pickled, a network that was loaded is its path, to be loaded
+    again; one made from a model takes the model along.
     """
 
     def __init__(
@@ -47,19 +52,25 @@ class Net:
         concurrency: int = 1,
         isa: str | None = None,
     ) -> None:
-        for name, value, least in (
-            ("threads", threads, 0),
-            ("max_batch", max_batch, 1),
-            ("concurrency", concurrency, 1),
+        for name, value, least, most in (
+            ("threads", threads, 0, 256),
+            ("max_batch", max_batch, 1, 65536),
+            ("concurrency", concurrency, 1, 1024),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ModelError(f"{name} is {value!r}: it must be a whole number from {least} up")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ModelError(f"{name} is {value!r}: it must be a whole number from {least} to {most}")
+        self._remake: Callable[[], Net] = partial(
+            Net, model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa
+        )
         self.model = model
         self.input_shape = model.shapes[0]
         self.output_shape = model.shapes[model.graph.output]
-        self._core = _core().Network(
-            plan(model), list(self.input_shape), model.graph.output, max_batch, threads, concurrency, isa
-        )
+        try:
+            self._core = _core().Network(
+                plan(model), list(self.input_shape), model.graph.output, max_batch, threads, concurrency, isa
+            )
+        except ValueError as error:
+            raise ModelError(f"this network cannot be run: {error}") from None
 
     def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
         images = np.asarray(x)
@@ -73,8 +84,17 @@ class Net:
             raise ModelError(f"the input has the shape {images.shape}: this network takes ({wanted})")
         images = np.ascontiguousarray(images)
         out = np.empty((len(images), *self.output_shape), np.float32)
-        self._core.run(images, out, len(images))
+        try:
+            self._core.run(images, out, len(images))
+        except MemoryError:
+            raise ModelError(
+                f"there is no memory for the arena of {self.memory().arena:,} bytes: "
+                "take a smaller max_batch or concurrency"
+            ) from None
         return out
+
+    def __reduce__(self) -> tuple[Callable[[], "Net"], tuple[()]]:
+        return self._remake, ()
 
     @property
     def classes(self) -> list[str] | None:
@@ -113,10 +133,15 @@ def load(
     of that many. `mmap=None` maps files from 1 MiB on. `isa` forces an instruction set, as MEMBOUND_ISA does.
     """
     model = read(Path(path), mmap)
-    return Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa)
+    net = Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa)
+    where = Path(path).absolute()
+    net._remake = partial(
+        load, where, threads=threads, max_batch=max_batch, concurrency=concurrency, mmap=mmap, isa=isa
+    )
+    return net
 
 
-def _core():  # type: ignore[no-untyped-def]
+def _core() -> Any:
     try:
         from membound import _core
     except ImportError as error:
