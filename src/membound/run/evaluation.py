@@ -1,0 +1,82 @@
+"""How accurate a model file is, through the runtime that is deployed: no torch."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from membound.data import Dataset
+from membound.errors import DataError
+from membound.run.files import check_model_file
+from membound.run.inspection import count_nonzeros
+from membound.run.net import Net, load
+
+BATCH = 64
+
+
+def evaluate_file(net: Net, dataset: Dataset, split: str = "test", batch: int = BATCH) -> dict[str, Any]:
+    """Accuracy and size of a network that `open_for_evaluation` has loaded."""
+    half = dataset.test if split == "test" else dataset.train
+    prepare: Callable[[Any], Any] = np.asarray if net.model.preprocess is None else net.preprocess
+    _check_fits(net, dataset, prepare)
+    correct = 0
+    for begin in range(0, len(half), batch):
+        rows = np.arange(begin, min(begin + batch, len(half)))
+        scores = net(prepare(half.read(rows)))
+        correct += int((scores.argmax(1) == half.labels[rows]).sum())
+    errors = len(half) - correct
+    return {
+        "accuracy": 100.0 * correct / len(half),
+        "errors": errors,
+        "images": len(half),
+        **count_nonzeros(net.model),
+        "file_bytes": net.model.file_bytes,
+    }
+
+
+def open_for_evaluation(path: Path, batch: int = BATCH) -> Net:
+    """The network in a model file, with room for a batch, or for a slice of a large one."""
+    check_model_file(path)
+    return load(path, max_batch=min(batch, BATCH))
+
+
+def image_size(net: Net) -> int | None:
+    """The side at which a folder's images fit this network, where the file says it."""
+    if net.model.mean_image is not None:
+        return net.model.mean_image.shape[1]
+    if len(net.input_shape) != 3 or (net.model.preprocess or {}).get("crop") is not None:
+        return None
+    return net.input_shape[1]
+
+
+def _check_fits(net: Net, dataset: Dataset, prepare: Callable[[Any], Any]) -> None:
+    """One image through the network, and the names of the classes, so that what does not fit is said at once."""
+    images = dataset.test.read(np.zeros(1, np.int64))
+    if net.model.preprocess is None and images.dtype != np.float32:
+        raise DataError(
+            f"the file does not say how images are prepared, and those of {dataset.name} are {images.dtype}: "
+            "save the network with its preprocess, or prepare the images as float32 in an .npz"
+        )
+    prepared = prepare(images)
+    if prepared.shape[1:] != net.input_shape:
+        raise DataError(
+            f"images of {dataset.name} are {list(prepared.shape[1:])} once prepared: this network takes "
+            f"{list(net.input_shape)}"
+        )
+    classes = len(dataset.classes)
+    if len(net.output_shape) != 1 or net.output_shape[0] < classes:
+        raise DataError(
+            f"the network gives {list(net.output_shape)} for an image, {dataset.name} has {classes} classes: "
+            f"a score for each is needed"
+        )
+    numbered = dataset.classes == tuple(map(str, range(classes)))  # as an .npz has them, which knows no names
+    if net.classes is not None and not numbered and tuple(net.classes) != tuple(dataset.classes):
+        raise DataError(
+            f"the classes of the file ({_some(net.classes)}) are not those of {dataset.name} "
+            f"({_some(dataset.classes)}): evaluate on data of the same classes in the same order"
+        )
+
+
+def _some(names: Any) -> str:
+    return ", ".join(map(str, names[:3])) + (", ..." if len(names) > 3 else "")

@@ -1,0 +1,102 @@
+"""Files that the commands take and give: models, and arrays in .npy files."""
+
+import io
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.errors import DataError, ModelError
+from membound.run.net import Net
+from membound.store.rules import MAX_HEADER
+from membound.store.whole import write_whole
+
+Array = npt.NDArray[Any]
+
+
+def check_model_file(path: Path) -> None:
+    """Refuse what is no model file in words that help more than the first rule it breaks."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ModelError(f"{path} is a {'folder' if path.is_dir() else 'device'}: name a model file")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"{path}: cannot be read: {reason}") from None
+    if holds_plain_weights(path):
+        raise ModelError(
+            f"{path} holds weights without their network: make a model file of them with "
+            f"membound export NET --init {path.name} --out net.safetensors"
+        )
+
+
+def holds_plain_weights(path: Path) -> bool:
+    """Whether this is a safetensors file of weights alone, such as `membound train --out` writes."""
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length)) if 2 <= length <= MAX_HEADER else None
+        if not isinstance(header, dict):
+            return False
+        about = json.loads(header.get("__metadata__", {}).get("membound", "{}"))
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return False
+    return isinstance(about, dict) and "n" not in about
+
+
+def read_array(path: Path) -> Array:
+    """The array in a .npy file; pickled objects are refused."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise DataError(f"{path} is a {'folder' if path.is_dir() else 'device'}: name a .npy file")
+        found = np.load(path, allow_pickle=False)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes numpy raise anything at all
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"{path}: cannot be read: {reason[:200]}: it must be a .npy file of numbers, as np.save writes it"
+        ) from None
+    if not isinstance(found, np.ndarray):
+        found.close()
+        raise DataError(f"{path} is an .npz file: save the one array with np.save")
+    return found
+
+
+def write_array(path: Path, array: Array) -> None:
+    """A .npy file, written whole or not at all."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    write_whole(path, [buffer.getvalue()])
+
+
+def run_array(net: Net, array: Array) -> npt.NDArray[np.float32]:
+    """The network's output: uint8 images are prepared as the file says, float32 is taken as prepared."""
+    if array.ndim == 0 or len(array) == 0:
+        raise DataError(f"the input has the shape {array.shape}: there is nothing in it to run")
+    if array.dtype == np.uint8:
+        array = net.preprocess(array)
+    elif array.dtype != np.float32:
+        raise DataError(
+            f"the input has the type {array.dtype}: allowed are uint8 (images as they are) and float32 (prepared)"
+        )
+    elif not np.isfinite(array).all():
+        raise DataError(
+            "the input has values that are not finite (NaN or infinity): the output would mean nothing"
+        )
+    return net(array)
+
+
+def top_classes(
+    net: Net, output: npt.NDArray[np.float32], count: int = 5
+) -> list[list[tuple[str, float]]] | None:
+    """The best classes of each image and their scores, where the network has one score a class and names for them."""
+    if net.classes is None or output.shape[1:] != (len(net.classes),):
+        return None
+    best = np.argsort(-output, axis=1, kind="stable")[:, :count]
+    return [
+        [(net.classes[i], float(scores[i])) for i in row] for row, scores in zip(best, output, strict=True)
+    ]

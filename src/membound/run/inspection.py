@@ -1,0 +1,82 @@
+"""What a model file holds, as facts."""
+
+from typing import Any
+
+import numpy as np
+
+from membound.errors import ModelError
+from membound.run.net import Net
+from membound.store.formats import Encoded
+from membound.store.graph import Shape
+from membound.store.model import StoredModel
+from membound.store.sizes import total_bytes
+
+DENSE_VALUE_BYTES = 4  # what a dense network has for each weight: float32
+
+
+def inspect(model: StoredModel) -> dict[str, Any]:
+    """Layers and totals of a stored network.
+
+    `dense_bytes` is float32 for every element of the shapes before dead channels were left out; `paper` counts the
+    same in the formats of the paper's appendix: all dense, all indexed, and the smallest for each tensor.
+    """
+    original = {name: model.original_shapes.get(name, tensor.shape) for name, tensor in model.tensors.items()}
+    layers = [_layer(name, tensor, original[name]) for name, tensor in model.tensors.items()]
+    counted = {layer["name"]: (original[layer["name"]], layer["nonzeros"]) for layer in layers}
+    dense = total_bytes(counted, "dense", value_bytes=DENSE_VALUE_BYTES)
+    image = model.mean_image
+    return {
+        "file_bytes": model.file_bytes,
+        "header_bytes": model.header_bytes,
+        "weight_bytes": sum(layer["bytes"] for layer in layers),
+        "mean_image_bytes": 0 if image is None else image.nbytes,
+        "dense_bytes": dense,
+        "ratio": dense / model.file_bytes,
+        "arena_bytes": arena_bytes(model),
+        "parameters": sum(layer["original_size"] for layer in layers),
+        **count_nonzeros(model),
+        "paper": {
+            f"{name}_bytes": total_bytes(counted, name, value_bytes=DENSE_VALUE_BYTES)
+            for name in ("dense", "indexed", "best")
+        },
+        "input_shape": list(model.shapes[0]),
+        "output_shape": list(model.shapes[model.graph.output]),
+        "operators": len(model.graph.nodes),
+        "preprocess": model.preprocess,
+        "classes": model.classes,
+        "layers": layers,
+    }
+
+
+def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
+    nonzeros, size = tensor.nonzeros, int(np.prod(original, dtype=np.int64))
+    return {
+        "name": name,
+        "shape": list(tensor.shape),
+        "original_shape": list(original),
+        "size": tensor.size,
+        "original_size": size,
+        "nonzeros": nonzeros,
+        "density": nonzeros / tensor.size,
+        "format": tensor.format,
+        "values": "f16" if tensor.values.dtype == np.float16 else "f32",
+        "bytes": tensor.nbytes,
+    }
+
+
+def count_nonzeros(model: StoredModel) -> dict[str, int]:
+    """`nonzeros` of every tensor, and `weight_nonzeros` of those that are no biases."""
+    biases = {node.tensors["b"] for node in model.graph.nodes if "b" in node.tensors}
+    counts = {name: tensor.nonzeros for name, tensor in model.tensors.items()}
+    return {
+        "nonzeros": sum(counts.values()),
+        "weight_nonzeros": sum(count for name, count in counts.items() if name not in biases),
+    }
+
+
+def arena_bytes(model: StoredModel) -> int | None:
+    """Working memory for one image; None where the compiled core is missing."""
+    try:
+        return Net(model, threads=1).memory().arena
+    except ModelError:
+        return None
