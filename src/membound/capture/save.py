@@ -42,7 +42,9 @@ def save(
     ['cat', 'dog']
     """
     if Path(path).suffix != SUFFIX:
-        raise ModelError(f"{os.fspath(path)}: a model file is a safetensors file: let its name end in {SUFFIX}")
+        raise ModelError(
+            f"{os.fspath(path)}: a model file is a safetensors file: let its name end in {SUFFIX}"
+        )
     if preprocess is not None and not isinstance(preprocess, Preprocess):
         kind = type(preprocess).__name__
         raise ModelError(f"preprocess is a {kind}: give a membound.data.Preprocess, or leave it out")

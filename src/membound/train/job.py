@@ -144,7 +144,13 @@ def train_network(
         "history": result.history,
     }
     if out is not None:
-        about = {"accuracy": facts["accuracy"], "seed": settings.seed, "image_size": min(split.shape[1:])}
+        about = {
+            "accuracy": facts["accuracy"],
+            "seed": settings.seed,
+            "image_size": min(split.shape[1:]),
+            "shape": list(split.shape),
+            "classes": list(dataset.classes),
+        }
         save_weights(out, model, preprocess, about)
     return facts
 
