@@ -1,0 +1,133 @@
+"""The runtimes, each as two steps: import it, then load a network. What is loaded is a function of an array.
+
+All compute in float32 with the same number of threads; OpenVINO's own choice of precision is a contender of its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+Run = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The network as each contender takes it."""
+
+    model: Path  # ours
+    onnx: Path  # dense ONNX
+    arrays: Path  # dense arrays (.npz), numbered in the order of the model's tensors
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A network that is ready, and the precision it computes in."""
+
+    run: Run
+    precision: str = "f32"
+
+
+Load = Callable[[Files, int, int], Loaded]  # files, threads, batch
+
+
+def ours() -> Load:
+    from membound.run.net import load
+
+    def begin(files: Files, threads: int, batch: int) -> Loaded:
+        return Loaded(load(files.model, threads=threads, max_batch=batch))
+
+    return begin
+
+
+def torch_eager() -> Load:
+    import torch
+
+    from membound.bench.torch_graph import GraphModule
+    from membound.store.file import read
+
+    def begin(files: Files, threads: int, batch: int) -> Loaded:
+        torch.set_num_threads(threads)
+        module = GraphModule(read(files.model), files.arrays)
+
+        def run(x: Array) -> Array:
+            with torch.inference_mode():
+                out: Array = module(torch.from_numpy(x)).numpy()
+                return out
+
+        return Loaded(run)
+
+    return begin
+
+
+def onnx_runtime() -> Load:
+    import onnxruntime
+
+    def begin(files: Files, threads: int, batch: int) -> Loaded:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        session = onnxruntime.InferenceSession(str(files.onnx), options, providers=["CPUExecutionProvider"])
+
+        def run(x: Array) -> Array:
+            out: Array = session.run(None, {"input": x})[0]
+            return out
+
+        return Loaded(run)
+
+    return begin
+
+
+def openvino(f32: bool = True) -> Load:
+    import openvino as ov
+
+    def begin(files: Files, threads: int, batch: int) -> Loaded:
+        core = ov.Core()
+        model = core.read_model(str(files.onnx))
+        model.reshape({0: [batch, *(dim.get_length() for dim in list(model.input(0).partial_shape)[1:])]})
+        config: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+        if f32:
+            config["INFERENCE_PRECISION_HINT"] = "f32"
+        compiled = core.compile_model(model, "CPU", config)
+        request = compiled.create_infer_request()
+        precision = compiled.get_property("INFERENCE_PRECISION_HINT")
+        name = precision.to_string() if hasattr(precision, "to_string") else str(precision)
+
+        def run(x: Array) -> Array:
+            out: Array = request.infer({0: x}, share_inputs=True)[0]
+            return out
+
+        return Loaded(run, name)
+
+    return begin
+
+
+def deepsparse() -> Load:
+    from deepsparse import compile_model
+
+    def begin(files: Files, threads: int, batch: int) -> Loaded:
+        engine = compile_model(str(files.onnx), batch_size=batch, num_cores=threads)
+
+        def run(x: Array) -> Array:
+            out: Array = engine.run([x])[0]
+            return out
+
+        return Loaded(run)
+
+    return begin
+
+
+OURS = "membound"
+OPENVINO_DEFAULT = "openvino default"
+PEERS = ("torch", "onnxruntime", "openvino", "deepsparse")  # the names of their packages
+CONTENDERS: dict[str, Callable[[], Load]] = {
+    OURS: ours,
+    "torch": torch_eager,
+    "onnxruntime": onnx_runtime,
+    "openvino": openvino,
+    OPENVINO_DEFAULT: lambda: openvino(f32=False),
+    "deepsparse": deepsparse,
+}

@@ -1,0 +1,79 @@
+"""What is needed to repeat a measurement: the command, the hardware, the versions, the date."""
+
+import contextlib
+import datetime
+import importlib.metadata
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def describe(packages: Sequence[str]) -> dict[str, Any]:
+    """Where, when, by which command and with which versions of these packages this process runs."""
+    return {
+        "command": command_line(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "hardware": hardware(),
+        "versions": versions(packages),
+    }
+
+
+def command_line() -> str:
+    """The command as anyone would type it: no path of this machine."""
+    return shlex.join(["membound", *(_short(argument) for argument in sys.argv[1:])])
+
+
+def _short(argument: str) -> str:
+    return Path(argument).name if Path(argument).is_absolute() else argument
+
+
+def hardware() -> dict[str, Any]:
+    """The CPU and how many of its cores this process may use."""
+    return {"cpu": _cpu_model(), "cores": available_cores(), "machine": platform.machine()}
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    if "model name" in found:
+        return found["model name"]
+    if "CPU implementer" in found and "CPU part" in found:  # ARM: numbers instead of a name
+        return f"{platform.machine()} implementer {found['CPU implementer']} part {found['CPU part']}"
+    return platform.processor() or platform.machine()
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """The versions of Python and of those packages that are installed."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def resident_bytes(key: str = "VmRSS") -> int | None:
+    """Memory of this process now, or with VmHWM its highest; None where the system does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def reset_peak() -> None:
+    """Let the highest memory be counted from now on, where the system can."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")

@@ -1,0 +1,209 @@
+"""All contenders on one network, in rounds: each takes its turn in every round, so that noise meets all alike."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from membound.bench.contenders import OPENVINO_DEFAULT, OURS, PEERS, Files
+from membound.bench.machine import available_cores, describe
+from membound.errors import MemboundError, ModelError
+from membound.run.files import check_model_file, write_array
+from membound.store.file import read
+from membound.store.onnx import write_onnx
+
+PATIENCE = 600.0  # seconds for one answer
+REST = 0.02  # seconds before a turn, in which the threads of the one before stop spinning
+Show = Callable[[str], None]
+
+
+def race(
+    file: Path,
+    *,
+    peers: Sequence[str] = PEERS,
+    threads: Sequence[int] = (1,),
+    runs: int = 100,
+    rounds: int = 5,
+    batch: int = 1,
+    seed: int = 0,
+    show: Show | None = None,
+) -> dict[str, Any]:
+    """Latency, load time, memory and file size of the network in `file`, in every runtime that is installed.
+
+    `runs` are split over the rounds. Memory is what the process grew by since the runtime was imported.
+    """
+    unknown = [name for name in peers if name not in PEERS]
+    if unknown:
+        raise MemboundError(f"there is no peer {unknown[0]!r}: the peers are {', '.join(PEERS)}")
+    if not threads or min(threads) < 1:
+        raise MemboundError(f"--threads {list(threads)}: give counts from 1 up, such as 1,2")
+    check_model_file(file)
+    model = read(file)
+    installed = [name for name in peers if importlib.util.find_spec(name) is not None]
+    with tempfile.TemporaryDirectory(prefix="membound-bench-") as folder:
+        files = _prepare(file, Path(folder), dense=bool(installed))
+        x = np.random.default_rng(seed).standard_normal((batch, *model.shapes[0]), dtype=np.float32)
+        write_array(Path(folder) / "input.npy", x)
+        names = [OURS, *installed, *([OPENVINO_DEFAULT] if "openvino" in installed else [])]
+        rows: list[dict[str, Any]] = []
+        for count in threads:
+            rows += _heat(names, files, Path(folder), count, runs, max(1, min(rounds, runs)), show)
+    return {
+        **describe(("membound", "numpy", *installed)),
+        "file": file.name,
+        "batch": batch,
+        "runs": runs,
+        "rounds": max(1, min(rounds, runs)),
+        "input_shape": list(model.shapes[0]),
+        "available_cores": available_cores(),
+        "results": rows,
+        "missing": [name for name in peers if name not in installed],
+    }
+
+
+def _prepare(file: Path, folder: Path, dense: bool) -> Files:
+    """The dense forms of the network, where a peer needs one."""
+    files = Files(file.resolve(), folder / "dense.onnx", folder / "dense.npz")
+    if dense:
+        model = read(file).decode()
+        write_onnx(files.onnx, model)
+        np.savez(files.arrays, *model.tensors.values())
+    return files
+
+
+def _heat(
+    names: Sequence[str], files: Files, folder: Path, threads: int, runs: int, rounds: int, show: Show | None
+) -> list[dict[str, Any]]:
+    """The rows of all contenders with one number of threads."""
+    lanes: list[_Lane] = []
+    try:
+        for name in names:
+            if show is not None:
+                show(f"{name}: loading, {threads} threads")
+            lane = _Lane(name, files, folder, threads)
+            lanes.append(lane)
+            lane.start()
+            if name == OURS and lane.error is not None:
+                raise ModelError(f"{files.model.name} does not run: {lane.error}")
+        running = [lane for lane in lanes if not lane.repeats_f32()]
+        for number in range(rounds):
+            share = runs // rounds + (number < runs % rounds)
+            first = number % len(running)
+            for lane in running[first:] + running[:first]:  # nobody is always first
+                if show is not None:
+                    show(f"{lane.name}: {threads} threads, round {number + 1} of {rounds}")
+                lane.take_turn(share)
+        reference = lanes[0].output()
+        return [lane.row(reference) for lane in running]
+    finally:
+        for lane in lanes:
+            lane.stop()
+
+
+class _Lane:
+    """A contender's process, and what it has said so far."""
+
+    def __init__(self, name: str, files: Files, folder: Path, threads: int) -> None:
+        self.name, self.files, self.threads = name, files, threads
+        self.error: str | None = None
+        self.facts: dict[str, Any] = {}
+        self.times: list[float] = []
+        self.stem = folder / f"{name.replace(' ', '-')}-{threads}"
+        self.saved = self.stem.with_suffix(".npy")
+        about = {
+            "contender": name,
+            "threads": threads,
+            **{key: str(path) for key, path in vars(files).items()},
+            "input": str(folder / "input.npy"),
+            "output": str(self.saved),
+        }
+        limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        environment = {**os.environ, **dict.fromkeys(limits, str(threads))}
+        with open(self.stem.with_suffix(".err"), "wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "membound.bench.worker", json.dumps(about)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
+            )  # fmt: skip
+
+    def start(self) -> None:
+        self.facts = self._answer() or {}
+
+    def repeats_f32(self) -> bool:
+        """Whether this is OpenVINO's own choice of precision, and it chose float32."""
+        return self.name == OPENVINO_DEFAULT and self.error is None and self.facts["precision"] == "f32"
+
+    def take_turn(self, runs: int) -> None:
+        if self.error is not None:
+            return
+        time.sleep(REST)
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(f"{runs}\n".encode())
+            self.process.stdin.flush()
+        except OSError:
+            self.error = self._last_words()
+            return
+        self.times += self._answer() or []
+
+    def _answer(self) -> Any:
+        """The next line of the process; None, and `error`, if none comes."""
+        stream = self.process.stdout
+        assert stream is not None
+        end, line = time.monotonic() + PATIENCE, b""
+        while not line.endswith(b"\n"):
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([stream], [], [], left)[0]:
+                self.error = f"no answer within {PATIENCE:.0f} seconds"
+                return None
+            part = os.read(stream.fileno(), 1 << 16)
+            if not part:
+                self.error = self._last_words()
+                return None
+            line += part
+        return json.loads(line)
+
+    def _last_words(self) -> str:
+        said = self.stem.with_suffix(".err").read_text(errors="replace").strip().splitlines()
+        return said[-1][:200] if said else f"it ended with code {self.process.wait()}"
+
+    def output(self) -> Any:
+        return np.load(self.saved, allow_pickle=False)
+
+    def row(self, reference: Any) -> dict[str, Any]:
+        """The result: times in milliseconds, sizes in bytes, and how far the output is from ours."""
+        row: dict[str, Any] = {"name": self.name, "threads": self.threads, "error": self.error}
+        if self.error is not None or not self.times:
+            return row
+        scale = float(np.abs(reference).max()) or 1.0
+        size = (
+            {OURS: self.files.model, "torch": self.files.arrays}.get(self.name, self.files.onnx)
+            .stat()
+            .st_size
+        )
+        return {
+            **row,
+            "min_ms": min(self.times),
+            "median_ms": statistics.median(self.times),
+            **self.facts,
+            "file_bytes": size,
+            "max_relative_difference": float(np.abs(self.output() - reference).max()) / scale,
+        }
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()

@@ -1,0 +1,63 @@
+"""One contender in a process of its own: `python -m membound.bench.worker JSON`.
+
+It answers each line on its standard input with a line of JSON: first its loading, then `n` timed runs for every n.
+What libraries print goes to the standard error.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from membound.bench.contenders import CONTENDERS, Files, Run
+from membound.bench.machine import reset_peak, resident_bytes
+
+WARM_UP = 3
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    about = json.loads(sys.argv[1])
+    x = np.load(about["input"], allow_pickle=False)
+    began = time.perf_counter()
+    load = CONTENDERS[about["contender"]]()
+    imported = time.perf_counter() - began
+    baseline = resident_bytes()
+    reset_peak()
+    began = time.perf_counter()
+    loaded = load(Files(*(Path(about[key]) for key in ("model", "onnx", "arrays"))), about["threads"], len(x))
+    ready = time.perf_counter() - began
+    for _ in range(WARM_UP):
+        output = loaded.run(x)
+    np.save(about["output"], output, allow_pickle=False)
+    facts: dict[str, Any] = {
+        "precision": loaded.precision,
+        "import_ms": 1e3 * imported,
+        "load_ms": 1e3 * ready,
+        "process_bytes": resident_bytes(),
+    }
+    for key, now in (("resident_bytes", facts["process_bytes"]), ("peak_bytes", resident_bytes("VmHWM"))):
+        facts[key] = None if now is None or baseline is None else max(now - baseline, 0)
+    answers.write(json.dumps(facts) + "\n")
+    for line in sys.stdin:
+        answers.write(json.dumps(timed(loaded.run, x, int(line))) + "\n")
+
+
+def timed(run: Run, x: Any, runs: int) -> list[float]:
+    """Milliseconds of each run, after one that is not counted."""
+    run(x)
+    found = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        run(x)
+        found.append(1e3 * (time.perf_counter() - began))
+    return found
+
+
+if __name__ == "__main__":
+    main()
