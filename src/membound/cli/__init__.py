@@ -6,15 +6,19 @@ import sys
 
 import typer
 
+from membound.cli.bench import bench_command
 from membound.cli.data import data_command
 from membound.cli.evaluate import evaluate_command
+from membound.cli.export import export_command
+from membound.cli.inspect import inspect_command
 from membound.cli.options import Stopped
+from membound.cli.run import run_command
 from membound.cli.train import train_command
 from membound.errors import MemboundError
 
 app = typer.Typer(
     name="membound",
-    help="Train networks under a memory bound.",
+    help="Train networks under a memory bound, and run them in that memory.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -22,12 +26,16 @@ app = typer.Typer(
 )
 app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
+app.command("inspect")(inspect_command)
+app.command("run")(run_command)
+app.command("bench")(bench_command)
+app.command("export")(export_command)
 app.command("data")(data_command)
 
 
 @app.callback(invoke_without_command=True)
 def membound(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
-    """Train networks under a memory bound."""
+    """Train networks under a memory bound, and run them in that memory."""
     if version:
         import membound as package
 

@@ -1,4 +1,4 @@
-"""membound evaluate: the accuracy of weights of any supported kind."""
+"""membound evaluate: the accuracy of a model file, or of weights of any supported kind."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,9 @@ from membound.errors import MemboundError
 
 
 def evaluate_command(
-    net: options.Net,
+    net: Annotated[
+        str, typer.Argument(metavar="FILE|NET", help="A model file, or (with --init) a network as for train.")
+    ],
     data: options.Data,
     init: options.Init = None,
     name: options.Names = None,
@@ -26,14 +28,19 @@ def evaluate_command(
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Evaluate a network with given weights."""
+    """Evaluate a model file through the runtime, or a network with given weights in torch."""
+    if init is None and _is_model_file(net):
+        unused = {"--name": name, "--mean": mean, "--device": None if device in ("auto", "cpu") else device}
+        if given := [option for option, value in unused.items() if value is not None]:
+            raise MemboundError(f"{given[0]} goes with NET --init: the file says all, and runs on the CPU")
+        _evaluate_file(Path(net), data, _split(split), layout, size, seed or 0, batch_size, as_json)
+        return
     if init is None:
         raise MemboundError(
             f"no weights: membound evaluate NET --init {net if Path(net).is_file() else 'FILE'} --data ... says which "
             "network and which weights"
         )
-    if split not in ("test", "train"):
-        raise MemboundError(f"there is no split {split!r}: choose test or train")
+    split = _split(split)
     from membound.data import load
     from membound.train.job import evaluate_weights, image_size
     from membound.train.weights import saved_facts
@@ -55,3 +62,41 @@ def evaluate_command(
             f"accuracy  {facts['accuracy']:.2f} %   ({facts['errors']:,} errors in {facts['images']:,} images)"
         )
         typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
+
+
+def _is_model_file(net: str) -> bool:
+    """Whether NET is a FILE; one that holds weights alone needs its network."""
+    from membound.run.files import holds_plain_weights
+
+    return net.endswith(".safetensors") and not holds_plain_weights(Path(net))
+
+
+def _split(name: str) -> str:
+    if name not in ("test", "train"):
+        raise MemboundError(f"there is no split {name!r}: choose test or train")
+    return name
+
+
+def _evaluate_file(
+    file: Path,
+    data: str,
+    split: str,
+    layout: str | None,
+    size: int | None,
+    seed: int,
+    batch: int,
+    as_json: bool,
+) -> None:
+    from membound.data import load
+    from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
+
+    net = open_for_evaluation(file, batch)
+    size = size or (image_size(net) if Path(data).is_dir() else None)
+    facts = evaluate_file(net, load(data, layout=layout, size=size, seed=seed), split, batch)
+    if as_json:
+        options.print_json(facts)
+        return
+    typer.echo(
+        f"accuracy  {facts['accuracy']:.2f} %   ({facts['errors']:,} errors in {facts['images']:,} images)"
+    )
+    typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")

@@ -1,0 +1,107 @@
+"""membound bench FILE: latency and memory against the dense runtimes that are installed."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from membound.cli import options
+from membound.cli.inspect import File
+from membound.errors import MemboundError
+
+
+def bench_command(
+    file: File,
+    threads: Annotated[str, typer.Option(metavar="N,...", help="Counts of threads, each measured.")] = "1",
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each contender, over all rounds.")] = 100,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that the contenders take.")] = 5,
+    batch: Annotated[int, typer.Option(min=1, help="Images in a run.")] = 1,
+    peers: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Which runtimes to compare with, or none.")
+    ] = "torch,onnxruntime,openvino,deepsparse",
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Measure a network against the dense runtimes that are installed, each in its own process."""
+    from membound.bench.race import race
+
+    names = [] if peers.strip() in ("", "none") else [name.strip() for name in peers.split(",")]
+    with _status() as show:
+        facts = race(
+            file, peers=list(dict.fromkeys(names)), threads=_counts(threads), runs=runs, rounds=rounds, batch=batch,
+            seed=seed, show=show,
+        )  # fmt: skip
+    options.print_json(facts) if as_json else _print(facts)
+
+
+def _counts(text: str) -> list[int]:
+    """The counts in a text such as 1,2.
+
+    >>> _counts("1,2")
+    [1, 2]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= 1024 for part in parts):
+        raise MemboundError(f"--threads {text!r} is not a list of counts from 1 to 1024, such as 1,2")
+    return list(dict.fromkeys(int(part) for part in parts))
+
+
+@contextmanager
+def _status() -> Iterator[Callable[[str], None] | None]:
+    """A line on the terminal when a person watches; nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as status:
+        yield lambda text: status.update(text)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("runtime", no_wrap=True)
+    for column in ("threads", "min ms", "median", "load ms", "resident", "peak", "file", "diff"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in facts["results"]:
+        if "min_ms" not in row:
+            table.add_row(row["name"], str(row["threads"]), "failed")
+            continue
+        table.add_row(
+            _label(row), str(row["threads"]), f"{row['min_ms']:.3f}", f"{row['median_ms']:.3f}",
+            f"{row['load_ms']:.1f}", _size(row["resident_bytes"]), _size(row["peak_bytes"]), _size(row["file_bytes"]),
+            f"{row['max_relative_difference']:.0e}",
+        )  # fmt: skip
+    Console().print(table)
+    hardware = facts["hardware"]
+    typer.echo(
+        f"batch {facts['batch']}, {facts['runs']} runs in {facts['rounds']} rounds; {hardware['cpu']}, "
+        f"{hardware['cores']} cores; resident, peak, file in MiB, memory as growth since the runtime was imported; "
+        "diff: the largest difference to membound's output, of its largest value"
+    )
+    typer.echo("versions: " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()))
+    for row in facts["results"]:
+        if row["error"] is not None:
+            typer.echo(f"{row['name']} failed: {row['error']}")
+    if facts["missing"]:
+        typer.echo(f"not installed: {', '.join(facts['missing'])}")
+
+
+def _label(row: dict[str, Any]) -> str:
+    """OpenVINO's own choice of precision by what it chose.
+
+    >>> _label({"name": "openvino default", "precision": "f16"})
+    'openvino f16'
+    """
+    name: str = row["name"].removesuffix(" default")
+    return name if row["precision"] == "f32" else f"{name} {row['precision']}"
+
+
+def _size(count: int | None) -> str:
+    return "unknown" if count is None else f"{count / 2**20:.2f}"

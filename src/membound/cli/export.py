@@ -1,0 +1,154 @@
+"""membound export: trained weights become a model file, a model file becomes ONNX."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from membound.cli import options
+from membound.errors import MemboundError
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|NET", help="A model file (with --onnx), or a network (with --init and --out)."
+    ),
+]
+
+
+def export_command(
+    source: Source,
+    onnx: Annotated[
+        Path | None, typer.Option(help="Write the model FILE as dense ONNX here (.onnx).")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write NET with the weights of --init as a model file here (.safetensors)."),
+    ] = None,
+    init: options.Init = None,
+    name: options.Names = None,
+    values: Annotated[str, typer.Option(help="Values of the model file: f32 or f16.")] = "f32",
+    prefer: Annotated[str, typer.Option(help="What its formats are chosen for: bytes or speed.")] = "bytes",
+    shape: Annotated[
+        str | None, typer.Option(metavar="C,H,W", help="Shape of one input, where the weights do not say it.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="Data to take shape, mean and classes from, where not said.")
+    ] = None,
+    mean: options.Mean = None,
+    layout: options.Layout = None,
+    size: options.Size = None,
+    as_json: options.Json = False,
+) -> None:
+    """Turn trained weights into a model file, or a model file into a dense ONNX model.
+
+    membound export lenet --init weights.safetensors --out net.safetensors;
+    membound export net.safetensors --onnx net.onnx
+    """
+    if (onnx is None) == (out is None):
+        raise MemboundError(
+            "say what to write: membound export FILE --onnx OUT.onnx, or membound export NET --init WEIGHTS --out FILE"
+        )
+    if onnx is not None:
+        unused = {
+            "--init": init,
+            "--name": name,
+            "--shape": shape,
+            "--data": data,
+            "--mean": mean,
+            "--size": size,
+        }
+        given = [option for option, value in unused.items() if value is not None]
+        if given:
+            raise MemboundError(f"{given[0]} goes with NET and --out: a model FILE already is all it says")
+        _to_onnx(Path(source), onnx, as_json)
+        return
+    assert out is not None
+    if init is None:
+        raise MemboundError(f"no weights: add --init WEIGHTS to export {source} --out {out}")
+    if out.suffix != ".safetensors":
+        raise MemboundError(
+            f"--out {out}: a model file is a safetensors file: let its name end in .safetensors"
+        )
+    if out.exists() and init.exists() and out.samefile(init):
+        raise MemboundError(f"--out {out} is the file of weights: choose another name")
+    _to_model_file(source, init, out, name, values, prefer, _shape(shape), data, mean, layout, size, as_json)
+
+
+def _to_onnx(file: Path, target: Path, as_json: bool) -> None:
+    from membound.run.files import check_model_file
+    from membound.store.file import read
+    from membound.store.onnx import write_onnx
+
+    if target.suffix != ".onnx":
+        raise MemboundError(f"--onnx {target}: let the name of an ONNX model end in .onnx")
+    check_model_file(file)
+    model = read(file)
+    size = write_onnx(target, model)
+    if as_json:
+        options.print_json({"out": str(target), "onnx_bytes": size, "file_bytes": model.file_bytes})
+    else:
+        typer.echo(f"onnx      {target}: {size:,} bytes, dense (the model file has {model.file_bytes:,})")
+
+
+def _to_model_file(
+    net: str,
+    init: Path,
+    out: Path,
+    name: list[str] | None,
+    values: str,
+    prefer: str,
+    shape: tuple[int, ...] | None,
+    data: str | None,
+    mean: str | None,
+    layout: str | None,
+    size: int | None,
+    as_json: bool,
+) -> None:
+    if values not in ("f32", "f16"):
+        raise MemboundError(f"there are no values {values!r}: choose f32 or f16")
+    if prefer not in ("bytes", "speed"):
+        raise MemboundError(f"there is no preference {prefer!r}: choose bytes or speed")
+    if data is None and (mean or layout or size):
+        raise MemboundError(
+            "--mean, --layout and --size go with --data, and there is none: add it or leave them out"
+        )
+    from membound import zoo
+    from membound.capture.trained import store_trained, trained_with
+    from membound.data import load
+
+    about = trained_with(init)
+    seed = about.get("seed") if isinstance(about.get("seed"), int) else None
+    dataset = None if data is None else load(data, layout=layout, size=size, seed=seed or 0)
+    classes = about.get("classes") or (dataset.classes if dataset is not None else None)
+    model = zoo.build(net) if classes is None else options.network(net, len(classes), 0)
+    stored = store_trained(
+        model, init, out, names=options.pairs("--name", name, str), shape=shape, dataset=dataset, mean=mean,
+        values=values, prefer="speed" if prefer == "speed" else "bytes",
+    )  # fmt: skip
+    from membound.run.inspection import inspect
+
+    facts = {"out": str(out), **inspect(stored)}
+    if as_json:
+        options.print_json(facts)
+        return
+    typer.echo(f"file      {out}: {facts['file_bytes']:,} bytes ({facts['dense_bytes']:,} dense)")
+    typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
+    if stored.preprocess is None:
+        typer.echo(
+            "note: neither the weights nor --data say how images are prepared, so the file does not either"
+        )
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    """The sizes in a text such as 3,32,32.
+
+    >>> _shape("3,32,32"), _shape("784")
+    ((3, 32, 32), (784,))
+    """
+    if text is None:
+        return None
+    parts = text.lower().replace("x", ",").split(",")
+    if not all(part.strip().isdecimal() and 0 < int(part) < 2**31 for part in parts):
+        raise MemboundError(f"--shape {text!r} is not a list of sizes, such as 3,32,32")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,62 @@
+"""membound inspect FILE: what a model file holds."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from membound.cli import options
+
+File = Annotated[Path, typer.Argument(help="A model file (.safetensors).")]
+
+
+def inspect_command(file: File, as_json: options.Json = False) -> None:
+    """List the layers of a model file: shapes, nonzeros, formats, bytes."""
+    from membound.run.files import check_model_file
+    from membound.run.inspection import inspect
+    from membound.store.file import read
+
+    check_model_file(file)
+    facts = inspect(read(file))
+    options.print_json(facts) if as_json else _print(facts)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("layer", "shape", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("nonzeros", "density"):
+        table.add_column(column, justify="right")
+    table.add_column("format")
+    table.add_column("values")
+    table.add_column("bytes", justify="right")
+    for layer in facts["layers"]:
+        table.add_row(
+            escape(layer["name"]), _shape(layer), f"{layer['nonzeros']:,}", f"{layer['density']:.2%}",
+            layer["format"], layer["values"], f"{layer['bytes']:,}",
+        )  # fmt: skip
+    Console().print(table)
+    arena = facts["arena_bytes"]
+    image = facts["mean_image_bytes"]
+    typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
+    typer.echo(
+        f"file      {facts['file_bytes']:,} bytes: weights {facts['weight_bytes']:,}, header "
+        f"{facts['header_bytes']:,}" + (f", mean image {image:,}" if image else "")
+    )
+    typer.echo(f"dense     {facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
+    typer.echo(
+        "arena     " + ("unknown: no compiled core" if arena is None else f"{arena:,} bytes at batch 1")
+    )
+
+
+def _shape(layer: dict[str, Any]) -> str:
+    """The shape, and beside it the one it had before dead channels were left out.
+
+    >>> _shape({"shape": [4, 2], "original_shape": [9, 2]})
+    '4x2 of 9x2'
+    """
+    shape, original = ("x".join(map(str, layer[key])) for key in ("shape", "original_shape"))
+    return shape if shape == original else f"{shape} of {original}"
