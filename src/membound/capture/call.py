@@ -32,6 +32,7 @@ class Call:
 
     op: str
     path: str
+    where: str  # the path and the kind of the module, for messages
     args: Mapping[str, Any]
     shape: Shape
     draft: Draft
@@ -101,4 +102,4 @@ class Call:
         return f"{self.path}.{name}" if self.path else name
 
     def fail(self, reason: str) -> NoReturn:
-        raise ModelError(f"{self.path or 'the network'}: {self.op} cannot be captured: {reason}")
+        raise ModelError(f"{self.where}: {self.op} cannot be captured: {reason}")

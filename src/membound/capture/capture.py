@@ -38,6 +38,8 @@ def capture(module: nn.Module, example_input: Tensor | NDArray[Any], *, simplify
         if draft.graph() != other.graph():
             raise ModelError(FIXED)
     tidy_(draft)
+    if not draft.nodes:
+        raise ModelError("the network computes nothing: its output is its input")
     if simplify:
         simplify_(draft)
     model = Model(draft.graph(), draft.tensors, draft.original_shapes)

@@ -9,7 +9,7 @@ from torch import Tensor, fx
 
 from membound.capture.call import SUPPORTED, Call, Value
 from membound.capture.draft import Draft
-from membound.capture.export import FIXED, Exported, sizes
+from membound.capture.export import Exported, sizes
 from membound.capture.lrn import Lrn, find_lrn
 from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
@@ -54,7 +54,7 @@ class _Step:
 
     def __init__(self, node: fx.Node, draft: Draft, names: Mapping[int, str], batch: int | str) -> None:
         self.node, self.draft, self.names, self.batch = node, draft, names, batch
-        self.path = _module_path(node)
+        self.path, self.where = _place(node)
         target: Any = node.target
         self.op = str(getattr(target, "_opname", None) or getattr(target, "__name__", target))
 
@@ -73,17 +73,16 @@ class _Step:
         if self.op in ("expand", "expand_as"):
             return self._expanded(found)
         if self.op not in CONVERSIONS:
-            where = f" in {self.path!r}" if self.path else ""
-            raise ModelError(f"the operator {self.op}{where} is not supported; {SUPPORTED}")
-        call = self._call(self._arguments(found))
-        self._check_arguments(call)
-        return CONVERSIONS[self.op](call)
+            raise ModelError(f"{self.where}: the operator {self.op} is not supported; {SUPPORTED}")
+        return CONVERSIONS[self.op](self._call(self._arguments(found)))
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
-        return Call(self.op, self.path, arguments, self._shape(), self.draft, self.names)
+        return Call(self.op, self.path, self.where, arguments, self._shape(), self.draft, self.names)
 
     def _constant(self, found: Mapping[fx.Node, Any]) -> Any:
         """What depends on weights only."""
+        if torch.Tag.nondeterministic_seeded in getattr(self.node.target, "tags", ()):
+            raise ModelError(f"{self.where}: {self.op} gives random numbers, which cannot be stored")
         args, kwargs = fx.map_arg((self.node.args, self.node.kwargs), lambda part: found[part])
         return self.node.target(*args, **{key: value for key, value in kwargs.items() if key != "device"})  # type: ignore[operator]
 
@@ -97,13 +96,6 @@ class _Step:
             given = node.args[index] if index < len(node.args) else default
             arguments[argument.name] = fx.map_arg(given, lambda part: found.get(part))
         return arguments
-
-    def _check_arguments(self, call: Call) -> None:
-        parts = [part for part in self.node.all_input_nodes if _is_tensor(part.meta.get("val"))]
-        for part in parts:
-            val = part.meta["val"]
-            if isinstance(val, Tensor) and val.dtype != torch.float32 and not _is_weight(part, call):
-                call.fail(f"it works on {val.dtype}; only float32 is supported")
 
     def _expanded(self, found: Mapping[fx.Node, Any]) -> Value:
         """A value repeated along axes is left as it is where its users broadcast it anyway."""
@@ -125,15 +117,15 @@ class _Step:
         """The shape of the result without the batch, which must be its first axis and no other."""
         val = self.node.meta["val"]
         val = val if isinstance(val, Tensor) else val[0]
-        where = f"{self.path or 'the network'}: {self.op}"
         if val.dtype != torch.float32:
-            raise ModelError(f"{where} gives {val.dtype}; only float32 is supported")
+            raise ModelError(f"{self.where}: {self.op} gives {val.dtype}; only float32 is supported")
         first, *rest = sizes(val) or [1]
         shape = tuple(size for size in rest if isinstance(size, int))
         if first != self.batch or len(shape) != len(rest):
             text = ", ".join(str(size).replace(str(self.batch), "batch") for size in (first, *rest))
             raise ModelError(
-                f"{where} gives shape ({text}), whose first axis alone must be the batch; {FIXED}"
+                f"{self.where}: {self.op} gives shape ({text}), but the batch must stay the first axis, and free: "
+                "write x.flatten(1), not x.view(1, -1)"
             )
         return shape
 
@@ -144,11 +136,11 @@ def _is_tensor(val: Any) -> bool:
     )
 
 
-def _is_weight(node: fx.Node, call: Call) -> bool:
-    return node.op == "placeholder" and any(isinstance(value, Tensor) for value in call.args.values())
-
-
-def _module_path(node: fx.Node) -> str:
-    stack = node.meta.get("nn_module_stack") or {}
-    paths = [entry[0] for entry in stack.values() if isinstance(entry, tuple)]
-    return "" if not paths or paths[-1].startswith("_empty_nn_module_stack") else str(paths[-1])
+def _place(node: fx.Node) -> tuple[str, str]:
+    """The path of the module that an operation belongs to, and the same for messages: 'layers.0 (LSTM)'."""
+    stack = [entry for entry in (node.meta.get("nn_module_stack") or {}).values() if isinstance(entry, tuple)]
+    if not stack or str(stack[-1][0]).startswith("_empty_nn_module_stack"):
+        return "", "the network"
+    path, kind = stack[-1]
+    name = kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+    return str(path), f"{path or 'the network'} ({name})"

@@ -1,16 +1,19 @@
 """torch.export of a private copy: the user's module is never touched, and the size of the batch stays free."""
 
 import copy
+import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export.graph_signature import InputKind, OutputKind
 
 from membound.errors import ModelError
@@ -36,15 +39,29 @@ def export(module: nn.Module, example_input: Tensor | NDArray[Any], batch: int =
     """Export a copy of `module` in eval mode, in float32 on the CPU."""
     private = private_copy(module)
     example = example_batch(example_input, batch)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
+    shapes: Any = ShapesCollection()  # type: ignore[no-untyped-call]
+    shapes[example] = {0: Dim.AUTO}
+    with _silence(), torch.no_grad():
         try:
             # The second step turns operations in place into ordinary ones.
-            program = torch.export.export(private, (example,), dynamic_shapes=({0: Dim.AUTO},), strict=False)
+            program = torch.export.export(private, (example,), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions({})
         except Exception as error:
             raise _failure(private, example, error) from error
     return _read(program)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Without torch's warnings, logs and prints: what matters of them is in our errors."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def private_copy(module: nn.Module) -> nn.Module:
