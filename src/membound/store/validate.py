@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 MEAN_IMAGE = "membound.mean_image"
 ROWS = "rows"  # the suffix of csr's row pointers; the other suffixes are the names of the formats
 SUFFIXES = ("bitmask", "indexed", "csr", "delta", ROWS)
-CHUNK = 1 << 20
+CHUNK = 1 << 18
 _FLOATS = (np.dtype("<f4"), np.dtype("<f2"))
 _BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
 
