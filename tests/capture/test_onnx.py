@@ -1,5 +1,6 @@
-"""The dense ONNX model against torch, run by ONNX Runtime: every architecture, and every operator at its edges."""
+"""The dense ONNX model, run by ONNX Runtime, and the torch module of `bench`: every architecture and operator."""
 
+import io
 import itertools
 import json
 
@@ -10,6 +11,7 @@ from architectures import ARCHITECTURES, build
 from interpreter import interpret
 
 from membound import zoo
+from membound.bench.torch_graph import GraphModule
 from membound.capture import capture
 from membound.errors import ModelError
 from membound.store import onnx as writer
@@ -34,16 +36,25 @@ def check(content: bytes) -> None:
     onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
 
 
+def in_torch(model: Model):
+    """The module that `bench` runs in torch."""
+    buffer = io.BytesIO()
+    np.savez(buffer, *model.tensors.values())
+    buffer.seek(0)
+    return GraphModule(read_bytes(to_bytes(model)), buffer)
+
+
 def agree(model: Model, expected, batches=(1, 3)) -> None:
     content = b"".join(writer.to_onnx(model))
     check(content)
-    run = session(content)
+    run, module = session(content), in_torch(model)
     for batch in batches:
         x = torch.randn(batch, *model.graph.input_shape, generator=torch.Generator().manual_seed(batch))
         with torch.no_grad():
             wanted = expected(x).numpy()
         (found,) = run.run(None, {"input": x.numpy()})
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(module(x).numpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

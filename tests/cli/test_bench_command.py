@@ -1,0 +1,110 @@
+"""bench: every contender answers alike, and one that fails or is missing is said. No test looks at a time."""
+
+import importlib.util
+import json
+
+import pytest
+from deployed import refused, run, write_network
+
+from membound.bench import contenders, race
+from membound.bench.machine import describe, resident_bytes
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write_network(tmp_path / "net.safetensors")
+
+
+def loads(text):
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def test_all_that_are_installed_agree(file, capsys):
+    assert run("bench", file, "--runs", "3", "--rounds", "2", "--batch", "2", "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    assert {"command", "date", "hardware", "versions"} <= facts.keys()
+    here = [name for name in contenders.PEERS if importlib.util.find_spec(name) is not None]
+    assert set(facts["missing"]) == set(contenders.PEERS) - set(here)
+    rows = {row["name"]: row for row in facts["results"]}
+    assert ["membound", *here] == [name for name in rows if name != contenders.OPENVINO_DEFAULT]
+    for row in rows.values():
+        assert row["error"] is None
+        assert 0 < row["min_ms"] <= row["median_ms"]
+        assert row["file_bytes"] > 0
+        assert row["precision"] == "f32" or row["name"] == contenders.OPENVINO_DEFAULT
+        assert row["max_relative_difference"] < (1e-5 if row["precision"] == "f32" else 1e-1)
+    assert rows["membound"]["file_bytes"] == file.stat().st_size
+
+
+def test_a_table_for_each_count_of_threads(file, capsys):
+    assert run("bench", file, "--runs", "2", "--threads", "1,2", "--peers", "none") == 0
+    said = capsys.readouterr().out
+    assert len([line for line in said.splitlines() if line.strip().startswith("membound ")]) == 2
+    assert "batch 1, 2 runs in 2 rounds" in said
+    assert "not installed" not in said
+
+
+def test_missing_peers_are_listed(file, capsys, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in contenders.PEERS else real(name)
+    )
+    assert run("bench", file, "--runs", "1") == 0
+    assert "not installed: torch, onnxruntime, openvino, deepsparse" in capsys.readouterr().out
+
+
+def test_a_peer_that_fails_is_said_and_the_others_go_on(file, capsys, monkeypatch):
+    """A package of that name that cannot be what it should be."""
+    package = file.parent / "deepsparse"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('out of cheese')\n")
+    monkeypatch.syspath_prepend(str(file.parent))
+    monkeypatch.setenv("PYTHONPATH", str(file.parent))
+    assert run("bench", file, "--runs", "2", "--peers", "deepsparse") == 0
+    said = capsys.readouterr().out
+    assert "deepsparse failed: RuntimeError: out of cheese" in said
+    assert "membound" in said
+
+
+def test_no_process_is_left(file, monkeypatch):
+    lanes = []
+    real = race._Lane
+    monkeypatch.setattr(race, "_Lane", lambda *given: lanes.append(real(*given)) or lanes[-1])
+    race.race(file, peers=(), runs=1)
+    monkeypatch.setattr(real, "take_turn", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        race.race(file, peers=(), runs=1)
+    assert len(lanes) == 2
+    assert all(lane.process.returncode is not None for lane in lanes)
+
+
+def test_a_contender_that_does_not_answer_is_given_up(file, monkeypatch):
+    monkeypatch.setattr(race, "PATIENCE", 0.0)
+    with pytest.raises(race.ModelError, match="does not run: no answer within 0 seconds"):
+        race.race(file, peers=(), runs=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            ("--peers", "tensorrt"),
+            "there is no peer 'tensorrt': the peers are torch, onnxruntime, openvino, deepsparse",
+        ),
+        (("--threads", "0"), "not a list of counts"),
+        (("--threads", "one"), "not a list of counts"),
+        (("--runs", "0"), "--runs"),
+        (("--batch", "0"), "--batch"),
+    ],
+)
+def test_what_is_refused(file, options, words, capsys):
+    assert words in refused(capsys, "bench", file, *options)
+
+
+def test_the_machine_is_described_without_its_paths(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/usr/bin/membound", "bench", "/home/me/net.safetensors", "--runs", "3"])
+    facts = describe(("numpy", "no-such-package"))
+    assert facts["command"] == "membound bench net.safetensors --runs 3"
+    assert facts["versions"].keys() == {"python", "numpy"}
+    assert facts["hardware"]["cpu"]
+    assert resident_bytes("nothing") is None

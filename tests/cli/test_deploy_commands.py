@@ -1,0 +1,272 @@
+"""inspect, run and evaluate FILE: what they say, what they write, and what they refuse in one line."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from deployed import BROKEN, CLASSES, broken_files, images, refused, run, write_network
+
+import membound as mb
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write_network(tmp_path / "net.safetensors")
+
+
+@pytest.fixture
+def data(tmp_path):
+    x, y = images(40)
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
+    return tmp_path / "data.npz"
+
+
+def saved(path, array, **options):
+    np.save(path, array, **options)
+    return path
+
+
+def loads(text):
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("command", ["inspect", "run", "evaluate", "export", "bench"])
+def test_what_is_no_model_file_is_refused_in_one_line(command, kind, tmp_path, capsys, data):
+    path, words = broken_files(tmp_path)[kind]
+    x = saved(tmp_path / "x.npy", images()[0])
+    rest = {
+        "run": (x, "--out", tmp_path / "y.npy"),
+        "evaluate": ("--data", data),
+        "export": ("--onnx", tmp_path / "net.onnx"),
+    }
+    before = sorted(tmp_path.iterdir())
+    said = refused(capsys, command, path, *rest.get(command, ()))
+    if command == "evaluate" and kind in ("weights", "folder"):
+        words = "NET --init" if kind == "weights" else "no weights"
+    assert words in said
+    assert path.name in said or kind == "folder"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+# inspect
+
+
+def test_inspect_as_json(file, capsys):
+    assert run("inspect", file, "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    assert facts["file_bytes"] == os.path.getsize(file)
+    assert facts["weight_bytes"] == sum(layer["bytes"] for layer in facts["layers"])
+    assert facts["file_bytes"] == facts["header_bytes"] + facts["weight_bytes"] + facts["mean_image_bytes"]
+    assert facts["dense_bytes"] == 4 * (36 + 4 + 160) == facts["paper"]["dense_bytes"]
+    assert facts["paper"]["indexed_bytes"] == 8 * facts["nonzeros"] == 8 * (3 + 32)
+    assert facts["paper"]["best_bytes"] == min(144, 5 + 12, 24) + min(16, 1, 0) + min(640, 20 + 128, 256)
+    assert facts["arena_bytes"] == mb.load(file, threads=1).memory().arena
+    layers = {layer["name"]: layer for layer in facts["layers"]}
+    assert layers["fc.weight"]["shape"] == [2, 64]
+    assert layers["fc.weight"]["original_shape"] == [2, 80]
+    assert layers["conv.weight"]["original_shape"] == [4, 1, 3, 3]
+    assert {"name", "shape", "nonzeros", "format", "values", "bytes"} <= layers["fc.weight"].keys()
+    assert facts["weight_nonzeros"] == 35
+    assert facts["classes"] == CLASSES
+
+
+def test_inspect_as_a_table(file, capsys):
+    assert run("inspect", file) == 0
+    said = capsys.readouterr().out
+    assert "2x64 of 2x80" in said
+    assert f"{os.path.getsize(file):,} bytes: weights" in said
+    assert "nonzeros  35 of 200 parameters" in said
+
+
+def test_a_network_of_zeros_and_a_mean_image_are_counted(tmp_path, capsys):
+    image = np.ones((1, 6, 6), np.float32)
+    path = write_network(tmp_path / "net.safetensors", preprocess={"mean": "image"}, mean_image=image)
+    assert run("inspect", path, "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    assert facts["mean_image_bytes"] == 144
+    assert facts["file_bytes"] == facts["header_bytes"] + facts["weight_bytes"] + 144
+
+
+# run
+
+
+def test_run_prepares_images_and_takes_prepared_arrays(file, tmp_path, capsys):
+    x, labels = images()
+    assert run("run", file, saved(tmp_path / "x.npy", x), "--out", tmp_path / "y.npy", "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    y = np.load(tmp_path / "y.npy")
+    net = mb.load(file)
+    np.testing.assert_array_equal(y, net(net.preprocess(x)))
+    assert facts["shape"] == [6, 2]
+    assert [row[0]["class"] for row in facts["top"]] == [CLASSES[label] for label in labels]
+    prepared = saved(tmp_path / "prepared.npy", net.preprocess(x))
+    assert run("run", file, prepared) == 0
+    assert "prepared.out.npy: float32 6 x 2" in capsys.readouterr().out
+    np.testing.assert_array_equal(np.load(tmp_path / "prepared.out.npy"), y)
+
+
+def test_run_prints_the_best_classes(file, tmp_path, capsys):
+    assert run("run", file, saved(tmp_path / "x.npy", images(13)[0])) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["0", "dark"]
+    assert lines[1].split()[:2] == ["1", "bright"]
+    assert lines[10] == "      and 3 more"
+
+
+BAD_INPUTS = {
+    "wrong shape": (np.zeros((2, 1, 5, 6), np.float32), "this network takes (batch, 1, 6, 6)"),
+    "no batch": (np.zeros((1, 6, 6), np.float32), "this network takes (batch, 1, 6, 6)"),
+    "wrong images": (np.zeros((2, 3, 6, 6), np.uint8), "images have 3 channels but mean has 1"),
+    "no channels": (np.zeros((2, 6, 6), np.uint8), "they must be [n, C, H, W]"),
+    "float64": (np.zeros((2, 1, 6, 6)), "float64: allowed are uint8"),
+    "complex": (np.zeros((2, 1, 6, 6), complex), "complex128"),
+    "text": (np.array(["a"]), "allowed are uint8"),
+    "nothing": (np.zeros((0, 1, 6, 6), np.float32), "there is nothing in it"),
+    "a number": (np.float32(1), "there is nothing in it"),
+    "nan": (np.full((1, 1, 6, 6), np.nan, np.float32), "not finite"),
+    "infinity": (np.full((1, 1, 6, 6), np.inf, np.float32), "not finite"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_INPUTS)
+def test_inputs_that_do_not_fit(kind, file, tmp_path, capsys):
+    array, words = BAD_INPUTS[kind]
+    assert words in refused(
+        capsys, "run", file, saved(tmp_path / "x.npy", array), "--out", tmp_path / "y.npy"
+    )
+    assert not (tmp_path / "y.npy").exists()
+
+
+def test_images_without_preprocessing_are_refused(tmp_path, capsys, data):
+    path = write_network(tmp_path / "bare.safetensors", preprocess=None)
+    said = refused(capsys, "run", path, saved(tmp_path / "x.npy", images()[0]))
+    assert "does not say how images are prepared" in said
+    said = refused(capsys, "evaluate", path, "--data", data)
+    assert "does not say how images are prepared, and those of data are uint8" in said
+
+
+def bad_array_files(folder):
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros((2, 1, 6, 6), np.float32))
+    whole = buffer.getvalue()
+    contents = {
+        "empty": b"",
+        "truncated": whole[:-7],
+        "header": whole[:40],
+        "garbage": b"no array",
+        "huge": whole[:128].replace(b"(2, 1, 6, 6)", b"(2**40,6,6) "),
+    }
+    for name, content in contents.items():
+        (folder / f"{name}.npy").write_bytes(content)
+    saved(folder / "pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
+    np.savez(folder / "many.npz", a=np.zeros(3))
+    (folder / "many.npz").rename(folder / "many.npy")
+    return [*contents, "pickled", "many", "missing"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["empty", "truncated", "header", "garbage", "huge", "pickled", "many", "missing"]
+)
+def test_files_that_are_no_arrays(kind, file, tmp_path, capsys):
+    assert kind in bad_array_files(tmp_path)
+    said = refused(capsys, "run", file, tmp_path / f"{kind}.npy", "--out", tmp_path / "y.npy")
+    assert f"{kind}.npy" in said
+    assert not (tmp_path / "y.npy").exists()
+
+
+def test_outputs_that_cannot_be_written(file, tmp_path, capsys):
+    x = saved(tmp_path / "x.npy", images()[0])
+    (tmp_path / "folder.npy").mkdir()
+    os.mkfifo(tmp_path / "pipe.npy")
+    before = sorted(tmp_path.iterdir())
+    assert "Is a directory" in refused(capsys, "run", file, x, "--out", tmp_path / "folder.npy")
+    assert "No such file" in refused(capsys, "run", file, x, "--out", tmp_path / "no" / "y.npy")
+    assert "not a regular file" in refused(capsys, "run", file, x, "--out", tmp_path / "pipe.npy")
+    assert "let its name end in .npy" in refused(capsys, "run", file, x, "--out", tmp_path / "y.txt")
+    assert "is the input" in refused(capsys, "run", file, x, "--out", x)
+    assert "name a .npy file" in refused(capsys, "run", file, tmp_path / "folder.npy")
+    assert "name a .npy file" in refused(capsys, "run", file, tmp_path / "pipe.npy")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_full_disk_leaves_the_old_output(file, tmp_path, capsys, monkeypatch):
+    x = saved(tmp_path / "x.npy", images()[0])
+    (tmp_path / "y.npy").write_bytes(b"old")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert "No space left" in refused(capsys, "run", file, x, "--out", tmp_path / "y.npy")
+    assert (tmp_path / "y.npy").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.safetensors", "x.npy", "y.npy"]
+
+
+# evaluate
+
+
+def test_evaluate_through_the_runtime(file, data, capsys):
+    assert run("evaluate", file, "--data", data, "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    assert facts == {
+        "accuracy": 100.0, "errors": 0, "images": 20, "nonzeros": 35, "weight_nonzeros": 35,
+        "file_bytes": os.path.getsize(file),
+    }  # fmt: skip
+    assert run("evaluate", file, "--data", data, "--split", "train", "--batch-size", "7") == 0
+    assert "accuracy  100.00 %   (0 errors in 40 images)" in capsys.readouterr().out
+
+
+def test_evaluate_counts_errors(file, tmp_path, capsys):
+    x, y = images(20)
+    y[:3] = 1 - y[:3]
+    np.savez(tmp_path / "wrong.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert run("evaluate", file, "--data", tmp_path / "wrong.npz", "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    assert (facts["errors"], facts["accuracy"]) == (3, 85.0)
+
+
+def test_evaluate_a_folder_reads_it_at_the_size_of_the_network(tmp_path, capsys):
+    image = pytest.importorskip("PIL.Image")
+    file = write_network(tmp_path / "net.safetensors", channels=3, classes=["a dark", "bright"])
+    x, y = images(20)
+    for number, (pixels, label) in enumerate(zip(x, y, strict=True)):
+        folder = tmp_path / "photos" / ("a dark", "bright")[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        image.fromarray(np.kron(pixels[0], np.ones((2, 2), np.uint8))).save(folder / f"{number}.png")
+    assert run("evaluate", file, "--data", tmp_path / "photos", "--json") == 0
+    assert loads(capsys.readouterr().out)["accuracy"] == 100.0
+    other = write_network(tmp_path / "other.safetensors", channels=3)
+    assert "are not those of" in refused(capsys, "evaluate", other, "--data", tmp_path / "photos")
+
+
+def test_data_that_does_not_fit(file, tmp_path, capsys):
+    x = np.zeros((4, 1, 7, 7), np.uint8)
+    np.savez(tmp_path / "large.npz", x_train=x, y_train=[0, 1, 0, 1], x_test=x, y_test=[0, 1, 0, 1])
+    said = refused(capsys, "evaluate", file, "--data", tmp_path / "large.npz")
+    assert "images of large are [1, 7, 7] once prepared: this network takes [1, 6, 6]" in said
+    x = np.zeros((4, 1, 6, 6), np.uint8)
+    np.savez(tmp_path / "three.npz", x_train=x, y_train=[0, 1, 2, 1], x_test=x, y_test=[0, 1, 0, 1])
+    assert "has 3 classes" in refused(capsys, "evaluate", file, "--data", tmp_path / "three.npz")
+    assert "choose test or train" in refused(capsys, "evaluate", file, "--data", "mnist", "--split", "dev")
+    assert "--mean goes with NET" in refused(capsys, "evaluate", file, "--data", "mnist", "--mean", "none")
+    assert "--device goes with NET" in refused(
+        capsys, "evaluate", file, "--data", "mnist", "--device", "cuda"
+    )
+
+
+def test_no_command_for_files_needs_torch(file, data, tmp_path):
+    x = saved(tmp_path / "x.npy", images()[0])
+    commands = [
+        ["inspect", file], ["run", file, x], ["evaluate", file, "--data", data],
+        ["export", file, "--onnx", tmp_path / "net.onnx"], ["bench", file, "--runs", "2", "--peers", "none"],
+    ]  # fmt: skip
+    for command in commands:
+        code = "import sys; sys.modules['torch'] = None; from membound.cli import main; "
+        code += f"main({list(map(str, command))})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,205 @@
+"""export: trained weights become a model file, a model file becomes ONNX; and save() as a function."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+import torch
+from deployed import images, refused, run, write_network
+from torch import nn
+
+import membound as mb
+
+NETS = """
+from torch import nn
+def small(classes=2):
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, classes))
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """In a folder with a network in export_nets.py and images in own.npz."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "export_nets.py").write_text(NETS)
+    x, y = images(60)
+    np.savez("own.npz", x_train=x[:40], y_train=y[:40], x_test=x[40:], y_test=y[40:])
+    yield
+    sys.modules.pop("export_nets", None)
+
+
+def train(*more):
+    options = (
+        "--iterations",
+        "40",
+        "--batch-size",
+        "20",
+        "--keep",
+        "*=0.5",
+        "--every",
+        "5",
+        "--device",
+        "cpu",
+    )
+    assert (
+        run(
+            "train", "export_nets:small", "--data", "own.npz", *options, "--out", "weights.safetensors", *more
+        )
+        == 0
+    )
+
+
+def test_from_training_to_every_command_of_the_file(own, capsys):
+    train()
+    assert (
+        run("export", "export_nets:small", "--init", "weights.safetensors", "--out", "net.safetensors") == 0
+    )
+    capsys.readouterr()
+    assert (
+        run("evaluate", "export_nets:small", "--init", "weights.safetensors", "--data", "own.npz", "--json")
+        == 0
+    )
+    in_torch = json.loads(capsys.readouterr().out)
+    assert run("evaluate", "net.safetensors", "--data", "own.npz", "--json") == 0
+    deployed = json.loads(capsys.readouterr().out)
+    assert deployed["errors"] == in_torch["errors"]
+    assert deployed["file_bytes"] == os.path.getsize("net.safetensors")
+    assert run("inspect", "net.safetensors", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["classes"] == ["0", "1"]
+    assert facts["preprocess"].keys() == {"mean", "std"}
+    np.save("x.npy", images(4)[0])
+    assert run("run", "net.safetensors", "x.npy", "--out", "y.npy") == 0
+    assert np.load("y.npy").shape == (4, 2)
+    assert run("export", "net.safetensors", "--onnx", "net.onnx") == 0
+    assert os.path.getsize("net.onnx") > 0
+
+
+def test_values_and_preference(own, capsys):
+    train()
+    capsys.readouterr()
+    sizes = {}
+    for values in ("f32", "f16"):
+        command = (
+            "export",
+            "export_nets:small",
+            "--init",
+            "weights.safetensors",
+            "--values",
+            values,
+            "--json",
+        )
+        assert run(*command, "--out", f"{values}.safetensors") == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert {layer["values"] for layer in facts["layers"]} == {values}
+        sizes[values] = facts["weight_bytes"]
+    assert sizes["f16"] < sizes["f32"]
+    assert run(*command, "--prefer", "speed", "--out", "fast.safetensors") == 0
+    assert {layer["format"] for layer in json.loads(capsys.readouterr().out)["layers"]} <= {"dense", "csr"}
+
+
+def test_weights_that_say_nothing_take_it_from_the_data(own, capsys):
+    sys.path.insert(0, os.getcwd())
+    from export_nets import small
+
+    sys.path.pop(0)
+    torch.save(small().state_dict(), "plain.pt")
+    command = ("export", "export_nets:small", "--init", "plain.pt", "--out", "net.safetensors")
+    assert "add --data, or --shape" in refused(capsys, *command)
+    assert not os.path.exists("net.safetensors")
+    assert run(*command, "--shape", "1,6,6") == 0
+    assert "neither the weights nor --data say how images are prepared" in capsys.readouterr().out
+    assert run(*command, "--data", "own.npz", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["classes"] == ["0", "1"]
+    assert facts["preprocess"] is not None
+    assert "choose image, channel or none" in refused(
+        capsys, *command, "--data", "own.npz", "--mean", "median"
+    )
+
+
+def test_a_mean_image_travels(own, capsys):
+    train("--mean", "image")
+    assert (
+        run("export", "export_nets:small", "--init", "weights.safetensors", "--out", "net.safetensors") == 0
+    )
+    assert mb.load("net.safetensors").preprocess.mean_image.shape == (1, 6, 6)
+    assert run("evaluate", "net.safetensors", "--data", "own.npz") == 0
+
+
+REFUSED = [
+    (("lenet",), "say what to write"),
+    (("lenet", "--onnx", "a.onnx", "--out", "b.safetensors"), "say what to write"),
+    (("lenet", "--out", "net.safetensors"), "add --init WEIGHTS"),
+    (
+        ("lenet", "--init", "no.safetensors", "--out", "net.safetensors"),
+        "no file of weights at no.safetensors",
+    ),
+    (("lenett", "--init", "w.pt", "--out", "net.safetensors"), "did you mean 'lenet'"),
+    (("lenet", "--init", "w.pt", "--out", "net.pt"), "let its name end in .safetensors"),
+    (
+        ("lenet", "--init", "w.pt", "--out", "no/net.safetensors"),
+        "no/net.safetensors: cannot be written: No such file",
+    ),
+    (("lenet", "--init", "w.pt", "--out", "folder.safetensors"), "Is a directory"),
+    (("lenet", "--init", "w.safetensors", "--out", "w.safetensors"), "is the file of weights"),
+    (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--values", "f8"), "choose f32 or f16"),
+    (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--prefer", "size"), "choose bytes or speed"),
+    (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--shape", "1,x"), "not a list of sizes"),
+    (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--shape", "3,28,28"), "shape"),
+    (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--mean", "image"), "go with --data"),
+    (("net.safetensors", "--onnx", "net.txt"), "end in .onnx"),
+    (("net.safetensors", "--onnx", "no/net.onnx"), "No such file"),
+    (("net.safetensors", "--onnx", "folder.onnx"), "Is a directory"),
+    (("net.safetensors", "--onnx", "net.onnx", "--init", "w.pt"), "--init goes with NET"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), REFUSED)
+def test_what_is_refused(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    torch.save(mb.zoo.lenet().state_dict(), "w.pt")
+    (tmp_path / "w.safetensors").write_bytes(b"")
+    (tmp_path / "folder.safetensors").mkdir()
+    (tmp_path / "folder.onnx").mkdir()
+    write_network(tmp_path / "net.safetensors")
+    before = sorted(tmp_path.iterdir())
+    assert words in refused(capsys, "export", *arguments)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+# save
+
+
+def test_save_and_load(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2)).eval()
+    preprocess = mb.data.Preprocess(scale=0.5, mean=np.array([3.0]))
+    x = torch.randn(5, 1, 6, 6)
+    stored = mb.save(net, tmp_path / "net.safetensors", x, preprocess=preprocess, classes=("no", "yes"))
+    assert stored.file_bytes == os.path.getsize(tmp_path / "net.safetensors")
+    loaded = mb.load(tmp_path / "net.safetensors")
+    with torch.no_grad():
+        np.testing.assert_allclose(loaded(x.numpy()), net(x).numpy(), atol=1e-5)
+    assert loaded.preprocess == preprocess
+    assert loaded.classes == ["no", "yes"]
+    half = mb.save(net, tmp_path / "half.safetensors", np.zeros((1, 1, 6, 6), np.float32), values="f16")
+    assert {tensor.values.dtype for tensor in half.tensors.values()} == {np.dtype(np.float16)}
+    assert half.preprocess is None
+
+
+def test_what_save_refuses(tmp_path):
+    net, x = nn.Linear(3, 2), torch.zeros(1, 3)
+    with pytest.raises(mb.ModelError, match=r"let its name end in \.safetensors"):
+        mb.save(net, tmp_path / "net.pt", x)
+    with pytest.raises(mb.ModelError, match=r"give a membound\.data\.Preprocess"):
+        mb.save(net, tmp_path / "net.safetensors", x, preprocess={"scale": 0.5})
+    with pytest.raises(mb.ModelError, match="no value type 'f8'"):
+        mb.save(net, tmp_path / "net.safetensors", x, values="f8")
+    with pytest.raises(mb.ModelError, match="no preference 'size'"):
+        mb.save(net, tmp_path / "net.safetensors", x, prefer="size")
+    with pytest.raises(mb.ModelError, match="cannot be written"):
+        mb.save(net, tmp_path / "no" / "net.safetensors", x)
+    assert list(tmp_path.iterdir()) == []
