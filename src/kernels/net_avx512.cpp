@@ -19,6 +19,11 @@ inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
 
+inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
+  const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_add_epi32(wide, _mm256_set1_epi32(x)));
+}
+
 inline __m512i indices(const int32_t* p) { return _mm512_loadu_si512(p); }
 inline __m512i indices(const uint16_t* p) {
   return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

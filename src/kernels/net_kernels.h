@@ -51,6 +51,16 @@ struct NetKernels {
   // The sum over k of values[k] x[columns[k]]; reads nothing behind the ends.
   float (*gather_dot)(const int32_t* columns, const float* values, size_t count, const float* x);
   float (*gather_dot16)(const uint16_t* columns, const float* values, size_t count, const float* x);
+  // The same for columns that are told by gaps: the first is `column`, the next gaps[1] + 1 further, and so on.
+  float (*gap_dot)(const uint8_t* gaps, size_t column, const float* values, size_t count, const float* x);
+
+  // a[r][k] for gemm_rows rows, `a_step` floats apart, as packed[k][r].
+  void (*pack)(const float* a, size_t a_step, size_t depth, float* packed);
+
+  // The columns of the bits that are set in `bytes` bytes, the first bit's being `column`: as many bytes as certainly
+  // fit into `most` columns. How many bytes were taken is in *taken; the result is how many columns there are.
+  size_t (*bit_columns)(const uint8_t* bits, size_t bytes, int32_t column, size_t most, int32_t* columns,
+                        size_t* taken);
 
   // IEEE half precision to single.
   void (*half_to_float)(const uint16_t* half, float* out, size_t n);

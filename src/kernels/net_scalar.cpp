@@ -37,6 +37,10 @@ inline Vec add(Vec a, Vec b) {
 }
 inline float total(Vec v) { return (v.lane[0] + v.lane[1]) + (v.lane[2] + v.lane[3]); }
 
+inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
+  for (size_t i = 0; i < 8; ++i) p[i] = x + bytes[i];
+}
+
 template <class Column>
 float gather_dot_of(const Column* columns, const float* values, size_t count, const float* x) {
   float all = 0;

@@ -222,6 +222,12 @@ class Linear final : public Op {
         y[row] = kernels.gather_dot16(shorts, values, count, x);
         continue;
       }
+      const uint8_t* gaps;
+      size_t column;
+      if (weight_.gap_row(row, &gaps, &column, &values, &count)) {
+        y[row] = kernels.gap_dot(gaps, column, values, count, x);
+        continue;
+      }
       Weight::Cursor cursor = weight_.start(row);
       float all = 0.0f;
       for (size_t done = 0;;) {

@@ -9,7 +9,9 @@ namespace {
 // Sizes in floats. What is read again and again stays in the nearest cache, the rest in the second.
 constexpr size_t kNear = 8192;         // of the image, for the nonzeros of one row after another
 constexpr size_t kChannelNear = 1024;  // of one channel: more rows of the image are another tile
-constexpr size_t kSums = 16384;        // of output rows that wait for the next channels
+constexpr size_t kSums = 16384;        // of output rows that wait for the next channels,
+constexpr size_t kMostRows = 256;      // and how many rows may
+constexpr size_t kMostEntries = 4096;  // that are unpacked at once
 constexpr size_t kDepth = 256;         // columns that a dense block takes at once
 constexpr size_t kBlockPixels = 384;
 
@@ -38,15 +40,18 @@ DirectPlan plan_direct(const Weight& weight, const Image& image, size_t width) {
   plan.block_columns = std::min(weight.columns(), std::max(channels * image.channel_columns, Weight::kLeastRead));
   const size_t length = (plan.tile_rows - 1) * image.row_step + image.pixels;
   plan.step = divide_up(length, width) * width;
-  plan.group = plan.block_columns >= weight.columns() ? 1 : std::max<size_t>(1, kSums / plan.step);
+  plan.group = plan.block_columns >= weight.columns() ? 1 : std::clamp<size_t>(kSums / plan.step, 1, kMostRows);
   return plan;
 }
 
-constexpr size_t kMostEntries = 4096;  // that are unpacked at once
+size_t most_entries(const Weight& weight, const DirectPlan& plan) {
+  return std::clamp(std::min(plan.block_columns, weight.columns()), Weight::kLeastRead, kMostEntries);
+}
 
-size_t direct_room(const DirectPlan& plan) {
-  const size_t entries = std::clamp(plan.block_columns, Weight::kLeastRead, kMostEntries);
-  return plan.group * plan.step + kSlack + 2 * entries + 2 * plan.group;
+// Enough for this image and for every one with fewer pixels: a batch may be smaller than the largest.
+size_t direct_room(const Weight& weight, const DirectPlan& plan) {
+  const size_t entries = std::clamp(weight.columns(), Weight::kLeastRead, kMostEntries);
+  return std::max(kSums, plan.step) + kSlack + 2 * entries + 2 * std::min(kMostRows, weight.rows());
 }
 
 void finish_rows(float* y, size_t n, const Finish& finish, const NetKernels& kernels) {
@@ -56,7 +61,7 @@ void finish_rows(float* y, size_t n, const Finish& finish, const NetKernels& ker
 void multiply_direct(const Weight& weight, const Image& image, const float* x, size_t first_row, size_t last_row,
                      size_t first, size_t last, float* y, size_t y_step, size_t y_row, const Finish& finish,
                      const DirectPlan& plan, float* room, const NetKernels& kernels) {
-  const size_t most = std::clamp(plan.block_columns, Weight::kLeastRead, kMostEntries);
+  const size_t most = most_entries(weight, plan);
   float* sums = room;
   int32_t* offsets = reinterpret_cast<int32_t*>(room + plan.group * plan.step + kSlack);
   float* converted = room + plan.group * plan.step + kSlack + most;
@@ -112,7 +117,10 @@ DensePlan plan_dense(const Weight& weight, const Image& image) {
   return plan;
 }
 
-size_t dense_room(const Weight& weight, const DensePlan& plan, const NetKernels& kernels) {
+// Like direct_room(), enough for images with fewer pixels too.
+size_t dense_room(const Weight& weight, const Image& image, const NetKernels& kernels) {
+  DensePlan plan = plan_dense(weight, image);
+  plan.step = divide_up(std::min(image.rows * image.pixels, kBlockPixels), kSlack) * kSlack + kSlack;
   const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows);
   const size_t read = std::max(plan.depth, Weight::kLeastRead);
   return plan.depth * plan.step + kSlack + plan.depth * gemm_rows + 2 * read + 2 * weight.rows();
@@ -141,6 +149,10 @@ void gather_pixels(const Image& image, const float* x, size_t begin, size_t end,
 void pack_rows(const Weight& weight, size_t row, size_t rows, size_t begin, size_t end, Weight::Cursor* cursors,
                float* packed, int32_t* columns, float* converted, size_t most, const NetKernels& kernels) {
   const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows), depth = end - begin;
+  if (rows == gemm_rows && weight.dense_row(row)) {
+    kernels.pack(weight.dense_row(row) + begin, weight.columns(), depth, packed);
+    return;
+  }
   if (weight.dense_row(row)) {
     for (size_t r = 0; r < rows; ++r) {
       const float* from = weight.dense_row(row + r) + begin;
@@ -199,8 +211,8 @@ bool is_direct(const Weight& weight, const Image& image, size_t rows, const NetK
 }
 
 size_t product_room(const Weight& weight, const Image& image, const NetKernels& kernels) {
-  return std::max(direct_room(plan_direct(weight, image, static_cast<size_t>(kernels.width))),
-                  dense_room(weight, plan_dense(weight, image), kernels));
+  return std::max(direct_room(weight, plan_direct(weight, image, static_cast<size_t>(kernels.width))),
+                  dense_room(weight, image, kernels));
 }
 
 Tasks cut(const Image& image, size_t rows, bool direct, int threads, const NetKernels& kernels) {

@@ -22,7 +22,7 @@ struct Finish {
   float first, second;
 };
 
-// Floats that one worker needs as room for a product with this weight and image.
+// Floats that one worker needs as room for a product with this weight and this image, or one with fewer pixels.
 size_t product_room(const Weight& weight, const Image& image, const NetKernels& kernels);
 
 // Whether the nonzeros are best met one by one, or as a dense product of blocks that are unpacked as they are used.

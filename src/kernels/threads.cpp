@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -16,6 +17,18 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 
+// Looks at a flag before a thread goes to sleep: a network's next operator comes within microseconds, and waking a
+// sleeping thread takes longer than many an operator.
+constexpr int kLooks = 4000;
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");  // `yield` does nothing on most cores
+#endif
+}
+
 using Body = std::function<void(size_t, int)>;
 
 struct Job {
@@ -24,7 +37,7 @@ struct Job {
   int threads;               // how many may take part
   std::atomic<size_t> next{0};
   int joined = 1;            // the caller is worker 0; guarded by Pool::mutex_
-  int running = 0;           // helpers inside work(); guarded by Pool::mutex_
+  std::atomic<int> running{0};  // helpers inside work(); changed under Pool::mutex_
 
   Job(const Body& b, size_t n, int t) : body(&b), tasks(n), threads(t) {}
 
@@ -43,9 +56,11 @@ class Pool {
       std::lock_guard<std::mutex> lock(mutex_);
       start_helpers(job.threads - 1);
       job_ = &job;
+      posted_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
     job.work(0);
+    for (int look = 0; look < kLooks && job.running.load(std::memory_order_relaxed) != 0; ++look) pause();
     std::unique_lock<std::mutex> lock(mutex_);
     job_ = nullptr;  // a helper that wakes up only now finds nothing to join
     done_.wait(lock, [&] { return job.running == 0; });
@@ -64,7 +79,13 @@ class Pool {
   void help() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-      wake_.wait(lock, [&] { return job_ != nullptr && job_->joined < job_->threads && has_tasks(); });
+      if (!can_join()) {
+        const uint64_t seen = posted_.load(std::memory_order_relaxed);
+        lock.unlock();
+        for (int look = 0; look < kLooks && posted_.load(std::memory_order_relaxed) == seen; ++look) pause();
+        lock.lock();
+      }
+      wake_.wait(lock, [&] { return can_join(); });
       Job& job = *job_;
       const int worker = job.joined++;
       ++job.running;
@@ -75,13 +96,17 @@ class Pool {
     }
   }
 
-  bool has_tasks() const { return job_->next.load(std::memory_order_relaxed) < job_->tasks; }
+  bool can_join() const {
+    return job_ != nullptr && job_->joined < job_->threads &&
+           job_->next.load(std::memory_order_relaxed) < job_->tasks;
+  }
 
   std::mutex caller_;  // held by the caller whose job this is
   std::mutex mutex_;   // guards what follows
   std::condition_variable wake_, done_;
   Job* job_ = nullptr;
   int helpers_ = 0;
+  std::atomic<uint64_t> posted_{0};  // jobs so far
 };
 
 // Never destroyed: helpers may still be waiting on it while the process ends.

@@ -91,10 +91,17 @@ Weight::Cursor Weight::start(size_t row) const {
   return {static_cast<uint32_t>(row_start(row)), column};
 }
 
-size_t Weight::read_bits(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns) const {
+size_t Weight::read_bits(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns,
+                         const NetKernels& kernels) const {
   const auto* index = static_cast<const uint8_t*>(matrix_.index);
-  const size_t bytes = (matrix_.rows * matrix_.columns + 7) / 8;
+  const size_t bytes = (matrix_.rows * matrix_.columns + 7) / 8, first = row * matrix_.columns + cursor.column;
   size_t n = 0;
+  if (first % 8 == 0) {
+    size_t taken;
+    n = kernels.bit_columns(index + first / 8, (end - cursor.column) / 8, static_cast<int32_t>(cursor.column), most,
+                            columns, &taken);
+    cursor.column += static_cast<uint32_t>(8 * taken);
+  }
   while (cursor.column < end && n + 64 <= most) {
     const size_t bit = row * matrix_.columns + cursor.column;
     const size_t here = std::min<size_t>(64 - bit % 8, end - cursor.column);
@@ -117,12 +124,16 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
       for (; cursor.column < end && n < most; ++n) columns[n] = static_cast<int32_t>(cursor.column++);
       break;
     case Format::bitmask:
-      n = read_bits(row, cursor, end, most, columns);
+      n = read_bits(row, cursor, end, most, columns, kernels);
       break;
     case Format::indexed: {
       const auto* from = static_cast<const uint32_t*>(matrix_.index) + cursor.entry;
       const uint32_t base = static_cast<uint32_t>(row * matrix_.columns);
-      for (; n < left && from[n] - base < end; ++n) columns[n] = static_cast<int32_t>(from[n] - base);
+      if (end >= matrix_.columns) {
+        for (; n < left; ++n) columns[n] = static_cast<int32_t>(from[n] - base);
+      } else {
+        for (; n < left && from[n] - base < end; ++n) columns[n] = static_cast<int32_t>(from[n] - base);
+      }
       break;
     }
     case Format::csr:
@@ -138,10 +149,12 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
       const auto* gaps = static_cast<const uint8_t*>(matrix_.index) + cursor.entry;
       const bool row_ends = left == row_start(row + 1) - cursor.entry;
       uint32_t column = cursor.column;
-      while (n < left && column < end) {
+      const size_t linked = row_ends ? left - (left > 0) : left;  // entries that have another one behind them
+      while (n < linked && column < end) {
         columns[n++] = static_cast<int32_t>(column);
-        if (n < left || !row_ends) column += gaps[n] + 1u;  // the gap before the next entry of this row
+        column += gaps[n] + 1u;
       }
+      if (n == linked && n < left && column < end) columns[n++] = static_cast<int32_t>(column);
       cursor.column = column;
       break;
     }
@@ -158,6 +171,16 @@ bool Weight::short_row(size_t row, const uint16_t** columns, const float** value
   *columns = static_cast<const uint16_t*>(matrix_.index) + first;
   *values = static_cast<const float*>(matrix_.values) + first;
   *count = row_start(row + 1) - first;
+  return true;
+}
+
+bool Weight::gap_row(size_t row, const uint8_t** gaps, size_t* column, const float** values, size_t* count) const {
+  if (matrix_.format != Format::delta || matrix_.half) return false;
+  const size_t first = starts_[row];
+  *gaps = static_cast<const uint8_t*>(matrix_.index) + first;
+  *values = static_cast<const float*>(matrix_.values) + first;
+  *count = starts_[row + 1] - first;
+  *column = columns_[row];
   return true;
 }
 

@@ -58,12 +58,15 @@ class Weight {
 
   // The whole row as csr with 16-bit columns in single precision, for the kernel that takes it so: else false.
   bool short_row(size_t row, const uint16_t** columns, const float** values, size_t* count) const;
+  // The same of a delta weight: the gaps, and the column of the first entry.
+  bool gap_row(size_t row, const uint8_t** gaps, size_t* column, const float** values, size_t* count) const;
   // The row of a dense weight in single precision, or null.
   const float* dense_row(size_t row) const;
 
  private:
   size_t row_start(size_t row) const;
-  size_t read_bits(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns) const;
+  size_t read_bits(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns,
+                   const NetKernels& kernels) const;
 
   Matrix matrix_;
   std::vector<uint32_t> starts_;   // the first entry of each row, where the file does not say
