@@ -1,5 +1,8 @@
 """The compiled core of membound."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,3 +20,22 @@ def project(array: NDArray[np.float32], t: int, isa: str | None = None, threads:
     Of equal magnitudes the earlier are kept; zeros never are. Returns how many are kept, or -1, with
     nothing written, if a value is infinite or NaN. threads = 0 uses every CPU.
     """
+
+class Network:
+    """A planned network: one call runs all of it."""
+
+    def __init__(
+        self,
+        plans: list[dict[str, Any]],
+        input_shape: Sequence[int],
+        output: int,
+        max_batch: int = 1,
+        threads: int = 0,
+        concurrency: int = 1,
+        isa: str | None = None,
+    ) -> None: ...
+    def run(self, input: NDArray[np.float32], output: NDArray[np.float32], batch: int) -> None:
+        """Run a batch: contiguous float32 arrays in and out. The GIL is released."""
+
+    def memory(self) -> tuple[int, int, int]:
+        """Bytes of the load-time tables and of an arena, and how many arenas."""
