@@ -15,6 +15,9 @@ from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
 from membound.store.graph import Shape
 
+# These may speak of the batch's size, since the shape of the result says it again.
+RESHAPES = ("view", "reshape", "_unsafe_view", "unflatten", "expand")
+
 
 def convert(exported: Exported) -> Draft:
     """The draft of an exported network, operation by operation; constants are computed beforehand."""
@@ -72,6 +75,9 @@ class _Step:
             return self._constant(found)
         if self.op in ("expand", "expand_as"):
             return self._expanded(found)
+        sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
+        if sized and self.op not in RESHAPES:
+            raise ModelError(f"{self.where}: an argument of {self.op} depends on the size of the batch")
         if self.op not in CONVERSIONS:
             raise ModelError(f"{self.where}: the operator {self.op} is not supported; {SUPPORTED}")
         return CONVERSIONS[self.op](self._call(self._arguments(found)))

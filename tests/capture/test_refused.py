@@ -1,0 +1,141 @@
+"""What capture() refuses: one line each that names the module, the operator and what is supported."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from architectures import net
+from torch import nn
+
+from membound.capture import capture
+from membound.errors import ModelError
+
+IMAGE, VECTOR, SEQUENCE = (3, 8, 8), (8,), (4, 8)
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        return 2 * x
+
+
+def broken():
+    layer = nn.Conv2d(3, 2, 3)
+    nn.init.constant_(layer.weight, float("nan"))
+    return nn.Sequential(layer)
+
+
+OPERATORS = {
+    "layer norm": (
+        lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(192)),
+        IMAGE,
+        r"^1 \(LayerNorm\): .*layer_norm",
+    ),
+    "matmul": (
+        lambda: net(lambda m, x: x @ x.transpose(2, 3)),
+        IMAGE,
+        "matmul cannot .*other must be a parameter",
+    ),
+    "LSTM": (
+        lambda: net(lambda m, x: m.rnn(x)[0], rnn=nn.LSTM(8, 4, batch_first=True)),
+        SEQUENCE,
+        r"rnn \(LSTM\)",
+    ),
+    "interpolation": (
+        lambda: net(lambda m, x: F.interpolate(x, scale_factor=2)),
+        IMAGE,
+        "upsample_nearest2d",
+    ),
+    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3), IMAGE, "conv_transpose2d"),
+    "circular": (lambda: nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), IMAGE, "mode 'circular'"),
+    "no statistics": (lambda: nn.BatchNorm2d(3, track_running_stats=False), IMAGE, "batch_norm"),
+    "many slopes": (lambda: nn.PReLU(3), IMAGE, "one slope for each channel"),
+    "index": (lambda: net(lambda m, x: x[:, [2, 0]]), IMAGE, "the operator index"),
+    "dropout that stays": (lambda: net(lambda m, x: F.dropout(x, 0.5, True)), IMAGE, "native_dropout"),
+    "random": (lambda: net(lambda m, x: x + torch.rand(3, 1, 1)), IMAGE, "random numbers"),
+    "half": (lambda: net(lambda m, x: x.half().float()), IMAGE, "float16; only float32"),
+    "rounded": (lambda: net(lambda m, x: torch.div(x, 2, rounding_mode="floor")), IMAGE, "rounds"),
+    "power": (lambda: net(lambda m, x: x**3), IMAGE, "only squares"),
+    "repeated": (
+        lambda: net(lambda m, x: x.mean((2, 3), keepdim=True).expand(-1, -1, 4, 4)),
+        IMAGE,
+        "repeated only",
+    ),
+    "not finite": (broken, IMAGE, r"0.weight has values that are not finite"),
+    "infinite": (lambda: net(lambda m, x: x + float("inf")), IMAGE, "operand is inf"),
+    "constant concatenated": (
+        lambda: net(lambda m, x: torch.cat([x, torch.ones(3, 3, 8, 8)], 1)),
+        IMAGE,
+        ".",
+    ),
+}
+BATCHES = {
+    "view": (
+        lambda: net(lambda m, x: x.view(1, -1)),
+        r"view gives shape \(1, 192\*batch\).*batch must stay the first",
+    ),
+    "view of one": (
+        lambda: net(lambda m, x: m.fc(x.view(1, -1)), fc=nn.Linear(192, 2)),
+        "fixes the size of its batch",
+    ),
+    "view of three": (lambda: net(lambda m, x: x.view(3, -1)), "."),
+    "flatten": (lambda: net(lambda m, x: x.flatten()), "batch must stay the first axis"),
+    "mean": (lambda: net(lambda m, x: x - x.mean(0, keepdim=True)), "batch must stay the first axis"),
+    "mean of all": (lambda: net(lambda m, x: x - x.mean()), "batch must stay the first axis"),
+    "transposed": (lambda: net(lambda m, x: x.transpose(0, 1)), "batch must stay the first axis"),
+    "half of it": (lambda: net(lambda m, x: x[:1]), "batch"),
+    "its size": (lambda: net(lambda m, x: x * x.shape[0]), "mul depends on the size of the batch"),
+    "its length": (lambda: net(lambda m, x: x * len(x)), "fixes the size of its batch"),
+    "a constant": (lambda: net(lambda m, x: x + torch.ones(3, 1, 1, 1)), "."),
+}
+NETWORKS = {
+    "two outputs": (lambda: net(lambda m, x: (x + 1, x + 2)), IMAGE, "returns 2 values"),
+    "no output": (lambda: net(lambda m, x: None), IMAGE, "0 of them tensors"),
+    "two inputs": (
+        lambda: nn.Bilinear(8, 8, 2),
+        VECTOR,
+        r"does not run on an input of shape \(1, 8\): TypeError",
+    ),
+    "another shape": (lambda: nn.Linear(9, 2), VECTOR, r"does not run on an input of shape \(1, 8\)"),
+    "state": (Counter, IMAGE, "changes 'count' when it runs"),
+    "nothing": (nn.Identity, IMAGE, "computes nothing"),
+    "no input": (lambda: net(lambda m, x: torch.ones(3)), IMAGE, "does not depend on its input"),
+    "control flow": (lambda: net(lambda m, x: x if x.sum() > 0 else -x), IMAGE, "torch.export cannot trace"),
+    "lazy": (lambda: nn.LazyLinear(3), VECTOR, "weight is not initialised"),
+    "meta": (lambda: nn.Linear(8, 2, device="meta"), VECTOR, "meta device"),
+    "no module": (lambda: F.relu, VECTOR, "a function cannot be captured"),
+}
+CASES = (
+    OPERATORS | {f"batch: {name}": (make, IMAGE, text) for name, (make, text) in BATCHES.items()} | NETWORKS
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_networks(name, capfd):
+    make, shape, expected = CASES[name]
+    with pytest.raises(ModelError, match=expected) as caught:
+        capture(make(), torch.zeros(1, *shape))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+    if name in OPERATORS and "is not supported" in str(caught.value) and "supported are" in str(caught.value):
+        assert "convolutions, linear layers" in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("example", "expected"),
+    [
+        (torch.zeros(8), r"shape \(8,\); give a batch"),
+        (torch.zeros(0, 8), "give a batch"),
+        (torch.zeros(1, 8, dtype=torch.int64), "of torch.int64"),
+        (np.zeros((1, 8), np.uint8), "of torch.uint8"),
+        ([1.0], "is a list"),
+    ],
+)
+def test_examples(example, expected):
+    with pytest.raises(ModelError, match=expected):
+        capture(nn.Linear(8, 2), example)
