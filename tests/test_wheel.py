@@ -1,34 +1,78 @@
-"""What is installed: every module and the compiled core, and nothing of the embedded data."""
+"""What is installed: every module and the compiled core, nothing of the embedded data, and that it runs by itself."""
 
+import os
 import subprocess
 import sys
+import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
+BUILD_SDIST = "import sys; from scikit_build_core.build import build_sdist; print(build_sdist(sys.argv[1]))"
 
 
-def test_the_wheel_holds_the_whole_package_and_no_data(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    built = subprocess.run(command, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+def succeed(*command: object, **options) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    pytest.importorskip("scikit_build_core")
+    folder = tmp_path_factory.mktemp("sdist")
+    return folder / succeed(sys.executable, "-c", BUILD_SDIST, folder, cwd=ROOT).split()[-1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory, sdist):
+    """Built from the source distribution, so that it has all that a build needs."""
+    folder = tmp_path_factory.mktemp("wheel")
+    succeed(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, sdist)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def sources() -> set[str]:
+    return {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "membound").rglob("*.py")}
+
+
+def test_the_sdist_holds_the_sources_and_no_data(sdist):
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/{name}" for name in sources()} <= names
+    assert {"pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "src/kernels/network.cpp"} <= names
+    assert not [name for name in names if name.startswith(("data/", "results/", "build/", ".venv/", ".ci/"))]
+    assert sdist.stat().st_size < 2**20
+
+
+def test_the_wheel_holds_the_whole_package_and_no_data(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    sources = {
-        path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "membound").rglob("*.py")
-    }
-    assert sources <= names
+    assert sources() <= names
     assert {"membound/py.typed", "membound/_core.pyi"} <= names
     assert any(name.startswith("membound/_core.") and name.endswith((".so", ".pyd")) for name in names)
     assert not [name for name in names if "mnist/" in name or name.endswith(".gz")]
     assert wheel.stat().st_size < 2**20
+
+
+def test_the_wheel_needs_little_and_runs_without_torch(wheel, tmp_path):
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    succeed(python, "-m", "pip", "install", "--quiet", wheel)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    said = succeed(python, ROOT / "tests" / "wheel_check.py", cwd=tmp_path, env=environment)
+    assert str(tmp_path) in said
+    needed = zipfile.ZipFile(wheel).read(
+        next(n for n in zipfile.ZipFile(wheel).namelist() if n.endswith("/METADATA"))
+    )
+    always = [
+        line
+        for line in needed.decode().splitlines()
+        if line.startswith("Requires-Dist:") and "extra ==" not in line
+    ]
+    assert sorted(line.split()[1].split(">")[0] for line in always) == ["numpy", "rich", "typer"]
+    installed = succeed(python, "-m", "pip", "list", "--format", "freeze")
+    assert "torch" not in installed

@@ -1,0 +1,40 @@
+"""What an installed membound must do with numpy alone: store a network, load it, run it, inspect it."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import membound as mb
+from membound.store.file import write
+from membound.store.graph import Graph, Node
+from membound.store.model import Model
+
+
+def main() -> None:
+    weight = np.array([[0, 2, 0, 0], [0, 0, 0, -1]], np.float32)
+    graph = Graph(
+        (1, 2, 2), (Node("reshape", (0,), {"shape": (4,)}), Node("linear", (1,), {}, {"w": "fc"})), 2
+    )
+    x = np.arange(12, dtype=np.float32).reshape(3, 1, 2, 2)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.safetensors"
+        write(path, Model(graph, {"fc": weight}))
+        net = mb.load(path, threads=1, max_batch=2)
+        assert np.array_equal(net(x), x.reshape(3, 4) @ weight.T), net(x)
+        assert net.memory().total > 0
+        for command in (
+            ["inspect", str(path), "--json"],
+            ["export", str(path), "--onnx", f"{folder}/net.onnx"],
+        ):
+            subprocess.run(
+                [sys.executable, "-m", "membound", *command], check=True, stdout=subprocess.DEVNULL
+            )
+    assert "torch" not in sys.modules
+    print(f"membound {mb.__version__} at {Path(mb.__file__).parent}")
+
+
+if __name__ == "__main__":
+    main()
