@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
 import os
-import platform
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
+
+from membound.bench import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,29 +50,13 @@ def _relative(argument: str) -> str:
 
 def hardware() -> dict[str, Any]:
     """The CPU, how many of its cores this process may use, and the GPU if torch is loaded and sees one."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found: dict[str, Any] = {"cpu": _cpu_model(), "cores": cores, "machine": platform.machine()}
+    found = machine.hardware()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found
 
 
-def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that matter, where they are installed."""
-    found = {"python": platform.python_version()}
-    for package in ("membound", "numpy", "torch", "triton"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    return machine.versions(("membound", "numpy", "torch", "triton"))
