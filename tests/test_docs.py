@@ -12,6 +12,7 @@ import membound as mb
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+PAGES = [README, *((ROOT / "docs" / f"{name}.md").read_text() for name in ("TRAINING", "DEPLOYING"))]
 
 
 def results(name: str) -> dict:
@@ -53,7 +54,7 @@ def test_every_command_in_the_documents_exists():
         [sys.executable, "-m", "membound", "--help"], capture_output=True, text=True, env={"COLUMNS": "200"}
     ).stdout
     there = re.findall(r"^  ([a-z]+)  ", help_text, re.MULTILINE)
-    for page in (README, (ROOT / "docs" / "TRAINING.md").read_text()):
+    for page in PAGES:
         blocks = "\n".join(page.split("```")[1::2])
         named = re.findall(r"(?:^|-m )membound ([a-z]+)", blocks, re.MULTILINE)
         named += re.findall(r"`membound ([a-z]+)", page)
@@ -62,13 +63,16 @@ def test_every_command_in_the_documents_exists():
 
 
 def test_names_options_and_links_in_the_documents_exist():
-    help_text = subprocess.run(
-        [sys.executable, "-m", "membound", "train", "--help"],
-        capture_output=True,
-        text=True,
-        env={"COLUMNS": "200"},
-    ).stdout
-    for page in (README, (ROOT / "docs" / "TRAINING.md").read_text()):
+    help_text = "".join(
+        subprocess.run(
+            [sys.executable, "-m", "membound", command, "--help"],
+            capture_output=True,
+            text=True,
+            env={"COLUMNS": "200"},
+        ).stdout
+        for command in ("train", "evaluate", "inspect", "run", "bench", "export")
+    )
+    for page in PAGES:
         for name in re.findall(r"\bmb\.(\w+)", page):
             assert hasattr(mb, name), name
         for option in set(re.findall(r"(?<=[ `])--[a-z][a-z0-9-]+", page)) - {"--nproc-per-node"}:

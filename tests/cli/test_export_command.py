@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,3 +206,13 @@ def test_what_save_refuses(tmp_path):
     with pytest.raises(mb.ModelError, match="cannot be written"):
         mb.save(net, tmp_path / "no" / "net.safetensors", x)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_example_deploys_what_it_trains(tmp_path):
+    script = Path(__file__).parents[2] / "examples" / "deploy.py"
+    command = [sys.executable, str(script), "--steps", "60", "--out", str(tmp_path / "net.safetensors")]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(r"accuracy ([\d.]+)%, file (\d+) bytes, memory (\d+) bytes\n", done.stdout)
+    assert float(found[1]) > 60
+    assert int(found[2]) == os.path.getsize(tmp_path / "net.safetensors") < 4 * 784 * 300 / 10
