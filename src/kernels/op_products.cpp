@@ -40,13 +40,16 @@ class Conv final : public Op {
     const Image image = this->image();
     const bool direct = is_direct(weight_, image, rows, place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
-    const Tasks tasks = cut(image, rows, direct, place.threads, place.kernels);
+    const Tasks tasks = cut(image, rows, groups_, direct, place.threads);
     const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
     for (size_t n = 0; n < batch; ++n) {
       const float* x = inputs[0] + n * channels_ * height_ * width_;
       if (!in_place_) {
-        place.each(channels_, static_cast<double>(channels_ * channel_floats_),
-                   [&](size_t channel, int) { lay_out(x, channel, place.shared + channel * channel_floats_); });
+        const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
+        place.each(parts, static_cast<double>(channels_ * channel_floats_), [&](size_t part, int) {
+          for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
+            lay_out(x, channel, place.shared + channel * channel_floats_);
+        });
         x = place.shared;
       }
       float* y = output + n * weight_.rows() * pixels;
@@ -183,7 +186,7 @@ class Linear final : public Op {
     });
     const Image image = Linear::image(vectors);
     const bool direct = is_direct(weight_, image, out, place.kernels);
-    const Tasks tasks = cut(image, out, direct, place.threads, place.kernels);
+    const Tasks tasks = cut(image, out, 1, direct, place.threads);
     const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
     place.each(tasks.count(), weight_.density() * static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
       multiply(weight_, image, across, 0, out, product, vectors, finish, direct, tasks, task, place.room(worker),

@@ -51,7 +51,8 @@ size_t most_entries(const Weight& weight, const DirectPlan& plan) {
 // Enough for this image and for every one with fewer pixels: a batch may be smaller than the largest.
 size_t direct_room(const Weight& weight, const DirectPlan& plan) {
   const size_t entries = std::clamp(weight.columns(), Weight::kLeastRead, kMostEntries);
-  return std::max(kSums, plan.step) + kSlack + 2 * entries + 2 * std::min(kMostRows, weight.rows());
+  const size_t rows = plan.group == 1 ? 1 : std::min(kMostRows, weight.rows());
+  return std::max(plan.step, std::min(kSums, rows * plan.step)) + kSlack + 2 * entries + 2 * rows;
 }
 
 void finish_rows(float* y, size_t n, const Finish& finish, const NetKernels& kernels) {
@@ -215,14 +216,15 @@ size_t product_room(const Weight& weight, const Image& image, const NetKernels& 
                   dense_room(weight, image, kernels));
 }
 
-Tasks cut(const Image& image, size_t rows, bool direct, int threads, const NetKernels& kernels) {
-  (void)kernels;
+Tasks cut(const Image& image, size_t rows, size_t products, bool direct, int threads) {
   Tasks tasks{1, 1};
   if (!direct) tasks.image_tasks = divide_up(image.rows * image.pixels, kBlockPixels);
   if (threads > 1) {
-    const size_t wanted = 4 * static_cast<size_t>(threads);  // so that the last one to finish is not late
-    const size_t least = direct ? 4 : 32;
-    tasks.row_tasks = std::max<size_t>(1, std::min(divide_up(wanted, tasks.image_tasks), rows / least));
+    // Nonzeros may be cut fine, so that the last thread to finish is not late. Every dense task gathers its pixels
+    // anew, so there are no more than are needed for all threads to have one.
+    const size_t wanted = static_cast<size_t>(threads) * (direct ? 4 : 1), least = direct ? 4 : 16;
+    tasks.row_tasks = std::clamp<size_t>(divide_up(wanted, tasks.image_tasks * products), 1,
+                                         std::max<size_t>(1, rows / least));
   }
   return tasks;
 }

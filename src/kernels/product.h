@@ -28,12 +28,12 @@ size_t product_room(const Weight& weight, const Image& image, const NetKernels& 
 // Whether the nonzeros are best met one by one, or as a dense product of blocks that are unpacked as they are used.
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const NetKernels& kernels);
 
-// How a product of `rows` rows of a weight is cut into tasks for `threads`.
+// How a product of `rows` rows of a weight is cut into tasks for `threads`; `products` of them run side by side.
 struct Tasks {
   size_t row_tasks, image_tasks;
   size_t count() const { return row_tasks * image_tasks; }
 };
-Tasks cut(const Image& image, size_t rows, bool direct, int threads, const NetKernels& kernels);
+Tasks cut(const Image& image, size_t rows, size_t products, bool direct, int threads);
 
 // One task: rows of the weight from `first_row` on, into y, whose row r is y + r * y_step.
 void multiply(const Weight& weight, const Image& image, const float* x, size_t first_row, size_t rows, float* y,
