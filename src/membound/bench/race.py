@@ -132,7 +132,7 @@ class _Lane:
         environment = {**os.environ, **dict.fromkeys(limits, str(threads))}
         with open(self.stem.with_suffix(".err"), "wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "membound.bench.worker", json.dumps(about)],
+                [sys.executable, "-P", "-m", "membound.bench.worker", json.dumps(about)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
             )  # fmt: skip
 

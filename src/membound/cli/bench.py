@@ -74,8 +74,8 @@ def _print(facts: dict[str, Any]) -> None:
             table.add_row(row["name"], str(row["threads"]), "failed")
             continue
         table.add_row(
-            _label(row), str(row["threads"]), f"{row['min_ms']:.3f}", f"{row['median_ms']:.3f}",
-            f"{row['load_ms']:.1f}", _size(row["resident_bytes"]), _size(row["peak_bytes"]), _size(row["file_bytes"]),
+            _label(row), str(row["threads"]), _short(row["min_ms"]), _short(row["median_ms"]),
+            _short(row["load_ms"]), _size(row["resident_bytes"]), _size(row["peak_bytes"]), _size(row["file_bytes"]),
             f"{row['max_relative_difference']:.0e}",
         )  # fmt: skip
     Console().print(table)
@@ -104,4 +104,13 @@ def _label(row: dict[str, Any]) -> str:
 
 
 def _size(count: int | None) -> str:
-    return "unknown" if count is None else f"{count / 2**20:.2f}"
+    return "unknown" if count is None else _short(count / 2**20)
+
+
+def _short(number: float) -> str:
+    """Four digits are enough for a table.
+
+    >>> _short(0.18349), _short(37.317), _short(1045.62)
+    ('0.183', '37.32', '1046')
+    """
+    return f"{number:.{max(0, 4 - len(str(int(number))))}f}"
