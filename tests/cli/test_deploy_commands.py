@@ -253,6 +253,8 @@ def test_data_that_does_not_fit(file, tmp_path, capsys):
     np.savez(tmp_path / "three.npz", x_train=x, y_train=[0, 1, 2, 1], x_test=x, y_test=[0, 1, 0, 1])
     assert "has 3 classes" in refused(capsys, "evaluate", file, "--data", tmp_path / "three.npz")
     assert "choose test or train" in refused(capsys, "evaluate", file, "--data", "mnist", "--split", "dev")
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    assert "is a device" in refused(capsys, "evaluate", tmp_path / "pipe.safetensors", "--data", "mnist")
     assert "--mean goes with NET" in refused(capsys, "evaluate", file, "--data", "mnist", "--mean", "none")
     assert "--device goes with NET" in refused(
         capsys, "evaluate", file, "--data", "mnist", "--device", "cuda"

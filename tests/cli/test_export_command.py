@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from deployed import images, refused, run, write_network
+from safetensors.numpy import save_file
 from torch import nn
 
 import membound as mb
@@ -132,6 +133,18 @@ def test_a_mean_image_travels(own, capsys):
     assert run("evaluate", "net.safetensors", "--data", "own.npz") == 0
 
 
+@pytest.mark.parametrize(
+    "said", ["nonsense", {"classes": 7, "shape": "a", "seed": "b"}, {"shape": [-1], "classes": [1]}]
+)
+def test_what_weights_say_about_themselves_is_not_trusted(said, own, capsys):
+    tensors = {name: value.numpy() for name, value in mb.zoo.lenet().state_dict().items()}
+    save_file(tensors, "odd.safetensors", {"membound": json.dumps(said)})
+    assert run("export", "lenet", "--init", "odd.safetensors", "--out", "net.safetensors", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["classes"] is None
+    assert facts["input_shape"] == [1, 28, 28]
+
+
 REFUSED = [
     (("lenet",), "say what to write"),
     (("lenet", "--onnx", "a.onnx", "--out", "b.safetensors"), "say what to write"),
@@ -199,6 +212,8 @@ def test_what_save_refuses(tmp_path):
         mb.save(net, tmp_path / "net.pt", x)
     with pytest.raises(mb.ModelError, match=r"give a membound\.data\.Preprocess"):
         mb.save(net, tmp_path / "net.safetensors", x, preprocess={"scale": 0.5})
+    with pytest.raises(mb.ModelError, match="classes is the text 'cat'"):
+        mb.save(net, tmp_path / "net.safetensors", x, classes="cat")
     with pytest.raises(mb.ModelError, match="no value type 'f8'"):
         mb.save(net, tmp_path / "net.safetensors", x, values="f8")
     with pytest.raises(mb.ModelError, match="no preference 'size'"):

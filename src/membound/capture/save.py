@@ -48,6 +48,8 @@ def save(
     if preprocess is not None and not isinstance(preprocess, Preprocess):
         kind = type(preprocess).__name__
         raise ModelError(f"preprocess is a {kind}: give a membound.data.Preprocess, or leave it out")
+    if isinstance(classes, str):
+        raise ModelError(f"classes is the text {classes!r}: give a list of names")
     captured = capture(model, example_input)
     if preprocess is not None:
         captured = replace(captured, preprocess=preprocess.to_json(), mean_image=preprocess.mean_image)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ CHECKPOINT = "checkpoint.safetensors"
 
 
 def trained_with(weights: Path) -> dict[str, Any]:
-    """What a file of weights says about its training: seed, image size, shape of the images, classes."""
+    """What a file of weights says about its training: `seed`, `shape` of the images, `classes`; all may be absent."""
     path = weights / CHECKPOINT if weights.is_dir() else weights
     try:
         with safe_open(path, framework="numpy") as file:
@@ -32,7 +32,24 @@ def trained_with(weights: Path) -> dict[str, Any]:
         return {}  # of another kind, or damaged: loading it says what is wrong
     if isinstance(about, dict) and isinstance(about.get("description"), dict):
         about = about["description"]  # of a run's checkpoint
-    return about if isinstance(about, dict) else {}
+    if not isinstance(about, dict):
+        return {}
+    return {key: about[key] for key, check in _SAID.items() if key in about and check(about[key])}
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_list(value: object, check: Callable[[object], bool]) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(map(check, value))
+
+
+_SAID: dict[str, Callable[[object], bool]] = {
+    "seed": _is_count,
+    "shape": lambda value: _is_list(value, _is_count),
+    "classes": lambda value: _is_list(value, lambda name: isinstance(name, str)),
+}
 
 
 def store_trained(

@@ -91,7 +91,7 @@ def _evaluate_file(
     from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
 
     net = open_for_evaluation(file, batch)
-    size = size or (image_size(net) if Path(data).is_dir() else None)
+    size = size or image_size(net, data)
     facts = evaluate_file(net, load(data, layout=layout, size=size, seed=seed), split, batch)
     if as_json:
         options.print_json(facts)

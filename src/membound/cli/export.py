@@ -118,8 +118,7 @@ def _to_model_file(
     from membound.data import load
 
     about = trained_with(init)
-    seed = about.get("seed") if isinstance(about.get("seed"), int) else None
-    dataset = None if data is None else load(data, layout=layout, size=size, seed=seed or 0)
+    dataset = None if data is None else load(data, layout=layout, size=size, seed=about.get("seed", 0))
     classes = about.get("classes") or (dataset.classes if dataset is not None else None)
     model = zoo.build(net) if classes is None else options.network(net, len(classes), 0)
     stored = store_trained(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from membound.data import Dataset
+from membound.data import Dataset, named
 from membound.errors import DataError
 from membound.run.files import check_model_file
 from membound.run.inspection import count_nonzeros
@@ -41,8 +41,10 @@ def open_for_evaluation(path: Path, batch: int = BATCH) -> Net:
     return load(path, max_batch=min(batch, BATCH))
 
 
-def image_size(net: Net) -> int | None:
-    """The side at which a folder's images fit this network, where the file says it."""
+def image_size(net: Net, data: str) -> int | None:
+    """The side to read a folder's images at, where the file says it; other data have a size of their own."""
+    if data in named.FILES or data.lower().endswith(".npz"):
+        return None
     if net.model.mean_image is not None:
         return net.model.mean_image.shape[1]
     if len(net.input_shape) != 3 or (net.model.preprocess or {}).get("crop") is not None:

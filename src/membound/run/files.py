@@ -35,6 +35,8 @@ def check_model_file(path: Path) -> None:
 
 def holds_plain_weights(path: Path) -> bool:
     """Whether this is a safetensors file of weights alone, such as `membound train --out` writes."""
+    if not path.is_file():  # opening a pipe would wait
+        return False
     try:
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
