@@ -224,6 +224,21 @@ class Pieces(nn.Module):
         return torch.cat([both, stacked.contiguous().view(x.size(0), -1).detach()], 1).softmax(-1)
 
 
+class InPlace(nn.Module):
+    """Operations in place, on tensors that others share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x).add_(0.1)
+        rows, kept = x[:, :, :2], F.dropout(x, 0.5, self.training)
+        F.relu_(x)  # also what `rows` and `kept` are
+        x.mul_(2)
+        return self.last(x - kept * 3) + rows.mean((1, 2, 3), keepdim=True)
+
+
 def conv1d() -> nn.Module:
     return nn.Sequential(
         nn.Conv1d(2, 6, 5, stride=2, padding=2, bias=False),
@@ -474,6 +489,7 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: nn.Sequential(nn.Conv2d(2, 5, 3), nn.Softmax(1), nn.Conv2d(5, 3, 1), nn.Softmax2d()),
         (2, 6, 6),
     ),
+    "in_place": (InPlace, (3, 7, 6)),
     "tied": (Tied, (1, 6, 6)),
     "pieces": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.PReLU(), Pieces()), (3, 5, 4)),
     "tokens": (tokens, (3, 8, 8)),

@@ -55,7 +55,11 @@ OPERATORS = {
     "no statistics": (lambda: nn.BatchNorm2d(3, track_running_stats=False), IMAGE, "batch_norm"),
     "many slopes": (lambda: nn.PReLU(3), IMAGE, "one slope for each channel"),
     "index": (lambda: net(lambda m, x: x[:, [2, 0]]), IMAGE, "the operator index"),
-    "dropout that stays": (lambda: net(lambda m, x: F.dropout(x, 0.5, True)), IMAGE, "native_dropout"),
+    "dropout that stays": (
+        lambda: net(lambda m, x: F.dropout(x, 0.5, True)),
+        IMAGE,
+        "dropout cannot be captured: it stays on",
+    ),
     "random": (lambda: net(lambda m, x: x + torch.rand(3, 1, 1)), IMAGE, "random numbers"),
     "half": (lambda: net(lambda m, x: x.half().float()), IMAGE, "float16; only float32"),
     "rounded": (lambda: net(lambda m, x: torch.div(x, 2, rounding_mode="floor")), IMAGE, "rounds"),

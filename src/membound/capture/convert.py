@@ -60,6 +60,8 @@ class _Step:
         self.path, self.where = _place(node)
         target: Any = node.target
         self.op = str(getattr(target, "_opname", None) or getattr(target, "__name__", target))
+        if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+            self.op = self.op.removesuffix("_")  # in place: exported only where that is the same
 
     def run(self, found: Mapping[fx.Node, Any], norm: Lrn | None) -> Any:
         node = self.node
@@ -75,11 +77,11 @@ class _Step:
             return self._constant(found)
         if self.op in ("expand", "expand_as"):
             return self._expanded(found)
+        if self.op not in CONVERSIONS:
+            raise ModelError(f"{self.where}: the operator {self.op} is not supported; {SUPPORTED}")
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
         if sized and self.op not in RESHAPES:
             raise ModelError(f"{self.where}: an argument of {self.op} depends on the size of the batch")
-        if self.op not in CONVERSIONS:
-            raise ModelError(f"{self.where}: the operator {self.op} is not supported; {SUPPORTED}")
         return CONVERSIONS[self.op](self._call(self._arguments(found)))
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:

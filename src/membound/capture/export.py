@@ -16,8 +16,11 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export.graph_signature import InputKind, OutputKind
 
+from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
 
+SPECIAL = ("sym_size", "expand", "expand_as", "avg_pool3d")  # converted, but not by the table
+FRESH = ("conv1d", "conv2d", "linear", "batch_norm", "add", "sub", "mul", "div", "cat", "relu")
 BATCH, OTHER_BATCH = 3, 5  # torch takes a batch of 1 for a constant
 
 
@@ -43,12 +46,29 @@ def export(module: nn.Module, example_input: Tensor | NDArray[Any], batch: int =
     shapes[example] = {0: Dim.AUTO}
     with _silence(), torch.no_grad():
         try:
-            # The second step turns operations in place into ordinary ones.
             program = torch.export.export(private, (example,), dynamic_shapes=shapes, strict=False)
-            program = program.run_decompositions({})
+            if not all(map(_is_plain, program.graph.nodes)):
+                program = program.run_decompositions({})
         except Exception as error:
             raise _failure(private, example, error) from error
     return _read(program)
+
+
+def _is_plain(node: fx.Node) -> bool:
+    """Whether a conversion can take the operation as it is; else torch has to rewrite them all, which is slow.
+
+    It rewrites what is made of other operators and what works in place: the latter is plain only where it is the one
+    reader of a result that no other tensor shares.
+    """
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return True
+    name = str(node.target._opname)
+    if not node.target._schema.is_mutable:
+        return name in CONVERSIONS or name in SPECIAL
+    source = node.args[0] if node.args else None
+    if not isinstance(source, fx.Node) or len(source.users) != 1 or name.removesuffix("_") not in CONVERSIONS:
+        return False
+    return str(getattr(source.target, "_opname", "")).removesuffix("_") in FRESH
 
 
 @contextmanager
@@ -174,7 +194,7 @@ def _single_output(program: ExportedProgram, nodes: Mapping[str, fx.Node]) -> fx
     for spec in program.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_OUTPUT:
             outputs.append(spec.arg.name)
-        else:
+        elif spec.kind != OutputKind.USER_INPUT_MUTATION:
             raise ModelError(
                 f"the network changes {spec.target!r} when it runs; only networks without state are supported"
             )

@@ -17,6 +17,12 @@ def identity(call: Call) -> Value:
     return call.value("self" if "self" in call.args else "input")
 
 
+def dropout(call: Call) -> Value:
+    if call.get("train", False):
+        call.fail("it stays on in eval mode")
+    return call.value("input")
+
+
 def linear(call: Call) -> Value:
     named = {"w": call.tensor(call.constant("weight"), call.within("weight"))}
     if call.get("bias") is not None:
@@ -150,5 +156,5 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
         ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"), shaping.reshape
     ),
     **dict.fromkeys(("clone", "contiguous", "detach", "alias", "to", "_to_copy", "type_as"), identity),
-    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), identity),
+    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), dropout),
 }

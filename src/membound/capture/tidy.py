@@ -12,9 +12,12 @@ from membound.store.graph import Node, Shape
 
 def tidy_(draft: Draft) -> None:
     """Apply every rule until none applies; what the output does not depend on is dropped."""
-    draft.drop_dead()
-    while any(_apply_(draft, number) for number in list(draft.nodes)):
+    changed = True
+    while changed:
         draft.drop_dead()
+        applied = [_apply_(draft, number) for number in list(draft.nodes)]
+        changed = any(applied)
+    draft.drop_dead()
 
 
 def _apply_(draft: Draft, number: int) -> bool:
