@@ -233,10 +233,10 @@ class InPlace(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.conv(x).add_(0.1)
-        rows, kept = x[:, :, :2], F.dropout(x, 0.5, self.training)
-        F.relu_(x)  # also what `rows` and `kept` are
+        rows, kept = x[:, :, :2], x * 3
+        F.relu_(x)  # also what `rows` are
         x.mul_(2)
-        return self.last(x - kept * 3) + rows.mean((1, 2, 3), keepdim=True)
+        return self.last(F.dropout(x - kept, 0.5, self.training, True)) + rows.mean((1, 2, 3), keepdim=True)
 
 
 def conv1d() -> nn.Module:

@@ -65,10 +65,16 @@ def _is_plain(node: fx.Node) -> bool:
     name = str(node.target._opname)
     if not node.target._schema.is_mutable:
         return name in CONVERSIONS or name in SPECIAL
+    name = name.removesuffix("_")
+    if name.endswith("dropout"):
+        return True  # nothing is done in eval mode
     source = node.args[0] if node.args else None
-    if not isinstance(source, fx.Node) or len(source.users) != 1 or name.removesuffix("_") not in CONVERSIONS:
+    if not isinstance(source, fx.Node) or len(source.users) != 1 or name not in CONVERSIONS:
         return False
-    return str(getattr(source.target, "_opname", "")).removesuffix("_") in FRESH
+    target = source.target
+    return isinstance(target, torch._ops.OpOverload) and (
+        target._opname in FRESH or target._schema.is_mutable
+    )
 
 
 @contextmanager

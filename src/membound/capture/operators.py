@@ -20,7 +20,7 @@ def identity(call: Call) -> Value:
 def dropout(call: Call) -> Value:
     if call.get("train", False):
         call.fail("it stays on in eval mode")
-    return call.value("input")
+    return identity(call)
 
 
 def linear(call: Call) -> Value:
