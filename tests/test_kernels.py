@@ -1,7 +1,8 @@
-"""The C++ core's own test driver, built without Python, under the address and undefined-behaviour sanitizers."""
+"""The C++ core's own test drivers, built without Python: under sanitizers, and for the other kind of CPU."""
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+DRIVERS = {"test_project": 300, "test_network": 100}  # and how many random cases each is given
 
 
 def tool(name: str) -> str | None:
@@ -18,24 +20,46 @@ def tool(name: str) -> str | None:
     )
 
 
-@pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")
-@pytest.mark.parametrize("sanitizers", ["address,undefined", pytest.param("thread", marks=pytest.mark.full)])
-def test_the_driver_passes_under_sanitizers(tmp_path, sanitizers):
-    options = ["-DMEMBOUND_BUILD_TESTS=ON", "-DMEMBOUND_BUILD_PYTHON=OFF", "-DMEMBOUND_WERROR=ON"]
-    configure = [
-        tool("cmake"),
-        "-S",
-        str(ROOT),
-        "-B",
-        str(tmp_path),
-        *options,
-        f"-DMEMBOUND_SANITIZE={sanitizers}",
-    ]
-    for command in (configure, [tool("cmake"), "--build", str(tmp_path), "--parallel", "2"]):
+def build(folder, *options):
+    """Build the drivers, warnings being errors."""
+    always = ["-DMEMBOUND_BUILD_TESTS=ON", "-DMEMBOUND_BUILD_PYTHON=OFF", "-DMEMBOUND_WERROR=ON"]
+    configure = [tool("cmake"), "-S", str(ROOT), "-B", str(folder), *always, *options]
+    for command in (configure, [tool("cmake"), "--build", str(folder), "--parallel", "2"]):
         built = subprocess.run(command, capture_output=True, text=True)
         assert built.returncode == 0, built.stdout + built.stderr
-    done = subprocess.run([tmp_path / "test_project", "--cases", "300"], capture_output=True, text=True)
+
+
+def check(cases, *command):
+    """Run a driver; what it says at the end."""
+    done = subprocess.run([*command, "--cases", str(cases)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads(done.stdout.splitlines()[-1])
     assert outcome["mismatches"] == 0
-    assert outcome["cases"] >= 300
+    assert outcome["cases"] == cases
+    return outcome
+
+
+@pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")
+@pytest.mark.parametrize("sanitizers", ["address,undefined", pytest.param("thread", marks=pytest.mark.full)])
+def test_the_drivers_pass_under_sanitizers(tmp_path, sanitizers):
+    build(tmp_path, f"-DMEMBOUND_SANITIZE={sanitizers}")
+    for driver, cases in DRIVERS.items():
+        check(cases, tmp_path / driver)
+
+
+OTHER = "aarch64" if platform.machine().lower() in ("x86_64", "amd64") else "x86_64"
+EMULATOR = {
+    "aarch64": ["qemu-aarch64"],
+    "x86_64": ["qemu-x86_64", "-cpu", "max", "-L", "/usr/x86_64-linux-gnu"],
+}
+EMULATED = {"aarch64": ["scalar", "neon"], "x86_64": ["scalar", "avx2"]}
+ABSENT = [name for name in ("cmake", f"{OTHER}-linux-gnu-g++", EMULATOR[OTHER][0]) if tool(name) is None]
+
+
+@pytest.mark.full
+@pytest.mark.skipif(bool(ABSENT), reason=f"absent: {', '.join(ABSENT)}")
+def test_the_drivers_pass_on_the_other_kind_of_cpu(tmp_path):
+    """Emulated; qemu has no AVX-512, which is compiled only."""
+    build(tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/src/kernels/toolchains/{OTHER}-linux-gnu.cmake")
+    for driver in DRIVERS:
+        assert check(20, *EMULATOR[OTHER], tmp_path / driver)["isas"] == EMULATED[OTHER]

@@ -1,0 +1,704 @@
+// Tests of networks without Python, for sanitizers and emulators.
+//
+//   test_network                             every operator, format, instruction set and number of threads
+//   test_network --cases 10000 [--seed 1]    random layers as well; ends with one line of JSON
+//
+// The references are plain loops in double precision. Every array has exactly the size it must have, so that a
+// sanitizer sees any step beyond it.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dispatch.h"
+#include "network.h"
+
+namespace {
+
+using namespace membound;
+using Random = std::mt19937_64;
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+
+constexpr Format kFormats[] = {Format::dense, Format::bitmask, Format::indexed, Format::csr, Format::delta};
+const char* const kFormatNames[] = {"dense", "bitmask", "indexed", "csr", "delta"};
+
+size_t g_checks = 0, g_mismatches = 0;
+
+size_t below(Random& random, size_t limit) { return random() % limit; }
+size_t between(Random& random, size_t low, size_t high) { return low + random() % (high - low + 1); }
+
+float bell(Random& random) {
+  const uint64_t r = random();
+  return (float(r & 0xffff) + float(r >> 16 & 0xffff) + float(r >> 32 & 0xffff) + float(r >> 48) - 131070.0f) * 2e-5f;
+}
+
+Floats numbers(size_t n, Random& random) {
+  Floats found(n);
+  for (float& x : found) x = bell(random);
+  return found;
+}
+
+// --- weights ---
+
+double half_value(uint16_t half) {
+  const int exponent = half >> 10 & 31, fraction = half & 1023;
+  const double size = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return half & 0x8000 ? -size : size;
+}
+
+uint16_t any_half(Random& random) {  // of magnitude 2^-6 to 2, or subnormal
+  const uint16_t bits = static_cast<uint16_t>(random() & 0x83ff);
+  return below(random, 20) == 0 ? static_cast<uint16_t>(bits | 1) : static_cast<uint16_t>(bits | (9 + below(random, 7)) << 10);
+}
+
+// A random matrix in a storage format, and its elements.
+struct Stored {
+  Matrix matrix;
+  Doubles elements;
+  Floats singles;
+  std::vector<uint16_t> halves, index16, pointers16;
+  std::vector<uint32_t> index32, pointers32;
+  std::vector<uint8_t> index8;
+
+  Stored(size_t rows, size_t columns, double density, Format format, bool half, Random& random)
+      : elements(rows * columns, 0.0) {
+    const size_t all = rows * columns;
+    std::vector<uint16_t> bits(all, 0);
+    for (size_t row = 0; row < rows; ++row) {
+      const bool empty = density < 1 && below(random, 4) == 0;
+      for (size_t i = row * columns; i < (row + 1) * columns; ++i) {
+        if (empty || double(random() >> 11) * 0x1p-53 >= density) continue;
+        bits[i] = any_half(random);
+        elements[i] = half ? half_value(bits[i]) : double(bell(random) + 1e-3f);
+        if (elements[i] == 0) elements[i] = half ? half_value(bits[i] = 0x3c00) : 1.0;
+      }
+    }
+    matrix.format = format;
+    matrix.rows = rows;
+    matrix.columns = columns;
+    matrix.half = half;
+    const auto push = [&](size_t i, bool filler) {
+      if (half) halves.push_back(filler ? uint16_t{0} : bits[i]);
+      else singles.push_back(filler ? 0.0f : static_cast<float>(elements[i]));
+    };
+    size_t expected = 0, total = 0;  // the position after the last entry; nonzeros
+    if (format == Format::bitmask) index8.assign((all + 7) / 8, 0);
+    std::vector<size_t> starts;
+    for (size_t i = 0; i < all; ++i) {
+      if (i % columns == 0) starts.push_back(total);
+      if (format != Format::dense && elements[i] == 0) continue;
+      ++total;
+      if (format == Format::bitmask) index8[i / 8] = static_cast<uint8_t>(index8[i / 8] | 1u << i % 8);
+      if (format == Format::indexed) index32.push_back(static_cast<uint32_t>(i));
+      if (format == Format::csr && columns <= 65536) index16.push_back(static_cast<uint16_t>(i % columns));
+      if (format == Format::csr && columns > 65536) index32.push_back(static_cast<uint32_t>(i % columns));
+      if (format == Format::delta) {
+        for (; i - expected > 255; expected += 256) {
+          index8.push_back(255);
+          push(0, true);
+        }
+        index8.push_back(static_cast<uint8_t>(i - expected));
+        expected = i + 1;
+      }
+      push(i, false);
+    }
+    starts.push_back(total);
+    if (format == Format::csr && total <= 65535) pointers16.assign(starts.begin(), starts.end());
+    if (format == Format::csr && total > 65535) pointers32.assign(starts.begin(), starts.end());
+    matrix.entries = half ? halves.size() : singles.size();
+    fit(halves), fit(singles), fit(index8), fit(index16), fit(index32), fit(pointers16), fit(pointers32);
+    matrix.values = half ? static_cast<const void*>(halves.data()) : singles.data();
+    if (format == Format::bitmask || format == Format::delta) matrix.index = index8.data(), matrix.index_bytes = 1;
+    if (format == Format::indexed || (format == Format::csr && columns > 65536))
+      matrix.index = index32.data(), matrix.index_bytes = 4;
+    if (format == Format::csr && columns <= 65536) matrix.index = index16.data(), matrix.index_bytes = 2;
+    if (format == Format::csr && total <= 65535) matrix.pointers = pointers16.data(), matrix.pointer_bytes = 2;
+    if (format == Format::csr && total > 65535) matrix.pointers = pointers32.data(), matrix.pointer_bytes = 4;
+  }
+  Stored(const Stored&) = delete;
+  Stored& operator=(const Stored&) = delete;
+
+ private:
+  template <class T>
+  static void fit(std::vector<T>& array) { std::vector<T>(array.begin(), array.end()).swap(array); }
+};
+
+// --- a network and its reference ---
+
+struct Built {
+  explicit Built(size_t input) : sizes(1, input) {}
+
+  std::vector<size_t> sizes;  // of each value
+  // Operators are made anew for each run; the reference fills the value that it is given.
+  std::vector<std::function<std::unique_ptr<Op>()>> makers;
+  std::vector<std::vector<size_t>> inputs;
+  std::vector<std::function<void(const std::vector<const double*>&, double*)>> references;
+  std::vector<std::shared_ptr<Stored>> weights;
+
+  size_t add(size_t size, std::vector<size_t> from, std::function<std::unique_ptr<Op>()> maker,
+             std::function<void(const std::vector<const double*>&, double*)> reference) {
+    sizes.push_back(size);
+    inputs.push_back(std::move(from));
+    makers.push_back(std::move(maker));
+    references.push_back(std::move(reference));
+    return sizes.size() - 1;
+  }
+
+  Doubles expect(const Floats& input, size_t batch) const {
+    Doubles found;
+    for (size_t n = 0; n < batch; ++n) {
+      std::vector<Doubles> values{Doubles(input.begin() + long(n * sizes[0]), input.begin() + long((n + 1) * sizes[0]))};
+      for (size_t i = 0; i < references.size(); ++i) {
+        std::vector<const double*> from;
+        for (size_t value : inputs[i]) from.push_back(values[value].data());
+        Doubles out(sizes[i + 1]);
+        references[i](from, out.data());
+        values.push_back(std::move(out));
+      }
+      found.insert(found.end(), values.back().begin(), values.back().end());
+    }
+    return found;
+  }
+
+  std::unique_ptr<Network> network(size_t max_batch, int threads, size_t calls, const NetKernels& kernels) const {
+    std::vector<std::unique_ptr<Op>> ops;
+    for (size_t i = 0; i < makers.size(); ++i) {
+      ops.push_back(makers[i]());
+      ops.back()->inputs = inputs[i];
+    }
+    return std::make_unique<Network>(sizes, std::move(ops), makers.size(), max_batch, threads, calls, kernels);
+  }
+};
+
+bool agrees(const Floats& found, const Doubles& wanted, double tolerance) {
+  double largest = 1e-3;
+  for (double x : wanted) largest = std::max(largest, std::isfinite(x) ? std::fabs(x) : 0.0);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (!(std::fabs(found[i] - wanted[i]) <= tolerance * largest) && double(found[i]) != wanted[i]) return false;
+  return true;
+}
+
+void check(const std::string& what, const Built& built, Random& random, double tolerance = 1e-5, int most_threads = 3) {
+  const size_t batch = between(random, 1, 5);
+  const Floats input = numbers(batch * built.sizes[0], random);
+  const Doubles wanted = built.expect(input, batch);
+  for (const Kernels& kernels : available_kernels())
+    for (int threads = 1; threads <= most_threads; ++threads) {
+      const size_t max_batch = between(random, 1, 4);
+      const auto network = built.network(max_batch, threads, 1, net_kernels(kernels));
+      Floats found(batch * built.sizes.back(), std::numeric_limits<float>::quiet_NaN());
+      for (int again = 0; again < 2; ++again) network->run(input.data(), batch, found.data());
+      ++g_checks;
+      if (agrees(found, wanted, tolerance)) continue;
+      ++g_mismatches;
+      std::fprintf(stderr, "MISMATCH %s: isa=%s threads=%d batch=%zu max_batch=%zu\n", what.c_str(), kernels.name,
+                   threads, batch, max_batch);
+    }
+}
+
+double activated(double x, Activation kind) {
+  return kind == Activation::relu ? std::max(x, 0.0) : kind == Activation::clip ? std::clamp(x, -1.0, 2.0) : x;
+}
+
+Fused fused_of(Activation kind) { return {kind, -1.0f, 2.0f}; }
+
+struct ConvShape {
+  size_t channels, height, width, outputs, groups;
+  Window window;
+  size_t bottom, right;  // padding
+
+  size_t out_h() const { return out(height + bottom, window.pad_top, window.kernel_h, window.dilation_h, window.stride_h); }
+  size_t out_w() const { return out(width + right, window.pad_left, window.kernel_w, window.dilation_w, window.stride_w); }
+  static size_t out(size_t size, int pad, int kernel, int dilation, int stride) {
+    const long room = long(size) + pad - dilation * (kernel - 1) - 1;
+    return room < 0 ? 0 : size_t(room / stride + 1);
+  }
+};
+
+void add_conv(Built& built, size_t from, const ConvShape& shape, std::shared_ptr<Stored> weight, Activation act,
+              Random& random) {
+  const size_t pixels = shape.out_h() * shape.out_w();
+  const Floats bias = numbers(shape.outputs, random);
+  built.weights.push_back(weight);
+  built.add(
+      shape.outputs * pixels, {from},
+      [=] {
+        return make_conv({shape.channels, shape.height, shape.width}, {shape.outputs, shape.out_h(), shape.out_w()},
+                         Weight(weight->matrix), bias, shape.window, shape.groups, fused_of(act));
+      },
+      [=](const std::vector<const double*>& x, double* y) {
+        const Window& w = shape.window;
+        const size_t each_in = shape.channels / shape.groups, each_out = shape.outputs / shape.groups;
+        for (size_t o = 0; o < shape.outputs; ++o)
+          for (size_t i = 0; i < shape.out_h(); ++i)
+            for (size_t j = 0; j < shape.out_w(); ++j) {
+              double sum = bias[o];
+              size_t column = 0;
+              for (size_t c = 0; c < each_in; ++c)
+                for (int r = 0; r < w.kernel_h; ++r)
+                  for (int s = 0; s < w.kernel_w; ++s, ++column) {
+                    const long h = long(i) * w.stride_h - w.pad_top + r * w.dilation_h;
+                    const long v = long(j) * w.stride_w - w.pad_left + s * w.dilation_w;
+                    if (h < 0 || v < 0 || h >= long(shape.height) || v >= long(shape.width)) continue;
+                    const size_t channel = o / each_out * each_in + c;
+                    sum += weight->elements[o * weight->matrix.columns + column] *
+                           x[0][(channel * shape.height + size_t(h)) * shape.width + size_t(v)];
+                  }
+              *y++ = activated(sum, act);
+            }
+      });
+}
+
+void add_linear(Built& built, size_t from, size_t vectors, std::shared_ptr<Stored> weight, Activation act,
+                Random& random) {
+  const size_t rows = weight->matrix.rows, columns = weight->matrix.columns;
+  const Floats bias = numbers(rows, random);
+  built.weights.push_back(weight);
+  built.add(
+      vectors * rows, {from}, [=] { return make_linear(vectors, Weight(weight->matrix), bias, fused_of(act)); },
+      [=](const std::vector<const double*>& x, double* y) {
+        for (size_t n = 0; n < vectors; ++n)
+          for (size_t row = 0; row < rows; ++row) {
+            double sum = bias[row];
+            for (size_t k = 0; k < columns; ++k) sum += weight->elements[row * columns + k] * x[0][n * columns + k];
+            *y++ = activated(sum, act);
+          }
+      });
+}
+
+void check_conv(const ConvShape& shape, double density, Format format, bool half, Random& random, int threads = 3) {
+  const size_t columns = shape.channels / shape.groups * size_t(shape.window.kernel_h * shape.window.kernel_w);
+  const Activation act = Activation(below(random, 4) % 2 ? 0 : below(random, 2) ? 1 : 3);
+  Built built(shape.channels * shape.height * shape.width);
+  add_conv(built, 0, shape, std::make_shared<Stored>(shape.outputs, columns, density, format, half, random), act, random);
+  char what[200];
+  std::snprintf(what, sizeof what, "conv %zux%zux%zu -> %zu, %dx%d / %d,%d pad %d,%d,%zu,%zu dilation %d,%d groups %zu, "
+                "%s%s density %g", shape.channels, shape.height, shape.width, shape.outputs, shape.window.kernel_h,
+                shape.window.kernel_w, shape.window.stride_h, shape.window.stride_w, shape.window.pad_top,
+                shape.window.pad_left, shape.bottom, shape.right, shape.window.dilation_h, shape.window.dilation_w,
+                shape.groups, kFormatNames[int(format)], half ? " halves" : "", density);
+  check(what, built, random, 1e-5, threads);
+}
+
+void check_linear(size_t vectors, size_t rows, size_t columns, double density, Format format, bool half, Random& random) {
+  Built built(vectors * columns);
+  add_linear(built, 0, vectors, std::make_shared<Stored>(rows, columns, density, format, half, random),
+             Activation(below(random, 2)), random);
+  char what[200];
+  std::snprintf(what, sizeof what, "linear %zu x %zu -> %zu, %s%s density %g", vectors, columns, rows,
+                kFormatNames[int(format)], half ? " halves" : "", density);
+  check(what, built, random);
+}
+
+const double kDensities[] = {1.0, 0.5, 0.1, 0.02, 0.0};
+
+// Layers that cross every block of the products.
+void check_products(Random& random) {
+  const ConvShape convs[] = {
+      {40, 13, 13, 24, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},  {3, 30, 31, 17, 1, {5, 5, 2, 2, 2, 1, 1, 1}, 0, 3},
+      {2, 40, 130, 5, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},   {1, 1, 2500, 3, 1, {1, 9, 1, 1, 0, 4, 1, 1}, 0, 4},
+      {1, 900, 1, 3, 1, {9, 1, 1, 1, 4, 0, 1, 1}, 4, 0},    {300, 1, 1, 40, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},
+      {300, 3, 2, 9, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},    {12, 9, 9, 12, 12, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},
+      {8, 12, 11, 20, 4, {3, 2, 2, 3, 1, 0, 2, 1}, 0, 1},   {3, 27, 27, 9, 1, {2, 2, 5, 4, 0, 0, 1, 1}, 0, 0},
+      {2, 4, 4, 6, 1, {3, 3, 1, 1, 9, 7, 1, 1}, 11, 5},     {5, 1, 1, 7, 1, {1, 1, 99, 99, 0, 0, 1, 1}, 0, 0},
+  };
+  for (Format format : kFormats)
+    for (double density : kDensities) {
+      for (const ConvShape& shape : convs) check_conv(shape, density, format, below(random, 2), random, 2);
+      for (int half = 0; half < 2; ++half) {
+        for (size_t vectors : {1, 2, 5, 19}) check_linear(vectors, 37, 300, density, format, half, random);
+        check_linear(1, 1, 1, density, format, half, random);
+        check_linear(1, 2, 1, density, format, half, random);
+        check_linear(2, 700, 120, density, format, half, random);
+      }
+    }
+  for (Format format : kFormats)
+    for (double density : {0.001, 0.01})
+      for (size_t columns : {65535, 65536, 65537, 70001}) check_linear(1, 2, columns, density, format, true, random);
+}
+
+void check_random(size_t cases, Random& random) {
+  for (size_t i = 0; i < cases; ++i) {
+    const Format format = kFormats[below(random, 5)];
+    const double density = kDensities[below(random, 5)];
+    const bool half = below(random, 2);
+    if (below(random, 4) == 0) {
+      check_linear(between(random, 1, 9), between(random, 1, 60), between(random, 1, 400), density, format, half, random);
+      continue;
+    }
+    const auto of = [&](size_t low, size_t high) { return int(between(random, low, high)); };
+    const size_t groups = below(random, 3) ? 1 : between(random, 2, 5);
+    ConvShape shape{groups * between(random, 1, 9), between(random, 1, 20), between(random, 1, 20),
+                    groups * between(random, 1, 9), groups,
+                    {of(1, 5), of(1, 5), of(1, 4), of(1, 4), of(0, 4), of(0, 4), of(1, 3), of(1, 3)},
+                    between(random, 0, 4), between(random, 0, 4)};
+    if (shape.out_h() == 0 || shape.out_w() == 0) continue;
+    check_conv(shape, density, format, half, random);
+  }
+}
+
+// --- other operators ---
+
+size_t image_at(size_t c, size_t h, size_t w, const Shape& s) { return (c * s[1] + h) * s[2] + w; }
+
+void check_pools(Random& random) {
+  for (int i = 0; i < 150; ++i) {
+    const auto of = [&](int low, int high) { return int(between(random, size_t(low), size_t(high))); };
+    const Shape in{between(random, 1, 4), between(random, 1, 15), between(random, 1, 40)};
+    const bool average = below(random, 2);
+    const int dilation = average ? 1 : of(1, 2);
+    Window w{of(1, 5), of(1, 5), of(1, 4), of(1, 4), 0, 0, dilation, dilation};
+    w.pad_top = of(0, (w.kernel_h - 1) * dilation), w.pad_left = of(0, (w.kernel_w - 1) * dilation);
+    const int bottom = of(0, w.kernel_h - 1), right = of(0, w.kernel_w - 1);
+    const ConvShape sizes{1, in[1], in[2], 1, 1, w, size_t(bottom), size_t(right)};
+    const Shape out{in[0], sizes.out_h(), sizes.out_w()};
+    if (out[1] == 0 || out[2] == 0) continue;
+    if (int(out[1] - 1) * w.stride_h - w.pad_top >= int(in[1]) || int(out[2] - 1) * w.stride_w - w.pad_left >= int(in[2]))
+      continue;  // every window reaches the image
+    const int kind = of(0, 2);
+    const Count count{kind == 1, int(in[1]) + bottom, int(in[2]) + right, kind == 2 ? 2.5f : 0.0f};
+    Built built(elements(in));
+    built.add(
+        elements(out), {0},
+        [=] { return average ? make_average_pool(in, out, w, count) : make_max_pool(in, out, w); },
+        [=](const std::vector<const double*>& x, double* y) {
+          for (size_t c = 0; c < out[0]; ++c)
+            for (int i = 0; i < int(out[1]); ++i)
+              for (int j = 0; j < int(out[2]); ++j) {
+                double sum = 0, most = -std::numeric_limits<double>::infinity();
+                int valid = 0, all = 0;
+                for (int r = 0; r < w.kernel_h; ++r)
+                  for (int s = 0; s < w.kernel_w; ++s) {
+                    const int h = i * w.stride_h - w.pad_top + r * dilation, v = j * w.stride_w - w.pad_left + s * dilation;
+                    all += h < count.limit_h && v < count.limit_w;
+                    if (h < 0 || v < 0 || h >= int(in[1]) || v >= int(in[2])) continue;
+                    ++valid;
+                    sum += x[0][image_at(c, size_t(h), size_t(v), in)];
+                    most = std::max(most, x[0][image_at(c, size_t(h), size_t(v), in)]);
+                  }
+                *y++ = !average ? most : sum / (kind == 2 ? 2.5 : kind == 1 ? valid : all);
+              }
+        });
+    check(average ? "average pool" : "max pool", built, random, 1e-5, 2);
+  }
+  for (int i = 0; i < 40; ++i) {
+    const Shape in{between(random, 1, 4), between(random, 1, 15), between(random, 1, 15)};
+    const Shape out{in[0], between(random, 1, 17), below(random, 3) ? between(random, 1, 17) : 1};
+    const bool average = below(random, 2);
+    Built built(elements(in));
+    built.add(elements(out), {0}, [=] { return make_adaptive_pool(in, out, average); },
+              [=](const std::vector<const double*>& x, double* y) {
+                for (size_t c = 0; c < out[0]; ++c)
+                  for (size_t i = 0; i < out[1]; ++i)
+                    for (size_t j = 0; j < out[2]; ++j) {
+                      double sum = 0, most = -std::numeric_limits<double>::infinity();
+                      size_t n = 0;
+                      for (size_t h = i * in[1] / out[1]; h < ((i + 1) * in[1] + out[1] - 1) / out[1]; ++h)
+                        for (size_t v = j * in[2] / out[2]; v < ((j + 1) * in[2] + out[2] - 1) / out[2]; ++v, ++n) {
+                          sum += x[0][image_at(c, h, v, in)];
+                          most = std::max(most, x[0][image_at(c, h, v, in)]);
+                        }
+                      *y++ = average ? sum / double(n) : most;
+                    }
+              });
+    check("adaptive pool", built, random, 1e-5, 2);
+  }
+}
+
+void check_lrn(Random& random) {
+  for (int i = 0; i < 40; ++i) {
+    const Shape shape{between(random, 1, 20), between(random, 1, 12), between(random, 1, 30)};
+    const int size = int(between(random, 1, 9));
+    const double beta = below(random, 2) ? 0.75 : 0.5;
+    Built built(elements(shape));
+    built.add(elements(shape), {0}, [=] { return make_lrn(shape, size, 0.5f, float(beta), 2.0f); },
+              [=](const std::vector<const double*>& x, double* y) {
+                const size_t pixels = shape[1] * shape[2];
+                for (long c = 0; c < long(shape[0]); ++c)
+                  for (size_t p = 0; p < pixels; ++p) {
+                    double sum = 0;
+                    for (long near = c - size / 2; near <= c + (size - 1) / 2; ++near)
+                      if (near >= 0 && near < long(shape[0])) sum += std::pow(x[0][size_t(near) * pixels + p], 2);
+                    *y++ = x[0][size_t(c) * pixels + p] / std::pow(2 + 0.5 / size * sum, beta);
+                  }
+              });
+    check("lrn", built, random, 1e-5, 2);
+  }
+}
+
+// Where the element at `at` of an array of `shape` lies in one of `own`, whose axes are as long or 1.
+size_t broadcast(const std::vector<size_t>& at, const Shape& own) {
+  size_t found = 0;
+  for (size_t i = 0; i < own.size(); ++i) found = found * own[i] + (own[i] == 1 ? 0 : at[i]);
+  return found;
+}
+
+void each_element(const Shape& shape, const std::function<void(const std::vector<size_t>&)>& body) {
+  std::vector<size_t> at(shape.size());
+  for (size_t n = 0; n < elements(shape); ++n) {
+    size_t rest = n;
+    for (size_t i = shape.size(); i-- > 0; rest /= shape[i]) at[i] = rest % shape[i];
+    body(at);
+  }
+}
+
+Shape any_shape(Random& random, size_t least = 0) {
+  Shape shape(between(random, least, 4));
+  for (size_t& size : shape) size = between(random, 1, 6);
+  return shape;
+}
+
+void check_arithmetic(Random& random) {
+  for (int i = 0; i < 200; ++i) {
+    const Shape out = any_shape(random);
+    Shape left = out, right = out;
+    for (size_t axis = 0; axis < out.size(); ++axis) {
+      const size_t dice = below(random, 4);
+      if (dice == 0) left[axis] = 1;
+      if (dice == 1) right[axis] = 1;
+    }
+    const Binary kind = Binary(below(random, 3));
+    const bool constant = below(random, 2), swap = constant && below(random, 2);
+    const Floats numbers_of = numbers(constant ? elements(swap ? left : right) : 0, random);
+    Built built(elements(left));
+    std::vector<size_t> from{0};
+    if (constant && swap) built.sizes[0] = elements(right);
+    if (!constant) {  // the right operand is what is left of a larger input
+      built.sizes[0] = elements(left) + elements(right);
+      for (int side = 0; side < 2; ++side) {
+        const size_t start = side ? elements(left) : 0, n = elements(side ? right : left), all = built.sizes[0];
+        built.add(n, {0}, [=] { return make_slice({all}, 0, start, 1, n); },
+                  [=](const std::vector<const double*>& x, double* y) { std::copy(x[0] + start, x[0] + start + n, y); });
+      }
+      from = {1, 2};
+    }
+    built.add(elements(out), from,
+              [=] { return make_binary(kind, left, right, out, numbers_of, constant, swap, fused_of(Activation::clip)); },
+              [=](const std::vector<const double*>& x, double* y) {
+                const Doubles fixed(numbers_of.begin(), numbers_of.end());
+                const double* a = swap ? fixed.data() : x[0];
+                const double* b = !constant ? x[1] : swap ? x[0] : fixed.data();
+                each_element(out, [&](const std::vector<size_t>& at) {
+                  const double l = a[broadcast(at, left)], r = b[broadcast(at, right)];
+                  *y++ = activated(kind == Binary::add ? l + r : kind == Binary::sub ? l - r : l * r, Activation::clip);
+                });
+              });
+    check("arithmetic", built, random, 1e-5, 1);
+  }
+}
+
+void check_moves(Random& random) {
+  for (int i = 0; i < 100; ++i) {
+    const Shape in = any_shape(random, 1);
+    const size_t axis = below(random, in.size());
+    Built built(elements(in));
+
+    std::vector<size_t> axes(in.size());
+    for (size_t k = 0; k < axes.size(); ++k) axes[k] = k;
+    std::shuffle(axes.begin(), axes.end(), random);
+    Shape turned;
+    for (size_t k : axes) turned.push_back(in[k]);
+    const size_t permuted = built.add(elements(in), {0}, [=] { return make_permute(in, axes); },
+                                      [=](const std::vector<const double*>& x, double* y) {
+                                        each_element(turned, [&](const std::vector<size_t>& at) {
+                                          std::vector<size_t> back(at.size());
+                                          for (size_t k = 0; k < at.size(); ++k) back[axes[k]] = at[k];
+                                          *y++ = x[0][broadcast(back, in)];
+                                        });
+                                      });
+    const size_t reshaped = built.add(elements(in), {permuted}, [=] { return make_reshape(elements(in)); },
+                                      [=](const std::vector<const double*>& x, double* y) {
+                                        std::copy(x[0], x[0] + elements(in), y);
+                                      });
+    const size_t start = below(random, in[axis]), step = between(random, 1, 3);
+    const size_t count = between(random, 1, (in[axis] - start + step - 1) / step);
+    Shape cut = in;
+    cut[axis] = count;
+    const size_t sliced = built.add(elements(cut), {reshaped}, [=] { return make_slice(in, axis, start, step, count); },
+                                    [=](const std::vector<const double*>& x, double* y) {
+                                      each_element(cut, [&](std::vector<size_t> at) {
+                                        at[axis] = start + at[axis] * step;
+                                        *y++ = x[0][broadcast(at, in)];
+                                      });
+                                    });
+    Shape joined = in;
+    joined[axis] += count;
+    const size_t concat = built.add(elements(joined), {0, sliced}, [=] { return make_concat({in, cut}, axis); },
+                                    [=](const std::vector<const double*>& x, double* y) {
+                                      each_element(joined, [&](std::vector<size_t> at) {
+                                        const bool first = at[axis] < in[axis];
+                                        if (!first) at[axis] -= in[axis];
+                                        *y++ = first ? x[0][broadcast(at, in)] : x[1][broadcast(at, cut)];
+                                      });
+                                    });
+    std::vector<std::array<size_t, 2>> pads;
+    Shape padded = joined;
+    for (size_t& size : padded) {
+      pads.push_back({below(random, 3), below(random, 3)});
+      size += pads.back()[0] + pads.back()[1];
+    }
+    const size_t pad = built.add(elements(padded), {concat}, [=] { return make_pad(joined, pads, 0.5f); },
+                                 [=](const std::vector<const double*>& x, double* y) {
+                                   each_element(padded, [&](std::vector<size_t> at) {
+                                     bool inside = true;
+                                     for (size_t k = 0; k < at.size(); ++k) {
+                                       inside = inside && at[k] >= pads[k][0] && at[k] - pads[k][0] < joined[k];
+                                       at[k] -= pads[k][0];
+                                     }
+                                     *y++ = inside ? x[0][broadcast(at, joined)] : 0.5;
+                                   });
+                                 });
+    const bool log = below(random, 2);
+    const size_t soft = built.add(elements(padded), {pad}, [=] { return make_softmax(padded, axis, log); },
+                                  [=](const std::vector<const double*>& x, double* y) {
+                                    each_element(padded, [&](std::vector<size_t> at) {
+                                      const double mine = x[0][broadcast(at, padded)];
+                                      double sum = 0;
+                                      for (at[axis] = 0; at[axis] < padded[axis]; ++at[axis])
+                                        sum += std::exp(x[0][broadcast(at, padded)]);
+                                      *y++ = log ? mine - std::log(sum) : std::exp(mine) / sum;
+                                    });
+                                  });
+    std::vector<size_t> gone;
+    Shape kept = padded;
+    for (size_t k = 0; k < padded.size(); ++k)
+      if (k == axis || below(random, 2)) gone.push_back(k), kept[k] = 1;
+    built.add(elements(kept), {soft}, [=] { return make_mean(padded, gone); },
+              [=](const std::vector<const double*>& x, double* y) {
+                std::fill_n(y, elements(kept), 0.0);
+                each_element(padded, [&](const std::vector<size_t>& at) {
+                  y[broadcast(at, kept)] += x[0][broadcast(at, padded)] * double(elements(kept)) / double(elements(padded));
+                });
+              });
+    check("moves", built, random, 1e-5, 1);
+  }
+}
+
+void check_activations(Random& random) {
+  const std::function<double(double)> functions[] = {
+      [](double x) { return x; },
+      [](double x) { return std::max(x, 0.0); },
+      [](double x) { return x > 0 ? x : 0.25 * x; },
+      [](double x) { return std::clamp(x, 0.25, 1.5); },
+      [](double x) { return x / (1 + std::exp(-x)); },
+      [](double x) { return 0.5 * x * (1 + std::erf(x * std::sqrt(0.5))); },
+      [](double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979) * (x + 0.044715 * x * x * x))); },
+      [](double x) { return 1 / (1 + std::exp(-x)); },
+      [](double x) { return std::tanh(x); },
+      [](double x) { return x * std::clamp(x + 3, 0.0, 6.0) / 6; },
+      [](double x) { return std::clamp(x + 3, 0.0, 6.0) / 6; },
+      [](double x) { return x > 0 ? x : 0.25 * std::expm1(x); },
+  };
+  for (int kind = 0; kind <= int(Activation::elu); ++kind)
+    for (size_t n : {1, 3, 16, 37, 20000}) {
+      const auto function = functions[kind];
+      Built built(n);
+      built.add(n, {0}, [=] { return make_activation(n, {Activation(kind), 0.25f, 1.5f}); },
+                [=](const std::vector<const double*>& x, double* y) {
+                  for (size_t i = 0; i < n; ++i) y[i] = function(x[0][i]);
+                });
+      check("activation " + std::to_string(kind), built, random, 1e-6, 2);
+    }
+}
+
+// --- whole networks ---
+
+std::shared_ptr<Built> whole(Random& random) {
+  auto built = std::make_shared<Built>(3 * 20 * 20);
+  const auto weight = [&](size_t rows, size_t columns, Format format) {
+    return std::make_shared<Stored>(rows, columns, 0.2, format, below(random, 2), random);
+  };
+  add_conv(*built, 0, {3, 20, 20, 16, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(16, 27, Format::bitmask), Activation::relu, random);
+  add_conv(*built, 1, {16, 20, 20, 16, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(16, 144, Format::delta), Activation::none, random);
+  const size_t size = 16 * 400;
+  built->add(size, {1, 2}, [=] { return make_binary(Binary::add, {size}, {size}, {size}, {}, false, false, {}); },
+             [=](const std::vector<const double*>& x, double* y) {
+               for (size_t i = 0; i < size; ++i) y[i] = x[0][i] + x[1][i];
+             });
+  add_conv(*built, 3, {16, 20, 20, 24, 1, {3, 3, 2, 2, 1, 1, 1, 1}, 1, 1}, weight(24, 144, Format::csr), Activation::relu, random);
+  add_linear(*built, 4, 1, weight(64, 2400, Format::indexed), Activation::relu, random);
+  add_linear(*built, 5, 1, weight(10, 64, Format::dense), Activation::none, random);
+  return built;
+}
+
+// Many threads call one network at once, with fewer arenas than threads and with more.
+void check_concurrent_calls(Random& random) {
+  const auto built = whole(random);
+  const size_t batch = 3;
+  const Floats input = numbers(batch * built->sizes[0], random);
+  const Doubles wanted = built->expect(input, batch);
+  for (const Kernels& kernels : available_kernels())
+    for (size_t calls : {1, 2, 6}) {
+      const auto network = built->network(2, 3, calls, net_kernels(kernels));
+      std::vector<std::thread> callers;
+      std::vector<int> wrong(4, 0);
+      for (int& mine : wrong)
+        callers.emplace_back([&] {
+          for (int i = 0; i < 10; ++i) {
+            Floats found(batch * built->sizes.back());
+            network->run(input.data(), batch, found.data());
+            mine += !agrees(found, wanted, 1e-5);
+          }
+        });
+      for (std::thread& caller : callers) caller.join();
+      for (int count : wrong) g_mismatches += size_t(count);
+      g_checks += 40;
+    }
+}
+
+void check_limits(Random& random) {
+  const auto built = whole(random);
+  for (const auto& [batch, calls] : {std::pair<size_t, size_t>{size_t{1} << 62, 1}, {1, size_t{1} << 62}}) {
+    ++g_checks;
+    try {
+      built->network(batch, 1, calls, net_kernels(chosen_kernels()));
+      ++g_mismatches;
+      std::fprintf(stderr, "MISMATCH: a batch of %zu and %zu calls were accepted\n", batch, calls);
+    } catch (const std::exception&) {
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  size_t cases = 0;
+  uint64_t seed = 1;
+  for (int i = 1; i < argc; i += 2) {
+    const bool has_value = i + 1 < argc;
+    if (has_value && std::strcmp(argv[i], "--cases") == 0) cases = std::strtoull(argv[i + 1], nullptr, 10);
+    else if (has_value && std::strcmp(argv[i], "--seed") == 0) seed = std::strtoull(argv[i + 1], nullptr, 10);
+    else {
+      std::fprintf(stderr, "usage: %s [--cases N] [--seed S]\n", argv[0]);
+      return 2;
+    }
+  }
+  Random random(seed);
+  check_products(random);
+  check_pools(random);
+  check_lrn(random);
+  check_arithmetic(random);
+  check_moves(random);
+  check_activations(random);
+  check_limits(random);
+  check_concurrent_calls(random);
+  for (int i = 0; i < 5; ++i) check("a whole network", *whole(random), random);
+  check_random(cases, random);
+
+  std::string isas;
+  for (const Kernels& kernels : available_kernels())
+    isas += (isas.empty() ? "\"" : ", \"") + std::string(kernels.name) + "\"";
+  std::printf("{\"cases\": %zu, \"checks\": %zu, \"mismatches\": %zu, \"isas\": [%s], \"seed\": %llu}\n", cases, g_checks,
+              g_mismatches, isas.c_str(), static_cast<unsigned long long>(seed));
+  return g_mismatches == 0 ? 0 : 1;
+}
