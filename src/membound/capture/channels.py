@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from membound.capture.draft import BINARY, Array, Draft
-from membound.capture.slots import PINNED, Ids, Limits, Mask, Slots
+from membound.capture.slots import PINNED, Ids, Mask, Slots, relax
 from membound.capture.tidy import per_channel
 from membound.store.graph import Node, Shape, attributes
 
@@ -55,9 +55,9 @@ class Channels:
     """The tracks of all values of a draft, and the slots that a reader's weights or its place hold back."""
 
     def __init__(self, draft: Draft) -> None:
-        self.draft, self.slots, self.limits = draft, Slots(), Limits()
-        self.uses = draft.uses()
-        self.held: list[Ids] = []
+        self.draft, self.slots, self.uses = draft, Slots(), draft.uses()
+        self.held: list[Ids] = []  # read by weights
+        self.even: list[Ids] = []  # groups of channels that must stay as many as each other
         self.tracks = {0: self._pinned(draft.input_shape)}
         for number, node in draft.nodes.items():
             track = getattr(self, f"_{node.op}", self._other)(number, node)
@@ -74,8 +74,8 @@ class Channels:
             removed[self.slots.roots(ids)] = False
         emptied = self._may_be_empty()
         some = [ids for number, ids in roots.items() if number not in emptied]
-        even = [self.slots.roots(ids.reshape(-1)).reshape(ids.shape) for ids in self.limits.even]
-        removed = Limits(some, even).relax(removed)
+        even = [self.slots.roots(ids.reshape(-1)).reshape(ids.shape) for ids in self.even]
+        removed = relax(removed, some, even)
         return {number: ~removed[ids] for number, ids in roots.items()}
 
     def _may_be_empty(self) -> set[int]:
@@ -130,7 +130,7 @@ class Channels:
         constant = self._read(track, read_by, sums, bordered) + self._bias(node, weight)
         ids = self._produced(node, track, len(weight))
         if groups > 1:
-            self.limits.even.extend((track.ids.reshape(groups, -1), ids.reshape(groups, -1)))
+            self.even.extend((track.ids.reshape(groups, -1), ids.reshape(groups, -1)))
         return Track(0, ids, constant)
 
     def _linear(self, number: int, node: Node) -> Track:

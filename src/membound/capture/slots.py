@@ -47,27 +47,24 @@ class Slots:
         self.same(ids, np.full(ids.shape, PINNED))
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a removal must leave: of `some` one each, of `even` (group by group) as many in each group."""
+def relax(removed: Mask, some: list[Ids], even: list[Ids]) -> Mask:
+    """As much of a removal as leaves one of each in `some`, and as many in each group of each in `even`.
 
-    some: list[Ids] = field(default_factory=list)
-    even: list[Ids] = field(default_factory=list)
-
-    def relax(self, removed: Mask) -> Mask:
-        """The largest part of a removal, as found by taking slots back, that keeps to the limits."""
-        removed = removed.copy()
-        changed = True
-        while changed:
-            changed = False
-            for ids in self.some:
-                if ids.size and removed[ids].all():
-                    removed[ids[0]], changed = False, True
-            for groups in self.even:
-                gone = removed[groups]
-                spare = min(int(gone.sum(1).min()), groups.shape[1] - 1)
-                for ids, out in zip(groups, gone, strict=True):
-                    back = ids[out][spare:]
-                    changed |= bool(removed[back].any())
-                    removed[back] = False
-        return removed
+    >>> relax(np.array([False, True, True, True, True]), [np.array([1, 2])], [np.array([[0, 3], [2, 4]])])
+    array([False, False,  True,  True, False])
+    """
+    removed = removed.copy()
+    changed = True
+    while changed:
+        changed = False
+        for ids in some:
+            if ids.size and removed[ids].all():
+                removed[ids[0]], changed = False, True
+        for groups in even:
+            gone = removed[groups]
+            spare = min(int(gone.sum(1).min()), groups.shape[1] - 1)
+            for ids, out in zip(groups, gone, strict=True):
+                back = ids[out][spare:]
+                changed |= bool(removed[back].any())
+                removed[back] = False
+    return removed
