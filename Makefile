@@ -1,5 +1,6 @@
 # make demo   train LeNet on the embedded MNIST under a bound, and print dense against sparse
 # make test   every check, as CI runs it
+# make fuzz   damaged model files through the core under sanitizers
 # Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/*)
 
 # Two test processes on two cores: more threads in each would only wait for one another.
-.PHONY: demo test test-full lint clean
+.PHONY: demo test test-full lint fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -23,6 +24,9 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: $(VENV)/installed
+	benchmarks/fuzz_under_asan.sh $(or $(COUNT),20000)
 
 $(VENV)/installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
