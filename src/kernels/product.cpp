@@ -40,7 +40,8 @@ DirectPlan plan_direct(const Weight& weight, const Image& image, size_t width) {
   plan.block_columns = std::min(weight.columns(), std::max(channels * image.channel_columns, Weight::kLeastRead));
   const size_t length = (plan.tile_rows - 1) * image.row_step + image.pixels;
   plan.step = divide_up(length, width) * width;
-  plan.group = plan.block_columns >= weight.columns() ? 1 : std::clamp<size_t>(kSums / plan.step, 1, kMostRows);
+  const size_t most_rows = std::min(kMostRows, weight.rows());
+  plan.group = plan.block_columns >= weight.columns() ? 1 : std::clamp<size_t>(kSums / plan.step, 1, most_rows);
   return plan;
 }
 
@@ -51,7 +52,7 @@ size_t most_entries(const Weight& weight, const DirectPlan& plan) {
 // Enough for this image and for every one with fewer pixels: a batch may be smaller than the largest.
 size_t direct_room(const Weight& weight, const DirectPlan& plan) {
   const size_t entries = std::clamp(weight.columns(), Weight::kLeastRead, kMostEntries);
-  const size_t rows = plan.group == 1 ? 1 : std::min(kMostRows, weight.rows());
+  const size_t rows = plan.block_columns >= weight.columns() ? 1 : std::min(kMostRows, weight.rows());
   return std::max(plan.step, std::min(kSums, rows * plan.step)) + kSlack + 2 * entries + 2 * rows;
 }
 
