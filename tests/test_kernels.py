@@ -59,7 +59,8 @@ ABSENT = [name for name in ("cmake", f"{OTHER}-linux-gnu-g++", EMULATOR[OTHER][0
 @pytest.mark.full
 @pytest.mark.skipif(bool(ABSENT), reason=f"absent: {', '.join(ABSENT)}")
 def test_the_drivers_pass_on_the_other_kind_of_cpu(tmp_path):
-    """Emulated; qemu has no AVX-512, which is compiled only."""
+    """Emulated; qemu has no AVX-512, whose kernels run on intrinsics in plain C++ everywhere."""
     build(tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/src/kernels/toolchains/{OTHER}-linux-gnu.cmake")
     for driver in DRIVERS:
-        assert check(20, *EMULATOR[OTHER], tmp_path / driver)["isas"] == EMULATED[OTHER]
+        isas = check(20, *EMULATOR[OTHER], tmp_path / driver)["isas"]
+        assert [isa for isa in isas if isa != "emulated avx512"] == EMULATED[OTHER]

@@ -22,6 +22,10 @@
 #include "dispatch.h"
 #include "network.h"
 
+namespace membound {
+const NetKernels& emulated_avx512_net_kernels();
+}
+
 namespace {
 
 using namespace membound;
@@ -33,6 +37,22 @@ constexpr Format kFormats[] = {Format::dense, Format::bitmask, Format::indexed, 
 const char* const kFormatNames[] = {"dense", "bitmask", "indexed", "csr", "delta"};
 
 size_t g_checks = 0, g_mismatches = 0;
+
+struct Table {
+  std::string name;
+  const NetKernels& kernels;
+};
+
+// What this machine has, and AVX-512 in plain C++.
+const std::vector<Table>& tables() {
+  static const std::vector<Table> found = [] {
+    std::vector<Table> all;
+    for (const Kernels& kernels : available_kernels()) all.push_back({kernels.name, net_kernels(kernels)});
+    all.push_back({"emulated avx512", emulated_avx512_net_kernels()});
+    return all;
+  }();
+  return found;
+}
 
 size_t below(Random& random, size_t limit) { return random() % limit; }
 size_t between(Random& random, size_t low, size_t high) { return low + random() % (high - low + 1); }
@@ -192,16 +212,16 @@ void check(const std::string& what, const Built& built, Random& random, double t
   const size_t batch = between(random, 1, 5);
   const Floats input = numbers(batch * built.sizes[0], random);
   const Doubles wanted = built.expect(input, batch);
-  for (const Kernels& kernels : available_kernels())
+  for (const auto& [name, kernels] : tables())
     for (int threads = 1; threads <= most_threads; ++threads) {
       const size_t max_batch = between(random, 1, 4);
-      const auto network = built.network(max_batch, threads, 1, net_kernels(kernels));
+      const auto network = built.network(max_batch, threads, 1, kernels);
       Floats found(batch * built.sizes.back(), std::numeric_limits<float>::quiet_NaN());
       for (int again = 0; again < 2; ++again) network->run(input.data(), batch, found.data());
       ++g_checks;
       if (agrees(found, wanted, tolerance)) continue;
       ++g_mismatches;
-      std::fprintf(stderr, "MISMATCH %s: isa=%s threads=%d batch=%zu max_batch=%zu\n", what.c_str(), kernels.name,
+      std::fprintf(stderr, "MISMATCH %s: isa=%s threads=%d batch=%zu max_batch=%zu\n", what.c_str(), name.c_str(),
                    threads, batch, max_batch);
     }
 }
@@ -637,9 +657,9 @@ void check_concurrent_calls(Random& random) {
   const size_t batch = 3;
   const Floats input = numbers(batch * built->sizes[0], random);
   const Doubles wanted = built->expect(input, batch);
-  for (const Kernels& kernels : available_kernels())
+  for (const auto& [name, kernels] : tables())
     for (size_t calls : {1, 2, 6}) {
-      const auto network = built->network(2, 3, calls, net_kernels(kernels));
+      const auto network = built->network(2, 3, calls, kernels);
       std::vector<std::thread> callers;
       std::vector<int> wrong(4, 0);
       for (int& mine : wrong)
@@ -696,8 +716,7 @@ int main(int argc, char** argv) {
   check_random(cases, random);
 
   std::string isas;
-  for (const Kernels& kernels : available_kernels())
-    isas += (isas.empty() ? "\"" : ", \"") + std::string(kernels.name) + "\"";
+  for (const Table& table : tables()) isas += (isas.empty() ? "\"" : ", \"") + table.name + "\"";
   std::printf("{\"cases\": %zu, \"checks\": %zu, \"mismatches\": %zu, \"isas\": [%s], \"seed\": %llu}\n", cases, g_checks,
               g_mismatches, isas.c_str(), static_cast<unsigned long long>(seed));
   return g_mismatches == 0 ? 0 : 1;

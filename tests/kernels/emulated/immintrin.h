@@ -1,0 +1,106 @@
+// The intrinsics that net_avx512.cpp uses, as plain C++ from their documentation: so its blocks, tiles and slack are
+// tested on machines and emulators without AVX-512. A new one there is a line here.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+template <class T, int N>
+struct Lanes {
+  T lane[N];
+};
+using __m128 = Lanes<float, 4>;
+using __m512 = Lanes<float, 16>;
+struct __m128i { uint8_t byte[16]; };
+struct __m256i { uint8_t byte[32]; };
+struct __m512i { uint8_t byte[64]; };
+
+namespace emulated {
+
+template <class To>
+To load(const void* p, size_t bytes = sizeof(To)) {
+  To to{};
+  std::memcpy(&to, p, bytes);
+  return to;
+}
+
+template <class T, class V>
+T at(const V& v, int i) {
+  T found;
+  std::memcpy(&found, v.byte + i * int(sizeof(T)), sizeof(T));
+  return found;
+}
+
+template <class T, class V>
+void put(V& v, int i, T x) { std::memcpy(v.byte + i * int(sizeof(T)), &x, sizeof(T)); }
+
+inline float single(uint16_t half) {
+  const int exponent = half >> 10 & 31, fraction = half & 1023;
+  const float size = exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(1024 + fraction), exponent - 25);
+  return half & 0x8000 ? -size : size;
+}
+
+}  // namespace emulated
+
+inline __m512 _mm512_loadu_ps(const void* p) { return emulated::load<__m512>(p); }
+inline void _mm512_storeu_ps(void* p, const __m512& v) { std::memcpy(p, &v, sizeof v); }
+inline __m512 _mm512_set1_ps(float x) {
+  __m512 v;
+  for (float& lane : v.lane) lane = x;
+  return v;
+}
+inline __m512 _mm512_fmadd_ps(const __m512& a, const __m512& b, __m512 c) {
+  for (int i = 0; i < 16; ++i) c.lane[i] += a.lane[i] * b.lane[i];
+  return c;
+}
+inline __m512 _mm512_add_ps(__m512 a, const __m512& b) {
+  for (int i = 0; i < 16; ++i) a.lane[i] += b.lane[i];
+  return a;
+}
+inline float _mm512_reduce_add_ps(const __m512& v) {
+  float all = 0;
+  for (float lane : v.lane) all += lane;
+  return all;
+}
+inline __m512 _mm512_i32gather_ps(const __m512i& index, const void* x, int scale) {
+  __m512 v;
+  for (int i = 0; i < 16; ++i)
+    v.lane[i] = emulated::load<float>(static_cast<const char*>(x) + long(emulated::at<int32_t>(index, i)) * scale);
+  return v;
+}
+inline __m512i _mm512_loadu_si512(const void* p) { return emulated::load<__m512i>(p); }
+inline __m256i _mm256_loadu_si256(const __m256i* p) { return emulated::load<__m256i>(p); }
+inline void _mm256_storeu_si256(__m256i* p, const __m256i& v) { std::memcpy(static_cast<void*>(p), &v, sizeof v); }
+inline __m128i _mm_loadl_epi64(const __m128i* p) { return emulated::load<__m128i>(p, 8); }
+inline __m128i _mm_cvtsi32_si128(int x) { return emulated::load<__m128i>(&x, sizeof x); }
+inline float _mm_cvtss_f32(const __m128& v) { return v.lane[0]; }
+inline __m128 _mm_cvtph_ps(const __m128i& halves) {
+  __m128 v;
+  for (int i = 0; i < 4; ++i) v.lane[i] = emulated::single(emulated::at<uint16_t>(halves, i));
+  return v;
+}
+inline __m512 _mm512_cvtph_ps(const __m256i& halves) {
+  __m512 v;
+  for (int i = 0; i < 16; ++i) v.lane[i] = emulated::single(emulated::at<uint16_t>(halves, i));
+  return v;
+}
+inline __m512i _mm512_cvtepu16_epi32(const __m256i& narrow) {
+  __m512i v{};
+  for (int i = 0; i < 16; ++i) emulated::put<int32_t>(v, i, emulated::at<uint16_t>(narrow, i));
+  return v;
+}
+inline __m256i _mm256_cvtepu8_epi32(const __m128i& narrow) {
+  __m256i v{};
+  for (int i = 0; i < 8; ++i) emulated::put<int32_t>(v, i, narrow.byte[i]);
+  return v;
+}
+inline __m256i _mm256_set1_epi32(int x) {
+  __m256i v{};
+  for (int i = 0; i < 8; ++i) emulated::put<int32_t>(v, i, x);
+  return v;
+}
+inline __m256i _mm256_add_epi32(__m256i a, const __m256i& b) {
+  for (int i = 0; i < 8; ++i) emulated::put<int32_t>(a, i, emulated::at<int32_t>(a, i) + emulated::at<int32_t>(b, i));
+  return a;
+}
