@@ -54,6 +54,11 @@ struct NetKernels {
   // The same for columns that are told by gaps: the first is `column`, the next gaps[1] + 1 further, and so on.
   float (*gap_dot)(const uint8_t* gaps, size_t column, const float* values, size_t count, const float* x);
 
+  // The same for columns that are the bits set among `count` bits from bit `first` of `bits` on, an array that ends
+  // after `bytes`.
+  float (*bit_dot)(const uint8_t* bits, size_t bytes, size_t first, size_t count, const float* values,
+                   const float* x);
+
   // a[r][k] for gemm_rows rows, `a_step` floats apart, as packed[k][r].
   void (*pack)(const float* a, size_t a_step, size_t depth, float* packed);
 

@@ -40,7 +40,7 @@ class Conv final : public Op {
     const Image image = this->image();
     const bool direct = is_direct(weight_, image, rows, place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
-    const Tasks tasks = cut(image, rows, groups_, direct, place.threads);
+    const Tasks tasks = cut(image, rows, groups_, direct, place.threads, place.kernels);
     const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
     for (size_t n = 0; n < batch; ++n) {
       const float* x = inputs[0] + n * channels_ * height_ * width_;
@@ -186,7 +186,7 @@ class Linear final : public Op {
     });
     const Image image = Linear::image(vectors);
     const bool direct = is_direct(weight_, image, out, place.kernels);
-    const Tasks tasks = cut(image, out, 1, direct, place.threads);
+    const Tasks tasks = cut(image, out, 1, direct, place.threads, place.kernels);
     const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
     place.each(tasks.count(), weight_.density() * static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
       multiply(weight_, image, across, 0, out, product, vectors, finish, direct, tasks, task, place.room(worker),
@@ -229,6 +229,12 @@ class Linear final : public Op {
       size_t column;
       if (weight_.gap_row(row, &gaps, &column, &values, &count)) {
         y[row] = kernels.gap_dot(gaps, column, values, count, x);
+        continue;
+      }
+      if (const float* values = weight_.bit_row(row)) {
+        const size_t columns = weight_.columns(), bytes = (weight_.rows() * columns + 7) / 8;
+        const auto* bits = static_cast<const uint8_t*>(weight_.matrix().index);
+        y[row] = kernels.bit_dot(bits, bytes, row * columns, columns, values, x);
         continue;
       }
       Weight::Cursor cursor = weight_.start(row);

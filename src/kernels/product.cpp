@@ -13,9 +13,12 @@ constexpr size_t kSums = 16384;        // of output rows that wait for the next 
 constexpr size_t kMostRows = 256;      // and how many rows may
 constexpr size_t kMostEntries = 4096;  // that are unpacked at once
 constexpr size_t kDepth = 256;         // columns that a dense block takes at once
-constexpr size_t kBlockPixels = 384;
 
 size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
+
+// Pixels that a dense block takes at once: few, so that they stay near, but enough for the packing of the weight's
+// rows, which is done anew for each block, to be worth it.
+size_t block_pixels(const NetKernels& kernels) { return 24 * static_cast<size_t>(kernels.width); }
 
 size_t offset_of(const Image& image, size_t column) {
   return image.offsets ? static_cast<size_t>(image.offsets[column]) : column * image.column_step;
@@ -110,19 +113,19 @@ struct DensePlan {
   size_t depth, pixels, step;
 };
 
-DensePlan plan_dense(const Weight& weight, const Image& image) {
+DensePlan plan_dense(const Weight& weight, const Image& image, const NetKernels& kernels) {
   const size_t all = image.rows * image.pixels;
   DensePlan plan;
   plan.depth = divide_up(weight.columns(), std::max<size_t>(1, divide_up(weight.columns(), kDepth)));
-  plan.pixels = divide_up(all, divide_up(all, kBlockPixels));
+  plan.pixels = divide_up(all, divide_up(all, block_pixels(kernels)));
   plan.step = divide_up(plan.pixels, kSlack) * kSlack + kSlack;
   return plan;
 }
 
 // Like direct_room(), enough for images with fewer pixels too.
 size_t dense_room(const Weight& weight, const Image& image, const NetKernels& kernels) {
-  DensePlan plan = plan_dense(weight, image);
-  plan.step = divide_up(std::min(image.rows * image.pixels, kBlockPixels), kSlack) * kSlack + kSlack;
+  DensePlan plan = plan_dense(weight, image, kernels);
+  plan.step = divide_up(std::min(image.rows * image.pixels, block_pixels(kernels)), kSlack) * kSlack + kSlack;
   const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows);
   const size_t read = std::max(plan.depth, Weight::kLeastRead);
   return plan.depth * plan.step + kSlack + plan.depth * gemm_rows + 2 * read + 2 * weight.rows();
@@ -217,9 +220,9 @@ size_t product_room(const Weight& weight, const Image& image, const NetKernels& 
                   dense_room(weight, image, kernels));
 }
 
-Tasks cut(const Image& image, size_t rows, size_t products, bool direct, int threads) {
+Tasks cut(const Image& image, size_t rows, size_t products, bool direct, int threads, const NetKernels& kernels) {
   Tasks tasks{1, 1};
-  if (!direct) tasks.image_tasks = divide_up(image.rows * image.pixels, kBlockPixels);
+  if (!direct) tasks.image_tasks = divide_up(image.rows * image.pixels, block_pixels(kernels));
   if (threads > 1) {
     // Nonzeros may be cut fine, so that the last thread to finish is not late. Every dense task gathers its pixels
     // anew, so there are no more than are needed for all threads to have one.
@@ -243,7 +246,7 @@ void multiply(const Weight& weight, const Image& image, const float* x, size_t f
       multiply_direct(weight, image, x, begin, end, first, std::min(first + plan.tile_rows, image.rows), y, y_step,
                       first_row, finish, plan, room, kernels);
   } else {
-    const DensePlan plan = plan_dense(weight, image);
+    const DensePlan plan = plan_dense(weight, image, kernels);
     const size_t all = image.rows * image.pixels;
     const size_t first = image_task * plan.pixels, last = std::min(first + plan.pixels, all);
     if (first < last)

@@ -33,7 +33,7 @@ struct Tasks {
   size_t row_tasks, image_tasks;
   size_t count() const { return row_tasks * image_tasks; }
 };
-Tasks cut(const Image& image, size_t rows, size_t products, bool direct, int threads);
+Tasks cut(const Image& image, size_t rows, size_t products, bool direct, int threads, const NetKernels& kernels);
 
 // One task: rows of the weight from `first_row` on, into y, whose row r is y + r * y_step.
 void multiply(const Weight& weight, const Image& image, const float* x, size_t first_row, size_t rows, float* y,

@@ -184,6 +184,11 @@ bool Weight::gap_row(size_t row, const uint8_t** gaps, size_t* column, const flo
   return true;
 }
 
+const float* Weight::bit_row(size_t row) const {
+  if (matrix_.format != Format::bitmask || matrix_.half) return nullptr;
+  return static_cast<const float*>(matrix_.values) + starts_[row];
+}
+
 const float* Weight::dense_row(size_t row) const {
   if (matrix_.format != Format::dense || matrix_.half) return nullptr;
   return static_cast<const float*>(matrix_.values) + row * matrix_.columns;

@@ -60,6 +60,8 @@ class Weight {
   bool short_row(size_t row, const uint16_t** columns, const float** values, size_t* count) const;
   // The same of a delta weight: the gaps, and the column of the first entry.
   bool gap_row(size_t row, const uint8_t** gaps, size_t* column, const float** values, size_t* count) const;
+  // The same of a bitmask: the row's values; its bits begin at row * columns.
+  const float* bit_row(size_t row) const;
   // The row of a dense weight in single precision, or null.
   const float* dense_row(size_t row) const;
 

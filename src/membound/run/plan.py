@@ -39,7 +39,9 @@ def plan(model: StoredModel) -> list[Plan]:
         output = model.shapes[number]
         extra = _PLANNERS[node.op](node, shapes, output, model.tensors)
         about = {"op": node.op, "inputs": list(node.inputs)}
-        plans.append({**about, "input_shapes": [list(s) for s in shapes], "output_shape": list(output)} | extra)
+        plans.append(
+            {**about, "input_shapes": [list(s) for s in shapes], "output_shape": list(output)} | extra
+        )
     return plans
 
 
@@ -101,7 +103,12 @@ def _average_pool(node: Node, inputs: list[Shape], output: Shape, tensors: Tenso
 
 def _binary(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
     a = attributes(node)
-    plan: Plan = {"op": "binary", "kind": BINARY.index(node.op), "swap": a["swap"], "act": _activation(a["act"])}
+    plan: Plan = {
+        "op": "binary",
+        "kind": BINARY.index(node.op),
+        "swap": a["swap"],
+        "act": _activation(a["act"]),
+    }
     if len(inputs) == 2:
         return plan | {"constant": None, "constant_shape": []}
     if "c" in node.tensors:
