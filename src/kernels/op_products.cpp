@@ -28,8 +28,12 @@ class Conv final : public Op {
                 span_h <= height_ && span_w <= width_;
     plane_h_ = in_place_ ? height_ : divide_up(span_h, stride_h);
     plane_w_ = in_place_ ? width_ : divide_up(span_w, stride_w);
-    planes_ = stride_h * stride_w;
-    channel_floats_ = planes_ * plane_h_ * plane_w_;
+    // The zeros behind a row serve as those before the next one too: rows are shorter, and so is all the work.
+    const size_t pad_left = static_cast<size_t>(window.pad_left);
+    if (stride_h == 1 && stride_w == 1 && span_w > pad_left + width_)
+      shared_zeros_ = std::min(pad_left, span_w - pad_left - width_);
+    plane_w_ -= shared_zeros_;
+    channel_floats_ = stride_h * stride_w * plane_h_ * plane_w_ + shared_zeros_;
     if (channels_ * channel_floats_ > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     make_offsets();
@@ -122,6 +126,7 @@ class Conv final : public Op {
           }
           std::fill(out + last, out + plane_w, 0.0f);
         }
+    std::fill_n(out, shared_zeros_, 0.0f);
   }
 
   Weight weight_;
@@ -132,7 +137,8 @@ class Conv final : public Op {
   Fused fused_;
   size_t channels_, height_, width_, out_h_, out_w_;
   bool in_place_;
-  size_t plane_h_, plane_w_, planes_, channel_floats_;
+  size_t plane_h_, plane_w_, channel_floats_;
+  size_t shared_zeros_ = 0;  // behind the last row, where no next one begins with them
 };
 
 class Linear final : public Op {

@@ -7,7 +7,7 @@ namespace membound {
 namespace {
 
 // Sizes in floats. What is read again and again stays in the nearest cache, the rest in the second.
-constexpr size_t kNear = 8192;         // of the image, for the nonzeros of one row after another
+constexpr size_t kNear = 10240;         // of the image, for the nonzeros of one row after another
 constexpr size_t kChannelNear = 1024;  // of one channel: more rows of the image are another tile
 constexpr size_t kSums = 16384;        // of output rows that wait for the next channels,
 constexpr size_t kMostRows = 256;      // and how many rows may
