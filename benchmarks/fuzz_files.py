@@ -3,15 +3,20 @@
     python benchmarks/fuzz_files.py --count 1000000 --seed 0 --out results/fuzz-files.json
 
 Mutation k of a seed is always the same, so that a failure is repeated by `--first k --count 1`; its bytes are saved as
-fuzz-failure.safetensors, also before a crash of the compiled core if `--save-each` is given.
+fuzz-failure-FIRST.safetensors, FIRST being its process's first mutation, also before a crash of the compiled core if
+`--save-each` is given. fuzz_under_asan.sh runs this with the core under sanitizers.
 """
 
 import argparse
+import os
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +30,6 @@ from membound.store.file import read_bytes
 from membound.store.model import StoredModel
 
 RUN_UP_TO = 1_000_000  # elements of all values, and of all tensors: larger networks are only read
-FAILURE = Path("fuzz-failure.safetensors")
 
 
 def runner() -> Callable[[StoredModel], None] | None:
@@ -60,30 +64,46 @@ def try_one(content: bytes, run: Callable[[StoredModel], None] | None) -> str:
     return "ran"
 
 
+def try_share(options: argparse.Namespace, share: range) -> Counter[str]:
+    """The outcomes of one process's mutations."""
+    originals = mutations.originals()
+    run = None if options.no_run else runner()
+    failure = Path(f"fuzz-failure-{share.start}.safetensors")
+    outcomes: Counter[str] = Counter()
+    for index in share:
+        rng = random.Random((options.seed << 40) + index)
+        content = mutations.mutate(rng.choice(originals), rng)
+        if options.save_each:
+            failure.write_bytes(content)
+        try:
+            outcomes[try_one(content, run)] += 1
+        except BaseException:
+            failure.write_bytes(content)
+            print(f"mutation {index} of seed {options.seed} failed: saved as {failure}", file=sys.stderr)
+            raise
+    failure.unlink(missing_ok=True)
+    return outcomes
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--no-run", action="store_true", help="only read")
     parser.add_argument("--save-each", action="store_true", help="write each file before it is tried")
     parser.add_argument("--out", help="a JSON file for the outcomes")
     options = parser.parse_args()
-    originals = mutations.originals()
-    run = None if options.no_run else runner()
-    outcomes: Counter[str] = Counter()
+    ends = [
+        options.first + options.count * part // options.processes for part in range(options.processes + 1)
+    ]
+    shares = [range(begin, end) for begin, end in pairwise(ends)]
     start = time.perf_counter()
-    for index in range(options.first, options.first + options.count):
-        rng = random.Random((options.seed << 40) + index)
-        content = mutations.mutate(rng.choice(originals), rng)
-        if options.save_each:
-            FAILURE.write_bytes(content)
-        try:
-            outcomes[try_one(content, run)] += 1
-        except BaseException:
-            FAILURE.write_bytes(content)
-            print(f"mutation {index} of seed {options.seed} failed: saved as {FAILURE}", file=sys.stderr)
-            raise
+    outcomes: Counter[str] = Counter()
+    with ProcessPoolExecutor(options.processes) as executor:
+        for found in executor.map(partial(try_share, options), shares):
+            outcomes += found
     each = (time.perf_counter() - start) / max(options.count, 1)
     for outcome, count in outcomes.most_common():
         print(f"{count:9,} {outcome}")
@@ -92,7 +112,9 @@ def main() -> None:
         payload = {
             "seed": options.seed,
             "count": options.count,
-            "ran": run is not None,
+            "sanitizers": ["address", "undefined"] if "ASAN_OPTIONS" in os.environ else [],
+            "failures": 0,
+            "ran": not options.no_run and runner() is not None,
             "outcomes": dict(outcomes),
         }
         record(options.out, payload)

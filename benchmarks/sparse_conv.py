@@ -101,7 +101,9 @@ def main() -> None:
     for name in LAYERS:
         layer = measure(name, options.density, options.threads, options.rounds, options.seed)
         if options.peak:
-            layer["floor_ms"] = layer["multiplications"] * options.density / options.peak / 1e6 / options.threads
+            layer["floor_ms"] = (
+                layer["multiplications"] * options.density / options.peak / 1e6 / options.threads
+            )
         layers.append(layer)
         shown = ", ".join(f"{contender} {ms:.3f} ms" for contender, ms in layer["min_ms"].items())
         print(f"{name}: {shown}; {layer['times_faster_than_torch_dense']:.2f} times faster than torch dense")

@@ -28,7 +28,7 @@ KEEP = {"conv1": 0.55, "conv2": 0.15, "fc1": 0.04, "fc2": 0.3}
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--iterations", type=int, default=2000)
+    arguments.add_argument("--iterations", type=int, default=1500)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--device", default="auto")
     arguments.add_argument("--json", action="store_true", help="print JSON instead of a table")

@@ -34,7 +34,20 @@ def quoted() -> list[str]:
     numbers += [f"{results(f'train-overhead-{d}')['overhead_percent']:+.1f} %" for d in ("cpu", "cuda")]
     for network in results("caffe-baselines")["networks"].values():
         numbers.append(f"{network['mean']:.2f} ± {network['std']:.2f} %")
-    return numbers
+    return numbers + deployed()
+
+
+def deployed() -> list[str]:
+    numbers = []
+    for row in results("latency")["results"]:
+        ms, size = row["best_ms"]["membound"], row["file_bytes"]
+        shown = f"{ms:.1f} ms" if ms > 1 else f"{ms:.3f} ms"
+        weight = f"{size / 2**20:.1f} MiB" if size > 2**20 else f"{size / 1024:.0f} KiB"
+        numbers.append(f"**{shown}**, {row['times_faster']:.2f} times, {weight}")
+    convolutions = results("sparse-conv")
+    numbers.append(f"{convolutions['times_faster_than_torch_dense']:.1f} times faster")
+    least = min(layer["times_faster_than_torch_dense"] for layer in convolutions["layers"])
+    return [*numbers, f"{least:.2f}"]
 
 
 @pytest.mark.parametrize("number", quoted())
