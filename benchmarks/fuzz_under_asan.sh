@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Damaged model files through load and run, with the core under the address and undefined-behaviour sanitizers.
 #
-#   benchmarks/fuzz_under_asan.sh [COUNT [options of fuzz_files.py]]      such as 20000 --seed 3
+#   benchmarks/fuzz_under_asan.sh [COUNT [options of fuzz_files.py]]      such as 20000 --seed 3 --save-each
 #
 # Builds the Python module anew in build/asan and needs GCC, cmake and the environment that .venv or PYTHON names.
 set -euo pipefail
@@ -29,8 +29,8 @@ packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
 export PYTHONPATH="$folder/python:$packages"
 export LD_PRELOAD="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libstdc++.so.6)"
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
-export PYTHONMALLOC=malloc OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1
 root=$PWD
 cd "$folder"  # where the bytes of a failure are saved
 "$python" -S -c "from membound import _core; assert _core.__file__.startswith('$folder'), _core.__file__"
-exec "$python" -S "$root/benchmarks/fuzz_files.py" --count "$count" --save-each "$@"
+exec "$python" -S "$root/benchmarks/fuzz_files.py" --count "$count" "$@"

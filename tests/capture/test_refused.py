@@ -143,3 +143,19 @@ def test_networks(name, capfd):
 def test_examples(example, expected):
     with pytest.raises(ModelError, match=expected):
         capture(nn.Linear(8, 2), example)
+
+
+class OnItsOwn(nn.Module):
+    """Treats an image that comes alone differently."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+
+    def forward(self, x):
+        return self.conv(x) if x.shape[0] > 2 else self.conv(-x)
+
+
+def test_a_branch_on_the_size_of_the_batch_is_refused():
+    with pytest.raises(ModelError, match="batch"):
+        capture(OnItsOwn(), torch.zeros(1, 1, 8, 8))

@@ -142,6 +142,12 @@ def test_inputs_that_do_not_fit(kind, file, tmp_path, capsys):
     assert not (tmp_path / "y.npy").exists()
 
 
+def test_run_on_a_folder_is_refused(tmp_path, capsys):
+    assert "is a folder: name a .npy file" in refused(
+        capsys, "run", write_network(tmp_path / "n.safetensors"), "."
+    )
+
+
 def test_images_without_preprocessing_are_refused(tmp_path, capsys, data):
     path = write_network(tmp_path / "bare.safetensors", preprocess=None)
     said = refused(capsys, "run", path, saved(tmp_path / "x.npy", images()[0]))

@@ -212,8 +212,20 @@ def test_what_save_refuses(tmp_path):
         mb.save(net, tmp_path / "net.pt", x)
     with pytest.raises(mb.ModelError, match=r"give a membound\.data\.Preprocess"):
         mb.save(net, tmp_path / "net.safetensors", x, preprocess={"scale": 0.5})
-    with pytest.raises(mb.ModelError, match="classes is the text 'cat'"):
-        mb.save(net, tmp_path / "net.safetensors", x, classes="cat")
+    for classes, says in (
+        ("cat", "classes is 'cat': give a list"),
+        (10, "classes is 10: give a list"),
+        (["cat", "cat"], "1 of them different"),
+        ([], "0 names"),
+        (["cat", "dog", "bird"], "3 names, the network gives 2 scores"),
+    ):
+        with pytest.raises(mb.ModelError, match=says):
+            mb.save(net, tmp_path / "net.safetensors", x, classes=classes)
+    with pytest.raises(mb.ModelError, match="the path is a NoneType"):
+        mb.save(net, None, x)
+    images, crop = torch.zeros(1, 1, 8, 8), mb.data.Preprocess(crop=5)
+    with pytest.raises(mb.ModelError, match="crops images to 5 pixels a side"):
+        mb.save(nn.Conv2d(1, 1, 3), tmp_path / "net.safetensors", images, preprocess=crop)
     with pytest.raises(mb.ModelError, match="no value type 'f8'"):
         mb.save(net, tmp_path / "net.safetensors", x, values="f8")
     with pytest.raises(mb.ModelError, match="no preference 'size'"):

@@ -67,12 +67,12 @@ def set_values(rule, words, name, dtype, **at):
 # The container
 
 
-@breaks(1, "does not fit")
+@breaks(1, "0 bytes, where its header alone has more")
 def empty(draft):
     return b""
 
 
-@breaks(1, "does not fit")
+@breaks(1, "7 bytes, where its header alone has more")
 def too_short(draft):
     return draft.pack()[:7]
 

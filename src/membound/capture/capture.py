@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from membound.capture.convert import convert
-from membound.capture.export import FIXED, OTHER_BATCH, export
+from membound.capture.export import FIXED, OTHER_BATCH, check_batches, export
 from membound.capture.simplify import simplify_
 from membound.capture.tidy import tidy_
 from membound.errors import ModelError
@@ -37,6 +37,7 @@ def capture(module: nn.Module, example_input: Tensor | NDArray[Any], *, simplify
         other = convert(export(module, example_input, OTHER_BATCH))
         if draft.graph() != other.graph():
             raise ModelError(FIXED)
+    check_batches(module, example_input)
     tidy_(draft)
     if not draft.nodes:
         raise ModelError("the network computes nothing: its output is its input")

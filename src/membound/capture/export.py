@@ -54,6 +54,25 @@ def export(module: nn.Module, example_input: Tensor | NDArray[Any], batch: int =
     return _read(program)
 
 
+def check_batches(module: nn.Module, example_input: Tensor | NDArray[Any]) -> None:
+    """Refuse a network that treats an image differently when it comes alone: tracing follows one of its branches."""
+    private = private_copy(module)
+    shape = example_batch(example_input, BATCH).shape
+    images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    with _silence(), torch.no_grad():
+        together = private(images)
+        for count in (1, 2):
+            try:
+                some = private(images[:count])
+            except Exception:  # it cannot run so few at all: the file can, as it does more
+                continue
+            expected = together[:count]
+            if some.shape != expected.shape or not bool(expected.isfinite().all()):
+                continue
+            if float((some - expected).abs().max()) > 1e-3 * float(expected.abs().max()) + 1e-6:
+                raise ModelError(FIXED)
+
+
 def _is_plain(node: fx.Node) -> bool:
     """Whether a conversion can take the operation as it is; else torch has to rewrite them all, which is slow.
 

@@ -14,7 +14,8 @@ from membound.data.preprocess import Preprocess
 from membound.errors import ModelError
 from membound.store.file import write
 from membound.store.formats import Prefer
-from membound.store.model import StoredModel
+from membound.store.model import Model, StoredModel
+from membound.store.shapes import infer_shapes
 
 SUFFIX = ".safetensors"
 
@@ -41,6 +42,8 @@ def save(
     ...     mb.load(f"{folder}/net.safetensors").classes
     ['cat', 'dog']
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ModelError(f"the path is a {type(path).__name__}: call save(model, path, example_input)")
     if Path(path).suffix != SUFFIX:
         raise ModelError(
             f"{os.fspath(path)}: a model file is a safetensors file: let its name end in {SUFFIX}"
@@ -48,11 +51,32 @@ def save(
     if preprocess is not None and not isinstance(preprocess, Preprocess):
         kind = type(preprocess).__name__
         raise ModelError(f"preprocess is a {kind}: give a membound.data.Preprocess, or leave it out")
-    if isinstance(classes, str):
-        raise ModelError(f"classes is the text {classes!r}: give a list of names")
+    if isinstance(classes, str) or not (classes is None or isinstance(classes, Sequence)):
+        raise ModelError(f"classes is {classes!r}: give a list of names")
     captured = capture(model, example_input)
+    _check_facts(captured, preprocess, classes)
     if preprocess is not None:
         captured = replace(captured, preprocess=preprocess.to_json(), mean_image=preprocess.mean_image)
     if classes is not None:
         captured = replace(captured, classes=[str(name) for name in classes])
     return write(path, captured, values, prefer)
+
+
+def _check_facts(model: Model, preprocess: Preprocess | None, classes: Sequence[str] | None) -> None:
+    """What travels with a network must fit it."""
+    shapes = infer_shapes(model.graph, {name: tensor.shape for name, tensor in model.tensors.items()})
+    scores = shapes[model.graph.output]
+    if classes is not None:
+        if len(set(classes)) != len(classes) or not classes:
+            raise ModelError(
+                f"classes has {len(classes)} names, {len(set(classes))} of them different: give each its own"
+            )
+        if len(scores) == 1 and len(classes) > scores[0]:
+            raise ModelError(
+                f"classes has {len(classes)} names, the network gives {scores[0]} scores: give as many"
+            )
+    sides = model.graph.input_shape[1:]
+    if preprocess is not None and preprocess.crop is not None and sides != (preprocess.crop, preprocess.crop):
+        raise ModelError(
+            f"preprocess crops images to {preprocess.crop} pixels a side, the network takes {model.graph.input_shape}"
+        )

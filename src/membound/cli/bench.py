@@ -43,8 +43,8 @@ def _counts(text: str) -> list[int]:
     [1, 2]
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= 1024 for part in parts):
-        raise MemboundError(f"--threads {text!r} is not a list of counts from 1 to 1024, such as 1,2")
+    if not all(part.isdecimal() and 1 <= int(part) <= 256 for part in parts):
+        raise MemboundError(f"--threads {text!r} is not a list of counts from 1 to 256, such as 1,2")
     return list(dict.fromkeys(int(part) for part in parts))
 
 

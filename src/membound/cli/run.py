@@ -11,7 +11,7 @@ from membound.errors import MemboundError
 
 SHOWN = 10  # images whose classes are printed
 
-Threads = Annotated[int, typer.Option(min=0, max=1024, help="Threads; 0 takes every CPU.")]
+Threads = Annotated[int, typer.Option(min=0, max=256, help="Threads; 0 takes every CPU.")]
 
 
 def run_command(
@@ -32,6 +32,8 @@ def run_command(
     from membound.run.files import check_model_file, read_array, run_array, top_classes, write_array
     from membound.run.net import load
 
+    if not input.name:
+        raise MemboundError(f"{input} is a folder: name a .npy file")
     target = input.with_name(f"{input.stem}.out.npy") if out is None else out
     if target.suffix != ".npy":
         raise MemboundError(f"--out {target}: the output is a .npy file: let its name end in .npy")

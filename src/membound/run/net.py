@@ -57,7 +57,11 @@ class Net:
             ("max_batch", max_batch, 1, 65536),
             ("concurrency", concurrency, 1, 1024),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | np.integer)
+                or not least <= value <= most
+            ):
                 raise ModelError(f"{name} is {value!r}: it must be a whole number from {least} to {most}")
         self._remake: Callable[[], Net] = partial(
             Net, model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa
@@ -67,7 +71,13 @@ class Net:
         self.output_shape = model.shapes[model.graph.output]
         try:
             self._core = _core().Network(
-                plan(model), list(self.input_shape), model.graph.output, max_batch, threads, concurrency, isa
+                plan(model),
+                list(self.input_shape),
+                model.graph.output,
+                int(max_batch),
+                int(threads),
+                int(concurrency),
+                isa,
             )
         except ValueError as error:
             raise ModelError(f"this network cannot be run: {error}") from None

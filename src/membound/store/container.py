@@ -44,7 +44,9 @@ class Container:
 def parse(buffer: npt.NDArray[np.uint8]) -> Container:
     """The container in these bytes; its arrays are views onto them."""
     size = len(buffer)
-    length = int.from_bytes(buffer[:8].tobytes(), "little") if size >= 8 else -1
+    if size < 8:  # rule 1
+        refuse(1, f"not a model file: {size} bytes, where its header alone has more")
+    length = int.from_bytes(buffer[:8].tobytes(), "little")
     if not 2 <= length <= min(MAX_HEADER, size - 8):  # rule 1
         refuse(
             1, f"not a model file: {size} bytes, and a header of {show(length)} bytes does not fit in them"
