@@ -7,7 +7,7 @@ namespace membound {
 namespace {
 
 // Sizes in floats. What is read again and again stays in the nearest cache, the rest in the second.
-constexpr size_t kNear = 10240;         // of the image, for the nonzeros of one row after another
+constexpr size_t kNear = 10240;        // of the image, for the nonzeros of one row after another
 constexpr size_t kChannelNear = 1024;  // of one channel: more rows of the image are another tile
 constexpr size_t kSums = 16384;        // of output rows that wait for the next channels,
 constexpr size_t kMostRows = 256;      // and how many rows may
@@ -156,15 +156,6 @@ void pack_rows(const Weight& weight, size_t row, size_t rows, size_t begin, size
   const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows), depth = end - begin;
   if (rows == gemm_rows && weight.dense_row(row)) {
     kernels.pack(weight.dense_row(row) + begin, weight.columns(), depth, packed);
-    return;
-  }
-  if (weight.dense_row(row)) {
-    for (size_t r = 0; r < rows; ++r) {
-      const float* from = weight.dense_row(row + r) + begin;
-      for (size_t k = 0; k < depth; ++k) packed[k * gemm_rows + r] = from[k];
-    }
-    for (size_t r = rows; r < gemm_rows; ++r)
-      for (size_t k = 0; k < depth; ++k) packed[k * gemm_rows + r] = 0.0f;
     return;
   }
   std::fill_n(packed, depth * gemm_rows, 0.0f);

@@ -70,7 +70,10 @@ def check_batches(module: nn.Module, example_input: Tensor | NDArray[Any]) -> No
             if some.shape != expected.shape or not bool(expected.isfinite().all()):
                 continue
             if float((some - expected).abs().max()) > 1e-3 * float(expected.abs().max()) + 1e-6:
-                raise ModelError(FIXED)
+                raise ModelError(
+                    f"the network gives another answer to a batch of {count} than to one of {BATCH}: a branch on the "
+                    "size of the batch cannot be captured"
+                )
 
 
 def _is_plain(node: fx.Node) -> bool:
