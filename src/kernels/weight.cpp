@@ -25,14 +25,14 @@ size_t count_bits(const uint8_t* index, size_t bytes, size_t from, size_t to) {
   return count;
 }
 
-// Columns of the entries from `entry` to `last`, in 16 or 32 bits, while they are below `end`.
+// Up to `count` columns, told as `base` more, in 16 or 32 bits, while they are below `end`.
 template <class Column>
-size_t read_columns(const Column* from, size_t count, size_t end, size_t width, int32_t* columns) {
+size_t read_columns(const Column* from, size_t count, uint32_t base, size_t end, size_t width, int32_t* columns) {
   size_t n = 0;
   if (end >= width) {
-    for (; n < count; ++n) columns[n] = static_cast<int32_t>(from[n]);
+    for (; n < count; ++n) columns[n] = static_cast<int32_t>(from[n] - base);
   } else {
-    for (; n < count && from[n] < end; ++n) columns[n] = static_cast<int32_t>(from[n]);
+    for (; n < count && from[n] - base < end; ++n) columns[n] = static_cast<int32_t>(from[n] - base);
   }
   return n;
 }
@@ -129,20 +129,16 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
     case Format::indexed: {
       const auto* from = static_cast<const uint32_t*>(matrix_.index) + cursor.entry;
       const uint32_t base = static_cast<uint32_t>(row * matrix_.columns);
-      if (end >= matrix_.columns) {
-        for (; n < left; ++n) columns[n] = static_cast<int32_t>(from[n] - base);
-      } else {
-        for (; n < left && from[n] - base < end; ++n) columns[n] = static_cast<int32_t>(from[n] - base);
-      }
+      n = read_columns(from, left, base, end, matrix_.columns, columns);
       break;
     }
     case Format::csr:
       if (matrix_.index_bytes == 2) {
         const auto* from = static_cast<const uint16_t*>(matrix_.index) + cursor.entry;
-        n = read_columns(from, left, end, matrix_.columns, columns);
+        n = read_columns(from, left, 0, end, matrix_.columns, columns);
       } else {
         const auto* from = static_cast<const uint32_t*>(matrix_.index) + cursor.entry;
-        n = read_columns(from, left, end, matrix_.columns, columns);
+        n = read_columns(from, left, 0, end, matrix_.columns, columns);
       }
       break;
     case Format::delta: {

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from membound.capture.convert import convert
-from membound.capture.export import FIXED, OTHER_BATCH, check_batches, export
+from membound.capture.export import FIXED, OTHER_BATCH, check_batches, export, private_copy
 from membound.capture.simplify import simplify_
 from membound.capture.tidy import tidy_
 from membound.errors import ModelError
@@ -31,13 +31,14 @@ def capture(module: nn.Module, example_input: Tensor | NDArray[Any], *, simplify
     >>> model.tensors["3.weight"].shape, model.original_shapes["3.weight"]
     ((10, 72), (10, 288))
     """
-    exported = export(module, example_input)
+    private = private_copy(module)
+    exported = export(private, example_input)
     draft = convert(exported)
     if isinstance(exported.batch, int):
-        other = convert(export(module, example_input, OTHER_BATCH))
+        other = convert(export(private, example_input, OTHER_BATCH))
         if draft.graph() != other.graph():
             raise ModelError(FIXED)
-    check_batches(module, example_input)
+    check_batches(private, example_input)
     tidy_(draft)
     if not draft.nodes:
         raise ModelError("the network computes nothing: its output is its input")

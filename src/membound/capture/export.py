@@ -38,9 +38,8 @@ class Exported:
     names: Mapping[str, str]
 
 
-def export(module: nn.Module, example_input: Tensor | NDArray[Any], batch: int = BATCH) -> Exported:
-    """Export a copy of `module` in eval mode, in float32 on the CPU."""
-    private = private_copy(module)
+def export(private: nn.Module, example_input: Tensor | NDArray[Any], batch: int = BATCH) -> Exported:
+    """Export a module that `private_copy` has made."""
     example = example_batch(example_input, batch)
     shapes: Any = ShapesCollection()  # type: ignore[no-untyped-call]
     shapes[example] = {0: Dim.AUTO}
@@ -54,9 +53,8 @@ def export(module: nn.Module, example_input: Tensor | NDArray[Any], batch: int =
     return _read(program)
 
 
-def check_batches(module: nn.Module, example_input: Tensor | NDArray[Any]) -> None:
+def check_batches(private: nn.Module, example_input: Tensor | NDArray[Any]) -> None:
     """Refuse a network that treats an image differently when it comes alone: tracing follows one of its branches."""
-    private = private_copy(module)
     shape = example_batch(example_input, BATCH).shape
     images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     with _silence(), torch.no_grad():
