@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from membound.bench import machine
+from membound.store.whole import replace_file
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,9 +26,7 @@ def record(path: str | Path, payload: dict[str, Any]) -> None:
         "versions": versions(),
         **payload,
     }
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(document, indent=2) + "\n")
-    partial.replace(path)
+    replace_file(path, [json.dumps(document, indent=2).encode() + b"\n"])
 
 
 def command_line() -> str:

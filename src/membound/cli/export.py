@@ -114,10 +114,11 @@ def _to_model_file(
             "--mean, --layout and --size go with --data, and there is none: add it or leave them out"
         )
     from membound import zoo
-    from membound.capture.trained import store_trained, trained_with
+    from membound.capture.trained import store_trained
     from membound.data import load
+    from membound.train.weights import saved_facts
 
-    about = trained_with(init)
+    about = saved_facts(init)
     dataset = None if data is None else load(data, layout=layout, size=size, seed=about.get("seed", 0))
     classes = about.get("classes") or (dataset.classes if dataset is not None else None)
     model = zoo.build(net) if classes is None else options.network(net, len(classes), 0)

@@ -18,16 +18,16 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if target.exists() and not target.is_file():
             raise OSError(errno.EINVAL, "it is there and not a regular file")
-        _write(target, parts)
+        replace_file(target, parts)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"{path}: cannot be written: {reason}") from None
 
 
-def _write(target: Path, parts: Iterable[bytes | memoryview]) -> None:
-    partial = target.with_name(
-        f".membound-{secrets.token_hex(8)}.partial"
-    )  # of its own, however many write at once
+def replace_file(target: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write aside, flush to disk, rename: at every moment `target` is the old file or the new one; or an OSError."""
+    # A name of its own, however many write at once. What a killed process leaves behind matches .*.part.
+    partial = target.with_name(f".membound-{secrets.token_hex(8)}.part")
     try:
         with open(partial, "xb") as file:
             for part in parts:

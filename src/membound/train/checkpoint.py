@@ -5,7 +5,6 @@ No pickle: tensors are tensors, everything else is JSON in the file's metadata.
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,34 +17,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from membound.errors import TrainingError
+from membound.store.whole import replace_file
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Write a safetensors file so that at every moment `path` is the old file or the new one, whole."""
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     payload = save(plain, {key: json.dumps(value) for key, value in metadata.items()})
+    target = path.resolve()  # a link stays a link
     try:
-        _write_whole(path.resolve(), payload)  # a link stays a link
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, [payload])
     except OSError as error:
         raise TrainingError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
-def _write_whole(path: Path, payload: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(aside, "wb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the rename itself
-    finally:
-        os.close(folder)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

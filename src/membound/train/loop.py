@@ -26,7 +26,7 @@ from membound.train.regularizer import Regularizer, Report, attach
 from membound.train.rules import plain_keys, select
 from membound.train.tensorboard import check_installed, write_scalars
 from membound.train.updates import Update
-from membound.train.weights import MEAN_IMAGE, MODEL
+from membound.train.weights import CHECKPOINT, MEAN_IMAGE, MODEL
 
 PRECISIONS = {"float32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
 LARGEST_BATCH = 1 << 16  # beyond the size of the data; up to here a small set may repeat within a batch
@@ -174,7 +174,7 @@ class _Run:
 
     @property
     def path(self) -> Path | None:
-        return None if self.settings.run_dir is None else self.settings.run_dir / "checkpoint.safetensors"
+        return None if self.settings.run_dir is None else self.settings.run_dir / CHECKPOINT
 
     @property
     def finished(self) -> bool:

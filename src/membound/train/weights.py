@@ -1,11 +1,12 @@
 """Weights in files: any supported kind into a network, and a network's into a plain safetensors file."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from membound.data import Preprocess
@@ -14,6 +15,7 @@ from membound.train.checkpoint import read_tensors, write_tensors
 from membound.train.rules import plain_keys
 from membound.zoo import load_caffemodel
 
+CHECKPOINT = "checkpoint.safetensors"  # in the folder of a run
 MODEL, MEAN_IMAGE = "model/", "membound.mean_image"
 TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 
@@ -33,8 +35,8 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
     are loaded without executing anything that they contain.
     """
     path = Path(path)
-    if path.is_dir() and (path / "checkpoint.safetensors").exists():
-        path = path / "checkpoint.safetensors"
+    if path.is_dir() and (path / CHECKPOINT).exists():
+        path = path / CHECKPOINT
     if not path.is_file():
         raise WeightsError(f"there is no file of weights at {path}")
     kind = _kind(path)
@@ -57,17 +59,40 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
     return preprocess
 
 
-def saved_facts(path: Path) -> dict[str, int]:
-    """The `seed` and `image_size` that a file of ours was trained with; what it does not say is left out."""
-    path = Path(path)
-    path = path / "checkpoint.safetensors" if path.is_dir() else path
-    if not path.is_file() or _kind(path) != "safetensors":
+def saved_facts(path: Path) -> dict[str, Any]:
+    """What a file of ours says about its training, besides the weights; what it does not say is left out.
+
+    `seed`, `image_size` (the shorter side), `shape` of the images and the names of the `classes`.
+    """
+    path = path / CHECKPOINT if path.is_dir() else path
+    if not path.is_file():  # opening a pipe would wait
         return {}
-    about = _read_safetensors(path)[1].get("membound")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {}).get("membound", "{}"))
+    except (SafetensorError, OSError, ValueError):
+        return {}  # of another kind, or damaged: loading it says what is wrong
     if isinstance(about, dict) and isinstance(about.get("description"), dict):
         about = about["description"]  # of a run's checkpoint
-    found = {key: about.get(key) for key in ("seed", "image_size")} if isinstance(about, dict) else {}
-    return {key: value for key, value in found.items() if isinstance(value, int)}
+    if not isinstance(about, dict):
+        return {}
+    return {key: about[key] for key, check in _FACTS.items() if key in about and check(about[key])}
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_list(value: object, check: Callable[[object], bool]) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(map(check, value))
+
+
+_FACTS: dict[str, Callable[[object], bool]] = {
+    "seed": _is_count,
+    "image_size": _is_count,
+    "shape": lambda value: _is_list(value, _is_count),
+    "classes": lambda value: _is_list(value, lambda name: isinstance(name, str)),
+}
 
 
 def _kind(path: Path) -> str:
