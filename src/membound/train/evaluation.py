@@ -1,52 +1,96 @@
 """How good a network is on a split."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from membound.errors import DataError, MemboundError
+from membound.errors import DataError, MemboundError, TrainingError
 from membound.train.batches import Feeder, whole
 from membound.train.parallel import World
+from membound.train.task import CLASSIFICATION, Task
 
 
 @dataclass(frozen=True)
 class Score:
-    """Classification on one split."""
+    """How good a network is on one split.
+
+    For classification `correct` counts images and `value` is None; a task with a loss or score of its own has no
+    right and wrong: there `correct` and `errors` are None and `value` is the mean of its score over the examples.
+    """
 
     images: int
-    correct: int
+    correct: int | None
     loss: float
+    value: float | None = None
 
     @property
     def accuracy(self) -> float:
-        """In percent."""
+        """In percent; for a task of its own the mean of its score: higher is better."""
+        if self.correct is None:
+            assert self.value is not None
+            return self.value
         return 100.0 * self.correct / self.images
 
     @property
-    def errors(self) -> int:
-        return self.images - self.correct
+    def errors(self) -> int | None:
+        return None if self.correct is None else self.images - self.correct
 
 
-def check_fits(model: nn.Module, feeder: Feeder) -> None:
-    """One image through the network, so that what does not fit is said in a line and at once."""
+def check_fits(model: nn.Module, feeder: Feeder, task: Task = CLASSIFICATION) -> None:
+    """One image through the network, so that what does not fit is said in a line and at once.
+
+    With a loss of its own, a task decides itself what outputs and targets go together: it must give a finite number.
+    """
+    if task.classifies:
+        _check_class_numbers(feeder)
+    differentiable = not task.classifies and any(weight.requires_grad for weight in model.parameters())
+    with torch.set_grad_enabled(differentiable), _in_eval_mode(model):
+        outputs, targets = _run_one(model, feeder)
+        if task.classifies:
+            _check_class_scores(outputs, int(feeder.split.labels.max()))
+            return
+        loss = task.batch_loss(outputs, targets)
+    if not math.isfinite(float(loss.detach())):
+        raise TrainingError(
+            f"the loss of one example is {float(loss.detach())}: it must be finite before training begins"
+        )
+
+
+def _check_class_numbers(feeder: Feeder) -> None:
+    labels = feeder.split.labels
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError(
+            f"targets are {labels.dtype} {list(labels.shape)}: classification takes class numbers, integers [n] from 0 "
+            "(y.argmax(1) of one-hot labels); for another task pass its loss"
+        )
+
+
+def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
+    """What the network gives for the first example, and the example's target."""
+    first = np.zeros(1, np.int64)
+    shape = tuple(feeder.split.shape)
     try:
-        feeder.preprocess(feeder.split.read(np.zeros(1, np.int64)))  # numpy's way checks every shape
-        x, _ = next(feeder.batches(iter([np.zeros(1, np.int64)])))
-        with torch.no_grad(), _in_eval_mode(model):
-            scores = model(x)
+        if len(shape) == 3:
+            feeder.preprocess(feeder.split.read(first))  # numpy's way checks every shape
+        x, targets = next(feeder.batches(iter([first])))
+        return model(x), targets
     except MemboundError:
         raise
     except (Exception, SystemExit) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
-        shape = feeder.split.shape
+        what = "images" if len(shape) == 3 else "examples"
         raise DataError(
-            f"the network does not take images of shape {shape}: {type(error).__name__}: {reason}"
+            f"the network does not take {what} of shape {shape}: {type(error).__name__}: {reason}"
         ) from error
-    highest = int(feeder.split.labels.max())
+
+
+def _check_class_scores(scores: object, highest: int) -> None:
     if not isinstance(scores, Tensor) or scores.dim() != 2 or scores.shape[1] <= highest:
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise DataError(
@@ -69,17 +113,32 @@ def _in_eval_mode(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, feeder: Feeder, batch_size: int = 500, world: World | None = None, bf16: bool = False
+    model: nn.Module,
+    feeder: Feeder,
+    batch_size: int = 500,
+    world: World | None = None,
+    bf16: bool = False,
+    task: Task = CLASSIFICATION,
 ) -> Score:
-    """Accuracy and mean loss over the whole split; the model's mode is left as it was."""
+    """Score and mean loss over the whole split; the model's mode is left as it was."""
     world = world or World()
-    correct = torch.zeros((), dtype=torch.int64, device=feeder.device)
+    gained = torch.zeros((), dtype=torch.float64, device=feeder.device)  # whole numbers stay exact
     loss = torch.zeros((), dtype=torch.float64, device=feeder.device)
     with _in_eval_mode(model):
         for x, y in feeder.batches(whole(feeder.split, batch_size, world.share())):
             with torch.autocast(feeder.device.type, torch.bfloat16, enabled=bf16):
-                scores = model(x)
-            correct += (scores.argmax(1) == y).sum()
-            loss += nn.functional.cross_entropy(scores.double(), y, reduction="sum")
-    right, total = world.sum(int(correct), float(loss))
-    return Score(len(feeder.split), int(right), total / len(feeder.split))
+                outputs = model(x)
+            if task.classifies:
+                loss += nn.functional.cross_entropy(outputs.double(), y, reduction="sum")
+            else:
+                loss += task.batch_loss(outputs, y).double() * len(y)
+            if task.counts:
+                gained += (outputs.argmax(1) == y).sum()
+            elif task.score is not None:
+                gained += task.batch_score(outputs, y) * len(y)
+    total_gained, total_loss = world.sum(float(gained), float(loss))
+    images = len(feeder.split)
+    if task.counts:
+        return Score(images, int(total_gained), total_loss / images)
+    value = total_gained / images if task.score is not None else -total_loss / images
+    return Score(images, None, total_loss / images, value)
