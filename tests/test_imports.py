@@ -18,6 +18,8 @@ ALLOWED = {
     "capture": ({"errors", "store", "data", "train"}, True),
     "train": ({"errors", "units", "data", "zoo", "store", "_core"}, True),
     "bench": ({"errors", "store", "run"}, True),
+    "search": ({"errors", "units", "data", "zoo", "train", "capture", "store", "run", "bench"}, True),
+    "report": ({"errors", "units"}, False),
 }
 FILES = [path for part in ALLOWED for path in sorted((PACKAGE / part).rglob("*.py"))]
 
