@@ -20,7 +20,8 @@ class Task:
     Outputs are whatever the network gives: where it is a tuple, the loss gets a tuple.
 
     >>> regression = Task(loss=nn.functional.mse_loss)
-    >>> float(regression.batch_loss(torch.zeros(4, 1, requires_grad=True), torch.full((4, 1), 3.0)))
+    >>> loss = regression.batch_loss(torch.zeros(4, 1, requires_grad=True), torch.full((4, 1), 3.0))
+    >>> float(loss.detach())
     9.0
     """
 
