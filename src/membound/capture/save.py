@@ -42,24 +42,38 @@ def save(
     ...     mb.load(f"{folder}/net.safetensors").classes
     ['cat', 'dog']
     """
+    check_path(path)
+    check_kinds(preprocess, classes)
+    return write(path, with_facts(capture(model, example_input), preprocess, classes), values, prefer)
+
+
+def check_path(path: Any) -> None:
+    """Refuse what cannot be the path of a model file."""
     if not isinstance(path, str | os.PathLike):
         raise ModelError(f"the path is a {type(path).__name__}: call save(model, path, example_input)")
     if Path(path).suffix != SUFFIX:
         raise ModelError(
             f"{os.fspath(path)}: a model file is a safetensors file: let its name end in {SUFFIX}"
         )
+
+
+def check_kinds(preprocess: Any, classes: Any) -> None:
+    """Refuse what is no preprocessing or no names of classes, before anything is captured."""
     if preprocess is not None and not isinstance(preprocess, Preprocess):
         kind = type(preprocess).__name__
         raise ModelError(f"preprocess is a {kind}: give a membound.data.Preprocess, or leave it out")
     if isinstance(classes, str) or not (classes is None or isinstance(classes, Sequence)):
         raise ModelError(f"classes is {classes!r}: give a list of names")
-    captured = capture(model, example_input)
+
+
+def with_facts(captured: Model, preprocess: Preprocess | None, classes: Sequence[str] | None) -> Model:
+    """The network together with how its images are prepared and what its classes are called."""
     _check_facts(captured, preprocess, classes)
     if preprocess is not None:
         captured = replace(captured, preprocess=preprocess.to_json(), mean_image=preprocess.mean_image)
     if classes is not None:
         captured = replace(captured, classes=[str(name) for name in classes])
-    return write(path, captured, values, prefer)
+    return captured
 
 
 def _check_facts(model: Model, preprocess: Preprocess | None, classes: Sequence[str] | None) -> None:
