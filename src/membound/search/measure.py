@@ -124,7 +124,7 @@ class Nonzeros:
         return sum(self._sizes)
 
     def least(self, names: Iterable[str], state: State | None = None) -> int:
-        """What remains when the parameters of these names have one nonzero each, all else as in `state` or as it was."""
+        """What remains when the parameters of these names have one nonzero each, all else as in `state` or at first."""
         emptied = _with_tied(names, self._names)
         counts = zip(self._names, self._count(state), strict=True)
         return sum(count if emptied.isdisjoint(tied) else 1 for tied, count in counts)
