@@ -30,9 +30,7 @@ CONFIG, ENVIRONMENT, LEDGER, LOG = "config.json", "environment.json", "ledger.js
 WEIGHTS, JOBS, LOCK = "weights", "jobs", "lock"
 FORMAT = "membound run 1"
 PACKAGES = ("membound", "torch", "numpy", "safetensors", "triton", "ray")
-KEY = re.compile(
-    r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"
-)  # a file's name on every system, and never a hidden file
+KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # the name of a file, never of a hidden one
 SEALED = re.compile(rb'(\{.*), "check": "([0-9a-f]{16})"\}')
 GO_ON = "what is finished is kept, so mend that and run the same command again"
 
@@ -95,8 +93,7 @@ class RunDirectory:
 
     def record(self, key: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor] | None) -> Entry:
         """Finish a job: its tensors first, whole and on the disk, then the line that makes it count."""
-        if _checked(key) in self._lines:
-            raise TrainingError(f"{self.path}: the job '{key}' is recorded already, a job is finished once")
+        self._check_unfinished(key)
         plain = _plain(facts, "facts")
         measured = None
         if tensors is not None:
@@ -118,9 +115,8 @@ class RunDirectory:
         line = self._lines.get(_checked(key))
         if line is None:
             raise TrainingError(f"{self.path}: the job '{key}' is not finished, so it has no weights to drop")
-        if (
-            line.entry.has_weights
-        ):  # the line first: a file too many is tidied up, a file too few is a broken promise
+        if line.entry.has_weights:
+            # The line first: a file too many is tidied up, a file too few would be a broken promise.
             self._append({"forget": key})
             self._lines[key] = _forgotten(line)
             with _writing(self._weights_path(key)):
@@ -128,8 +124,7 @@ class RunDirectory:
 
     def job_folder(self, key: str) -> Path:
         """Where a job that is under way keeps its checkpoints; it goes when the job is recorded."""
-        if _checked(key) in self._lines:
-            raise TrainingError(f"{self.path}: the job '{key}' is recorded already, a job is finished once")
+        self._check_unfinished(key)
         folder = self.path / JOBS / key
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +133,12 @@ class RunDirectory:
     def log(self, text: str) -> None:
         """A line for people, with the time."""
         with _writing(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
-            file.write(f"{_now()} {' '.join(text.splitlines())}\n")
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            file.write(f"{now} {' '.join(text.splitlines())}\n")
+
+    def _check_unfinished(self, key: str) -> None:
+        if _checked(key) in self._lines:
+            raise TrainingError(f"{self.path}: the job '{key}' is recorded already, a job is finished once")
 
     def _weights_path(self, key: str) -> Path:
         return self.path / WEIGHTS / f"{key}.safetensors"
@@ -147,9 +147,7 @@ class RunDirectory:
         """Add a line and see it on the disk; if that fails, the ledger ends where it ended before."""
         path = self.path / LEDGER
         with _writing(path):
-            descriptor = os.open(
-                path, os.O_WRONLY | os.O_APPEND
-            )  # never made here: it is there, or it was taken away
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)  # it is never made here: it is there
             try:
                 _append_whole(descriptor, _seal(content) + b"\n")
             finally:
@@ -248,7 +246,9 @@ def open_run(
         if begun:
             _check_same(_read_config(path), wanted, path)
         else:
-            _begin(path, wanted)
+            with _writing(path / LEDGER):
+                (path / LEDGER).touch()  # before the config: where that is, a ledger was
+            _write_json(path / CONFIG, {"format": FORMAT, "config": wanted})
         _describe_start(path, about or {})
         run = RunDirectory(path)
         run.log(f"goes on: {len(run.entries())} finished jobs" if begun else "begins")
@@ -260,7 +260,7 @@ def _is_begun(path: Path) -> bool:
     names = {place.name for place in path.iterdir() if not re.fullmatch(r"\.membound-.*\.part", place.name)}
     if CONFIG in names:
         _read_config(path)
-        if LEDGER not in names:  # it is made before the config: it was there
+        if LEDGER not in names:
             raise TrainingError(
                 f"{path / LEDGER} is gone, which says what is finished: restore it, or choose another run directory"
             )
@@ -276,15 +276,8 @@ def _is_begun(path: Path) -> bool:
     return False
 
 
-def _begin(path: Path, config: dict[str, Any]) -> None:
-    with _writing(path / LEDGER):
-        (path / LEDGER).touch()
-    _write_json(path / CONFIG, {"format": FORMAT, "config": config})
-
-
 def _read_config(path: Path) -> dict[str, Any]:
-    content = _read_json(path / CONFIG, "choose another run directory")
-    match content:
+    match _read_json(path / CONFIG, "choose another run directory"):
         case {"format": str(found), "config": dict(config)} if found == FORMAT:
             return config
     raise TrainingError(
@@ -293,7 +286,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _check_same(there: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
-    if (difference := _first_difference(there, wanted)) is not None:
+    if difference := _first_difference(there, wanted):
         name, old, new = difference
         raise TrainingError(
             f"{path} holds another run: {name} was {old} and is {new} now: "
@@ -311,7 +304,7 @@ def _first_difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = ((f"{name}[{index}]", *both) for index, both in enumerate(zip(old, new, strict=True)))
     else:
-        return None if _text(old) == _text(new) else (name, _short(old), _short(new))
+        return None if _text(old) == _text(new) else (name, _text(old, 60), _text(new, 60))
     return next(
         (found for place, one, other in pairs if (found := _first_difference(one, other, place))), None
     )
@@ -320,13 +313,9 @@ def _first_difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str
 _ABSENT = object()
 
 
-def _text(value: Any) -> str:
-    return "absent" if value is _ABSENT else json.dumps(value, sort_keys=True)
-
-
-def _short(value: Any, length: int = 60) -> str:
-    text = _text(value)
-    return text if len(text) <= length else f"{text[: length - 3]}..."
+def _text(value: Any, length: int | None = None) -> str:
+    text = "absent" if value is _ABSENT else json.dumps(value, sort_keys=True)
+    return text if length is None or len(text) <= length else f"{text[:length]}..."
 
 
 def _describe_start(path: Path, about: Mapping[str, Any]) -> None:
@@ -426,7 +415,3 @@ def _plain(value: Any, name: str) -> Any:
         f"{name} is a {type(value).__name__}: a run directory holds what JSON can, "
         "so give texts, Python's numbers, lists and mappings"
     )
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
