@@ -1,0 +1,218 @@
+"""The page: what came out of a fit, in one file that loads nothing."""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from membound.errors import MemboundError
+from membound.report.bars import make_bars
+from membound.report.curves import make_curves
+from membound.report.markup import Markup, join, tag
+from membound.report.scatter import make_scatter
+from membound.report.style import SCRIPT, STYLE
+from membound.report.tables import make_layers, make_rounds, make_summary
+from membound.report.text import (
+    Score,
+    divide,
+    find_number,
+    find_part,
+    find_rows,
+    find_score,
+    find_text,
+    show_count,
+    show_duration,
+    show_share,
+)
+
+Facts = Mapping[str, Any]
+
+# The browser itself refuses whatever is not in the page.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+
+def write_report(path: str | os.PathLike[str], result: Facts) -> None:
+    """Write the page of `result` to `path`: whole or not at all."""
+    page = make_page(result)
+    target = Path(os.path.realpath(path))  # what a link points to, not the link, is replaced
+    partial = target.parent / f".membound-{secrets.token_hex(8)}.part"
+    try:
+        partial.write_text(page, encoding="utf-8", newline="\n")
+        partial.replace(target)
+    except OSError as error:
+        raise MemboundError(f"{path}: the report cannot be written: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def make_page(result: Facts) -> str:
+    """The HTML page of a fit; every part without data is left out.
+
+    >>> page = make_page({"finals": [{"name": "20KiB", "accuracy": 98.97, "file_bytes": 20412}]})
+    >>> "98.97 % in 20,412 bytes" in page
+    True
+    """
+    if not find_rows(result, "finals"):
+        raise MemboundError(
+            "a report needs at least one final network, and this result's 'finals' holds none: fit one first"
+        )
+    score = find_score(result)
+    title = make_title(result)
+    sections = [
+        _section(f"{_capital(score.name)} against size", make_scatter(result, score)),
+        _section("What each layer keeps", make_bars(result)),
+        _section("Training", make_curves(result, score)),
+        _section("Layers", make_layers(result)),
+        _section("The search", make_rounds(result, score)),
+        _section("How to use it", _make_usage(result)),
+        _section("How it was made", _make_origin(result)),
+    ]
+    verdict = tag("p", _capital(make_verdict(result, score)), class_="verdict")
+    summary = tag("div", make_summary(result, score), class_="summary")
+    main = tag("main", tag("h1", title), verdict, summary, *sections)
+    tip = tag("div", id="tip", role="status", hidden="")
+    body = tag("body", main, tip, Markup(f"<script>{SCRIPT}</script>"))
+    return f"<!DOCTYPE html>\n{tag('html', _make_head(title), body, lang='en')}\n"
+
+
+def _make_head(title: str) -> Markup:
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="data:,"),
+        tag("title", title),
+        Markup(f"<style>{STYLE}</style>"),
+    )
+
+
+def _capital(text: str) -> str:
+    """Only the first letter: the others may be a name."""
+    return text[:1].upper() + text[1:]
+
+
+def _section(title: str, inside: Markup | None) -> Markup | None:
+    return tag("section", tag("h2", title), inside) if inside else None
+
+
+def make_title(result: Facts) -> str:
+    """What was fitted, on what, within what.
+
+    >>> make_title({"network": "lenet", "data": "mnist", "budget": {"kind": "file", "text": "20KiB"}})
+    'lenet on mnist in 20KiB'
+    """
+    own = find_text(result, "title")
+    if own:
+        return own
+    budget = find_part(result, "budget")
+    limit = find_text(budget, "text") or show_count(find_number(budget, "limit"))
+    unit = {"ram": " of memory", "nonzeros": " nonzeros"}.get(str(budget.get("kind")), "")
+    data = find_text(result, "data")
+    return (
+        (find_text(result, "network") or "A network")
+        + (f" on {data}" if data else "")
+        + (f" in {limit}{'' if unit.strip() in limit else unit}" if budget else "")
+    )
+
+
+def make_verdict(result: Facts, score: Score) -> str:
+    """One sentence that says what came out.
+
+    >>> dense = {"accuracy": 99.12, "file_bytes": 1724320}
+    >>> make_verdict({"finals": [{"accuracy": 98.97, "file_bytes": 20412}], "dense": dense}, Score())
+    '98.97 % in 20,412 bytes: 1.2 % of the dense file, 0.15 points below dense.'
+    """
+    finals = find_rows(result, "finals")
+    dense = find_part(result, "dense")
+    if len(finals) > 1:
+        return _say_several(finals, dense, score)
+    (final,) = finals
+    accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
+    share = divide(size, find_number(dense, "file_bytes"))
+    reference = find_number(dense, "accuracy")
+    against = [
+        f"{show_share(share)} of the dense file" if share is not None else None,
+        score.compare(accuracy, reference) if accuracy is not None and reference is not None else None,
+    ]
+    known = [words for words in against if words]
+    members = find_number(final, "members") or 1
+    together = f", {show_count(members)} networks together" if members > 1 else ""
+    return f"{_say_one(final, score)}{together}" + (f": {', '.join(known)}." if known else ".")
+
+
+def _say_one(final: Facts, score: Score) -> str:
+    accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
+    shown = score.show(accuracy) if score.percent else f"{score.name} {score.show(accuracy)}"
+    if accuracy is None:
+        shown = f"{score.name} unknown"
+    return shown if size is None else f"{shown} in {show_count(size)} bytes"
+
+
+def _say_several(finals: list[Facts], dense: Facts, score: Score) -> str:
+    """The smallest and the largest of them."""
+    known = [final for final in finals if find_number(final, "file_bytes") is not None] or finals
+    ranked = sorted(known, key=lambda final: find_number(final, "file_bytes") or 0)
+    words = f"{len(finals)} networks, from {_say_one(ranked[0], score)} to {_say_one(ranked[-1], score)}"
+    return words + (f"; dense: {_say_one(dense, score)}." if dense else ".")
+
+
+def _make_usage(result: Facts) -> Markup | None:
+    """Lines to copy: the file in Python and on the command line."""
+    files = [name for final in find_rows(result, "finals") if (name := find_text(final, "file"))]
+    if not files:
+        return None
+    data = find_text(result, "data")
+    literal = json.dumps(files[0], ensure_ascii=False)
+    python = f"import membound as mb\n\nnet = mb.load({literal})\ny = net(x)  # numpy in, numpy out"
+    quoted = shlex.quote(files[0])
+    evaluated = f" --data {shlex.quote(data)}" if data else " --data DATA"
+    shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}\nmembound bench {quoted}"
+    others = "The others load in the same way: " + ", ".join(files[1:]) + "." if len(files) > 1 else None
+    return join(_code(python), _code(shell), tag("p", others, class_="note") if others else None)
+
+
+def _code(text: str) -> Markup:
+    """Lines that wrap, but never within the dashes of an option."""
+    words = [tag("span", word) if word.startswith("-") else word for word in re.split(r"(\s+)", text)]
+    return tag("pre", tag("code", *words))
+
+
+def _make_origin(result: Facts) -> Markup | None:
+    """What is needed to do it again."""
+    command = find_text(result, "command")
+    environment = find_part(result, "environment")
+    seconds = find_number(result, "seconds")
+    facts = {
+        "strategy": find_text(result, "strategy"),
+        "seed": find_text(result, "seed"),
+        "date": find_text(result, "date"),
+        "took": None if seconds is None else show_duration(seconds),
+        "hardware": _list_facts(environment.get("hardware")),
+        "versions": _list_facts(environment.get("versions")),
+    }
+    rows = [
+        tag("tr", tag("th", name, scope="row", class_="text"), tag("td", value))
+        for name, value in facts.items()
+        if value
+    ]
+    table = tag("table", tag("tbody", *rows), class_="facts") if rows else None
+    return join(_code(command) if command else None, table) or None
+
+
+def _list_facts(facts: object) -> str | None:
+    """
+    >>> _list_facts({"cpu": "Neoverse-N1", "cores": 2, "gpu": None})
+    'cpu Neoverse-N1, cores 2'
+    """
+    if not isinstance(facts, Mapping):
+        return None if facts is None else str(facts)
+    shown = [f"{key} {_list_facts(value)}" for key, value in facts.items() if value is not None]
+    return ", ".join(shown) or None

@@ -1,0 +1,230 @@
+"""The tables: networks against dense, layers, rounds, candidates."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from membound.report.markup import Markup, join, tag
+from membound.report.text import (
+    ABSENT,
+    Score,
+    divide,
+    find_number,
+    find_part,
+    find_rows,
+    find_text,
+    show_count,
+    show_duration,
+    show_milliseconds,
+    show_share,
+)
+from membound.units import format_bytes
+
+MOST_OPEN = 24  # rows of a table that is open from the start
+MOST_COLUMNS = 3  # more networks than these are rows, not columns
+
+Facts = Mapping[str, Any]
+
+
+def draw_table(head: Sequence[object], rows: Sequence[Sequence[object]], name: str, texts: int = 1) -> Markup:
+    """A table that scrolls in its own frame; the first `texts` columns are words, the others numbers."""
+    kinds = ["text" if index < texts else None for index in range(len(head))]
+    columns = [tag("th", cell, scope="col", class_=kind) for cell, kind in zip(head, kinds, strict=True)]
+    body = []
+    for first, *rest in rows:
+        cells = [tag("td", cell, class_=kind) for cell, kind in zip(rest, kinds[1:], strict=True)]
+        body.append(tag("tr", tag("th", first, scope="row", class_="text"), *cells))
+    table = tag("table", tag("thead", tag("tr", *columns)), tag("tbody", *body))
+    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
+
+
+def fold(words: str, inside: Markup, is_open: bool = False) -> Markup:
+    """A part that opens and closes without a script."""
+    return tag("details", tag("summary", words), inside, open="" if is_open else None)
+
+
+def make_summary(result: Facts, score: Score) -> Markup:
+    """Every final network against dense."""
+    finals = find_rows(result, "finals")
+    dense = find_part(result, "dense")
+    networks = [final for final in [dense] if dense] + finals
+    heads = (["dense"] if dense else []) + [find_text(final, "name") or "final" for final in finals]
+    kind = str(find_part(result, "budget").get("kind") or "file")
+    quantities: list[tuple[str, Sequence[object]]] = [
+        (_score_head(finals, score), [_score_cell(net, dense, score) for net in networks]),
+        ("errors", [_errors_cell(net) for net in networks]),
+        ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
+        ("budget used", [_budget_cell(net, result, kind) for net in networks]),
+        ("nonzeros", [_nonzeros_cell(net, dense) for net in networks]),
+        ("values", [find_text(net, "values") for net in networks]),
+        ("latency", [_latency_cell(net, dense) for net in networks]),
+        ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
+        ("members", [_members_cell(net, score) for net in networks]),
+    ]
+    present = [(words, [cell if cell is not None else ABSENT for cell in cells])
+               for words, cells in quantities if any(cell is not None for cell in cells)]  # fmt: skip
+    if len(finals) <= MOST_COLUMNS:
+        return draw_table(["", *heads], [[words, *cells] for words, cells in present], "summary")
+    rows = [[head, *(cells[index] for _, cells in present)] for index, head in enumerate(heads)]
+    return draw_table(["network", *(words for words, _ in present)], rows, "summary")
+
+
+def _beside(main: str, aside: str | None) -> Markup:
+    """A number, and under it what it means against dense."""
+    return join(main, tag("small", aside) if aside else None)
+
+
+def _score_head(finals: Sequence[Facts], score: Score) -> str:
+    on = {find_text(final, "accuracy_on") for final in finals} - {None}
+    return f"{score.name} on {on.pop()}" if len(on) == 1 else score.name
+
+
+def _score_cell(net: Facts, dense: Facts, score: Score) -> Markup | None:
+    value, reference = find_number(net, "accuracy"), find_number(dense, "accuracy")
+    if value is None:
+        return None
+    if net is dense or reference is None:
+        return _beside(score.show(value), None)
+    return _beside(score.show(value), score.show_gap(value, reference))
+
+
+def _errors_cell(net: Facts) -> Markup | None:
+    errors, images = find_number(net, "errors"), find_number(net, "images")
+    if errors is None:
+        return None
+    return _beside(show_count(errors), f"of\N{NO-BREAK SPACE}{show_count(images)}" if images else None)
+
+
+def _bytes_cell(net: Facts, dense: Facts, key: str) -> Markup | None:
+    size = find_number(net, key)
+    if size is None:
+        return None
+    share = None if net is dense else divide(size, find_number(dense, key))
+    return _beside(show_count(size), f"{show_share(share)} of dense" if share else format_bytes(round(size)))
+
+
+def _budget_cell(net: Facts, result: Facts, kind: str) -> Markup | None:
+    """What was used of the network's own limit, or of the common one."""
+    limit = find_number(net, "limit") or find_number(find_part(result, "budget"), "limit")
+    key = {"ram": "memory_bytes", "nonzeros": "nonzeros"}.get(kind, "file_bytes")
+    share = divide(find_number(net, key), limit)
+    if share is None or limit is None or net is result.get("dense"):
+        return None
+    unit = "" if kind == "nonzeros" else " bytes"
+    over = ", exceeded" if share > 1 else ""
+    return _beside(show_share(share), f"of {show_count(limit)}{unit}{over}")
+
+
+def _nonzeros_cell(net: Facts, dense: Facts) -> Markup | None:
+    count = find_number(net, "nonzeros")
+    whole = find_number(net, "parameters") or find_number(dense, "parameters")
+    if count is None:
+        parameters = find_number(net, "parameters") if net is dense else None
+        return None if parameters is None else _beside(show_count(parameters), "all")
+    share = divide(count, whole)
+    return _beside(show_count(count), f"{show_share(share)} of all" if share is not None else None)
+
+
+def _latency_cell(net: Facts, dense: Facts) -> Markup | None:
+    value = find_number(net, "latency_ms")
+    if value is None:
+        return None
+    ratio = None if net is dense else divide(find_number(dense, "latency_ms"), value)
+    return _beside(show_milliseconds(value), f"{ratio:.2f} times as fast" if ratio else None)
+
+
+def _members_cell(net: Facts, score: Score) -> Markup | None:
+    members = find_number(net, "members")
+    if members is None or members <= 1:
+        return None
+    alone = [find_number({"": value}, "") for value in net.get("member_accuracies") or []]
+    known = [value for value in alone if value is not None]
+    spread = f"alone {score.show(min(known))} to {score.show(max(known))}" if known else None
+    return _beside(show_count(members), spread)
+
+
+def make_layers(result: Facts) -> Markup | None:
+    """One table of layers for each final network, the first one open."""
+    finals = [final for final in find_rows(result, "finals") if find_rows(final, "layers")]
+    tables = []
+    for index, final in enumerate(finals):
+        name = find_text(final, "name") or "final"
+        layers = find_rows(final, "layers")
+        head = ["layer", "shape", "format", "size", "nonzeros", "kept", "bytes"]
+        rows = [*(_layer_row(layer) for layer in layers), _total_row(layers)]
+        words = f"{name}: {len(layers)} layers"
+        is_open = index == 0 and len(layers) <= MOST_OPEN
+        tables.append(fold(words, draw_table(head, rows, f"layers of {name}", texts=3), is_open))
+    return join(*tables) if tables else None
+
+
+def _layer_row(layer: Facts) -> list[object]:
+    shape = layer.get("shape")
+    size, count = find_number(layer, "size"), find_number(layer, "nonzeros")
+    return [
+        find_text(layer, "name") or ABSENT,
+        "×".join(map(str, shape)) if isinstance(shape, list | tuple) else ABSENT,
+        find_text(layer, "format") or ABSENT,
+        show_count(size),
+        show_count(count),
+        show_share(divide(count, size)),
+        show_count(find_number(layer, "bytes")),
+    ]
+
+
+def _total_row(layers: Sequence[Facts]) -> list[object]:
+    sums = {
+        key: sum(find_number(layer, key) or 0 for layer in layers) for key in ("size", "nonzeros", "bytes")
+    }
+    kept = show_share(divide(sums["nonzeros"], sums["size"]))
+    cells = [show_count(sums["size"]), show_count(sums["nonzeros"]), kept, show_count(sums["bytes"])]
+    return [tag("strong", "all"), "", "", *(tag("strong", cell) for cell in cells)]
+
+
+def make_rounds(result: Facts, score: Score) -> Markup | None:
+    """What each round of the search chose; and, for who wants it, everything that was tried."""
+    candidates = find_rows(result, "candidates")
+    if not candidates:
+        return None
+    numbers = sorted({number for row in candidates if (number := find_number(row, "round")) is not None})
+    rows = [
+        _round_row(number, [row for row in candidates if find_number(row, "round") == number], score)
+        for number in numbers
+    ]
+    head = ["round", "layer cut", score.name, "bytes", "nonzeros", "tried", "seconds"]
+    rounds = draw_table(head, rows, "rounds", texts=2) if rows else None
+    return join(
+        fold(f"{len(rows)} rounds", rounds, len(rows) <= MOST_OPEN // 2) if rounds else None,
+        fold(f"All {len(candidates)} candidates", _draw_candidates(candidates, score)),
+    )
+
+
+def _round_row(number: float, tried: Sequence[Facts], score: Score) -> list[object]:
+    """The winner of a round; the seconds are those of all its candidates."""
+    winner = next((row for row in tried if row.get("won")), {})
+    seconds = [value for row in tried if (value := find_number(row, "seconds")) is not None]
+    return [
+        show_count(number),
+        find_text(winner, "layer") or find_text(winner, "key") or "none",
+        score.show(find_number(winner, "accuracy")),
+        show_count(find_number(winner, "bytes")),
+        show_count(find_number(winner, "nonzeros")),
+        show_count(len(tried)),
+        f"{sum(seconds):,.1f}" if seconds else ABSENT,
+    ]
+
+
+def _draw_candidates(candidates: Sequence[Facts], score: Score) -> Markup:
+    head = ["candidate", "layer cut", score.name, "bytes", "nonzeros", "seconds", "won"]
+    rows = []
+    for row in candidates:
+        seconds = find_number(row, "seconds")
+        rows.append([
+            find_text(row, "key") or ABSENT,
+            find_text(row, "layer") or ABSENT,
+            score.show(find_number(row, "accuracy")),
+            show_count(find_number(row, "bytes")),
+            show_count(find_number(row, "nonzeros")),
+            ABSENT if seconds is None else show_duration(seconds),
+            "yes" if row.get("won") else "",
+        ])  # fmt: skip
+    return draw_table(head, rows, "candidates", texts=2)

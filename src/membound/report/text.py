@@ -1,0 +1,166 @@
+"""Numbers as people read them, and what is absent as a dash."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsFloat
+
+ABSENT = "–"
+
+
+def find_number(facts: Mapping[str, Any], key: str) -> float | None:
+    """The finite number under `key`, or None: a NaN is as absent as a missing key.
+
+    >>> find_number({"a": 3, "b": float("nan")}, "a"), find_number({"b": float("nan")}, "b")
+    (3.0, None)
+    """
+    value = facts.get(key)
+    if value is None or isinstance(value, str | bool) or not isinstance(value, SupportsFloat):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def find_part(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The mapping under `key`; an empty one where there is none."""
+    value = facts.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def find_rows(facts: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The mappings in the list under `key`; an empty list where there is none."""
+    value = facts.get(key)
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def find_text(facts: Mapping[str, Any], key: str) -> str | None:
+    """What is under `key` as text, or None where there is nothing to show."""
+    value = facts.get(key)
+    return None if value is None or str(value) == "" else str(value)
+
+
+def show_count(value: float | None) -> str:
+    """
+    >>> show_count(20412), show_count(None)
+    ('20,412', '–')
+    """
+    return ABSENT if value is None else f"{value:,.0f}"
+
+
+def show_share(share: float | None) -> str:
+    """A fraction as a percentage.
+
+    >>> show_share(0.0118), show_share(0.997), show_share(0.00012), show_share(1.0)
+    ('1.2 %', '99.7 %', '0.012 %', '100 %')
+    """
+    if share is None:
+        return ABSENT
+    percent = share * 100
+    if percent in (0, 100):
+        return f"{percent:.0f} %"
+    return f"{percent:.1f} %" if abs(percent) >= 1 else f"{percent:.2g} %"
+
+
+def show_milliseconds(value: float | None) -> str:
+    """
+    >>> show_milliseconds(0.0712), show_milliseconds(26.61)
+    ('0.071 ms', '26.6 ms')
+    """
+    if value is None:
+        return ABSENT
+    digits = 3 if value < 1 else 2 if value < 10 else 1
+    return f"{value:,.{digits}f} ms"
+
+
+def show_duration(seconds: float | None) -> str:
+    """
+    >>> show_duration(0.8512), show_duration(12.34), show_duration(251), show_duration(7530)
+    ('0.85 s', '12.3 s', '4 min 11 s', '2 h 05 min')
+    """
+    if seconds is None:
+        return ABSENT
+    if round(seconds) < 60:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def divide(part: float | None, whole: float | None) -> float | None:
+    """part / whole, or None where there is no answer.
+
+    >>> divide(1, 4), divide(1, 0), divide(None, 2)
+    (0.25, None, None)
+    """
+    return None if part is None or not whole else part / whole
+
+
+def shorten(text: str, length: int, tail: int | None = None) -> str:
+    """At most `length` characters, `tail` of them (or half) from the end: the middle goes.
+
+    >>> shorten("features.12.conv.weight", 12)
+    'featu…weight'
+    """
+    if len(text) <= length:
+        return text
+    tail = length // 2 if tail is None else tail
+    return f"{text[: length - tail - 1]}…{text[-tail:]}"
+
+
+def shorten_names(names: Sequence[str], length: int) -> list[str]:
+    """Every name in at most `length` characters, cut where most of them stay different.
+
+    >>> shorten_names(["block.1.convolution.weight", "block.2.convolution.weight"], 12)
+    ['block.1.c…ht', 'block.2.c…ht']
+    """
+    cuts = [[shorten(name, length, tail) for name in names] for tail in (length // 2, 2, length - 2)]
+    return max(cuts, key=lambda cut: len(set(cut)))
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the networks are judged by: accuracy in percent, or a score that has a name of its own."""
+
+    name: str = "accuracy"
+    percent: bool = True
+
+    @property
+    def axis(self) -> str:
+        """The name of an axis of it."""
+        return f"{self.name}, %" if self.percent else self.name
+
+    def show(self, value: float | None) -> str:
+        """
+        >>> Score().show(98.971), Score("F1", percent=False).show(0.87312)
+        ('98.97 %', '0.8731')
+        """
+        if value is None:
+            return ABSENT
+        return f"{value:.2f} %" if self.percent else f"{value:.4g}"
+
+    def show_gap(self, value: float, dense: float) -> str:
+        """
+        >>> Score().show_gap(98.97, 99.12), Score("F1", percent=False).show_gap(0.9, 0.85)
+        ('−0.15 points', '+0.05')
+        """
+        gap = value - dense
+        return (f"{gap:+.2f} points" if self.percent else f"{gap:+.3g}").replace("-", "\N{MINUS SIGN}")
+
+    def compare(self, value: float, dense: float) -> str:
+        """
+        >>> Score().compare(98.97, 99.12), Score("F1", percent=False).compare(0.9, 0.85)
+        ('0.15 points below dense', '0.05 above dense')
+        """
+        gap = abs(value - dense)
+        shown = f"{gap:.2f}" if self.percent else f"{gap:.3g}"
+        if float(shown) == 0:
+            return "as good as dense"
+        points = " points" if self.percent else ""
+        return f"{shown}{points} {'below' if value < dense else 'above'} dense"
+
+
+def find_score(result: Mapping[str, Any]) -> Score:
+    """The score of `result`: its own name, where it has one, and then no percent sign."""
+    name = find_text(result, "score_name")
+    return Score() if name is None else Score(name, percent=False)
