@@ -55,7 +55,8 @@ def widen(low: float, high: float, share: float = 0.06) -> tuple[float, float]:
     >>> widen(0, 100), widen(5, 5)
     ((-6.0, 106.0), (4.75, 5.25))
     """
-    room = (high - low) * share or abs(high) * 0.05 or 1.0
+    same = high - low <= abs(high) * 1e-6  # no tick could tell them apart
+    room = (abs(high) * 0.05 or 1.0) if same else (high - low) * share
     return low - room, high + room
 
 
