@@ -11,12 +11,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from membound.data import ArraySplit, Preprocess, Split
+from membound.data import Preprocess, Split
 
 Indices = npt.NDArray[np.int64]
 RESIDENT_BYTES = 4 * 1024**3  # a larger set streams from the host
 WORKERS = 8
 AHEAD = 8  # batches that are read before they are wanted
+UPLOAD = 256  # batches whose indices go to the device together
 
 _ORDER, _AUGMENT = range(2)  # each use of the seed has a stream of its own
 
@@ -55,8 +56,9 @@ class Feeder:
         self.split, self.preprocess, self.device, self.dtype = split, preprocess, device, dtype
         self.labels = torch.from_numpy(np.ascontiguousarray(split.labels)).to(device)
         self.images: Tensor | None = None
-        if isinstance(split, ArraySplit) and split.images.nbytes <= RESIDENT_BYTES:
-            self.images = torch.from_numpy(np.ascontiguousarray(split.images)).to(device)
+        held = getattr(split, "images", None)  # of a split in memory
+        if isinstance(held, np.ndarray) and held.nbytes <= RESIDENT_BYTES:
+            self.images = torch.from_numpy(np.ascontiguousarray(held)).to(device)
         self._mean, self._std = self._constant(preprocess.mean), self._constant(preprocess.std)
 
     def _constant(self, values: npt.NDArray[np.float32] | None) -> Tensor | None:
@@ -69,6 +71,24 @@ class Feeder:
         """The images and labels for each array of indices, as the network is tested: centre crop, no mirror."""
         for chosen, images in self._read(indices):
             yield self._finish(images), self.labels[torch.from_numpy(chosen).to(self.device)]
+
+    @property
+    def chooses_on_device(self) -> bool:
+        """Whether a batch follows from its indices alone, without the host: the images are there, and not augmented."""
+        return self.images is not None and self.preprocess.crop is None and not self.preprocess.mirror
+
+    def at(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """The images and labels at indices on the device, where `chooses_on_device`."""
+        assert self.images is not None
+        return self._finish(self.images[indices]), self.labels[indices]
+
+    def uploaded(self, indices: Iterable[Indices]) -> Iterator[tuple[Tensor]]:
+        """Arrays of indices on the device: many are sent at once."""
+        source = iter(indices)
+        while block := list(islice(source, UPLOAD)):
+            sent = torch.from_numpy(np.stack(block)).pin_memory().to(self.device, non_blocking=True)
+            for row in sent:
+                yield (row,)
 
     def augmented(
         self, indices: Iterable[Indices], seed: int, start: int = 0, part: slice = slice(None)

@@ -5,14 +5,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError, TrainingError
@@ -20,10 +22,12 @@ from membound.train import checkpoint as files
 from membound.train.batches import Feeder, index_stream
 from membound.train.evaluation import Score, check_fits, evaluate
 from membound.train.fingerprints import describe_split, describe_update, digest, network_digest
+from membound.train.graphed import Recorded, draws_random_numbers
 from membound.train.parallel import World, choose_device, join
 from membound.train.recipe import Recipe, make_optimizer, set_learning_rate_
 from membound.train.regularizer import Regularizer, Report, attach
 from membound.train.rules import plain_keys, select
+from membound.train.task import Task
 from membound.train.tensorboard import check_installed, write_scalars
 from membound.train.updates import Update
 from membound.train.weights import CHECKPOINT, MEAN_IMAGE, MODEL
@@ -48,6 +52,7 @@ class Settings:
     run_dir: Path | None = None  # checkpoints, to resume from
     checkpoint_seconds: float = 20.0
     tensorboard: bool = False
+    watched: int | None = None  # held-out images that evaluations before the last one look at; all by default
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -95,30 +100,47 @@ def train(
     With a `run_dir` an interrupted or killed run is resumed by the same call, bit for bit on the CPU.
     """
     settings = settings or Settings()
-    with ExitStack() as stack:
-        device = choose_device(settings.device)
-        world = join(device)
-        if settings.run_dir is not None and world.leads:
-            stack.enter_context(files.locked(settings.run_dir))
-        interrupted = stack.enter_context(_graceful_interrupt(world))
-        run = _Run(
-            model, split, recipe, dict(rules or {}), preprocess, held_out, settings, show, device, world
+    device = choose_device(settings.device)
+    world = join(device)
+    with graceful_interrupt(world) as interrupted, run_folder(settings, world):
+        run = Run(
+            model, split, recipe, preprocess, settings, device, world, dict(rules or {}), held_out, show=show
         )
-        return run.complete(interrupted)
+        for _ in run.steps(interrupted):
+            pass
+        return run.result()
+
+
+def run_folder(settings: Settings, world: World) -> AbstractContextManager[None]:
+    """The run's directory, held against other processes."""
+    if settings.run_dir is None or not world.leads:
+        return nullcontext()
+    return files.locked(settings.run_dir)
+
+
+# What bounds a network as a whole, once its optimizer is there; and what tells such bounds apart.
+Bound = tuple[Callable[[Optimizer, nn.Module], Regularizer], Any]
 
 
 @dataclass
-class _Run:
+class Run:
+    """One network's training, a step at a time."""
+
     model: nn.Module
     split: Split
     recipe: Recipe
-    rules: dict[str, Update]
     preprocess: Preprocess
-    held_out: Split | None
     settings: Settings
-    show: Callable[[Progress], None] | None
     device: torch.device
-    world: World
+    world: World = field(default_factory=World)
+    rules: dict[str, Update] = field(default_factory=dict)
+    held_out: Split | None = None
+    bound: Bound | None = None  # instead of rules
+    task: Task = field(default_factory=Task)
+    show: Callable[[Progress], None] | None = None
+    feeders: dict[int, Feeder] = field(
+        default_factory=dict
+    )  # by split: runs that share data share its memory
     iteration: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
@@ -137,10 +159,13 @@ class _Run:
             )
         dtype = PRECISIONS[self.settings.precision]
         self.model.to(self.device, dtype)
-        self.feeder = Feeder(self.split, self.preprocess, self.device, dtype)
-        self.judge = (
-            None if self.held_out is None else Feeder(self.held_out, self.preprocess, self.device, dtype)
-        )
+        self.feeder = self._feeder(self.split, dtype)
+        self.judge = None if self.held_out is None else self._feeder(self.held_out, dtype)
+        self.watch = self.judge
+        watched = self.settings.watched
+        if self.held_out is not None and watched is not None and watched < len(self.held_out):
+            some = np.linspace(0, len(self.held_out) - 1, watched, dtype=np.int64)
+            self.watch = Feeder(self.held_out.take(some), self.preprocess, self.device, dtype)
         self._check_model()
         if self.settings.tensorboard:
             check_installed()
@@ -149,28 +174,39 @@ class _Run:
         torch.manual_seed(self.settings.seed + self.world.rank)  # dropout
         self.optimizer = make_optimizer(self.model, self.recipe, undecayed=self._decayed_by_rules())
         self.reg: Regularizer | None = None
-        if self.rules:
+        if self.bound is not None:
+            self.reg = self.bound[0](self.optimizer, self.model)
+        elif self.rules:
             self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.iterations)
         # The sum of the losses since the last evaluation, on the device: looking at it waits for the device.
         self.running = torch.zeros((), dtype=torch.float64, device=self.device)
+
+    def _feeder(self, split: Split, dtype: torch.dtype) -> Feeder:
+        if id(split) not in self.feeders:
+            self.feeders[id(split)] = Feeder(split, self.preprocess, self.device, dtype)
+        return self.feeders[id(split)]
 
     def _decayed_by_rules(self) -> list[nn.Parameter]:
         chosen = select(self.model, self.rules) if self.rules else {}
         return [weight for weight, rule in chosen.values() if "l2_decay" in self.rules[rule].kinds]
 
-    def complete(self, interrupted: Callable[[], bool]) -> Result:
+    def steps(self, interrupted: Callable[[], bool]) -> Iterator[None]:
+        """From where it is to the end: each time it goes on, one step is taken."""
         try:
             if self.path is not None and self.path.exists():
                 self._resume(self.path)
             if not self.finished:
-                self._train(interrupted)
+                yield from self._train(interrupted)
             if self.judge is not None and self.score is None:
                 self.score = self._score()
-            report = None if self.reg is None else self.reg.report()
-            return Result(self.score, self.history, report, self.seconds, self.resumed)
         finally:
             if self.reg is not None:
                 self.reg.detach()
+
+    def result(self) -> Result:
+        """Of a run that has taken all of its steps."""
+        report = None if self.reg is None else self.reg.report()
+        return Result(self.score, self.history, report, self.seconds, self.resumed)
 
     @property
     def path(self) -> Path | None:
@@ -180,16 +216,16 @@ class _Run:
     def finished(self) -> bool:
         return self.iteration >= self.recipe.iterations and (self.reg is None or self.reg.finished)
 
-    def _train(self, interrupted: Callable[[], bool]) -> None:
+    def _train(self, interrupted: Callable[[], bool]) -> Iterator[None]:
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         self.model.train()
-        network = self.world.parallel(self.model, self.device)
-        indices = index_stream(len(self.split), self.recipe.batch_size, self.settings.seed, self.iteration)
-        batches = self.feeder.augmented(indices, self.settings.seed, self.iteration, self.world.share())
+        batches, compute = self._batches(), self._computation()
         while self.iteration < self.recipe.iterations:
-            x, y = next(batches)
+            batch = next(batches)
             with self._named_failure():
-                self._step(network, x, y)
+                set_learning_rate_(self.optimizer, self.recipe.lr(self.iteration))
+                compute(*batch)
+                self.optimizer.step()
             self.iteration += 1
             last = self.iteration == self.recipe.iterations
             evaluating = last or self.iteration % self.evaluate_every == 0
@@ -208,6 +244,30 @@ class _Run:
                     saved = time.monotonic()
             if stopping and not last:
                 raise Interrupted
+            yield
+
+    @property
+    def _chooses_on_device(self) -> bool:
+        return self.device.type == "cuda" and self.world.size == 1 and self.feeder.chooses_on_device
+
+    def _batches(self) -> Iterator[tuple[Tensor, ...]]:
+        """What the computation of each step takes: images and labels, or where to find them on the device."""
+        indices = index_stream(len(self.split), self.recipe.batch_size, self.settings.seed, self.iteration)
+        if self._chooses_on_device:
+            return self.feeder.uploaded(indices)
+        return self.feeder.augmented(indices, self.settings.seed, self.iteration, self.world.share())
+
+    def _computation(self) -> Callable[..., None]:
+        """A forward and backward pass; on a GPU it is recorded, where the network allows it."""
+        network = self.world.parallel(self.model, self.device)
+
+        def compute(*batch: Tensor) -> None:
+            self.optimizer.zero_grad(set_to_none=True)
+            self._pass(network, *(self.feeder.at(*batch) if self._chooses_on_device else batch))
+
+        if self.device.type == "cuda" and self.world.size == 1 and not draws_random_numbers(self.model):
+            return Recorded(compute, self.model, [self.running])
+        return compute
 
     @contextmanager
     def _named_failure(self) -> Iterator[None]:
@@ -221,19 +281,17 @@ class _Run:
                 f"iteration {self.iteration + 1} failed with {type(error).__name__}: {reason}"
             ) from error
 
-    def _step(self, network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
-        set_learning_rate_(self.optimizer, self.recipe.lr(self.iteration))
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            scores = network(x)
-        if self.settings.precision == "bf16":
-            scores = scores.float()
-        # The mean over the global batch: DistributedDataParallel averages over processes, so each brings its sum.
-        loss = nn.functional.cross_entropy(scores, y, reduction="sum") * (
-            self.world.size / self.recipe.batch_size
-        )
+    def _pass(self, network: nn.Module, x: Tensor, y: Tensor) -> None:
+        """Leave the gradients of the mean loss over the global batch."""
+        bf16 = self.settings.precision == "bf16"
+        # Without a cache of its own: a recording must not rely on casts made before it.
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
+            outputs = network(x)
+        if bf16:
+            outputs = outputs.float()
+        # DistributedDataParallel averages over processes, whose shares of the batch may differ in size.
+        loss = self.task.batch_loss(outputs, y) * (len(y) * self.world.size / self.recipe.batch_size)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
         self.running += loss.detach() / self.world.size
 
     # Looking
@@ -266,13 +324,14 @@ class _Run:
 
     def _score(self) -> Score:
         """Of the network as it would be deployed now: at the present bound."""
-        assert self.judge is not None
+        judge = self.judge if self.finished else self.watch
+        assert judge is not None
         self.world.share_buffers(self.model)
         bf16 = self.settings.precision == "bf16"
         if self.reg is None or self.reg.finished:
-            return evaluate(self.model, self.judge, world=self.world, bf16=bf16)
+            return evaluate(self.model, judge, world=self.world, bf16=bf16, task=self.task)
         with self.reg.projected():
-            return evaluate(self.model, self.judge, world=self.world, bf16=bf16)
+            return evaluate(self.model, judge, world=self.world, bf16=bf16, task=self.task)
 
     def _bounded_nonzeros(self) -> int:
         assert self.reg is not None
@@ -293,9 +352,9 @@ class _Run:
             raise TrainingError(
                 "the network has no parameter that can be trained: all are frozen, or there are none"
             )
-        check_fits(self.model, self.feeder)
+        check_fits(self.model, self.feeder, self.task)
         if self.judge is not None:
-            check_fits(self.model, self.judge)
+            check_fits(self.model, self.judge, self.task)
 
     # Saving
 
@@ -305,6 +364,7 @@ class _Run:
         return {
             "recipe": self.recipe.describe(),
             "rules": {pattern: describe_update(update) for pattern, update in self.rules.items()},
+            "bound": None if self.bound is None else self.bound[1],
             "network": network_digest(self.model),
             "data": [describe_split(split) for split in (self.split, self.held_out) if split is not None],
             "image_size": min(self.split.shape[1:]),
@@ -386,7 +446,7 @@ def _within(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch
 
 
 @contextmanager
-def _graceful_interrupt(world: World) -> Iterator[Callable[[], bool]]:
+def graceful_interrupt(world: World) -> Iterator[Callable[[], bool]]:
     """Ctrl-C and SIGTERM wait for the end of the step; a second Ctrl-C does not.
 
     Processes of one torchrun see a signal at different steps, so there the last checkpoint has to do.

@@ -41,7 +41,8 @@ THRESHOLD = tl.constexpr(6)
 TIES = tl.constexpr(7)  # how many keys are equal to it
 OUTCOME = tl.constexpr(8)
 STATE = 9
-GOOD, NONFINITE, MISSED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # the outcomes
+# The outcomes; of two the worse one stays.
+GOOD, MISSED, NONFINITE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -60,6 +60,21 @@ def caffe(solver: Solver, iterations: int | None = None, batch_size: int | None 
     )
 
 
+def annealed(
+    solver: Solver,
+    iterations: int,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+) -> Recipe:
+    """A Caffe solver with another schedule: a linear warm-up to its peak, then a cosine to zero."""
+    peak = lr or solver.peak_lr or solver.lr(0)
+    warmup = min(200, iterations // 10)
+    decay = solver.weight_decay if weight_decay is None else weight_decay
+    schedule = WarmCosine(peak, warmup, iterations)
+    return replace(caffe(solver, iterations, batch_size), lr=schedule, weight_decay=decay)
+
+
 def modern(
     optimizer: str,
     iterations: int,
@@ -72,11 +87,13 @@ def modern(
     """SGD with momentum or AdamW: a linear warm-up, then a cosine to zero; biases and batch norm do not decay."""
     peak = {"sgd": 0.05, "adamw": 1e-3}.get(optimizer, 0.05) if lr is None else lr
     decay = {"sgd": 5e-4, "adamw": 1e-2}.get(optimizer, 0.0) if weight_decay is None else weight_decay
-    return Recipe(optimizer, iterations, batch_size, _WarmCosine(peak, warmup, iterations), momentum, decay)
+    return Recipe(optimizer, iterations, batch_size, WarmCosine(peak, warmup, iterations), momentum, decay)
 
 
 @dataclass(frozen=True)
-class _WarmCosine:
+class WarmCosine:
+    """From 0 to the peak in `warmup` iterations, then half a cosine down to 0."""
+
     peak: float
     warmup: int
     iterations: int
@@ -86,6 +103,17 @@ class _WarmCosine:
             return self.peak * (iteration + 1) / self.warmup
         done = (iteration - self.warmup) / max(self.iterations - self.warmup, 1)
         return self.peak * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A learning rate times a factor."""
+
+    lr: Callable[[int], float]
+    factor: float
+
+    def __call__(self, iteration: int) -> float:
+        return self.factor * self.lr(iteration)
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe, undecayed: Collection[nn.Parameter] = ()) -> Optimizer:

@@ -266,10 +266,14 @@ class Regularizer:
         for target in self._targets:  # all are looked at before any is changed
             if target.update.bound is not None:
                 self._run(target, _check_finite)
+        self._settle_counts()
         for target in self._targets:
             self._project(target, 1.0)
         self.finished = True
         self.detach()
+
+    def _settle_counts(self) -> None:
+        """A last word on the counts, for a bound that is not one of counts."""
 
     def detach(self) -> None:
         """Stop regularizing, and leave the weights as they are."""

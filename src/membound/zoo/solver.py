@@ -26,6 +26,9 @@ class Solver:
     weight_decay: float
     bias_lr_mult: float = 2.0
     bias_decay_mult: float = 1.0
+    peak_lr: float | None = (
+        None  # for a schedule that warms up and anneals; the first rate of `lr` if left out
+    )
     scale: float = 1.0
     mean: str | None = None
     crop: int | None = None

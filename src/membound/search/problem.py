@@ -1,0 +1,197 @@
+"""What is fitted: a network, its data, its task, and what the budget counts. The same for every job of a fit."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from membound.capture.capture import Tracer
+from membound.data import Preprocess, Split
+from membound.errors import MemboundError, RuleError
+from membound.search.allocation import ByteCost, Cost, NonzeroCost
+from membound.search.bound import Ramp
+from membound.search.measure import FileBytes, Nonzeros, RamBytes
+from membound.train.recipe import Recipe, WarmCosine
+from membound.train.rules import plain_keys, select
+from membound.train.task import Task
+from membound.train.updates import l0_project
+
+KINDS = ("file", "ram", "nonzeros")
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Data:
+    """The images: all for training, those that choices are trained on and made on, and those for the last word."""
+
+    train: Split
+    part: Split  # `train` without `validation`
+    validation: Split | None
+    test: Split | None
+    preprocess: Preprocess
+    classes: tuple[str, ...] | None = None
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """What the network takes, without the batch."""
+        shape, crop = tuple(self.train.shape), self.preprocess.crop
+        return shape if crop is None else (shape[0], crop, crop)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the budget counts: bytes of the file, bytes of memory when it runs, or nonzero parameters."""
+
+    kind: str = "file"
+    values: str = "f16"
+    batch: int = 1  # images at once, for memory
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise MemboundError(f"a budget counts {', '.join(KINDS)}, not {self.kind!r}")
+
+    @property
+    def unit(self) -> str:
+        return "nonzeros" if self.kind == "nonzeros" else "bytes"
+
+
+@dataclass(frozen=True)
+class Training:
+    """How long and how fast networks are trained; `recipe` is for the whole way, `tuning` for a candidate's."""
+
+    recipe: Recipe
+    tuning: Recipe
+    every: int
+    ramp: Ramp = field(default_factory=Ramp)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """All that jobs have in common. It can be pickled: workers elsewhere get a copy."""
+
+    make: Callable[[int], nn.Module]  # the network as it starts, by seed
+    data: Data
+    training: Training
+    target: Target
+    weights: tuple[str, ...]  # the names of the parameters under the bound
+    task: Task = field(default_factory=Task)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            name: value for name, value in vars(self).items() if name not in ("files", "measure", "_model")
+        }
+
+    @cached_property
+    def _model(self) -> nn.Module:
+        return self.make(0)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every parameter."""
+        return {name: tuple(p.shape) for name, p in plain_keys(dict(self._model.named_parameters())).items()}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {name: int(np.prod(self.shapes[name])) for name in self.weights}
+
+    @cached_property
+    def files(self) -> FileBytes:
+        """The bytes of model files, and the files themselves."""
+        return self.files_of(self._model)
+
+    def files_of(self, model: nn.Module) -> FileBytes:
+        """The same for another network on the same data, such as an ensemble."""
+        tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
+        return FileBytes(tracer, self.target.values, self.data.preprocess, self.data.classes)
+
+    @cached_property
+    def measure(self) -> FileBytes | Nonzeros:
+        """What the budget counts, of a state of the network."""
+        return self.measure_of(self._model, self.files)
+
+    def measure_of(self, model: nn.Module, files: FileBytes) -> FileBytes | Nonzeros:
+        """The same for another network on the same data."""
+        if self.target.kind == "nonzeros":
+            return Nonzeros(model)
+        if self.target.kind == "file":
+            return files
+        return RamBytes(files.tracer, files.values, files.preprocess, files.classes, batch=self.target.batch)
+
+    @property
+    def cost(self) -> Cost:
+        """What the budget counts, estimated from the counts of the bounded weights."""
+        if self.target.kind == "nonzeros":
+            return NonzeroCost()
+        return ByteCost(
+            {name: self.shapes[name] for name in self.weights}, 2 if self.target.values == "f16" else 4
+        )
+
+    def least(self) -> int:
+        """The smallest budget that can be met: one weight a layer, and all that is not bounded."""
+        return self.measure.least(self.weights)
+
+
+def bounded_weights(
+    model: nn.Module, layers: Sequence[str] = ("*",), protect: Sequence[str] = (), depthwise: bool = False
+) -> tuple[str, ...]:
+    """The parameters that a budget is taken from: those that `layers` select and `protect` does not.
+
+    Depthwise convolutions have few weights, and each matters: they are left alone unless `depthwise`.
+
+    >>> bounded_weights(nn.Sequential(nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8)))
+    ('1.weight',)
+    """
+    chosen = select(model, dict.fromkeys(layers, l0_project(1.0)))
+    kept = set(select(model, dict.fromkeys(protect, l0_project(1.0)))) if protect else set()
+    if not depthwise:
+        kept |= {f"{name}.weight" for name, part in model.named_modules() if _is_depthwise(part)}
+    seen: set[int] = set()
+    names = []
+    for name, (weight, _) in chosen.items():
+        if name not in kept and id(weight) not in seen and weight.requires_grad:
+            names.append(name)
+            seen.add(id(weight))
+    if not names:
+        raise RuleError("no weight is left to bound: all are protected, frozen or not selected")
+    return tuple(names)
+
+
+def _is_depthwise(part: nn.Module) -> bool:
+    return isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) and 1 < part.groups == part.in_channels
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Makes networks by copying one: all start from the same weights."""
+
+    model: nn.Module
+
+    def __call__(self, seed: int) -> nn.Module:
+        return copy.deepcopy(self.model)
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Makes networks by calling a factory, each with random numbers of its own seed."""
+
+    factory: Callable[[], nn.Module]
+
+    def __call__(self, seed: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = self.factory()
+        if not isinstance(model, nn.Module):
+            raise MemboundError(f"the factory gives a {type(model).__name__}: it must give a torch.nn.Module")
+        return model
+
+
+def fine_tuned(recipe: Recipe, steps: int, part: float = 1.0) -> Recipe:
+    """The recipe for a short training that goes on from trained weights: no warm-up, from `part` of its peak down."""
+    peak = max(recipe.lr(step) for step in range(0, recipe.iterations, max(recipe.iterations // 200, 1)))
+    changed = {**vars(recipe), "iterations": steps, "lr": WarmCosine(peak * part, 0, steps)}
+    return Recipe(**changed)

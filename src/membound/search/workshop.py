@@ -1,0 +1,73 @@
+"""Where jobs meet the ledger: what is finished is never done again, what is not goes to the workers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from membound.search.jobs import Job, Order, Outcome, Show, carry_out
+from membound.search.ledger import Entry, RunDirectory
+from membound.search.problem import Problem
+
+# Does orders, in any order, and gives outcomes as they come.
+Workers = Callable[[Problem, Sequence[Order], Show | None], Iterator[tuple[Job, Outcome]]]
+Finished = Callable[[Job, dict[str, Any]], None]
+
+
+def this_process(device: torch.device) -> Workers:
+    """All work is done here, on one device."""
+    return lambda problem, orders, show: carry_out(problem, orders, device, show)
+
+
+class Workshop:
+    """Has jobs done and keeps what came of them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        directory: RunDirectory,
+        workers: Workers,
+        show: Show | None = None,
+        tell: Finished | None = None,
+    ) -> None:
+        self.problem, self.directory, self.workers = problem, directory, workers
+        self.show, self.tell = show, tell
+
+    def do(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        """The facts of every job, in this order; those that the ledger has are not done again."""
+        waiting = [job for job in jobs if self.directory.finished(job.key) is None]
+        starts: dict[str, dict[str, Tensor]] = {}
+        for job in waiting:
+            if job.start is not None and job.start not in starts:
+                starts[job.start] = self.directory.weights(job.start)
+        orders = [
+            Order(job, None if job.start is None else starts[job.start], self.directory.job_folder(job.key))
+            for job in waiting
+        ]
+        if orders:
+            for job, outcome in self.workers(self.problem, orders, self.show):
+                self.directory.record(job.key, outcome.facts, outcome.state)
+                self.directory.log(f"{job.key}: {_summary(outcome.facts)}")
+                if self.tell is not None:
+                    self.tell(job, outcome.facts)
+        return [self._entry(job).facts for job in jobs]
+
+    def state(self, key: str) -> dict[str, Tensor]:
+        """The weights of a finished job."""
+        return self.directory.weights(key)
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """Drop the weights of jobs that nobody will go on from."""
+        for key in keys:
+            self.directory.forget_weights(key)
+
+    def _entry(self, job: Job) -> Entry:
+        entry = self.directory.finished(job.key)
+        assert entry is not None
+        return entry
+
+
+def _summary(facts: dict[str, Any]) -> str:
+    accuracy = "" if facts["accuracy"] is None else f"accuracy {facts['accuracy']:.3f}, "
+    return f"{accuracy}size {facts['size']:,}, {facts['nonzeros']:,} nonzeros, {facts['seconds']:.1f} s"

@@ -1,0 +1,137 @@
+"""Many networks trained at once: on a GPU side by side, each on a stream of its own, elsewhere one after another.
+
+Every member is an ordinary training run with its own network, data order, learning rate, bounds and seed; only the
+order in which the host launches their steps is shared, so that each ends with the weights that it would have alone,
+and any network will do. What makes it fast is that a step is one recorded graph (see `graphed`) and that the kernels of
+one small network leave most of a GPU to the others. On a CPU nothing is to be won by taking turns.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from membound.train.graphed import draws_random_numbers
+from membound.train.loop import Interrupted, Run, graceful_interrupt, run_folder
+from membound.train.parallel import World
+
+MOST = 32  # members at once: more gain nothing
+SPARE = 0.8  # of the free memory that members may take
+
+
+def train_all(members: Sequence[Callable[[], Run]], device: torch.device) -> Iterator[tuple[int, Run]]:
+    """Train every member; each comes back, with its number, when it is done.
+
+    A member is a function that begins its run: it is called when its turn has come and there is memory for it.
+    """
+    with graceful_interrupt(World()) as interrupted:
+        waiting = list(enumerate(members))
+        while waiting:
+            chunk = _Chunk(device, interrupted)
+            while waiting and chunk.has_room():
+                chunk.add(*waiting.pop(0))
+            yield from chunk.train()
+
+
+class _Chunk:
+    """Members that train at the same time."""
+
+    def __init__(self, device: torch.device, interrupted: Callable[[], bool]) -> None:
+        self.device, self.interrupted = device, interrupted
+        self.stack = contextlib.ExitStack()
+        self.lanes: list[_Lane] = []
+        self.free = self._free()
+
+    def _free(self) -> int:
+        return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 0
+
+    def has_room(self) -> bool:
+        """Whether one more member fits: it is taken to need as much memory as those before it."""
+        if not self.lanes:
+            return True
+        if self.device.type != "cuda" or len(self.lanes) >= MOST or draws_random_numbers(self.lanes[0].model):
+            return False
+        taken = (self.free - self._free()) / len(self.lanes)
+        return (len(self.lanes) + 1) * taken <= SPARE * self.free
+
+    def add(self, number: int, begin: Callable[[], Run]) -> None:
+        """Begin a member and take its first step, which shows what memory it needs."""
+        lane = _Lane(number, self.device)
+        self.lanes.append(lane)
+        with lane.turn():
+            run = begin()
+            self.stack.enter_context(run_folder(run.settings, run.world))
+            lane.start(run, self.interrupted)
+
+    def train(self) -> Iterator[tuple[int, Run]]:
+        """Take turns to the end."""
+        going = list(self.lanes)
+        with self.stack:
+            try:
+                while going:
+                    going, done = self._round(going)
+                    for lane in done:
+                        assert lane.run is not None
+                        yield lane.number, lane.run
+            finally:
+                for lane in self.lanes:
+                    lane.stop()
+
+    def _round(self, going: list["_Lane"]) -> tuple[list["_Lane"], list["_Lane"]]:
+        """A step of every member: those that have more, and those that are done."""
+        more: list[_Lane] = []
+        done: list[_Lane] = []
+        stopped = False
+        for lane in going:
+            try:
+                (more if lane.take_turn() else done).append(lane)
+            except Interrupted:
+                stopped = True  # when all have saved where they are
+        if stopped:
+            raise Interrupted
+        return more, done
+
+
+class _Lane:
+    """A member's run and its stream."""
+
+    def __init__(self, number: int, device: torch.device) -> None:
+        self.number, self.device = number, device
+        self.stream: Any = None
+        if device.type == "cuda":
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.run: Run | None = None
+        self.steps: Iterator[None] = iter(())
+        self.done = False
+
+    @property
+    def model(self) -> nn.Module:
+        assert self.run is not None
+        return self.run.model
+
+    def turn(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def start(self, run: Run, interrupted: Callable[[], bool]) -> None:
+        self.run, self.steps = run, run.steps(interrupted)
+        if self.stream is not None:
+            self.stream.synchronize()  # what it shares with others, such as the images, is there
+            self._step()
+
+    def take_turn(self) -> bool:
+        """One step; False when there is none left."""
+        with self.turn():
+            return not self.done and self._step()
+
+    def _step(self) -> bool:
+        self.done = next(self.steps, StopIteration) is StopIteration
+        if self.done and self.stream is not None:
+            self.stream.synchronize()
+        return not self.done
+
+    def stop(self) -> None:
+        close = getattr(self.steps, "close", None)
+        if close is not None:
+            close()

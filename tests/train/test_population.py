@@ -1,0 +1,107 @@
+"""A population: every member ends with the weights that it would have alone."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import membound as mb
+from membound.data import ArraySplit, Preprocess
+from membound.train.loop import Interrupted, Run, Settings, train
+from membound.train.population import train_all
+from membound.train.recipe import Recipe, modern
+from membound.train.schedules import ramp
+from membound.train.updates import l0_project
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+STEPS = 30
+
+
+def digits(count: int = 400) -> ArraySplit:
+    split = mb.data.load("mnist").train
+    return ArraySplit(split.images[:count], split.labels[:count])
+
+
+def lenet(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return mb.zoo.lenet()
+
+
+def batch_normed(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, stride=2), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 12 * 12, 10)
+    )
+
+
+def recipe(number: int) -> Recipe:
+    if number % 3 == 2:
+        return modern("adamw", STEPS, 16, lr=1e-3, warmup=3)
+    return modern("sgd", STEPS, 16, lr=0.02 * (1 + number), warmup=3)
+
+
+def begin(make, number: int, split: ArraySplit, device: torch.device, precision: str, run_dir=None) -> Run:
+    """A member with a seed, a learning rate, a data order and counts of its own."""
+    rules = {"*": l0_project(ramp(1.0, 0.1 + 0.1 * number, 0.1, 0.7), every=5)}
+    settings = Settings(seed=number, device=device.type, precision=precision, run_dir=run_dir)
+    return Run(make(number), split, recipe(number), Preprocess(scale=1 / 256), settings, device, rules=rules)
+
+
+def alone(make, number: int, split: ArraySplit, device: str, precision: str) -> dict:
+    model = make(number)
+    rules = {"*": l0_project(ramp(1.0, 0.1 + 0.1 * number, 0.1, 0.7), every=5)}
+    settings = Settings(seed=number, device=device, precision=precision)
+    train(model, split, recipe(number), rules, preprocess=Preprocess(scale=1 / 256), settings=settings)
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("make", [lenet, batch_normed])
+@pytest.mark.parametrize("device", DEVICES)
+def test_members_end_with_the_weights_that_they_would_have_alone(make, device):
+    split = digits()
+    where = torch.device(device)
+    members = [partial(begin, make, number, split, where, "float64") for number in range(4)]
+    found = {number: run.model.state_dict() for number, run in train_all(members, where)}
+    assert sorted(found) == [0, 1, 2, 3]
+    for number, state in found.items():
+        for name, value in alone(make, number, split, device, "float64").items():
+            np.testing.assert_allclose(state[name].cpu(), value.cpu(), rtol=0, atol=1e-10, err_msg=name)
+    different = {
+        float(state["0.weight" if make is batch_normed else "conv1.weight"].sum()) for state in found.values()
+    }
+    assert len(different) == 4
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_recorded_step_is_the_step_as_it_is(monkeypatch):
+    split, where = digits(), torch.device("cuda")
+    recorded = {
+        n: r.model.state_dict()
+        for n, r in train_all([partial(begin, lenet, 0, split, where, "float64")], where)
+    }
+    monkeypatch.setattr("membound.train.loop.draws_random_numbers", lambda model: True)
+    eager = {
+        n: r.model.state_dict()
+        for n, r in train_all([partial(begin, lenet, 0, split, where, "float64")], where)
+    }
+    for name, value in eager[0].items():
+        np.testing.assert_allclose(recorded[0][name].cpu(), value.cpu(), rtol=0, atol=1e-10, err_msg=name)
+
+
+def test_an_interrupted_population_goes_on_where_it_was(tmp_path, monkeypatch):
+    split, where = digits(), torch.device("cpu")
+    expected = alone(lenet, 1, split, "cpu", "float32")
+
+    def member(number: int) -> Run:
+        return begin(lenet, number, split, where, "float32", tmp_path / str(number))
+
+    steps = Run.steps
+    monkeypatch.setattr(Run, "steps", lambda self, interrupted: steps(self, lambda: self.iteration == 17))
+    with pytest.raises(Interrupted):
+        list(train_all([partial(member, 1)], where))
+    monkeypatch.setattr(Run, "steps", steps)
+    ((_, run),) = train_all([partial(member, 1)], where)
+    assert run.resumed == 17
+    assert all(torch.equal(value, expected[name]) for name, value in run.model.state_dict().items())
