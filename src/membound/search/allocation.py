@@ -2,7 +2,7 @@
 
 A bound is a total cost, in bytes or in nonzeros; each layer has a curve, the scores of its weights from the best down.
 One threshold for all layers decides: every weight that scores above it stays. The lowest threshold that the bound
-allows is found by bisection.
+allows is found on ever finer grids; where many weights score the same, layers get the same part of theirs.
 
     lamp       w^2 / (the sum of w'^2 over the layer's weights that are at least as large), so that the best weight of
                every layer scores 1, and no layer dies while others have weights to spare
@@ -12,6 +12,7 @@ allows is found by bisection.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,14 @@ import torch
 from torch import Tensor
 
 from membound.errors import MemboundError
+from membound.store.formats import FAR, NARROW_COLUMNS, NARROW_COUNT, matrix_shape
 from membound.store.graph import Shape
-from membound.store.sizes import our_sizes
 
 Array = npt.NDArray[Any]
 SCORES = ("lamp", "magnitude", "uniform")
 POINTS = 2048  # of a curve that are looked at; between them it is interpolated
+GRID, ROUNDS = 192, 3  # places of the path to the bound that are looked at together, and how often
+FAINT = 1e-30  # scores below this are taken for this
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,17 @@ class Curve:
     ranks: Array  # increasing, from 1 to size
     scores: Array  # decreasing
 
-    def count_above(self, threshold: float) -> int:
-        """How many weights score at least `threshold`; never none.
+    @cached_property
+    def _rising(self) -> Array:
+        return -self.scores
 
-        >>> Curve(4, np.array([1, 2, 4]), np.array([1.0, 0.5, 0.1])).count_above(0.3)
-        3
+    def counts_above(self, thresholds: Array) -> Array:
+        """How many weights score at least as much as each of the thresholds; never none.
+
+        >>> Curve(4, np.array([1, 2, 4]), np.array([1.0, 0.5, 0.1])).counts_above(np.array([2.0, 0.5, 0.25]))
+        array([1, 2, 3])
         """
-        return max(1, round(float(np.interp(-threshold, -self.scores, self.ranks))))
+        return np.interp(-thresholds, self._rising, self.ranks).astype(np.int64)
 
 
 @torch.no_grad()
@@ -50,34 +57,43 @@ def score_curve(weight: Tensor, score: str) -> Curve:
     """The curve of one weight tensor under one of SCORES; all work but the last is done on its device.
 
     >>> score_curve(torch.tensor([0.0, -2.0, 1.0]), "lamp").scores.tolist()
-    [1.0, 0.20000000298023224, 0.0]
+    [1.0, 0.2, 0.0]
     """
     size = weight.numel()
     if score == "uniform":
         return proportional_curve(size, size)
-    ranks = _some_ranks(size)
-    magnitudes = weight.detach().abs().flatten().float().sort(descending=True).values
-    at = torch.from_numpy(ranks - 1).to(weight.device)
-    if score == "lamp":
-        squares = magnitudes.double().square()
-        chosen = squares[at] / squares.cumsum(0)[at].clamp_min(torch.finfo(torch.float64).tiny)
-    elif score == "magnitude":
-        chosen = magnitudes[at]
-    else:
+    if score not in SCORES:
         raise MemboundError(f"there is no score {score!r}: choose {', '.join(SCORES)}")
-    return Curve(size, ranks, chosen.float().cpu().numpy().astype(np.float64))
+    ranks = _some_ranks(size)
+    at = torch.from_numpy(ranks - 1).to(weight.device)
+    chosen = _from_the_largest(weight).double()
+    if score == "lamp":
+        squares = chosen.square()
+        chosen = squares / squares.cumsum(0).clamp_min(torch.finfo(torch.float64).tiny)
+    return Curve(size, ranks, chosen[at].cpu().numpy())
+
+
+def _from_the_largest(weight: Tensor) -> Tensor:
+    """The magnitudes in falling order."""
+    magnitudes = weight.detach().abs().flatten().float()
+    if (
+        weight.device.type == "cpu"
+    ):  # numpy sorts five times as fast as torch there, which sorts positions too
+        return torch.from_numpy(np.sort(magnitudes.numpy())).flip(0)
+    return magnitudes.sort(descending=True).values
 
 
 def proportional_curve(size: int, count: int) -> Curve:
     """The curve of a layer that keeps `count` weights where others keep theirs, and more or fewer as they do.
 
-    >>> proportional_curve(100, 10).count_above(0.5)
-    20
+    >>> proportional_curve(100, 10).counts_above(np.array([0.5]))
+    array([20])
     """
     ranks = _some_ranks(size)
     return Curve(size, ranks, count / ranks)
 
 
+@cache
 def _some_ranks(size: int) -> Array:
     """All ranks of a small layer; of a large one as many near the beginning, then ever fewer."""
     if size <= POINTS:
@@ -85,7 +101,8 @@ def _some_ranks(size: int) -> Array:
     return np.unique(np.geomspace(1, size, POINTS).round().astype(np.int64))
 
 
-Cost = Callable[[Mapping[str, int]], float]
+# What counts cost; given an array of counts for every layer, an array of costs.
+Cost = Callable[[Mapping[str, Any]], Any]
 
 
 def allocate(curves: Mapping[str, Curve], cost: Cost, bound: float) -> dict[str, int]:
@@ -95,35 +112,61 @@ def allocate(curves: Mapping[str, Curve], cost: Cost, bound: float) -> dict[str,
     >>> allocate({"a": curve, "b": curve}, lambda counts: sum(counts.values()), 6)
     {'a': 3, 'b': 3}
     """
-
-    def counts(threshold: float) -> dict[str, int]:
-        return {name: curve.count_above(threshold) for name, curve in curves.items()}
-
     everything = {name: curve.size for name, curve in curves.items()}
     if cost(everything) <= bound:
         return everything
-    # Between the ends in logarithms: scores span many orders of magnitude.
-    low, high = 1e-30, max(float(curve.scores[0]) for curve in curves.values()) * 2 + 1e-30
-    for _ in range(80):
-        middle = (low * high) ** 0.5
-        if cost(counts(middle)) <= bound:
-            high = middle
-        else:
-            low = middle
-    return counts(high)
+    # In logarithms: scores span many orders of magnitude.
+    top = np.log(max(float(curve.scores[0]) for curve in curves.values()) * 2 + FAINT)
+    bottom = np.log(max(min(float(curve.scores[-1]) for curve in curves.values()), FAINT))
+
+    def above(places: Array) -> dict[str, Array]:
+        thresholds = np.exp(top + (bottom - top) * places)
+        return {name: curve.counts_above(thresholds) for name, curve in curves.items()}
+
+    within, beyond = _last_within(above, cost, bound, ROUNDS)
+    if beyond is None:  # all that is left are weights of no score
+        beyond = everything
+    steps = {name: beyond[name] - count for name, count in within.items()}
+    if max(steps.values()) <= 1:
+        return within
+
+    def between(parts: Array) -> dict[str, Array]:  # weights of one score, or closer than the grid
+        return {name: count + (steps[name] * parts).astype(np.int64) for name, count in within.items()}
+
+    return _last_within(between, cost, bound, ROUNDS - 1)[0]
+
+
+def _last_within(
+    path: Callable[[Array], dict[str, Array]], cost: Cost, bound: float, rounds: int
+) -> tuple[dict[str, int], dict[str, int] | None]:
+    """On a path of rising counts, from 0 to 1: the last that are within the bound, or the first; and the next."""
+    begin, end = 0.0, 1.0
+    for _ in range(rounds):
+        places = np.linspace(begin, end, GRID + 1)
+        counts = path(places)
+        within = max(int(np.count_nonzero(cost(counts) <= bound)) - 1, 0)
+        begin, end = places[within], places[min(within + 1, GRID)]
+        if within == GRID:
+            break
+    found = {name: int(values[within]) for name, values in counts.items()}
+    if within == GRID:
+        return found, None
+    return found, {name: int(values[within + 1]) for name, values in counts.items()}
 
 
 @dataclass(frozen=True)
 class NonzeroCost:
     """Every nonzero costs one."""
 
-    def __call__(self, counts: Mapping[str, int]) -> float:
+    def __call__(self, counts: Mapping[str, Any]) -> Any:
         return sum(counts.values())
 
 
 @dataclass(frozen=True)
 class ByteCost:
     """Bytes in each layer's best format, as they are expected of nonzeros at random places.
+
+    The sizes of `membound.store.sizes.our_sizes`, for many counts at once.
 
     >>> ByteCost({"fc1.weight": (500, 800)}, value_bytes=2)({"fc1.weight": 4000})
     12990.0
@@ -132,10 +175,18 @@ class ByteCost:
     shapes: Mapping[str, Shape]
     value_bytes: int
 
-    def __call__(self, counts: Mapping[str, int]) -> float:
-        return float(
-            sum(
-                min(our_sizes(self.shapes[name], count, self.value_bytes).values())
-                for name, count in counts.items()
-            )
-        )
+    def __call__(self, counts: Mapping[str, Any]) -> Any:
+        rows, columns = np.array([matrix_shape(self.shapes[name]) for name in counts]).T[..., None]
+        given = np.array(list(counts.values()), np.float64)
+        kept = given.reshape(len(counts), -1)
+        size, value = rows * columns, self.value_bytes
+        with np.errstate(divide="ignore", invalid="ignore"):
+            far = (1 - kept / size) ** FAR
+            fillers = np.where(kept > 0, np.rint(kept * far / (1 - far)), 0)
+        pointers = np.where(kept <= NARROW_COUNT, 2, 4) * (rows + 1)
+        index = np.where(columns <= NARROW_COLUMNS, 2, 4)
+        best = np.minimum(size * value, pointers + kept * (index + value))  # dense, csr
+        best = np.minimum(best, -(-size // 8) + kept * value)  # bitmask
+        best = np.minimum(best, (kept + fillers) * (1 + value))  # delta
+        total = np.minimum(best, kept * (4 + value)).sum(0)  # indexed
+        return total if given.ndim > 1 else float(total[0])
