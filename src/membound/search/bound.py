@@ -1,10 +1,12 @@
 """One bound for a whole network while it trains: which layer keeps how much follows from its weights' scores.
 
-The network is dense at first. Then the bound tightens along a cubic ramp; at every projection the counts of all layers
-come anew from the scores. At the ramp's end what the file would really take is measured, the counts are set so that it
-is just within the limit, and the rest of training is at these counts. At the very end the limit holds exactly.
+The network is dense at first. Then it is measured which cost of its counts would bring it to the limit, and the bound
+tightens to that cost along a cubic ramp; at every projection the counts of all layers come anew from the scores. It is
+measured again on the way, since dead channels take nothing. From the ramp's end on the counts are such that what is
+measured is just within the limit, and at the very end that holds exactly.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from membound.errors import TrainingError
+from membound.errors import MemboundError, TrainingError
 from membound.search.allocation import Cost, Curve, allocate, proportional_curve, score_curve
 from membound.train.projection import project_
 from membound.train.regularizer import Regularizer
@@ -22,8 +24,8 @@ from membound.train.rules import plain_keys
 from membound.train.updates import l0_project
 
 Measure = Callable[[Mapping[str, Tensor]], int]
-CLOSE = 0.995  # of the limit: near enough while training goes on
-TRIES = 12  # of finding counts by measuring
+CLOSE, FULL = 0.995, 0.975  # of the limit: near enough; and what is worth another look at every layer
+TRIES = 16  # of finding counts by measuring
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,18 @@ class Ramp:
     begin: float = 0.1
     until: float = 0.6
     again: float = 0.85  # when the size is measured once more
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin < self.until <= 1:
+            raise MemboundError(
+                f"a ramp from {self.begin} to {self.until} cannot be: 0 <= begin < until <= 1 is needed"
+            )
+
+    @property
+    def looks(self) -> tuple[float, ...]:
+        """When it is measured, but for the beginning and the very end."""
+        way = self.until - self.begin
+        return *(self.begin + part * way for part in (0.25, 0.5, 0.75)), self.until, self.again
 
     def left(self, progress: float) -> float:
         """What is left of the way to the limit: 1 to 0, cubic.
@@ -73,8 +87,8 @@ class NetworkBound(Regularizer):
             name: p.numel() for name, p in plain_keys(dict(model.named_parameters())).items()
         }
         self.counts = {name: sizes[name] for name in weights}
-        self.dense_cost = cost(self.counts)
-        self.bound: float | None = None  # of the cost, once it has been found by measuring
+        self.dense_cost = float(cost(self.counts))
+        self.bound: float | None = None  # of the cost at which the limit is met, once that has been measured
         rules = {name: l0_project(partial(self._count, name), every) for name in weights}
         super().__init__(optimizer, model, rules, total_steps)
 
@@ -84,8 +98,8 @@ class NetworkBound(Regularizer):
     # While training
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if (self.step + 1) % self.every == 0:
-            self._tighten((self.step + 1) / self._steps)
+        if not self._asleep and (self.step + 1) % self.every == 0:
+            self._tighten(self.step + 1)
         super()._after_step(optimizer, args, kwargs)
 
     @property
@@ -96,46 +110,79 @@ class NetworkBound(Regularizer):
     def _due(self, step: int) -> bool:
         return step / self._steps > self.ramp.begin and super()._due(step)
 
-    def _tighten(self, progress: float) -> None:
-        if progress <= self.ramp.begin:
+    def _tighten(self, step: int) -> None:
+        now, before = step / self._steps, (step - self.every) / self._steps
+        if now <= self.ramp.begin or not self._is_finite():
             return
-        left = self.ramp.left(progress)
-        if left > 0:
-            aim = min(self.limit, self.dense_cost)
-            self.counts = allocate(self._curves(), self.cost, aim + (self.dense_cost - aim) * left)
-        elif self.bound is None or (progress >= self.ramp.again > progress - self.every / self._steps):
-            self._settle()
+        left = self.ramp.left(now)
+        if self.bound is None or any(before < at <= now for at in self.ramp.looks):
+            self._settle(final=not left)
+        if left:
+            assert self.bound is not None
+            bound = self.bound + (self.dense_cost - self.bound) * left
+            self.counts = allocate(self._curves(), self.cost, bound)
+
+    def _is_finite(self) -> bool:
+        """What is not has no scores; the projection that comes next says so, with its name."""
+        return all(bool(target.weight.isfinite().all()) for target in self._targets)
 
     # To the limit, exactly
 
     @torch.no_grad()
-    def _settle(self, exact: bool = False) -> None:
-        """Set the counts so that what is measured is within the limit, and close to it."""
+    def _settle(self, final: bool = True) -> None:
+        """Set the counts so that what is measured is within the limit, and close to it; if they are `final`, closer."""
+        if final and self.bound is not None and self._is_close(self._size(self.counts)):
+            return  # what the network has been trained at
         curves = self._curves()
-        best: dict[str, int] | None = None
-        low, high = 0.0, 2 * self.dense_cost  # of the cost: what is within the limit, what is not
+        best: tuple[int, dict[str, int]] | None = None
+        search = _Search((1 + CLOSE) / 2 * self.limit, self.dense_cost)
         bound = min(self.bound or float(self.limit), self.dense_cost)
         for _ in range(TRIES):
             counts = allocate(curves, self.cost, bound)
             size = self._size(counts)
+            search.saw(bound, size, size <= self.limit)
             if size <= self.limit:
-                best, low = counts, bound
-                if size >= CLOSE * self.limit or bound >= self.dense_cost:
-                    break
-            else:
-                high = bound
-            # What is measured moves with the cost almost one to one; where that overshoots, by halves.
-            bound += CLOSE * self.limit + (1 - CLOSE) / 2 * self.limit - size
-            if not low < bound < high:
-                bound = (low + min(high, self.dense_cost)) / 2
-        if best is None:
-            best = allocate(curves, self.cost, 0.0)
-            if exact and self._size(best) > self.limit:
-                raise TrainingError(
-                    f"the network does not fit into {self.limit:,} bytes: with one weight a layer it takes "
-                    f"{self._size(best):,}; allow more"
-                )
-        self.counts, self.bound = best, low or bound
+                best = max(best or (size, counts), (size, counts), key=lambda found: found[0])
+            if search.is_over or self._is_close(size):
+                break
+            bound = search.next()
+        best = best or self._least(curves)
+        if final and best[0] < FULL * self.limit and self.proportions is None:
+            best = self._fill(*best)
+        self.counts, self.bound = best[1], search.low
+
+    def _is_close(self, size: int) -> bool:
+        return CLOSE * self.limit <= size <= self.limit
+
+    def _least(self, curves: Mapping[str, Curve]) -> tuple[int, dict[str, int]]:
+        """One weight a layer, and what that takes, if it is within the limit."""
+        counts = allocate(curves, self.cost, 0.0)
+        size = self._size(counts)
+        if size > self.limit:
+            raise TrainingError(
+                f"the network cannot be brought to {self.limit:,}: with one weight a layer it takes {size:,}; "
+                "allow more"
+            )
+        return size, counts
+
+    def _fill(self, size: int, counts: dict[str, int]) -> tuple[int, dict[str, int]]:
+        """More weights for single layers, the largest first, where one threshold for all stops far from the limit.
+
+        It does where a weight brings a channel back, and with it memory or many other weights.
+        """
+        for target in sorted(self._targets, key=lambda target: -target.weight.numel()):
+            low = counts[target.name]
+            high = min(target.weight.numel(), low + self.limit - size) + 1  # more would not fit
+            while high - low > 1 and size < CLOSE * self.limit:
+                tried = {**counts, target.name: (low + high) // 2}
+                found = self._size(tried)
+                if found > self.limit:
+                    high = tried[target.name]
+                else:
+                    low = tried[target.name]
+                    if found > size:  # else they are dead
+                        size, counts = found, tried
+        return size, counts
 
     def _curves(self) -> dict[str, Curve]:
         if self.proportions is not None:
@@ -158,7 +205,7 @@ class NetworkBound(Regularizer):
         return state
 
     def _settle_counts(self) -> None:
-        self._settle(exact=True)
+        self._settle()
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "counts": dict(self.counts), "bound": self.bound}
@@ -166,3 +213,41 @@ class NetworkBound(Regularizer):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.counts, self.bound = dict(state["counts"]), state["bound"]
+
+
+class _Search:
+    """For the bound at which a size that grows with it, somehow, is just what it should be.
+
+    A size moves with the bound almost one to one, but for jumps, and for weights that vanish with dead channels.
+    """
+
+    def __init__(self, aim: float, highest: float) -> None:
+        self.aim, self.highest = aim, highest
+        self.low, self.low_size = 0.0, 0.0  # the highest bound that is within the limit
+        self.high, self.high_size = highest, math.inf  # the lowest that is not
+        self.sides: list[bool] = []  # whether each try was within
+
+    def saw(self, bound: float, size: float, within: bool) -> None:
+        if within:
+            self.low, self.low_size = bound, size
+        else:
+            self.high, self.high_size = bound, size
+        self.sides.append(within)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all fits, or no cost lies between what does and what does not."""
+        return self.low >= self.highest or (False in self.sides and self.high - self.low < 1)
+
+    def next(self) -> float:
+        """Where to look next: ever farther while all tries are on one side, then between both."""
+        farther = 2.0 ** (len(self.sides) - 1)
+        if False not in self.sides:
+            return min(self.low + farther * (self.aim - self.low_size), self.highest)
+        if True not in self.sides:
+            bound = self.high - farther * (self.high_size - self.aim)
+            return bound if bound > 0 else self.high / 4
+        part = (self.aim - self.low_size) / (self.high_size - self.low_size)
+        if len(self.sides) % 3 == 0:
+            part = 0.5  # where jumps mislead
+        return self.low + min(max(part, 0.1), 0.9) * (self.high - self.low)
