@@ -4,15 +4,18 @@ Every candidate goes on from the last winner and is trained; the one with the be
 next round starts from that network, until the budget holds.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from membound.errors import MemboundError, TrainingError
 from membound.search.jobs import Job
+from membound.search.problem import Problem
 from membound.search.workshop import Workshop
 
 Facts = Mapping[str, Any]
+DENSE = "dense-part"  # the job of the network that the search starts from
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Greedy:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: its candidates' facts, and the key of the one that won."""
+    """One round: its candidates' facts, and those of the one that won."""
 
     number: int
     candidates: list[Facts]
@@ -41,14 +44,15 @@ def search(
 ) -> Iterator[Round]:
     """Rounds until the least of `limits` holds; the first is the dense network alone."""
     options = options or Greedy()
-    dense = Job("dense-part", seed, about={"round": 0})
-    (winner,) = workshop.do([dense])
+    layers = _layers(workshop.problem, options)
+    (winner,) = workshop.do([Job(DENSE, seed, about={"round": 0})])
+    _check_possible(workshop, layers, min(limits))
     yield Round(0, [winner], winner)
     number = 0
     for limit in sorted(limits, reverse=True):
         while winner["size"] > limit:
             number += 1
-            jobs = _candidates(workshop, winner, number, limit, seed, options)
+            jobs = _candidates(workshop, winner, layers, number, limit, seed, options.step)
             if not jobs:
                 raise TrainingError(
                     f"the greedy search cannot go below {winner['size']:,}: every layer is at one weight; allow more"
@@ -59,31 +63,59 @@ def search(
             yield Round(number, list(found), winner)
 
 
+def _layers(problem: Problem, options: Greedy) -> Sequence[str]:
+    """The weights that may be cut."""
+    if problem.data.validation is None:
+        raise MemboundError(
+            "a greedy search chooses by validation images, and there are none: hold some of the training images out"
+        )
+    layers = problem.weights if options.layers is None else options.layers
+    if unknown := [name for name in layers if name not in problem.weights]:
+        raise MemboundError(
+            f"{unknown[0]!r} cannot be cut: the weights under the bound are {', '.join(problem.weights)}"
+        )
+    return layers
+
+
+def _check_possible(workshop: Workshop, layers: Sequence[str], limit: int) -> None:
+    """Before hundreds of rounds are trained that cannot get there."""
+    least = workshop.problem.measure.least(layers, workshop.state(DENSE))
+    if limit < least:
+        raise TrainingError(
+            f"the greedy search cannot get to {limit:,}: with one weight a layer it takes {least:,}; allow more"
+        )
+
+
 def _merit(facts: Facts) -> tuple[float, float, str]:
     """The best accuracy wins; then the lowest loss; then the name, so that a search is the same every time."""
-    return facts["accuracy"], -facts["loss"], facts["job"]["key"]
+    accuracy, loss = facts["accuracy"], facts["loss"]  # what was not finite is none
+    return (
+        -math.inf if accuracy is None else accuracy,
+        -math.inf if loss is None else -loss,
+        facts["job"]["key"],
+    )
 
 
 def _candidates(
-    workshop: Workshop, winner: Facts, number: int, limit: int, seed: int, options: Greedy
+    workshop: Workshop, winner: Facts, layers: Sequence[str], number: int, limit: int, seed: int, step: float
 ) -> list[Job]:
-    problem = workshop.problem
-    layers = problem.weights if options.layers is None else options.layers
     jobs = []
     for name in layers:
-        count = _cut(workshop, winner, name, limit, options.step)
+        count = _cut(workshop, winner, name, limit, step)
         if count >= 1:
             counts = {**winner["counts"], name: count}
             about = {"round": number, "layer": name}
             key = f"r{number:03d}-{name.removesuffix('.weight')}"
-            jobs.append(Job(key, seed, winner["job"]["key"], tuning=True, counts=counts, about=about))
+            # Images in another order every round: a candidate sees only some of them, and should not see the same.
+            start = winner["job"]["key"]
+            jobs.append(Job(key, seed + number, start, tuning=True, counts=counts, about=about))
     return jobs
 
 
 def _cut(workshop: Workshop, winner: Facts, name: str, limit: int, step: float) -> int:
     """What is left of a layer's nonzeros: a step less, or only as much less as the limit asks for."""
     counts, cost = winner["counts"], workshop.problem.cost
-    full: int = min(counts[name] - 1, round(counts[name] * (1 - step)))
+    full: int = min(counts[name] - 1, max(round(counts[name] * (1 - step)), 1))
 
     def size(count: int) -> float:  # what the network takes besides is what it took
         return float(winner["size"] + cost({**counts, name: count}) - cost(counts))
