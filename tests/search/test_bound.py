@@ -383,12 +383,10 @@ def test_half_precision_in_the_file_is_what_is_measured():
     torch.manual_seed(0)
     model = problem.make(0)
     with torch.no_grad():
-        model.fc1.weight *= 1e-7
-    _, reg = bound_on(model, 6_000)
+        model.fc1.weight[:, 96:] *= 1e-7
+    _, reg = bound_on(model, 10_000)
     reg.finish()
-    assert 0.97 * 6_000 <= problem.measure(model.state_dict()) <= 6_000 or (
-        model.conv2.weight.count_nonzero() == model.conv2.weight.numel()
-    )
+    assert 0.97 * 10_000 <= problem.measure(model.state_dict()) <= 10_000
 
 
 def test_counts_follow_the_scores():
