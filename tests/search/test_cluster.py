@@ -1,9 +1,11 @@
 """A Ray cluster of several nodes does what this process does, whatever happens to its workers."""
 
+import importlib
 import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -138,7 +140,7 @@ def test_a_search_is_the_same_when_a_machine_is_lost(cluster, workers, expected,
     problem = with_lr(Trap, tmp_path, node)
     killer = when_caught(problem.training.tuning.lr, lambda process: cluster.lose(node))
     for other in ray.nodes():  # so that the tasks of a round, which are two, cannot do without the new one
-        if other["NodeID"] != node and other["Resources"].get("CPU"):
+        if other["NodeID"] != node and other["Resources"].get("CPU") and "GPU" not in other["Resources"]:
             busy = occupy(other["NodeID"])
             break
     found = search(problem, workers, tmp_path / "run")
@@ -181,9 +183,18 @@ def test_a_job_that_is_lost_again_and_again_is_given_up(workers, tmp_path):
     path = tmp_path / "run"
     message = r"^r001-(fc1|conv2): lost 2 times .* run the same command again$"
     with pytest.raises(TrainingError, match=message):
-        search(with_lr(Death), ray_cluster("auto", retries=1), path)
+        search(with_lr(Death), ray_cluster("auto", device="cpu", retries=1), path)
     with open_run(path, {"problem": "small"}) as run:
         assert [entry.key for entry in run.entries()] == ["dense-part"]
+
+
+def test_a_worker_that_cannot_load_the_network_says_what_it_lacks(workers, tmp_path, monkeypatch):
+    (tmp_path / "here_only.py").write_text("from small import Small\n\nclass Net(Small):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    problem = small_problem(importlib.import_module("here_only").Net)
+    monkeypatch.undo()  # before anything is sent: workers are not told of the folder
+    with pytest.raises(TrainingError, match=r"dense-part: lost 1 times .*No module named 'here_only'"):
+        search(problem, ray_cluster("auto", device="cpu", retries=0), tmp_path / "run")
 
 
 def test_gpus_are_shared_evenly_and_a_worker_that_sees_none_says_so(cluster, workers):
@@ -201,7 +212,6 @@ def test_gpus_are_shared_evenly_and_a_worker_that_sees_none_says_so(cluster, wor
             Workshop(small_problem(), run, on_gpus).do(jobs)
     finally:
         cluster.lose(node)
-        wait_for(lambda: "GPU" not in ray.cluster_resources())
 
 
 @pytest.mark.full
@@ -209,6 +219,18 @@ def test_a_client_elsewhere_gets_the_same_from_larger_tasks(cluster, unconnected
     with ray_cluster(cluster.client_address, device="cpu", chunk=2) as client:
         assert not client.streams
         assert_same(search(small_problem(), client, tmp_path / "run"), expected)
+
+
+@pytest.mark.full
+def test_local_starts_a_cluster_here_and_ends_it(unconnected, monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="membound-") as short:
+        monkeypatch.setenv("RAY_TMPDIR", short)
+        with ray_cluster("local", device="cpu") as here, open_run(None, {}) as run:
+            (facts,) = Workshop(small_problem(), run, here).do([Job("one", 0, tuning=True)])
+            raylet = ray.nodes()[0]["NodeManagerPort"]
+        assert facts["steps"] == small_problem().training.tuning.iterations
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", raylet), 1)
 
 
 @pytest.mark.full

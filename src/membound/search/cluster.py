@@ -160,9 +160,7 @@ class Cluster:
         for handle in tasks:
             try:
                 self.ray.cancel(handle, force=True)
-            except (
-                Exception
-            ) as error:  # the connection may be what was lost: the first error is the one to tell
+            except Exception as error:  # where the connection is lost, that is told already
                 logging.getLogger(__name__).debug("not cancelled: %s", error)
 
     def _place(self, problem: Problem) -> Any:
@@ -203,9 +201,10 @@ class Cluster:
         except exceptions.RayTaskError as error:
             if isinstance(error.cause, MemboundError):
                 raise error.cause from None
-            if not isinstance(error.cause, KeyboardInterrupt):  # what a worker gets that is asked to go
+            # Of the cluster are what a worker gets that is asked to go, and what it could not get or load.
+            if not isinstance(error.cause, KeyboardInterrupt | exceptions.RayError):
                 raise
-            reason: Exception = error
+            reason: BaseException = error.cause
         except exceptions.RayError as error:
             reason = error
         task.lost += 1
