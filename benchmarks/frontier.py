@@ -5,6 +5,7 @@ python benchmarks/frontier.py cifar10_quick cifar10 --budgets 75KiB 40KiB --seed
 """
 
 import argparse
+import json
 import statistics
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from membound.search.jobs import Job, Order, carry_out
 from membound.search.problem import Data, Fresh, Problem, Target, Training, bounded_weights
 from membound.train.parallel import choose_device
 from membound.train.preprocessing import preprocess_for, solver_of
-from membound.train.recipe import annealed
+from membound.train.recipe import annealed, modern
 from membound.units import parse_bytes
 
 
@@ -36,6 +37,12 @@ def main() -> None:
         "--rates", nargs="*", type=float, default=[1.0], help="times the solver's learning rate"
     )
     parser.add_argument("--batch-size", type=int)
+    parser.add_argument(
+        "--sgd", type=float, help="this peak learning rate, in plain SGD, instead of the solver's"
+    )
+    parser.add_argument(
+        "--counts", help="a result of greedy_search.py: its layers' proportions are a strategy, too"
+    )
     parser.add_argument("--every", type=int, default=50)
     parser.add_argument("--ramp", nargs=2, type=float, default=[0.1, 0.6])
     parser.add_argument("--mean", default="channel")
@@ -76,6 +83,8 @@ def make_problem(options) -> Problem:
     model = factory()
     preprocess = preprocess_for(model, data.train, None if options.mean == "own" else options.mean)
     recipe = annealed(solver_of(model), options.steps, options.batch_size)
+    if options.sgd is not None:
+        recipe = modern("sgd", options.steps, options.batch_size or 128, options.sgd)
     training = Training(recipe, recipe, options.every, Ramp(*options.ramp))
     splits = Data(data.train, data.train, None, data.test, preprocess, data.classes)
     return Problem(Fresh(factory), splits, training, Target(), bounded_weights(model))
@@ -97,7 +106,20 @@ def make_jobs(options) -> list[Job]:
                     jobs.append(
                         Job(key, seed, limit=limit, score=score, everything=True, lr_scale=rate, about=about)
                     )
+            for budget in options.budgets if options.counts else []:
+                about = {"strategy": "greedy", "budget": budget, "rate": rate}
+                limit, counts = parse_bytes(budget), greedy_counts(options.counts, parse_bytes(budget))
+                key = f"greedy-{budget}{tail}-s{seed}"
+                jobs.append(
+                    Job(key, seed, limit=limit, counts=counts, everything=True, lr_scale=rate, about=about)
+                )
     return jobs
+
+
+def greedy_counts(path: str, limit: int) -> dict[str, int]:
+    """The counts of the first winner of a greedy search that is about as small as this limit."""
+    rounds = json.loads(Path(path).read_text())["rounds"]
+    return next((r["counts"] for r in rounds if r["nonzeros"] * 3 <= limit), rounds[-1]["counts"])
 
 
 def summarise(rows: list[dict]) -> list[dict]:

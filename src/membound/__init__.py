@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from membound import data, zoo
     from membound.capture.save import save
     from membound.run.net import load
+    from membound.search.fit import fit
     from membound.train.regularizer import attach
     from membound.train.schedules import constant, cosine, ramp, steps
     from membound.train.updates import chain, hold, l0_project, l1_shrink, l1_subgradient, l2_decay
@@ -31,6 +32,7 @@ __all__ = [
     "constant",
     "cosine",
     "data",
+    "fit",
     "hold",
     "l0_project",
     "l1_shrink",
@@ -48,6 +50,7 @@ _HOME = {
     "chain": "membound.train.updates",
     "constant": "membound.train.schedules",
     "cosine": "membound.train.schedules",
+    "fit": "membound.search.fit",
     "hold": "membound.train.updates",
     "l0_project": "membound.train.updates",
     "l1_shrink": "membound.train.updates",

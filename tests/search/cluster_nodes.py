@@ -35,7 +35,11 @@ class Nodes:
             text=True,
             env=environment,
         )
-        self.address, self.client_address = self._answer().split()
+        try:
+            self.address, self.client_address = self._answer().split()
+        except BaseException:
+            self.end()
+            raise
 
     def add(self, cpus: int, gpus: int = 0) -> str:
         return self._ask(f"add {cpus} {gpus}")
@@ -155,14 +159,17 @@ def alive(process: int) -> bool:
 
 
 def serve() -> None:
+    folder = tempfile.mkdtemp(
+        prefix="membound-", dir="/tmp"
+    )  # short: sockets are in it, whose names have a limit
+    os.environ["RAY_TMPDIR"] = folder
     from ray.cluster_utils import Cluster
 
-    folder = tempfile.mkdtemp(prefix="membound-")  # short: sockets are in it, whose names have a limit
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     more = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
-    head = {**more, "num_cpus": 0, "temp_dir": folder, "ray_client_server_port": port}
+    head = {**more, "num_cpus": 0, "ray_client_server_port": port}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     there = {}
     try:

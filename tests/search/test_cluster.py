@@ -223,7 +223,7 @@ def test_a_client_elsewhere_gets_the_same_from_larger_tasks(cluster, unconnected
 
 @pytest.mark.full
 def test_local_starts_a_cluster_here_and_ends_it(unconnected, monkeypatch):
-    with tempfile.TemporaryDirectory(prefix="membound-") as short:
+    with tempfile.TemporaryDirectory(prefix="membound-", dir="/tmp") as short:
         monkeypatch.setenv("RAY_TMPDIR", short)
         with ray_cluster("local", device="cpu") as here, open_run(None, {}) as run:
             (facts,) = Workshop(small_problem(), run, here).do([Job("one", 0, tuning=True)])

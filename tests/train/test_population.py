@@ -75,6 +75,23 @@ def test_members_end_with_the_weights_that_they_would_have_alone(make, device):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("number", [0, 2])  # sgd and adamw
+def test_recorded_updates_are_the_updates_as_they_are(number, monkeypatch):
+    split, where = digits(), torch.device("cuda")
+
+    def member() -> Run:
+        return begin(lenet, number, split, where, "float32")
+
+    ((_, recorded),) = train_all([member], where)
+    assert recorded.reg is not None
+    assert recorded.reg.step == STEPS
+    monkeypatch.setattr("membound.train.loop.draws_random_numbers", lambda model: True)
+    ((_, eager),) = train_all([member], where)
+    for name, value in eager.model.state_dict().items():
+        np.testing.assert_allclose(recorded.model.state_dict()[name].cpu(), value.cpu(), rtol=0, atol=2e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_recorded_step_is_the_step_as_it_is(monkeypatch):
     split, where = digits(), torch.device("cuda")
     recorded = {

@@ -35,6 +35,7 @@ class Data:
     test: Split | None
     preprocess: Preprocess
     classes: tuple[str, ...] | None = None
+    given: Split | None = None  # validation images that are not part of `train`
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -130,6 +131,13 @@ class Problem:
         return ByteCost(
             {name: self.shapes[name] for name in self.weights}, 2 if self.target.values == "f16" else 4
         )
+
+    def dense(self) -> int:
+        """What the budget counts, of the network without a zero in float32."""
+        if self.target.kind == "nonzeros":
+            return self.measure.dense()
+        plain = FileBytes(self.files.tracer, "f32", self.data.preprocess, self.data.classes)
+        return self.measure_of(self._model, plain).dense()
 
     def least(self) -> int:
         """The smallest budget that can be met: one weight a layer, and all that is not bounded."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,11 +55,13 @@ class Feeder:
         self, split: Split, preprocess: Preprocess, device: torch.device, dtype: torch.dtype
     ) -> None:
         self.split, self.preprocess, self.device, self.dtype = split, preprocess, device, dtype
-        self.labels = torch.from_numpy(np.ascontiguousarray(split.labels)).to(device)
+        self.labels = torch.from_numpy(_writable(split.labels)).to(device)
+        if self.labels.is_floating_point():  # of another task than classification
+            self.labels = self.labels.to(dtype)
         self.images: Tensor | None = None
         held = getattr(split, "images", None)  # of a split in memory
         if isinstance(held, np.ndarray) and held.nbytes <= RESIDENT_BYTES:
-            self.images = torch.from_numpy(np.ascontiguousarray(held)).to(device)
+            self.images = torch.from_numpy(_writable(held)).to(device)
         self._mean, self._std = self._constant(preprocess.mean), self._constant(preprocess.std)
 
     def _constant(self, values: npt.NDArray[np.float32] | None) -> Tensor | None:
@@ -142,7 +145,7 @@ class Feeder:
         if self._std is not None:
             x = x / self._std
         # On a CPU convolutions and pooling run about twice as fast with the channels last; weights stay as they are.
-        return x.to(memory_format=torch.channels_last) if self.device.type == "cpu" else x
+        return x.to(memory_format=torch.channels_last) if self.device.type == "cpu" and x.dim() == 4 else x
 
     def _centre(self, x: Tensor) -> Tensor:
         crop = self.preprocess.crop
@@ -180,6 +183,12 @@ class _Windows:
         at_rows = torch.from_numpy(rows).to(x.device)[:, :, None]
         at_columns = torch.from_numpy(columns).to(x.device)[:, None, :]
         return x[image, :, at_rows, at_columns].permute(0, 3, 1, 2).contiguous()
+
+
+def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, contiguous; copied if it is read-only, as what other processes share is: torch warns of those."""
+    found = np.ascontiguousarray(array)
+    return found if found.flags.writeable else found.copy()
 
 
 def whole(split: Split, batch_size: int, part: slice = slice(None)) -> Iterator[Indices]:

@@ -49,6 +49,11 @@ class CaffeSGD(Optimizer):
             if group["weight_decay"] != 0:
                 gradients = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
             torch._foreach_mul_(velocities, group["momentum"])
-            torch._foreach_add_(velocities, gradients, alpha=group["lr"])
+            if isinstance(
+                group["lr"], Tensor
+            ):  # recorded in a graph: its value changes from replay to replay
+                torch._foreach_add_(velocities, torch._foreach_mul(gradients, group["lr"]))
+            else:
+                torch._foreach_add_(velocities, gradients, alpha=group["lr"])
             torch._foreach_sub_(weights, velocities)
         return loss

@@ -180,6 +180,7 @@ class Run:
             self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.iterations)
         # The sum of the losses since the last evaluation, on the device: looking at it waits for the device.
         self.running = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.rate = torch.zeros((), device=self.device)  # the learning rate, for recorded steps
 
     def _feeder(self, split: Split, dtype: torch.dtype) -> Feeder:
         if id(split) not in self.feeders:
@@ -224,8 +225,10 @@ class Run:
             batch = next(batches)
             with self._named_failure():
                 set_learning_rate_(self.optimizer, self.recipe.lr(self.iteration))
-                compute(*batch)
-                self.optimizer.step()
+                if not compute(*batch):
+                    self.optimizer.step()
+                elif self.reg is not None:
+                    self.reg.step_taken()
             self.iteration += 1
             last = self.iteration == self.recipe.iterations
             evaluating = last or self.iteration % self.evaluate_every == 0
@@ -257,17 +260,36 @@ class Run:
             return self.feeder.uploaded(indices)
         return self.feeder.augmented(indices, self.settings.seed, self.iteration, self.world.share())
 
-    def _computation(self) -> Callable[..., None]:
-        """A forward and backward pass; on a GPU it is recorded, where the network allows it."""
+    def _computation(self) -> Callable[..., bool]:
+        """A forward and backward pass, and on a GPU, recorded, perhaps the optimizer's step: then it says True."""
         network = self.world.parallel(self.model, self.device)
 
-        def compute(*batch: Tensor) -> None:
+        def compute(*batch: Tensor) -> bool:
             self.optimizer.zero_grad(set_to_none=True)
             self._pass(network, *(self.feeder.at(*batch) if self._chooses_on_device else batch))
+            return False
 
-        if self.device.type == "cuda" and self.world.size == 1 and not draws_random_numbers(self.model):
-            return Recorded(compute, self.model, [self.running])
-        return compute
+        if self.device.type != "cuda" or self.world.size > 1 or draws_random_numbers(self.model):
+            return compute
+        # A learning rate on the device is a float32.
+        joint = (self.reg is None or self.reg.recordable) and self.settings.precision != "float64"
+        recorded = Recorded(compute, self.model, [self.running], self._update if joint else None)
+
+        def replay(*batch: Tensor) -> bool:
+            self.rate.fill_(self.recipe.lr(self.iteration))
+            return recorded(*batch)
+
+        return replay if joint else recorded
+
+    def _update(self) -> None:
+        """The optimizer's step with the learning rate from the device."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate * group["lr_mult"]
+        with nullcontext() if self.reg is None else self.reg.asleep():
+            self.optimizer.step()
+        set_learning_rate_(
+            self.optimizer, self.recipe.lr(self.iteration)
+        )  # numbers again, which can be saved
 
     @contextmanager
     def _named_failure(self) -> Iterator[None]:
@@ -367,7 +389,8 @@ class Run:
             "bound": None if self.bound is None else self.bound[1],
             "network": network_digest(self.model),
             "data": [describe_split(split) for split in (self.split, self.held_out) if split is not None],
-            "image_size": min(self.split.shape[1:]),
+            "image_size": min(self.split.shape[1:], default=None),
+            "task": [_name(self.task.loss), _name(self.task.score)],
             "preprocess": {**self.preprocess.to_json(), "mean": None if mean is None else digest(mean)},
             "seed": self.settings.seed,
             "precision": self.settings.precision,
@@ -443,6 +466,11 @@ class Run:
 
 def _within(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _name(function: object) -> str | None:
+    """What a function is called: all that can be said of it from process to process."""
+    return None if function is None else str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 @contextmanager

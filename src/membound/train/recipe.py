@@ -132,9 +132,10 @@ def make_optimizer(model: nn.Module, recipe: Recipe, undecayed: Collection[nn.Pa
     ]
     if recipe.optimizer == "caffe":
         return CaffeSGD(params, momentum=recipe.momentum)
+    fused = all(weight.is_cuda for weight in model.parameters())  # can be recorded in a graph
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(params, momentum=recipe.momentum)
-    return torch.optim.AdamW(params)
+        return torch.optim.SGD(params, momentum=recipe.momentum, fused=fused or None)
+    return torch.optim.AdamW(params, fused=fused or None, capturable=fused)
 
 
 def set_learning_rate_(optimizer: Optimizer, lr: float) -> None:

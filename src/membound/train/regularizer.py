@@ -103,6 +103,7 @@ class Regularizer:
         self.step = 0
         self.finished = False
         self._inside_projected = False
+        self._asleep = False
         self._targets: list[Target] = []
         self._moments: list[Moment] = []  # of the step under way, one a parameter group
         self._resolve()
@@ -122,6 +123,8 @@ class Regularizer:
     # The optimizer's hooks
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        if self._asleep:
+            return None
         self._check_step(kwargs)
         self._refresh()
         if self._with_before or self._due(self.step + 1):
@@ -165,7 +168,29 @@ class Regularizer:
         """Whether any weight changes after this step: most steps lie between two projections."""
         return step % self._period == 0
 
+    @property
+    def recordable(self) -> bool:
+        """Whether steps may be recorded in a CUDA graph: only if nothing but projections happens, now and then."""
+        return all(set(target.update.kinds) == {"l0_project"} for target in self._targets)
+
+    @contextmanager
+    def asleep(self) -> Iterator[None]:
+        """Inside, steps are neither seen nor counted: they are being recorded."""
+        self._asleep = True
+        try:
+            yield
+        finally:
+            self._asleep = False
+
+    def step_taken(self) -> None:
+        """Count a step that a recording took, and do what is due after it."""
+        if self._due(self.step + 1):
+            self._moments = self._moments_of(self.step + 1)
+        self._after_step(self.optimizer, (), {})
+
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._asleep:
+            return
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None and float(found_inf) > 0:
             return  # a fused optimizer has skipped this step under a GradScaler: it does not count

@@ -1,0 +1,177 @@
+"""From what users have to a problem: their model, data, loss and choices, checked."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from membound.data import Dataset, Preprocess, Split
+from membound.errors import DataError, MemboundError
+from membound.search.bound import Ramp
+from membound.search.problem import (
+    Copies,
+    Data,
+    Fresh,
+    Problem,
+    Target,
+    Training,
+    bounded_weights,
+    fine_tuned,
+)
+from membound.train.preprocessing import preprocess_for, solver_of
+from membound.train.recipe import Recipe, annealed, modern
+from membound.train.task import Task
+from membound.train.user_data import as_split, hold_out, preprocess_of
+
+STEPS = 5000  # of a network that brings no solver
+PRETRAINED_RATE = 0.2  # of the peak learning rate, for weights that are trained already
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How networks are trained and searched; None is the default of the network or of the length of training.
+
+    `layers` and `protect` are patterns of layer names. `pretrained` says that the weights are not random: the bound
+    tightens from the first step, at a lower learning rate.
+    """
+
+    steps: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    weight_decay: float | None = None
+    solver: str | None = None  # caffe (networks of the zoo), sgd or adamw
+    every: int | None = None  # steps between projections
+    layers: Sequence[str] = ("*",)
+    protect: Sequence[str] = ()
+    depthwise: bool = False  # bound depthwise convolutions, too
+    validation: int | float = 0.1  # images held out for choices: a count or a fraction
+    greedy_step: float = 0.2
+    candidate_steps: int = 1000
+    pretrained: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "every", "candidate_steps"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise MemboundError(f"{name}={value!r}: a whole number from 1 is needed")
+        if not 0 < self.greedy_step < 1:
+            raise MemboundError(f"a greedy step of {self.greedy_step} cannot be: it is between 0 and 1")
+        for name in ("lr", "weight_decay"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise MemboundError(f"{name}={value!r}: a finite number of at least 0 is needed")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [each.name for each in fields(cls)]
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        return {name: list(v) if isinstance(v, tuple | list) else v for name, v in vars(self).items()}
+
+
+def make_problem(
+    model: nn.Module | Callable[[], nn.Module],
+    train_data: Any,
+    choices: Choices,
+    *,
+    kind: str,
+    values: str,
+    batch: int,
+    seed: int,
+    val_data: Any,
+    test_data: Any,
+    loss: Callable[..., Any] | None,
+    score: Callable[..., Any] | None,
+    preprocess: Preprocess | None,
+    classes: Sequence[str] | None,
+    hold_out: bool,
+) -> Problem:
+    """The problem that a call of fit() poses."""
+    if not isinstance(model, nn.Module) and not callable(model):
+        raise MemboundError(
+            f"the model is a {type(model).__name__}: give a torch.nn.Module, or a function that makes one"
+        )
+    make = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
+    network = make(seed)
+    data = _data(network, train_data, val_data, test_data, preprocess, classes, choices, seed, hold_out)
+    if batch < 1:
+        raise MemboundError(f"batch={batch}: the runtime takes one image or more at once")
+    names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
+    return Problem(
+        make, data, _training(network, choices), Target(kind, values, batch), names, Task(loss, score)
+    )
+
+
+def _data(
+    network: nn.Module,
+    train_data: Any,
+    val_data: Any,
+    test_data: Any,
+    preprocess: Preprocess | None,
+    classes: Sequence[str] | None,
+    choices: Choices,
+    seed: int,
+    wants_validation: bool,
+) -> Data:
+    train = as_split(train_data)
+    if isinstance(train_data, Dataset):
+        test_data = train_data.test if test_data is None else test_data
+        classes = train_data.classes if classes is None else classes
+    test = None if test_data is None else _as_held_out(test_data)
+    given = None if val_data is None else _as_held_out(val_data)
+    part, validation = train, given
+    if given is None and wants_validation:
+        part, validation = hold_out(train, choices.validation, seed)
+    for name, split in (("val_data", given), ("test_data", test)):
+        if split is not None and tuple(split.shape) != tuple(train.shape):
+            raise DataError(
+                f"{name} has examples of shape {list(split.shape)}, the training data {list(train.shape)}: "
+                "they must be alike"
+            )
+    if preprocess is None:
+        own = solver_of(network) is not None and train.read(np.zeros(1, np.intp)).dtype == np.uint8
+        preprocess = (
+            preprocess_for(network, train, _mean(network)) if own else preprocess_of(train_data, train)
+        )
+    return Data(train, part, validation, test, preprocess, None if classes is None else tuple(classes), given)
+
+
+def _as_held_out(data: Any) -> Split:
+    return data.test if isinstance(data, Dataset) else as_split(data)
+
+
+def _mean(network: nn.Module) -> str | None:
+    """The mean of each channel where Caffe has a mean image: as good, and next to nothing to store."""
+    solver = solver_of(network)
+    return "channel" if solver is not None and solver.mean == "image" else None
+
+
+def _training(network: nn.Module, choices: Choices) -> Training:
+    recipe = _recipe(network, choices)
+    steps = recipe.iterations
+    every = choices.every or min(max(steps // 150, 5), 100)
+    ramp = Ramp(0.0, 0.5) if choices.pretrained else Ramp()
+    tuning = fine_tuned(recipe, choices.candidate_steps)
+    return Training(recipe, tuning, every, ramp)
+
+
+def _recipe(network: nn.Module, choices: Choices) -> Recipe:
+    solver = solver_of(network)
+    named = choices.solver or ("caffe" if solver is not None else "sgd")
+    rate = choices.lr
+    if named == "caffe":
+        if solver is None:
+            raise MemboundError("the caffe solver belongs to the networks of the zoo: choose sgd or adamw")
+        if rate is None and choices.pretrained:
+            rate = PRETRAINED_RATE * (solver.peak_lr or solver.lr(0))
+        steps = choices.steps or solver.iterations
+        return annealed(solver, steps, choices.batch_size, rate, choices.weight_decay)
+    steps = choices.steps or (STEPS if solver is None else solver.iterations)
+    if rate is None and choices.pretrained:
+        rate = PRETRAINED_RATE * {"adamw": 1e-3}.get(named, 0.05)
+    warmup = min(200, steps // 10)
+    return modern(named, steps, choices.batch_size or 128, rate, choices.weight_decay, warmup=warmup)
