@@ -6,7 +6,6 @@ by its id) or loses one (`lose ID`); the end of the input, also when whoever hol
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -159,10 +158,13 @@ def alive(process: int) -> bool:
 
 
 def serve() -> None:
-    folder = tempfile.mkdtemp(
-        prefix="membound-", dir="/tmp"
-    )  # short: sockets are in it, whose names have a limit
-    os.environ["RAY_TMPDIR"] = folder
+    # Short: sockets are in it, whose names have a limit.
+    with tempfile.TemporaryDirectory(prefix="membound-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        os.environ["RAY_TMPDIR"] = folder
+        obey()
+
+
+def obey() -> None:
     from ray.cluster_utils import Cluster
 
     with socket.socket() as free:
@@ -185,7 +187,6 @@ def serve() -> None:
                     print("cluster: lost", flush=True)
     finally:
         cluster.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
