@@ -1,6 +1,5 @@
 """A job: one network trained one way, described so that any worker can do it, and always with the same result."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -75,16 +74,10 @@ def carry_out(
 ) -> Iterator[tuple[Job, Outcome]]:
     """Train all, on a GPU side by side; each outcome comes as soon as it is there."""
     bench = _Bench(problem, device)
-    begun: dict[int, float] = {}
-
-    def begin(number: int) -> Run:
-        begun[number] = time.monotonic()
-        return bench.begin(orders[number], show)
-
-    members = [partial(begin, number) for number in range(len(orders))]
+    members = [partial(bench.begin, order, show) for order in orders]
     for number, run in train_all(members, device):
         job = orders[number].job
-        yield job, bench.conclude(job, run, time.monotonic() - begun[number])
+        yield job, bench.conclude(job, run)
 
 
 class _Bench:
@@ -98,6 +91,8 @@ class _Bench:
     def begin(self, order: Order, show: Show | None) -> Run:
         job, problem = order.job, self.problem
         model = problem.make(job.seed)
+        if self.device.type == "cpu":  # there convolutions are a fifth faster so; values and names stay
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if order.start is not None:
             own = plain_keys({name: name for name in model.state_dict()})
             model.load_state_dict({own[name]: value for name, value in order.start.items()})
@@ -174,10 +169,10 @@ class _Bench:
 
         return attach, {**job.describe(), "every": training.every, "ramp": vars(training.ramp)}
 
-    def conclude(self, job: Job, run: Run, seconds: float) -> Outcome:
+    def conclude(self, job: Job, run: Run) -> Outcome:
         """What a finished run has come to."""
         result, problem = run.result(), self.problem
-        state = {name: value.detach().cpu() for name, value in plain_keys(run.model.state_dict()).items()}
+        state = {name: value.detach().cpu().contiguous() for name, value in plain_keys(run.model.state_dict()).items()}
         names = set(problem.shapes)
         nonzeros = {name: int(value.count_nonzero()) for name, value in state.items() if name in names}
         score = result.score
@@ -192,7 +187,7 @@ class _Bench:
             "weight_nonzeros": sum(count for name, count in nonzeros.items() if not name.endswith("bias")),
             "counts": {name: nonzeros[name] for name in problem.weights},
             "steps": run.recipe.iterations,
-            "seconds": round(seconds, 3),
+            "seconds": round(result.seconds, 3),
             "history": result.history,
         }
         return Outcome(facts, state)

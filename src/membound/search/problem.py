@@ -141,7 +141,10 @@ class Problem:
 
     def least(self) -> int:
         """The smallest budget that can be met: one weight a layer, and all that is not bounded."""
-        return self.measure.least(self.weights)
+        state = plain_keys(self._model.state_dict())
+        for name in self.shapes.keys() - set(self.weights):  # biases may start at zero, but do not stay there
+            state[name] = torch.where(state[name] == 0, 1e-3, state[name])
+        return self.measure.least(self.weights, state)
 
 
 def bounded_weights(
@@ -155,15 +158,18 @@ def bounded_weights(
     ('1.weight',)
     """
     chosen = select(model, dict.fromkeys(layers, l0_project(1.0)))
-    kept = set(select(model, dict.fromkeys(protect, l0_project(1.0)))) if protect else set()
+    left = (
+        {id(weight) for weight, _ in select(model, dict.fromkeys(protect, l0_project(1.0))).values()}
+        if protect
+        else set()
+    )
     if not depthwise:
-        kept |= {f"{name}.weight" for name, part in model.named_modules() if _is_depthwise(part)}
-    seen: set[int] = set()
+        left |= {id(part.weight) for part in model.modules() if _is_depthwise(part)}
     names = []
     for name, (weight, _) in chosen.items():
-        if name not in kept and id(weight) not in seen and weight.requires_grad:
+        if id(weight) not in left and weight.requires_grad:
             names.append(name)
-            seen.add(id(weight))
+            left.add(id(weight))  # a tied weight is bounded once
     if not names:
         raise RuleError("no weight is left to bound: all are protected, frozen or not selected")
     return tuple(names)

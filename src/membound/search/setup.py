@@ -27,6 +27,7 @@ from membound.train.task import Task
 from membound.train.user_data import as_split, hold_out, preprocess_of
 
 STEPS = 5000  # of a network that brings no solver
+SHORT = 5000  # steps
 PRETRAINED_RATE = 0.2  # of the peak learning rate, for weights that are trained already
 
 
@@ -154,7 +155,8 @@ def _training(network: nn.Module, choices: Choices) -> Training:
     recipe = _recipe(network, choices)
     steps = recipe.iterations
     every = choices.every or min(max(steps // 150, 5), 100)
-    ramp = Ramp(0.0, 0.5) if choices.pretrained else Ramp()
+    # A short training needs more of its time at the limit.
+    ramp = Ramp(0.0, 0.5) if choices.pretrained else Ramp(0.05, 0.5) if steps < SHORT else Ramp()
     tuning = fine_tuned(recipe, choices.candidate_steps)
     return Training(recipe, tuning, every, ramp)
 

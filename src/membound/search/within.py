@@ -19,7 +19,7 @@ def search_within(
     (dense,) = workshop.do([Job("dense-part", seed, about={"round": 0})])
     wanted = dense["accuracy"] - points
     candidates = [_candidate(dense, 0, True)]
-    low, high = float(workshop.problem.least()), float(dense["size"])  # too small, and large enough
+    low, high = 1.2 * workshop.problem.least(), float(dense["size"])  # too small, and large enough
     number = 0
     while high / low > CLOSE:
         number += 1

@@ -67,10 +67,17 @@ def annealed(
     lr: float | None = None,
     weight_decay: float | None = None,
 ) -> Recipe:
-    """A Caffe solver with another schedule: a linear warm-up to its peak, then a cosine to zero."""
+    """A Caffe solver with another schedule: a linear warm-up to its peak, then a cosine to zero.
+
+    A solver that names a peak is for plain SGD, in which biases learn no faster than weights and do not decay.
+    """
     peak = lr or solver.peak_lr or solver.lr(0)
     warmup = min(200, iterations // 10)
     decay = solver.weight_decay if weight_decay is None else weight_decay
+    if solver.peak_lr is not None:
+        return modern(
+            "sgd", iterations, batch_size or solver.batch_size, peak, decay, solver.momentum, warmup
+        )
     schedule = WarmCosine(peak, warmup, iterations)
     return replace(caffe(solver, iterations, batch_size), lr=schedule, weight_decay=decay)
 

@@ -26,7 +26,7 @@ class LeNet(nn.Module):
         lr=inv(0.01, 1e-4, 0.75),
         momentum=0.9,
         weight_decay=5e-4,
-        peak_lr=0.05,
+        peak_lr=0.06,
         scale=1 / 256,
     )
 
