@@ -10,6 +10,7 @@ from membound.cli.bench import bench_command
 from membound.cli.data import data_command
 from membound.cli.evaluate import evaluate_command
 from membound.cli.export import export_command
+from membound.cli.fit import fit_command
 from membound.cli.inspect import inspect_command
 from membound.cli.options import Stopped
 from membound.cli.run import run_command
@@ -24,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("fit")(fit_command)
 app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
 app.command("inspect")(inspect_command)

@@ -1,0 +1,372 @@
+"""membound fit: from a budget to a network, as a file of that size."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from membound.cli import options
+from membound.errors import MemboundError
+
+Texts = list[str] | None
+KINDS = {"--budget": "file", "--ram": "ram", "--nonzeros": "nonzeros", "--within": "file"}
+
+
+def fit_command(
+    net: options.Net,
+    data: options.Data,
+    out: Annotated[
+        Path,
+        typer.Option(help="The model file (.safetensors); of several budgets each is added to its name."),
+    ],
+    budget: Annotated[
+        Texts,
+        typer.Option(metavar="SIZE", help="Bytes of the file: 20KiB, 20480, or 10% of dense; repeatable."),
+    ] = None,
+    ram: Annotated[
+        Texts, typer.Option(metavar="SIZE", help="Or bytes of memory when it runs; repeatable.")
+    ] = None,
+    nonzeros: Annotated[
+        Texts, typer.Option(metavar="N", help="Or nonzero parameters: 4000, or 10%; repeatable.")
+    ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(metavar="POINTS", help="Or the smallest file within so many points of dense."),
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Images at once, for --ram (1 if left out).")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="Which layer keeps how much: global, greedy, uniform or magnitude.")
+    ] = "global",
+    values: Annotated[
+        str, typer.Option(help="Values of the file: f16, f32, or auto (f16 where that costs nothing).")
+    ] = "auto",
+    members: Annotated[
+        int, typer.Option(min=1, max=64, help="Networks of an ensemble, all within the budget.")
+    ] = 1,
+    average: Annotated[
+        str | None, typer.Option(help="What an ensemble averages: scores (if left out) or probabilities.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps of each network.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Images a step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Decay of every weight.")] = None,
+    solver: Annotated[
+        str | None, typer.Option(help="caffe (default for the zoo), sgd (default) or adamw.")
+    ] = None,
+    every: Annotated[int | None, typer.Option(min=1, help="Steps between projections.")] = None,
+    layer: Annotated[
+        Texts, typer.Option(metavar="PATTERN", help="Bound only these layers, such as 'fc*'; repeatable.")
+    ] = None,
+    protect: Annotated[
+        Texts, typer.Option(metavar="PATTERN", help="Leave these layers dense; repeatable.")
+    ] = None,
+    depthwise: Annotated[
+        bool, typer.Option("--depthwise", help="Bound depthwise convolutions, too.")
+    ] = False,
+    greedy_step: Annotated[
+        float | None, typer.Option(help="Part of a layer that a greedy candidate loses (0.2 if left out).")
+    ] = None,
+    candidate_steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of a greedy candidate (1000 if left out).")
+    ] = None,
+    validation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Training images that greedy and --within choose by: a count or a fraction (0.1).",
+        ),
+    ] = None,
+    init: options.Init = None,
+    name: options.Names = None,
+    mean: options.Mean = None,
+    layout: options.Layout = None,
+    size: options.Size = None,
+    no_dense: Annotated[
+        bool, typer.Option("--no-dense", help="Train no dense network to compare with.")
+    ] = False,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, local, HOST:PORT.")
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep what is finished here; the same command goes on from there. Else nothing is kept."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="The HTML report (beside --out as NAME.report.html if left out).")
+    ] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Write a line for every network that is trained to stderr.")
+    ] = False,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    as_json: options.Json = False,
+) -> None:
+    """Train the most accurate network that fits, and write it as a file that membound runs.
+
+    membound fit lenet --data mnist --budget 20KiB --out net.safetensors
+    """
+    bound, amounts = _find_bound(
+        {"--budget": budget, "--ram": ram, "--nonzeros": nonzeros, "--within": within}
+    )
+    searches = strategy == "greedy" or within is not None
+    _check_effective("--batch", batch, "--ram", ram)
+    _check_effective("--average", average, "--members 2 or more", members > 1)
+    _check_effective("--greedy-step", greedy_step, "--strategy greedy", strategy == "greedy")
+    _check_effective("--candidate-steps", candidate_steps, "--strategy greedy", strategy == "greedy")
+    _check_effective("--validation", validation, "--strategy greedy or --within", searches)
+    _check_effective("--name", name, "--init", init)
+    page = None if no_report else report or out.with_name(f"{out.stem}.report.html")
+    if no_report and report is not None:
+        raise MemboundError(f"--report {report} and --no-report: leave one out")
+    files = _name_files(out, amounts)
+    _check_files(files, page, init)
+    begun = time.monotonic()
+    given = {
+        "steps": steps, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "solver": solver,
+        "every": every, "layers": layer, "protect": protect, "depthwise": depthwise, "greedy_step": greedy_step,
+        "candidate_steps": candidate_steps, "validation": _fraction(validation), "average": average, "batch": batch,
+    }  # fmt: skip
+    asked: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    asked |= {"strategy": strategy, "values": values, "members": members, "dense": not no_dense, "seed": seed}
+    try:
+        with _terminable():
+            network, dataset, more = _load(net, data, init, name, mean, layout, size, seed)
+            asked |= {bound.removeprefix("--"): amounts or within, **more}
+            results = _fit(network, dataset, asked, ray=ray, device=device, run_dir=run_dir, verbose=verbose)
+            for result, file in zip(results, files, strict=True):
+                result.save(file)
+    except KeyboardInterrupt:
+        again = "run the same command again to go on" if run_dir else "without --run-dir nothing was saved"
+        raise options.Stopped(f"interrupted: {again}") from None
+    from membound.search.summary import summarise, without_curves
+
+    summary = summarise(
+        results, network=net, data=data, strategy=strategy, seed=seed, seconds=time.monotonic() - begun,
+        budget_kind=KINDS[bound], within=within, files=files,
+    )  # fmt: skip
+    failure = _write_report(page, summary, files)
+    if as_json:
+        written = None if page is None or failure else str(page)
+        options.print_json(
+            {
+                **without_curves(summary),
+                "report": written,
+                "run_dir": None if run_dir is None else str(run_dir),
+            }
+        )
+    else:
+        _print(summary, None if failure else page, run_dir)
+    if failure is not None:
+        raise failure
+
+
+def _find_bound(given: dict[str, Any]) -> tuple[str, list[str]]:
+    """The one kind of bound that is given, and its amounts; --within has none."""
+    found = [option for option, value in given.items() if value is not None and value != []]
+    if len(found) != 1:
+        there = " and ".join(found) + " are given" if found else "there is none"
+        raise MemboundError(f"one bound is needed, --budget, --ram, --nonzeros or --within: {there}")
+    (bound,) = found
+    return bound, [] if bound == "--within" else list(given[bound])
+
+
+def _check_effective(option: str, value: object, other: str, there: object) -> None:
+    """An option that would do nothing is a misunderstanding: better said than ignored."""
+    if value not in (None, []) and not there:
+        raise MemboundError(f"{option} goes with {other}, which is not there: add it or leave {option} out")
+
+
+def _fraction(text: str | None) -> int | float | None:
+    try:
+        return None if text is None else options.number(text)
+    except ValueError:
+        raise MemboundError(
+            f"--validation {text!r} is not a count or a fraction, such as 5000 or 0.1"
+        ) from None
+
+
+def _name_files(out: Path, amounts: Sequence[str]) -> list[Path]:
+    """--out itself for one network; of several budgets each is a part of its file's name."""
+    if len(amounts) < 2:
+        return [out]
+    from membound.search.budget import Limit
+
+    return [out.with_name(f"{out.stem}-{Limit(amount, 0).label}{out.suffix}") for amount in amounts]
+
+
+def _check_files(files: Sequence[Path], page: Path | None, init: Path | None) -> None:
+    """Before training, so that nothing is lost at its end."""
+    from membound.train.job import _check_writable
+
+    for file in files:
+        _check_writable(file)
+        if init is not None and file.exists() and init.exists() and file.samefile(init):
+            raise MemboundError(f"--out {file} is the file of weights: choose another name")
+    if page is None:
+        return
+    if not page.resolve().parent.is_dir():
+        raise MemboundError(f"--report {page}: there is no folder {page.parent}")
+    if page.is_dir():
+        raise MemboundError(f"--report {page} is a folder: name a file, such as {page / 'report.html'}")
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise MemboundError(f"--report {page}: the report is a web page, so name the file {page.stem}.html")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a fit as Ctrl-C does, also between its trainings."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _load(
+    net: str,
+    data: str,
+    init: Path | None,
+    name: list[str] | None,
+    mean: str | None,
+    layout: str | None,
+    size: int | None,
+    seed: int,
+) -> tuple[Any, Any, dict[str, Any]]:
+    """The network or what makes it, the data, and what they say about the fit."""
+    from functools import partial
+
+    from membound import data as sets
+    from membound import zoo
+    from membound.train.job import image_size
+    from membound.train.preprocessing import preprocess_for
+    from membound.train.weights import load_weights_, saved_facts
+
+    # A folder is split and read as it was for training, so that no image trained on is tested on.
+    saved = {} if init is None else saved_facts(init)
+    side = size or image_size(net, data, saved.get("image_size"))
+    dataset = sets.load(data, layout=layout, size=side, seed=saved.get("seed", seed))
+    model = options.network(net, len(dataset.classes), seed)
+    more: dict[str, Any] = {}
+    if init is not None:
+        found = load_weights_(model, init, options.pairs("--name", name, str))
+        more = {"pretrained": True, "preprocess": found}
+    if mean is not None:
+        more["preprocess"] = preprocess_for(model, dataset.train, mean)
+    return model if init is not None else partial(zoo.build_for, net, len(dataset.classes)), dataset, more
+
+
+def _fit(
+    network: Any,
+    dataset: Any,
+    asked: dict[str, Any],
+    *,
+    ray: str | None,
+    device: str,
+    run_dir: Path | None,
+    verbose: bool,
+) -> list[Any]:
+    """The fit, where it is asked for, and shown to who watches."""
+    from membound.cli.live import watched
+    from membound.search.cluster import ray_cluster
+    from membound.search.fit import fit
+    from membound.search.workshop import Workers, this_process
+    from membound.train.parallel import choose_device
+
+    with ExitStack() as stack:
+        workers: Workers | None = None
+        if ray is not None:
+            workers, device = stack.enter_context(ray_cluster(ray, device=device)), "auto"
+        watch, board = stack.enter_context(watched(verbose))
+        if board is not None:
+            if workers is None and "within" not in asked:  # how many sizes it tries at once is where it runs
+                workers = this_process(choose_device(device))
+            workers = None if workers is None else board.count(workers)
+        results = fit(network, dataset, run_dir=run_dir, device=device, workers=workers, watch=watch, **asked)
+    return results if isinstance(results, list) else [results]
+
+
+def _write_report(page: Path | None, summary: dict[str, Any], files: Sequence[Path]) -> MemboundError | None:
+    """Write the report; what went wrong is told after the results, which are there."""
+    from membound.report import write_report
+
+    try:
+        if page is not None:
+            write_report(page, summary)
+    except MemboundError as error:
+        there = "the network is" if len(files) == 1 else "the networks are"
+        return MemboundError(f"{error}; {there} in {', '.join(map(str, files))}")
+    return None
+
+
+def _print(summary: dict[str, Any], page: Path | None, run_dir: Path | None) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(_summary_table(summary))
+    for final in summary["finals"]:
+        console.print(_layer_table(final, titled=len(summary["finals"]) > 1))
+    for final in summary["finals"]:
+        if final["member_accuracies"]:
+            alone = ", ".join(map(_percent, final["member_accuracies"]))
+            typer.echo(f"members   {alone}")
+        typer.echo(f"file      {final['file']}")
+    if page is not None:
+        typer.echo(f"report    {page}")
+    if run_dir is not None:
+        typer.echo(f"run       {run_dir}")
+
+
+def _summary_table(summary: dict[str, Any]) -> Any:
+    """Every final network, and the dense one, a line each."""
+    from rich.table import Table
+
+    from membound.report.text import show_count, show_milliseconds
+
+    table = Table("network")
+    for head in ("accuracy", "errors", "file bytes", "memory", "latency", "nonzeros"):
+        table.add_column(head, justify="right")
+    dense = [] if summary["dense"] is None else [{"name": "dense", **summary["dense"]}]
+    for net in [*dense, *summary["finals"]]:
+        table.add_row(
+            net["name"],
+            _percent(net["accuracy"]),
+            "n/a" if net["errors"] is None else f"{net['errors']:,} of {net['images']:,}",
+            show_count(net["file_bytes"]),
+            show_count(net["memory_bytes"]),
+            show_milliseconds(net["latency_ms"]),
+            show_count(net["nonzeros"]),
+        )
+    return table
+
+
+def _layer_table(final: dict[str, Any], titled: bool) -> Any:
+    from rich.table import Table
+
+    table = Table("layer", "shape", title=final["name"] if titled else None, title_justify="left")
+    for column in ("nonzeros", "kept", "bytes"):
+        table.add_column(column, justify="right")
+    table.add_column("format")
+    for layer in final["layers"]:
+        kept = f"{layer['nonzeros'] / layer['size']:.2%}" if layer["size"] else "n/a"
+        shape = " x ".join(map(str, layer["shape"]))
+        table.add_row(
+            layer["name"], shape, f"{layer['nonzeros']:,}", kept, f"{layer['bytes']:,}", layer["format"]
+        )
+    return table
+
+
+def _percent(accuracy: float | None) -> str:
+    return "n/a" if accuracy is None else f"{accuracy:.2f} %"

@@ -1,0 +1,111 @@
+"""What came of a fit as one mapping of plain values: what its report draws and what JSON says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from membound.bench.machine import describe
+from membound.search.deployed import Fitted
+
+PACKAGES = ("membound", "torch", "numpy", "ray")
+UNITS = {"file": "", "ram": " of memory", "nonzeros": " nonzeros"}
+
+
+def summarise(
+    results: Sequence[Fitted],
+    *,
+    network: str,
+    data: str,
+    strategy: str,
+    seed: int,
+    seconds: float,
+    budget_kind: str = "file",
+    within: float | None = None,
+    files: Sequence[object] = (),
+    command: str | None = None,
+    device: str = "cpu",
+    score_name: str | None = None,
+) -> dict[str, Any]:
+    """All that `membound.report` shows of a fit, as JSON.
+
+    `budget_kind` is what the budgets count: file, ram or nonzeros; `files` are those that were written, in the order
+    of `results`; `score_name` is for a task with a score of its own, whose numbers are no percentages.
+    """
+    about = describe(PACKAGES)
+    if device.startswith("cuda"):
+        about["hardware"] = {**about["hardware"], "gpu": torch.cuda.get_device_name(device)}
+    names = [str(file) for file in files] + [None] * (len(results) - len(files))
+    finals = [
+        describe_final(result, file, budget_kind, within) for result, file in zip(results, names, strict=True)
+    ]
+    dense = results[0].dense if results else None
+    history = results[0].history if results else ()
+    summary = {
+        "network": network,
+        "data": data,
+        "command": command or about["command"],
+        "date": about["date"],
+        "seconds": round(seconds, 2),
+        "strategy": strategy,
+        "seed": seed,
+        "environment": {"hardware": about["hardware"], "versions": about["versions"]},
+        "budget": _budget(results, budget_kind),
+        "dense": None if dense is None else dict(dense),
+        "finals": finals,
+        "candidates": [_candidate(facts, budget_kind) for facts in history],
+        "score_name": score_name,
+    }
+    if within is not None:
+        summary["title"] = f"{network} on {data} within {within:g} points of dense"
+    return summary
+
+
+def describe_final(
+    result: Fitted, file: str | None = None, budget_kind: str = "file", within: float | None = None
+) -> dict[str, Any]:
+    """One final network."""
+    name = f"{result.name}{UNITS[budget_kind]}" if within is None else f"within {within:g} points"
+    return {
+        **result.facts,
+        "name": name,
+        "file": file,
+        "limit": result.limit,
+        "size": result.size,
+        "file_bytes": result.file_bytes,
+        "values": result.values,
+        "accuracy": result.accuracy,
+        "accuracy_on": result.accuracy_on,
+        "errors": result.errors,
+        "images": result.images,
+        "members": max(len(result.members), 1),
+        "member_accuracies": list(result.members) or None,
+    }
+
+
+def without_curves(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary without the curves of its trainings, which are long.
+
+    >>> without_curves({"seed": 0, "dense": {"accuracy": 99.0, "curves": [1]}, "finals": [{"curves": [1]}]})
+    {'seed': 0, 'dense': {'accuracy': 99.0}, 'finals': [{}]}
+    """
+
+    def short(facts: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in facts.items() if key != "curves"}
+
+    dense = summary["dense"]
+    finals = [short(final) for final in summary["finals"]]
+    return {**summary, "dense": None if dense is None else short(dense), "finals": finals}
+
+
+def _budget(results: Sequence[Fitted], kind: str) -> dict[str, Any]:
+    """The common limit, where there is one; the networks have their own."""
+    limit = results[0].limit if len(results) == 1 else None
+    return {"kind": kind, "limit": limit, "text": ", ".join(result.name for result in results)}
+
+
+def _candidate(facts: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A candidate; its `bytes` are those of a file, and no other size is drawn beside files."""
+    layer = facts.get("layer")
+    named = {} if layer is None else {"layer": str(layer).removesuffix(".weight")}
+    return {**facts, **named, "bytes": facts["size"] if kind == "file" else None}
