@@ -1,4 +1,4 @@
-# make demo   train LeNet on the embedded MNIST under a bound, and print dense against sparse
+# make demo   fit LeNet on the embedded MNIST into 20 KiB, and print it beside the dense network
 # make test   every check, as CI runs it
 # make fuzz   damaged model files through the core under sanitizers
 # Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
@@ -12,7 +12,8 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/
 .PHONY: demo test test-full lint fuzz clean
 
 demo: $(VENV)/installed
-	$(BIN)/python examples/demo.py
+	mkdir -p runs
+	$(BIN)/membound fit lenet --data mnist --budget 20KiB --steps 3000 --out runs/lenet.safetensors
 
 test: $(VENV)/installed lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not full"

@@ -51,9 +51,7 @@ def main() -> None:
         summary = [
             summarise(n, [row for row in rows if row["n"] == n]) for n in sorted({row["n"] for row in rows})
         ]
-        about = {
-            key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()
-        }
+        about = {key: value for key, value in vars(options).items() if key not in ("out", "files", "device")}
         record(options.out, {**about, "seconds": time.monotonic() - begun, "summary": summary, "rows": rows})
     for line in summary:
         print(line)
@@ -116,5 +114,4 @@ def summarise(n: int, rows: list[dict]) -> dict:
 
 
 if __name__ == "__main__":
-    torch.backends.cudnn.benchmark = True
     main()

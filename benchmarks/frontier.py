@@ -10,7 +10,6 @@ import statistics
 import time
 from pathlib import Path
 
-import torch
 from _record import record
 
 import membound as mb
@@ -73,7 +72,7 @@ def main() -> None:
     summary = summarise(rows)
     for line in summary:
         print(line)
-    about = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
+    about = {key: value for key, value in vars(options).items() if key not in ("out", "files", "device")}
     record(options.out, {**about, "seconds": time.monotonic() - begun, "summary": summary, "rows": rows})
 
 
@@ -142,5 +141,4 @@ def summarise(rows: list[dict]) -> list[dict]:
 
 
 if __name__ == "__main__":
-    torch.backends.cudnn.deterministic = True
     main()

@@ -7,7 +7,6 @@ python benchmarks/greedy_search.py --out results/greedy-quick.json
 import argparse
 import time
 
-import torch
 from _record import record
 
 import membound as mb
@@ -94,7 +93,8 @@ def main() -> None:
         "dense_validation_accuracy": rounds[0]["accuracy"],
     }
     print(summary)
-    record(options.out, {**vars(options), "summary": summary, "eager": eager, "rounds": rounds})
+    about = {key: value for key, value in vars(options).items() if key not in ("out", "device")}
+    record(options.out, {**about, "summary": summary, "eager": eager, "rounds": rounds})
 
 
 def make_problem(options) -> Problem:
@@ -129,5 +129,4 @@ def time_eager(workshop, rounds, options, device) -> dict:
 
 
 if __name__ == "__main__":
-    torch.backends.cudnn.deterministic = True
     main()

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from membound.errors import MemboundError
 from membound.search.problem import Problem
@@ -28,6 +29,28 @@ class Limit:
         return re.sub(r"[^A-Za-z0-9._-]", "", self.text.replace("%", "pct"))
 
 
+def find_bound(budget: Any, ram: Any, nonzeros: Any, within: Any) -> tuple[str, list[Amount]]:
+    """What is bounded and how much is allowed, from the four ways to say it; `within` allows what it finds.
+
+    >>> find_bound(["40 KiB", 20480], None, None, None)
+    ('file', ['40 KiB', 20480])
+    """
+    given = {"budget": budget, "ram": ram, "nonzeros": nonzeros, "within": within}
+    found = {name: amount for name, amount in given.items() if amount is not None}
+    if len(found) != 1:
+        names = " and ".join(found) or "none"
+        raise MemboundError(f"one bound is needed, of budget, ram, nonzeros and within: {names} was given")
+    ((name, amount),) = found.items()
+    if name == "within":
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < 100:
+            raise MemboundError(
+                f"within={amount!r}: write how many points below dense are allowed, such as 0.5"
+            )
+        return "file", []
+    kind = "file" if name == "budget" else name
+    return kind, list(amount) if isinstance(amount, list | tuple) else [amount]
+
+
 def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:
     """The limits that `amounts` mean for this problem; what cannot be met is refused before anything is trained."""
     if not amounts:
@@ -50,6 +73,8 @@ def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:
 def _number(problem: Problem, amount: Amount) -> int:
     if isinstance(amount, bool) or not isinstance(amount, str | int):
         raise MemboundError(f"a budget of {amount!r} is not understood: write '40 KiB', 40960 or '10%'")
+    if isinstance(amount, int) and amount > 0:
+        return amount
     text = str(amount).strip()
     part = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*%", text)
     if part is None:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,11 @@ from membound.search.measure import FileBytes
 from membound.search.problem import Problem, State
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
+from membound.train.task import Task
 
-BATCH = 64
+BATCH, AT_ONCE = 500, 64  # examples that are scored together, as in training; and that the runtime takes at once
+ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
+ROUNDED_EXAMPLES, ROUNDED_ERRORS = 2000, 2  # that this is seen on; and errors more that are chance
 TIMED_RUNS, TIMED_SECONDS = 200, 0.5  # of a latency, at most
 
 
@@ -59,13 +62,12 @@ class Fitted:
 
 def describe_stored(stored: StoredModel, batch: int = 1) -> dict[str, Any]:
     """Bytes, memory, latency and layers of a stored network."""
-    net = Net(stored, max_batch=batch)
     facts = inspect(stored)
     return {
         "file_bytes": stored.file_bytes,
         "header_bytes": stored.header_bytes,
-        "memory_bytes": net.memory().total,
-        "latency_ms": measure_latency(net),
+        "memory_bytes": Net(stored, max_batch=batch, threads=1).memory().total,  # as a bound on memory counts it
+        "latency_ms": measure_latency(Net(stored)),
         "parameters": facts["parameters"],
         "nonzeros": facts["nonzeros"],
         "weight_nonzeros": facts["weight_nonzeros"],
@@ -92,22 +94,42 @@ def measure_latency(net: Net) -> float:
 
 def score_stored(stored: StoredModel, split: Split, problem: Problem) -> Score:
     """How good a stored network is on a split, through the runtime."""
-    net = Net(stored, max_batch=BATCH)
-    task = problem.task
-    correct, total, loss = 0, 0.0, 0.0
+    return _score_all([stored], split, problem)[0]
+
+
+def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) -> list[Score]:
+    """The same for several, each on the very same inputs: what is read anew may be augmented at random."""
+    nets = [Net(stored, max_batch=AT_ONCE) for stored in networks]
+    tallies = [_Tally(problem.task) for _ in nets]
     for begin in range(0, len(split), BATCH):
         rows = np.arange(begin, min(begin + BATCH, len(split)))
-        outputs = torch.from_numpy(net(_prepared(split.read(rows), problem.data.preprocess)))
+        x = _prepared(split.read(rows), problem.data.preprocess)
         targets = torch.from_numpy(np.ascontiguousarray(split.labels[rows]))
-        with torch.no_grad():
-            loss += float(task.batch_loss(outputs, targets)) * len(rows)
-        if task.counts:
-            correct += int((outputs.argmax(1) == targets).sum())
+        for net, tally in zip(nets, tallies, strict=True):
+            tally.add(torch.from_numpy(net(x)), targets)
+    return [tally.score(len(split)) for tally in tallies]
+
+
+@dataclass
+class _Tally:
+    """Adds up losses and scores of batches."""
+
+    task: Task
+    gained: float = 0.0
+    loss: float = 0.0
+
+    @torch.no_grad()
+    def add(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+        self.loss += float(self.task.batch_loss(outputs, targets)) * len(targets)
+        if self.task.counts:
+            self.gained += int((outputs.argmax(1) == targets).sum())
         else:
-            total += float(task.batch_score(outputs, targets)) * len(rows)
-    if task.counts:
-        return Score(len(split), correct, loss / len(split))
-    return Score(len(split), None, loss / len(split), total / len(split))
+            self.gained += float(self.task.batch_score(outputs, targets)) * len(targets)
+
+    def score(self, images: int) -> Score:
+        if self.task.counts:
+            return Score(images, int(self.gained), self.loss / images)
+        return Score(images, None, self.loss / images, self.gained / images)
 
 
 def _prepared(x: Any, preprocess: Any) -> Any:
@@ -117,10 +139,16 @@ def _prepared(x: Any, preprocess: Any) -> Any:
     return out * np.float32(preprocess.scale) if preprocess.scale != 1 else out
 
 
-def rounding_loss(problem: Problem, files: FileBytes, state: State, images: int) -> float:
-    """How many points the values' rounding to 16 bits costs on some of the training images."""
-    some = np.linspace(0, len(problem.data.train) - 1, min(images, len(problem.data.train)), dtype=np.int64)
-    split = problem.data.train.take(some)
-    exact = FileBytes(files.tracer, "f32", files.preprocess, files.classes)
-    before = score_stored(exact.stored(state), split, problem).accuracy
-    return before - score_stored(files.stored(state), split, problem).accuracy
+def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:
+    """Whether rounding values to 16 bits costs more than chance and ROUNDING, on some of the training images.
+
+    A score of its own has no points: there it is a hundredth of the score.
+    """
+    train = problem.data.train
+    some = np.linspace(0, len(train) - 1, min(ROUNDED_EXAMPLES, len(train)), dtype=np.int64)
+    exact, rounded = _score_all(
+        [replace(files, values="f32").stored(state), files.stored(state)], train.take(some), problem
+    )
+    if exact.errors is not None and rounded.errors is not None:
+        return rounded.errors - exact.errors > max(ROUNDED_ERRORS, ROUNDING / 100 * len(some))
+    return not exact.accuracy - rounded.accuracy <= abs(exact.accuracy) / 100

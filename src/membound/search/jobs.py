@@ -75,9 +75,16 @@ def carry_out(
     """Train all, on a GPU side by side; each outcome comes as soon as it is there."""
     bench = _Bench(problem, device)
     members = [partial(bench.begin, order, show) for order in orders]
-    for number, run in train_all(members, device):
-        job = orders[number].job
-        yield job, bench.conclude(job, run)
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = (
+        True  # the same job is the same network, at no cost that could be measured
+    )
+    try:
+        for number, run in train_all(members, device):
+            job = orders[number].job
+            yield job, bench.conclude(job, run)
+    finally:
+        torch.backends.cudnn.deterministic = before
 
 
 class _Bench:
@@ -172,7 +179,10 @@ class _Bench:
     def conclude(self, job: Job, run: Run) -> Outcome:
         """What a finished run has come to."""
         result, problem = run.result(), self.problem
-        state = {name: value.detach().cpu().contiguous() for name, value in plain_keys(run.model.state_dict()).items()}
+        state = {
+            name: value.detach().cpu().contiguous()
+            for name, value in plain_keys(run.model.state_dict()).items()
+        }
         names = set(problem.shapes)
         nonzeros = {name: int(value.count_nonzero()) for name, value in state.items() if name in names}
         score = result.score

@@ -1,14 +1,18 @@
 """From what users have to a problem: their model, data, loss and choices, checked."""
 
+import copy
 import math
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
-from membound.data import Dataset, Preprocess, Split
+from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.errors import DataError, MemboundError
 from membound.search.bound import Ramp
 from membound.search.problem import (
@@ -21,13 +25,17 @@ from membound.search.problem import (
     bounded_weights,
     fine_tuned,
 )
+from membound.train.batches import Feeder
+from membound.train.evaluation import check_fits
 from membound.train.preprocessing import preprocess_for, solver_of
 from membound.train.recipe import Recipe, annealed, modern
 from membound.train.task import Task
-from membound.train.user_data import as_split, hold_out, preprocess_of
+from membound.train.user_data import ItemSplit, as_split, hold_out, preprocess_of
 
 STEPS = 5000  # of a network that brings no solver
 SHORT = 5000  # steps
+IN_MEMORY_BYTES = 2 * 1024**3
+SOLVERS = ("caffe", "sgd", "adamw")
 PRETRAINED_RATE = 0.2  # of the peak learning rate, for weights that are trained already
 
 
@@ -58,12 +66,31 @@ class Choices:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise MemboundError(f"{name}={value!r}: a whole number from 1 is needed")
-        if not 0 < self.greedy_step < 1:
-            raise MemboundError(f"a greedy step of {self.greedy_step} cannot be: it is between 0 and 1")
+        if not _is_number(self.greedy_step) or not 0 < self.greedy_step < 1:
+            raise MemboundError(f"greedy_step={self.greedy_step!r}: a number between 0 and 1 is needed")
         for name in ("lr", "weight_decay"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
+            if value is not None and not (_is_number(value) and 0 <= value < math.inf):
                 raise MemboundError(f"{name}={value!r}: a finite number of at least 0 is needed")
+        for name in ("layers", "protect"):
+            patterns = getattr(self, name)
+            if isinstance(patterns, str):  # one pattern, not its letters
+                object.__setattr__(self, name, (patterns,))
+            elif not isinstance(patterns, list | tuple) or not all(isinstance(each, str) for each in patterns):
+                raise MemboundError(f"{name}={patterns!r}: a list of patterns of layer names is needed")
+        if self.solver not in (None, *SOLVERS):
+            raise MemboundError(f"there is no solver {self.solver!r}: choose {', '.join(SOLVERS)}")
+
+    @classmethod
+    def pick(cls, **named: Any) -> "Choices":
+        """The choices of these names; one that there is not is said with those that there are.
+
+        >>> Choices.pick(steps=100).steps
+        100
+        """
+        if unknown := [name for name in named if name not in cls.names()]:
+            raise MemboundError(f"there is no choice {unknown[0]!r}: choose of {', '.join(cls.names())}")
+        return cls(**named)
 
     @classmethod
     def names(cls) -> list[str]:
@@ -72,6 +99,10 @@ class Choices:
     def describe(self) -> dict[str, Any]:
         """As JSON."""
         return {name: list(v) if isinstance(v, tuple | list) else v for name, v in vars(self).items()}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def make_problem(
@@ -91,7 +122,10 @@ def make_problem(
     classes: Sequence[str] | None,
     hold_out: bool,
 ) -> Problem:
-    """The problem that a call of fit() poses."""
+    """The problem that a call of fit() poses; `hold_out` says that choices are made by validation images.
+
+    All that can be seen to be wrong is said here, before anything is trained.
+    """
     if not isinstance(model, nn.Module) and not callable(model):
         raise MemboundError(
             f"the model is a {type(model).__name__}: give a torch.nn.Module, or a function that makes one"
@@ -99,12 +133,24 @@ def make_problem(
     make = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(seed)
     data = _data(network, train_data, val_data, test_data, preprocess, classes, choices, seed, hold_out)
-    if batch < 1:
-        raise MemboundError(f"batch={batch}: the runtime takes one image or more at once")
+    for name, value, least in (("batch", batch, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise MemboundError(f"{name}={value!r}: a whole number from {least} is needed")
+    task = Task(loss, score)
+    _check_fits(network, data, task)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     return Problem(
-        make, data, _training(network, choices), Target(kind, values, batch), names, Task(loss, score)
+        make, data, _training(network, choices), Target(kind, values, batch), names, task
     )
+
+
+def _check_fits(network: nn.Module, data: Data, task: Task) -> None:
+    """One example of each split through the network, and all labels: what judges at the end must fit as well."""
+    cpu = torch.device("cpu")
+    network = copy.deepcopy(network).to(cpu, torch.float32)
+    for split in (data.train, data.given, data.test):
+        if split is not None:
+            check_fits(network, Feeder(split, data.preprocess, cpu, torch.float32), task)
 
 
 def _data(
@@ -118,27 +164,44 @@ def _data(
     seed: int,
     wants_validation: bool,
 ) -> Data:
-    train = as_split(train_data)
+    train = _in_memory(as_split(train_data))
     if isinstance(train_data, Dataset):
         test_data = train_data.test if test_data is None else test_data
         classes = train_data.classes if classes is None else classes
-    test = None if test_data is None else _as_held_out(test_data)
-    given = None if val_data is None else _as_held_out(val_data)
-    part, validation = train, given
-    if given is None and wants_validation:
-        part, validation = hold_out(train, choices.validation, seed)
+    test = None if test_data is None else _in_memory(_as_held_out(test_data))
+    given = None if val_data is None else _in_memory(_as_held_out(val_data))
+    dtype = _dtype(train)
     for name, split in (("val_data", given), ("test_data", test)):
-        if split is not None and tuple(split.shape) != tuple(train.shape):
+        if split is not None and (tuple(split.shape), _dtype(split)) != (tuple(train.shape), dtype):
             raise DataError(
-                f"{name} has examples of shape {list(split.shape)}, the training data {list(train.shape)}: "
-                "they must be alike"
+                f"{name} has examples of shape {list(split.shape)} and type {_dtype(split)}, the training data "
+                f"{list(train.shape)} and {dtype}: they must be alike"
             )
+    part, validation = train, given
+    if given is None and (wants_validation or test is None):
+        part, validation = hold_out(train, choices.validation, seed)
     if preprocess is None:
-        own = solver_of(network) is not None and train.read(np.zeros(1, np.intp)).dtype == np.uint8
+        own = solver_of(network) is not None and dtype == np.uint8
         preprocess = (
             preprocess_for(network, train, _mean(network)) if own else preprocess_of(train_data, train)
         )
     return Data(train, part, validation, test, preprocess, None if classes is None else tuple(classes), given)
+
+
+def _in_memory(split: Split) -> Split:
+    """A folder of small pictures, decoded once: every candidate reads all of them many times."""
+    if isinstance(split, ItemSplit) or hasattr(split, "images"):
+        return split  # a user's own items may be others at every reading
+    if len(split) * math.prod(split.shape) > IN_MEMORY_BYTES:
+        return split
+    blocks = np.array_split(np.arange(len(split)), max(len(split) // 64, 1))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        images = np.concatenate(list(pool.map(split.read, blocks)))
+    return ArraySplit(images, split.labels)
+
+
+def _dtype(split: Split) -> Any:
+    return split.read(np.zeros(1, np.intp)).dtype
 
 
 def _as_held_out(data: Any) -> Split:

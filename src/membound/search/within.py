@@ -2,47 +2,66 @@
 
 from typing import Any
 
-from membound.errors import TrainingError
+from membound.errors import MemboundError, TrainingError
+from membound.search.greedy import DENSE
 from membound.search.jobs import Job
+from membound.search.problem import Problem
 from membound.search.workshop import Workshop
 
 CLOSE = 1.1  # the search ends when a size that is too small is at least 1/CLOSE of one that is not
+SPARE = 1.2  # times the least size that there is: below that nothing is tried
+
+
+def check_searchable(problem: Problem) -> None:
+    """There are sizes between the least and all."""
+    least, dense = problem.least(), problem.measure.dense()
+    if dense <= CLOSE * SPARE * least:
+        raise MemboundError(
+            f"the network takes {dense:,} {problem.target.unit} dense and at least {least:,}: "
+            "there is nothing to search between them; leave within out, and give a budget"
+        )
 
 
 def search_within(
-    workshop: Workshop, points: float, seed: int, score: str, at_once: int
-) -> tuple[int, list[dict[str, Any]]]:
-    """The smallest size found whose validation accuracy is within `points` of dense; and every candidate.
+    workshop: Workshop, points: float, seed: int, score: str, at_once: int, suffix: str = ""
+) -> tuple[int, str, list[dict[str, Any]]]:
+    """The smallest size found whose validation accuracy is within `points` of dense, its job, and every candidate.
 
     Sizes are tried in ratios, `at_once` of them at a time: one where candidates are trained one after another.
     """
-    (dense,) = workshop.do([Job("dense-part", seed, about={"round": 0})])
+    problem = workshop.problem
+    (dense,) = workshop.do([Job(DENSE, seed, about={"round": 0})])
+    if dense["accuracy"] is None:
+        raise TrainingError("the dense network has no finite score: training has diverged; lower lr")
     wanted = dense["accuracy"] - points
     candidates = [_candidate(dense, 0, True)]
-    low, high = 1.2 * workshop.problem.least(), float(dense["size"])  # too small, and large enough
-    number = 0
+    # Too small, and large enough; measured here, since values may have become wider since that job was done.
+    low, high = SPARE * problem.least(), float(problem.measure(workshop.state(DENSE)))
+    number, winner = 0, DENSE
     while high / low > CLOSE:
         number += 1
         ratio = (high / low) ** (1 / (at_once + 1))
         limits = sorted({round(low * ratio**step) for step in range(1, at_once + 1)})
         jobs = [
-            Job(f"within-{limit}", seed, limit=limit, score=score, about={"round": number})
+            Job(f"within-{limit}{suffix}", seed, limit=limit, score=score, about={"round": number})
             for limit in limits
         ]
         found = workshop.do(jobs)
         # The smallest that is good enough, whatever luck larger ones had: then all below it are too small.
-        good = [limit for limit, facts in zip(limits, found, strict=True) if facts["accuracy"] >= wanted]
-        best = min(good, default=None)
-        candidates += [
-            _candidate(facts, number, limit == best) for limit, facts in zip(limits, found, strict=True)
-        ]
+        good = [job for job, facts in zip(jobs, found, strict=True) if _reaches(facts, wanted)]
+        best = min(good, key=lambda job: job.limit or 0, default=None)
+        candidates += [_candidate(facts, number, job is best) for job, facts in zip(jobs, found, strict=True)]
+        unneeded = [job.key for job in jobs if job is not best]
         if best is not None:
-            high = float(best)
+            unneeded += [] if winner == DENSE else [winner]
+            high, winner = float(best.limit or 0), best.key
         low = float(max([limit for limit in limits if limit < high], default=low))
-        workshop.forget([job.key for job in jobs])
-    if high >= dense["size"] and number == 0:
-        raise TrainingError("the network cannot be made smaller than it is: there is nothing to search")
-    return int(high), candidates
+        workshop.forget(unneeded)
+    return int(high), winner, candidates
+
+
+def _reaches(facts: dict[str, Any], wanted: float) -> bool:
+    return facts["accuracy"] is not None and facts["accuracy"] >= wanted
 
 
 def _candidate(facts: dict[str, Any], number: int, won: bool) -> dict[str, Any]:

@@ -1,0 +1,108 @@
+"""A network of one's own on a folder of photographs, fitted to a part of its bytes: against dense, and against one-shot
+pruning of the same dense network to the same bytes.
+
+python benchmarks/own_network.py imagenette160 --budget 10% --seeds 3 --out results/own-network.json
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from _record import ROOT, record
+
+import membound as mb
+from membound.search.bound import NetworkBound, Ramp
+from membound.search.deployed import score_stored
+from membound.search.ledger import open_run
+from membound.search.setup import Choices, make_problem
+
+sys.path.insert(0, str(ROOT))
+from examples.residual import small_resnet
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data")
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--budget", default="10%")
+    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", required=True)
+    options = parser.parse_args()
+    data = mb.data.load(options.data, size=options.size)
+    rows = []
+    for seed in range(options.seeds):
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            chosen = {"steps": options.steps, "batch_size": options.batch_size}
+            fitted = mb.fit(
+                small_resnet, data, options.budget, seed=seed, device=options.device, run_dir=folder, **chosen
+            )
+            state = dense_state(Path(folder))
+        pruned = one_shot(data, state, fitted.limit, seed, chosen)
+        rows.append(
+            {
+                "seed": seed,
+                "fitted": fitted.accuracy,
+                "dense": fitted.dense["accuracy"],
+                **pruned,
+                "file_bytes": fitted.file_bytes,
+                "limit": fitted.limit,
+                "dense_bytes": fitted.dense["file_bytes"],
+                "nonzeros": fitted.facts["nonzeros"],
+                "latency_ms": fitted.facts["latency_ms"],
+                "dense_latency_ms": fitted.dense["latency_ms"],
+                "seconds": time.monotonic() - begun,
+            }
+        )
+        print(rows[-1], flush=True)
+        summary = {name: spread([row[name] for row in rows]) for name in ("dense", "fitted", *pruned)}
+        about = {key: value for key, value in vars(options).items() if key not in ("out", "device", "data")}
+        record(options.out, {"data": Path(options.data).name, **about, "summary": summary, "rows": rows})
+    print(summary)
+
+
+def dense_state(folder: Path) -> dict:
+    """The weights of the dense network, from the run's directory."""
+    config = json.loads((folder / "config.json").read_text())["config"]
+    with open_run(folder, config) as directory:
+        return directory.weights("dense")
+
+
+def one_shot(data, state, limit: int, seed: int, chosen: dict) -> dict:
+    """The dense network's weights within the same bytes, without training: by magnitude, and by score."""
+    problem = make_problem(
+        small_resnet, data, Choices(**chosen), kind="file", values="f16", batch=1, seed=seed, val_data=None,
+        test_data=None, loss=None, score=None, preprocess=None, classes=None, hold_out=False,
+    )  # fmt: skip
+    found = {}
+    for score in ("magnitude", "lamp"):
+        model = small_resnet()
+        model.load_state_dict(state)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        bound = NetworkBound(
+            optimizer, model, problem.weights, measure=problem.measure, limit=limit, cost=problem.cost, score=score,
+            total_steps=1, every=1, ramp=Ramp(0.0, 0.5),
+        )  # fmt: skip
+        bound.finish()
+        stored = problem.files.stored(model.state_dict())
+        assert stored.file_bytes <= limit
+        found[f"one_shot_{score}"] = score_stored(stored, problem.data.test, problem).accuracy
+    return found
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
+
+
+if __name__ == "__main__":
+    main()
