@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from membound.errors import MemboundError
+from membound.search.ensemble import Average, Ensemble
 from membound.search.problem import Problem
+from membound.train.evaluation import Score
 from membound.units import parse_bytes
 
 Amount = str | int
@@ -52,7 +54,7 @@ def find_bound(budget: Any, ram: Any, nonzeros: Any, within: Any) -> tuple[str, 
 
 
 def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:
-    """The limits that `amounts` mean for this problem; what cannot be met is refused before anything is trained."""
+    """The limits that `amounts` mean for this problem."""
     if not amounts:
         raise MemboundError("there is no budget: say how large the network may be, such as '40 KiB' or '10%'")
     limits = [Limit(str(amount), _number(problem, amount)) for amount in amounts]
@@ -60,14 +62,41 @@ def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:
         raise MemboundError(
             f"the budgets {', '.join(map(str, amounts))} are not all different: leave one out"
         )
-    least = problem.least()
-    for limit in limits:
-        if limit.number < least:
+    return limits
+
+
+@dataclass
+class Plan:
+    """How one limit is met."""
+
+    limit: Limit
+    share: int  # of one member
+    counts: dict[str, int] | None = None  # the proportions that were searched
+    found: str | None = None  # the job that trained such a network without the validation images
+    estimate: Score | None = None  # on validation images, where no others can judge
+
+
+def make_plans(
+    problem: Problem, limits: Sequence[Limit], members: int, average: Average, seed: int
+) -> list[Plan]:
+    """What one member may take under each limit, so that all, in one file with one header, are within it.
+
+    What cannot be met is refused, before anything is trained.
+    """
+    least, overhead = problem.least(), 0
+    if members > 1:
+        ensemble = Ensemble([problem.make(seed + number) for number in range(members)], average)
+        joint = problem.measure_of(ensemble, problem.files_of(ensemble)).dense()
+        overhead = joint - members * problem.measure.dense()
+    plans = [Plan(limit, (limit.number - overhead) // members) for limit in limits]
+    for limit, share in ((plan.limit, plan.share) for plan in plans):
+        if share < least:
+            each = "this network takes" if members == 1 else f"{members} such networks take"
             raise MemboundError(
                 f"a budget of {limit.text} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
-                f"each layer this network takes {least:,}; allow at least that"
+                f"each layer {each} {members * least + overhead:,}; allow at least that"
             )
-    return limits
+    return plans
 
 
 def _number(problem: Problem, amount: Amount) -> int:

@@ -19,7 +19,8 @@ from membound.store.model import StoredModel
 from membound.train.evaluation import Score
 from membound.train.task import Task
 
-BATCH, AT_ONCE = 500, 64  # examples that are scored together, as in training; and that the runtime takes at once
+BATCH = 500  # examples that are scored together, as in training
+AT_ONCE = 64  # that the runtime takes at once
 ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
 ROUNDED_EXAMPLES, ROUNDED_ERRORS = 2000, 2  # that this is seen on; and errors more that are chance
 TIMED_RUNS, TIMED_SECONDS = 200, 0.5  # of a latency, at most
@@ -66,7 +67,7 @@ def describe_stored(stored: StoredModel, batch: int = 1) -> dict[str, Any]:
     return {
         "file_bytes": stored.file_bytes,
         "header_bytes": stored.header_bytes,
-        "memory_bytes": Net(stored, max_batch=batch, threads=1).memory().total,  # as a bound on memory counts it
+        "memory_bytes": Net(stored, max_batch=batch, threads=1).memory().total,  # what a bound counts
         "latency_ms": measure_latency(Net(stored)),
         "parameters": facts["parameters"],
         "nonzeros": facts["nonzeros"],

@@ -8,31 +8,34 @@ trained on all training images, as one population where that is possible, and ju
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor, nn
 
-from membound.data import Preprocess
-from membound.errors import MemboundError
+from membound.data import Preprocess, Split
+from membound.errors import MemboundError, ModelError
 from membound.search import greedy
-from membound.search.budget import Amount, Limit, resolve_limits
-from membound.search.deployed import Fitted, describe_stored, rounding_loss, score_stored
+from membound.search.budget import Amount, Limit, Plan, find_bound, make_plans, resolve_limits
+from membound.search.deployed import Fitted, describe_stored, rounding_hurts, score_stored
 from membound.search.ensemble import Average, Ensemble, join_states
 from membound.search.jobs import Job, Show
 from membound.search.ledger import open_run
 from membound.search.measure import FileBytes
 from membound.search.problem import Problem
 from membound.search.setup import Choices, make_problem
-from membound.search.within import search_within
+from membound.search.within import check_searchable, search_within
 from membound.search.workshop import Finished, Workers, Workshop, this_process
-from membound.train.fingerprints import describe_split, network_digest
+from membound.store.model import StoredModel
+from membound.train.evaluation import Score
+from membound.train.fingerprints import describe_split, digest, network_digest
 from membound.train.parallel import choose_device
 from membound.train.projection import project_
+from membound.train.rules import plain_keys
 
 STRATEGIES = {"global": "lamp", "magnitude": "magnitude", "uniform": "uniform", "greedy": "lamp"}
-ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
-ROUNDED_IMAGES = 2000  # that this is seen on
+WIDER = "-f32"  # what the keys of jobs end with that are done again for values of 32 bits
 
 
 @dataclass(frozen=True)
@@ -82,46 +85,33 @@ def fit(
 
     With a `run_dir` a fit that was killed goes on when the same call is made again.
     """
-    kind, amounts = _bound(budget, ram, nonzeros, within)
-    named = strategy or "global"
-    if named not in STRATEGIES:
-        raise MemboundError(f"there is no strategy {named!r}: choose {', '.join(STRATEGIES)}")
-    if isinstance(members, bool) or not isinstance(members, int) or not 1 <= members <= 64:
-        raise MemboundError(f"members={members!r}: an ensemble has 1 to 64 networks")
-    if within is not None and (members > 1 or named == "greedy"):
-        raise MemboundError(
-            "within goes with one network and one of the scores: leave members and greedy out"
-        )
+    kind, amounts = find_bound(budget, ram, nonzeros, within)
     if values not in ("auto", "f16", "f32"):
         raise MemboundError(f"there are no values {values!r}: choose auto, f16 or f32")
-    picked = Choices(**choices, steps=steps)
-    needs_validation = named == "greedy" or within is not None
+    picked = Choices.pick(**choices, steps=steps)
+    wanted = Wanted(
+        strategy or "global", tuple(amounts), within, members, average, seed, dense, values == "auto",
+        picked.greedy_step,
+    )  # fmt: skip
     problem = make_problem(
         model, train_data, picked, kind=kind, values="f16" if values == "auto" else values, batch=batch, seed=seed,
         val_data=val_data, test_data=test_data, loss=loss, score=score, preprocess=preprocess, classes=classes,
-        hold_out=needs_validation or (val_data is None and test_data is None),
+        hold_out=wanted.strategy == "greedy" or within is not None,
     )  # fmt: skip
-    wanted = Wanted(
-        named, tuple(amounts), within, members, average, seed, dense, values == "auto", picked.greedy_step
-    )
+    if wanted.may_widen:
+        problem = _storable(problem)
+    if within is not None:
+        check_searchable(problem)
     limits = [] if within is not None else resolve_limits(problem, wanted.amounts)
+    plans = make_plans(problem, limits, members, average, seed)
     chosen = choose_device(device or "auto")
-    config = {
-        "wanted": vars(wanted) | {"amounts": [str(amount) for amount in amounts]},
-        "target": vars(problem.target),
-        "choices": picked.describe(),
-        "recipe": problem.training.recipe.describe(),
-        "network": network_digest(problem.make(seed)),
-        "data": [
-            describe_split(split) for split in (problem.data.train, problem.data.test) if split is not None
-        ],
-    }
     watch = watch or Watch()
     with ExitStack() as stack:
+        config = _describe(problem, wanted, picked)
         directory = stack.enter_context(open_run(None if run_dir is None else Path(run_dir), config))
         workshop = Workshop(problem, directory, workers or this_process(chosen), watch.show, watch.done)
         fitting = _Fitting(workshop, wanted, watch, at_once=7 if chosen.type == "cuda" or workers else 1)
-        results = fitting.run(limits)
+        results = fitting.run(plans)
     several = any(isinstance(given, list | tuple) for given in (budget, ram, nonzeros))
     return results if several else results[0]
 
@@ -140,21 +130,53 @@ class Wanted:
     may_widen: bool  # values may become f32 where f16 is not enough
     greedy_step: float
 
-
-def _bound(budget: Any, ram: Any, nonzeros: Any, within: float | None) -> tuple[str, list[Amount]]:
-    given = {"file": budget, "ram": ram, "nonzeros": nonzeros, "within": within}
-    found = {kind: amount for kind, amount in given.items() if amount is not None}
-    if len(found) != 1:
-        names = " and ".join(found) or "none"
-        raise MemboundError(f"one bound is needed, of budget, ram, nonzeros and within: {names} was given")
-    ((kind, amount),) = found.items()
-    if kind == "within":
-        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < 100:
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise MemboundError(f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}")
+        count = self.members
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 64:
+            raise MemboundError(f"members={count!r}: an ensemble has 1 to 64 networks")
+        if self.average not in get_args(Average):
+            raise MemboundError(f"there is no average of {self.average!r}: take 'scores' or 'probabilities'")
+        if self.within is not None and (count > 1 or self.strategy == "greedy"):
             raise MemboundError(
-                f"within={amount!r}: write how many points below dense are allowed, such as 0.5"
+                "within goes with one network and one of the scores: leave members and greedy out"
             )
-        return "file", []
-    return kind, list(amount) if isinstance(amount, list | tuple) else [amount]
+
+
+def _describe(problem: Problem, wanted: Wanted, choices: Choices) -> dict[str, Any]:
+    """What must be the same for a fit to go on."""
+    data, mean = problem.data, problem.data.preprocess.mean
+    splits = {"train": data.train, "validation": data.given, "test": data.test}
+    functions = {"loss": problem.task.loss, "score": problem.task.score}
+    return {
+        "wanted": vars(wanted) | {"amounts": [str(amount) for amount in wanted.amounts]},
+        "target": vars(problem.target),
+        "choices": choices.describe(),
+        "recipe": problem.training.recipe.describe(),
+        "network": network_digest(problem.make(wanted.seed)),
+        "data": {name: None if split is None else describe_split(split) for name, split in splits.items()},
+        "preprocess": data.preprocess.to_json() | {"mean": None if mean is None else digest(mean)},
+        "classes": data.classes,
+        "task": {
+            name: None if function is None else getattr(function, "__qualname__", type(function).__qualname__)
+            for name, function in functions.items()
+        },
+    }
+
+
+def _storable(problem: Problem) -> Problem:
+    """With values of 32 bits, where those of 16 cannot hold the network as it starts."""
+    try:
+        problem.least()
+    except ModelError:
+        problem = _widened(problem)
+        problem.least()  # if something else is wrong, it is said now
+    return problem
+
+
+def _widened(problem: Problem) -> Problem:
+    return replace(problem, target=replace(problem.target, values="f32"))
 
 
 class _Fitting:
@@ -168,65 +190,109 @@ class _Fitting:
     def problem(self) -> Problem:
         return self.workshop.problem
 
-    def run(self, limits: list[Limit]) -> list[Fitted]:
-        if self.wanted.within is not None:
-            self.watch.say("looking for the smallest size")
-            found, self.candidates = search_within(
-                self.workshop, self.wanted.within, self.wanted.seed, self._score, self.at_once
-            )
-            limits = [Limit(f"{found}", found)]
-        plans = self._plans(limits)
-        results = self._finals(plans)
-        if self.wanted.may_widen and self.problem.target.values == "f16" and self._rounding_hurts(results):
-            self.watch.say("values of 16 bits lose too much: trained again for values of 32 bits")
-            self.workshop.problem = replace(self.problem, target=replace(self.problem.target, values="f32"))
-            results = self._finals(plans, "-f32")
-        return results
-
     @property
     def _score(self) -> str:
         return STRATEGIES[self.wanted.strategy]
 
-    # Which counts
+    # Values
 
-    def _plans(self, limits: list[Limit]) -> list["_Plan"]:
-        """For every limit, what a member may take, and the proportions of layers where they are searched."""
-        plans = [_Plan(limit, self._share(limit)) for limit in limits]
-        if self.wanted.strategy == "greedy":
-            shares = sorted({plan.share for plan in plans}, reverse=True)
-            self.watch.say("searching greedily")
-            options = greedy.Greedy(self.wanted.greedy_step)
-            for round in greedy.search(self.workshop, shares, self.wanted.seed, options):
-                self.candidates += [_candidate(facts, facts is round.winner) for facts in round.candidates]
-                for plan in plans:
-                    if plan.counts is None and round.winner["size"] <= plan.share:
-                        plan.counts = dict(round.winner["counts"])
-                        plan.estimate = round.winner["accuracy"]
-        elif self.problem.data.test is None and self.problem.data.validation is not None:
-            self.watch.say("training without the validation images, to judge on them")
-            jobs = [self._job(plan, 0, f"estimate-{plan.limit.label}") for plan in plans]
-            for plan, facts in zip(plans, self.workshop.do(jobs), strict=True):
-                plan.estimate = facts["accuracy"]
-        return plans
+    def run(self, plans: list[Plan]) -> list[Fitted]:
+        if not self.wanted.may_widen or self.problem.target.values == "f32":
+            return self._fit(plans)
+        try:
+            results = self._fit(plans)
+        except ModelError:  # a training has led to a value that 16 bits cannot hold
+            if self.wanted.strategy == "greedy":  # its rounds have counted in 16 bits
+                raise
+            self.watch.say("16 bits cannot hold a value: trained again for values of 32 bits")
+            return self._fit_wider(plans)
+        for number, result in enumerate(results):
+            if rounding_hurts(self.problem, result.files, result.model.state_dict()):
+                results[number] = self._retry_wider(plans[number : number + 1]) or result
+        return results
 
-    def _share(self, limit: Limit) -> int:
-        """What one member may take, so that the ensemble's file, with one header, is within the limit."""
-        count = self.wanted.members
-        if count == 1:
-            return limit.number
-        networks = [self.problem.make(self.wanted.seed + number) for number in range(count)]
-        ensemble = Ensemble(networks, self.wanted.average)
-        joint = self.problem.measure_of(ensemble, self.problem.files_of(ensemble)).dense()
-        overhead = joint - count * self.problem.measure.dense()
-        share = (limit.number - overhead) // count
-        if share < self.problem.least():
-            raise MemboundError(
-                f"{limit.text} for {count} members leaves {share:,} {self.problem.target.unit} each, and one takes at "
-                f"least {self.problem.least():,}: allow more, or fewer members"
-            )
-        return share
+    def _retry_wider(self, plans: list[Plan]) -> Fitted | None:
+        """One result with values of 32 bits; None if the limit has no room for them."""
+        self.watch.say("values of 16 bits lose too much: trained again for values of 32 bits")
+        try:
+            self._plan_wider(plans)
+        except MemboundError as error:
+            self.watch.say(f"values of 16 bits stay: {error}")
+            return None
+        return self._fit_wider(plans)[0]
 
-    def _job(self, plan: "_Plan", member: int, key: str, everything: bool = False) -> Job:
+    def _plan_wider(self, plans: list[Plan]) -> list[Plan]:
+        """The same limits for values of 32 bits, with the proportions that were found."""
+        limits, wanted = [plan.limit for plan in plans], self.wanted
+        made = make_plans(_widened(self.problem), limits, wanted.members, wanted.average, wanted.seed)
+        return [replace(new, counts=old.counts) for new, old in zip(made, plans, strict=True)]
+
+    def _fit_wider(self, plans: list[Plan]) -> list[Fitted]:
+        wider, narrow = self._plan_wider(plans), self.problem
+        self.workshop.problem = _widened(narrow)
+        try:
+            return self._fit(wider, WIDER)
+        finally:
+            self.workshop.problem = narrow
+
+    # Choices
+
+    def _fit(self, plans: list[Plan], suffix: str = "") -> list[Fitted]:
+        if self.wanted.within is not None:
+            plans = [self._find_smallest(self.wanted.within, suffix)]
+        elif self.wanted.strategy == "greedy" and not suffix:
+            self._search_greedily(plans)
+        data = self.problem.data
+        if data.test is None and data.given is None and data.validation is not None:
+            self._estimate(plans, data.validation, suffix)
+        return self._finals(plans, suffix)
+
+    def _find_smallest(self, points: float, suffix: str) -> Plan:
+        self.watch.say("looking for the smallest size")
+        size, key, candidates = search_within(
+            self.workshop, points, self.wanted.seed, self._score, self.at_once, suffix
+        )
+        known = {found["key"] for found in self.candidates}
+        self.candidates += [found for found in candidates if found["key"] not in known]
+        return Plan(Limit(f"{size}", size), size, found=key)
+
+    def _search_greedily(self, plans: list[Plan]) -> None:
+        """The proportions of layers, for every plan those of the first round that is within its share."""
+        self.watch.say("searching greedily")
+        shares = sorted({plan.share for plan in plans}, reverse=True)
+        options = greedy.Greedy(self.wanted.greedy_step)
+        for round in greedy.search(self.workshop, shares, self.wanted.seed, options):
+            self.candidates += [_candidate(facts, facts is round.winner) for facts in round.candidates]
+            for plan in plans:
+                if plan.counts is None and round.winner["size"] <= plan.share:
+                    plan.counts = dict(round.winner["counts"])
+
+    def _estimate(self, plans: list[Plan], validation: Split, suffix: str) -> None:
+        """Where no other images can judge: networks trained as the final ones, but not on the validation images."""
+        keys = {
+            id(plan): [plan.found] if plan.found is not None else self._keys("estimate", plan, suffix)
+            for plan in plans
+        }
+        jobs = [
+            self._job(plan, member, key)
+            for plan in plans
+            if plan.found is None
+            for member, key in enumerate(keys[id(plan)])
+        ]
+        if self.wanted.dense:
+            jobs.append(Job(greedy.DENSE, self.wanted.seed, about={"round": 0}))
+        self.watch.say("training without the validation images, to judge on them")
+        self.workshop.do(jobs)
+        for plan in plans:
+            model, files = self._network(plan, keys[id(plan)])
+            plan.estimate = score_stored(files.stored(model.state_dict()), validation, self.problem)
+
+    # The final networks
+
+    def _keys(self, kind: str, plan: Plan, suffix: str) -> list[str]:
+        return [f"{kind}-{plan.limit.label}-{member}{suffix}" for member in range(self.wanted.members)]
+
+    def _job(self, plan: Plan, member: int, key: str, everything: bool = False) -> Job:
         return Job(
             key,
             self.wanted.seed + member,
@@ -238,55 +304,53 @@ class _Fitting:
             about={"budget": plan.limit.text, "member": member if self.wanted.members > 1 else None},
         )
 
-    # The final networks
-
-    def _finals(self, plans: list["_Plan"], suffix: str = "") -> list[Fitted]:
+    def _finals(self, plans: list[Plan], suffix: str) -> list[Fitted]:
         self.watch.say("training the final networks on all training images")
-        keys = {
-            (plan.limit.label, member): f"final-{plan.limit.label}-{member}{suffix}"
-            for plan in plans
-            for member in range(self.wanted.members)
-        }
+        keys = [self._keys("final", plan, suffix) for plan in plans]
         jobs = [
-            self._job(plan, member, keys[plan.limit.label, member], everything=True)
-            for plan in plans
-            for member in range(self.wanted.members)
+            self._job(plan, member, key, everything=True)
+            for plan, mine in zip(plans, keys, strict=True)
+            for member, key in enumerate(mine)
         ]
         if self.wanted.dense:
             jobs.insert(0, Job("dense", self.wanted.seed, everything=True, about={"budget": None}))
         facts = {job.key: found for job, found in zip(jobs, self.workshop.do(jobs), strict=True)}
         self.watch.say("measuring the final networks through the runtime")
         dense = self._describe_dense(facts["dense"]) if self.wanted.dense else None
-        results = []
-        for plan in plans:
-            mine = [keys[plan.limit.label, member] for member in range(self.wanted.members)]
-            results.append(self._deploy(plan, mine, [facts[key] for key in mine], dense))
-        return results
+        return [
+            self._deploy(plan, mine, [facts[key] for key in mine], dense)
+            for plan, mine in zip(plans, keys, strict=True)
+        ]
 
     def _describe_dense(self, facts: dict[str, Any]) -> dict[str, Any]:
-        plain = replace(self.problem.files, values="f32")
+        plain, data = replace(self.problem.files, values="f32"), self.problem.data
         stored = plain.stored(self.workshop.state("dense"))
-        about = describe_stored(stored, self.problem.target.batch) | self._judge(stored, None)
+        estimate = None
+        if data.test is None and data.given is None and data.validation is not None:
+            part = plain.stored(self.workshop.state(greedy.DENSE))
+            estimate = score_stored(part, data.validation, self.problem)
+        about = describe_stored(stored, self.problem.target.batch) | self._judge(stored, estimate)
         return about | {"curves": facts["history"], "seconds": facts["seconds"]}
 
-    def _judge(self, stored: Any, estimate: float | None) -> dict[str, Any]:
-        """The last word, by images that no choice was made on; where there are none, the estimate of before."""
+    def _judge(self, stored: StoredModel, estimate: Score | None) -> dict[str, Any]:
+        """The last word, by images that it was not trained on; where there are none, the estimate of before."""
         data = self.problem.data
-        judged = [("test", data.test)] if data.test is not None else [("validation", data.given)]
-        for name, split in judged:
-            if split is not None:
-                score = score_stored(stored, split, self.problem)
-                return {
-                    "accuracy": score.accuracy,
-                    "errors": score.errors,
-                    "images": score.images,
-                    "accuracy_on": name,
-                }
-        images = None if data.validation is None else len(data.validation)
-        return {"accuracy": estimate, "errors": None, "images": images, "accuracy_on": "validation"}
+        split = data.given if data.test is None else data.test
+        score = estimate if split is None else score_stored(stored, split, self.problem)
+        return {
+            "accuracy": None if score is None else score.accuracy,
+            "errors": None if score is None else score.errors,
+            "images": None if score is None else score.images,
+            "accuracy_on": "validation" if data.test is None else "test",
+        }
+
+    def _judge_members(self, model: nn.Module) -> list[float | None]:
+        members = model.members if isinstance(model, Ensemble) else []
+        files = self.problem.files
+        return [self._judge(files.stored(each.state_dict()), None)["accuracy"] for each in members]
 
     def _deploy(
-        self, plan: "_Plan", keys: list[str], facts: list[dict[str, Any]], dense: dict[str, Any] | None
+        self, plan: Plan, keys: list[str], facts: list[dict[str, Any]], dense: dict[str, Any] | None
     ) -> Fitted:
         model, files = self._network(plan, keys)
         state = model.state_dict()
@@ -304,7 +368,7 @@ class _Fitting:
             judged["accuracy_on"],
             judged["errors"],
             judged["images"],
-            [found["accuracy"] for found in facts] if len(keys) > 1 else [],
+            self._judge_members(model),
             list(self.candidates),
             dense,
             about | {"curves": facts[0]["history"], "seconds": sum(found["seconds"] for found in facts)},
@@ -312,7 +376,7 @@ class _Fitting:
             files,
         )
 
-    def _network(self, plan: "_Plan", keys: list[str]) -> tuple[nn.Module, FileBytes]:
+    def _network(self, plan: Plan, keys: list[str]) -> tuple[nn.Module, FileBytes]:
         """The final network in torch and its file: one, or an ensemble within the limit."""
         states = [self.workshop.state(key) for key in keys]
         networks = [self.problem.make(self.wanted.seed + number) for number in range(len(keys))]
@@ -323,32 +387,29 @@ class _Fitting:
             model = Ensemble(networks, self.wanted.average)
             files = self.problem.files_of(model)
         self._trim_(states, lambda: self.problem.measure_of(model, files)(_joined(states)), plan.limit.number)
-        model.load_state_dict(_joined(states))
+        for network, state in zip(networks, states, strict=True):
+            own = plain_keys(
+                {name: name for name in network.state_dict()}
+            )  # wrappers put something before them
+            network.load_state_dict({own[name]: value for name, value in state.items()})
         return model.eval(), files
 
     def _trim_(self, states: list[dict[str, Tensor]], measure: Callable[[], int], limit: int) -> None:
         """Cut a few of the smallest weights where members that fit do not fit together."""
+        names = set(self.problem.weights)
+        bounded = [tied for tied in self.problem.files.tracer.parameters if not names.isdisjoint(tied)]
         while (size := measure()) > limit:
-            kept = 1 - max(1.2 * (size - limit) / size, 1e-3)
-            for state in states:
-                for name in self.problem.weights:
-                    project_(state[name], int(kept * int(state[name].count_nonzero())))
-
-    def _rounding_hurts(self, results: list[Fitted]) -> bool:
-        return any(
-            rounding_loss(self.problem, result.files, result.model.state_dict(), ROUNDED_IMAGES) > ROUNDING
-            for result in results
-        )
-
-
-@dataclass
-class _Plan:
-    """How one limit is met."""
-
-    limit: Limit
-    share: int  # of one member
-    counts: dict[str, int] | None = None  # the proportions that were searched
-    estimate: float | None = None  # accuracy on validation images
+            kept, cut = 1 - max(1.2 * (size - limit) / size, 1e-3), False
+            for state, (first, *others) in product(states, bounded):
+                count = int(state[first].count_nonzero())
+                if count > 1:
+                    project_(state[first], max(int(kept * count), 1))
+                    state.update(dict.fromkeys(others, state[first]))
+                    cut = True
+            if not cut:
+                raise MemboundError(
+                    f"the members take {size:,} together, which is more than {limit:,}: allow more"
+                )
 
 
 def _joined(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -76,7 +76,7 @@ class Choices:
             patterns = getattr(self, name)
             if isinstance(patterns, str):  # one pattern, not its letters
                 object.__setattr__(self, name, (patterns,))
-            elif not isinstance(patterns, list | tuple) or not all(isinstance(each, str) for each in patterns):
+            elif not isinstance(patterns, list | tuple) or any(not isinstance(p, str) for p in patterns):
                 raise MemboundError(f"{name}={patterns!r}: a list of patterns of layer names is needed")
         if self.solver not in (None, *SOLVERS):
             raise MemboundError(f"there is no solver {self.solver!r}: choose {', '.join(SOLVERS)}")
@@ -126,6 +126,9 @@ def make_problem(
 
     All that can be seen to be wrong is said here, before anything is trained.
     """
+    for name, value, least in (("batch", batch, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise MemboundError(f"{name}={value!r}: a whole number from {least} is needed")
     if not isinstance(model, nn.Module) and not callable(model):
         raise MemboundError(
             f"the model is a {type(model).__name__}: give a torch.nn.Module, or a function that makes one"
@@ -133,15 +136,10 @@ def make_problem(
     make = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(seed)
     data = _data(network, train_data, val_data, test_data, preprocess, classes, choices, seed, hold_out)
-    for name, value, least in (("batch", batch, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise MemboundError(f"{name}={value!r}: a whole number from {least} is needed")
     task = Task(loss, score)
     _check_fits(network, data, task)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
-    return Problem(
-        make, data, _training(network, choices), Target(kind, values, batch), names, task
-    )
+    return Problem(make, data, _training(network, choices), Target(kind, values, batch), names, task)
 
 
 def _check_fits(network: nn.Module, data: Data, task: Task) -> None:
