@@ -129,7 +129,7 @@ def fit_command(
     if no_report and report is not None:
         raise MemboundError(f"--report {report} and --no-report: leave one out")
     files = _name_files(out, amounts)
-    _check_files(files, page, init)
+    _check_files([out, *files], page, init)
     begun = time.monotonic()
     given = {
         "steps": steps, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "solver": solver,
@@ -148,24 +148,16 @@ def fit_command(
     except KeyboardInterrupt:
         again = "run the same command again to go on" if run_dir else "without --run-dir nothing was saved"
         raise options.Stopped(f"interrupted: {again}") from None
-    from membound.search.summary import summarise, without_curves
+    from membound.search.summary import summarise
+    from membound.train.parallel import choose_device
 
     summary = summarise(
         results, network=net, data=data, strategy=strategy, seed=seed, seconds=time.monotonic() - begun,
         budget_kind=KINDS[bound], within=within, files=files,
+        device="cpu" if ray is not None else str(choose_device(device)),
     )  # fmt: skip
     failure = _write_report(page, summary, files)
-    if as_json:
-        written = None if page is None or failure else str(page)
-        options.print_json(
-            {
-                **without_curves(summary),
-                "report": written,
-                "run_dir": None if run_dir is None else str(run_dir),
-            }
-        )
-    else:
-        _print(summary, None if failure else page, run_dir)
+    _tell(summary, None if failure else page, run_dir, as_json)
     if failure is not None:
         raise failure
 
@@ -311,7 +303,17 @@ def _write_report(page: Path | None, summary: dict[str, Any], files: Sequence[Pa
     return None
 
 
-def _print(summary: dict[str, Any], page: Path | None, run_dir: Path | None) -> None:
+def _tell(summary: dict[str, Any], page: Path | None, run_dir: Path | None, as_json: bool) -> None:
+    """What came of it, and where it is."""
+    if as_json:
+        from membound.search.summary import without_curves
+
+        places = {
+            name: None if path is None else str(path)
+            for name, path in (("report", page), ("run_dir", run_dir))
+        }
+        options.print_json(without_curves(summary) | places)
+        return
     from rich.console import Console
 
     console = Console()

@@ -176,25 +176,22 @@ def _show_loss(loss: float | None) -> str:
 def describe_job(job: Job) -> str:
     """What a training is for, in a few words.
 
+    >>> describe_job(Job("dense-part", 0, about={"round": 0}))
+    'round 0: dense'
     >>> describe_job(Job("r003-conv1", 3, about={"round": 3, "layer": "conv1.weight"}))
     'round 3: conv1'
     >>> describe_job(Job("final-20KiB-1", 1, limit=20480, about={"budget": "20KiB", "member": 1}))
     '20KiB, member 2'
     """
     about = job.about
-    if _round(job):
-        layer = about.get("layer")
-        what = f"{job.limit:,}" if layer is None and job.limit else str(layer or "").removesuffix(".weight")
-        return f"round {about['round']}: {what}"
+    what = str(about.get("layer") or about.get("budget") or job.key).removesuffix(".weight")
     if job.limit is None and job.counts is None:
-        return "dense"
-    member = about.get("member")
-    return f"{about.get('budget', job.key)}" + ("" if member is None else f", member {member + 1}")
-
-
-def _round(job: Job) -> bool:
-    """Whether a training is a round's candidate; round 0 is the dense network alone."""
-    return bool(job.about.get("round"))
+        what = "dense"
+    elif "layer" not in about and "budget" not in about and job.limit is not None:
+        what = f"{job.limit:,}"
+    if about.get("member") is not None:
+        what += f", member {about['member'] + 1}"
+    return f"round {about['round']}: {what}" if "round" in about else what
 
 
 @contextmanager
