@@ -83,8 +83,8 @@ def test_sizes_that_are_no_files_are_not_drawn_beside_files(kind, name):
 
 def test_within_some_points_of_dense_an_ensemble_or_a_score_of_ones_own():
     summary = summarise([fitted("1234")], **ABOUT, within=0.5)
-    assert "lenet on mnist within 0.5 points of dense" in make_page(summary)
-    assert summary["finals"][0]["name"] == "within 0.5 points"
+    assert "lenet on mnist: the smallest within 0.5 points of dense" in make_page(summary)
+    assert summary["finals"][0]["name"] == "smallest"
     ensemble = fitted(members=[96.0, None], dense=None, history=[])
     (final,) = (summary := summarise([ensemble], **ABOUT))["finals"]
     assert (final["members"], final["member_accuracies"]) == (2, [96.0, None])

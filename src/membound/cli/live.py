@@ -178,7 +178,7 @@ def describe_job(job: Job) -> str:
 
     >>> describe_job(Job("dense-part", 0, about={"round": 0}))
     'round 0: dense'
-    >>> describe_job(Job("r003-conv1", 3, about={"round": 3, "layer": "conv1.weight"}))
+    >>> describe_job(Job("r003-conv1", 3, counts={}, about={"round": 3, "layer": "conv1.weight"}))
     'round 3: conv1'
     >>> describe_job(Job("final-20KiB-1", 1, limit=20480, about={"budget": "20KiB", "member": 1}))
     '20KiB, member 2'

@@ -57,7 +57,8 @@ def summarise(
         "score_name": score_name,
     }
     if within is not None:
-        summary["title"] = f"{network} on {data} within {within:g} points of dense"
+        goal = f"the smallest within {within:g} points of dense on validation images"
+        summary["title"] = f"{network} on {data}: {goal}"
     return summary
 
 
@@ -65,7 +66,7 @@ def describe_final(
     result: Fitted, file: str | None = None, budget_kind: str = "file", within: float | None = None
 ) -> dict[str, Any]:
     """One final network."""
-    name = f"{result.name}{UNITS[budget_kind]}" if within is None else f"within {within:g} points"
+    name = f"{result.name}{UNITS[budget_kind]}" if within is None else "smallest"
     return {
         **result.facts,
         "name": name,
