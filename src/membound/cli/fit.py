@@ -198,10 +198,10 @@ def _name_files(out: Path, amounts: Sequence[str]) -> list[Path]:
 
 def _check_files(files: Sequence[Path], page: Path | None, init: Path | None) -> None:
     """Before training, so that nothing is lost at its end."""
-    from membound.train.job import _check_writable
+    from membound.train.job import check_writable
 
     for file in files:
-        _check_writable(file)
+        check_writable(file)
         if init is not None and file.exists() and init.exists() and file.samefile(init):
             raise MemboundError(f"--out {file} is the file of weights: choose another name")
     if page is None:

@@ -106,7 +106,8 @@ def _budget_cell(net: Facts, result: Facts, kind: str) -> Markup | None:
     """What was used of the network's own limit, or of the common one."""
     limit = find_number(net, "limit") or find_number(find_part(result, "budget"), "limit")
     key = {"ram": "memory_bytes", "nonzeros": "nonzeros"}.get(kind, "file_bytes")
-    share = divide(find_number(net, key), limit)
+    used = find_number(net, "size") or find_number(net, key)
+    share = divide(used, limit)
     if share is None or limit is None or net is result.get("dense"):
         return None
     unit = "" if kind == "nonzeros" else " bytes"

@@ -5,6 +5,7 @@ on validation images that no candidate was trained on. Then the final networks a
 trained on all training images, as one population where that is possible, and judged through the deployed runtime.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -105,6 +106,10 @@ def fit(
     limits = [] if within is not None else resolve_limits(problem, wanted.amounts)
     plans = make_plans(problem, limits, members, average, seed)
     chosen = choose_device(device or "auto")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise MemboundError(
+            "fit under torchrun would do all work in every process: use a Ray cluster (--ray)"
+        )
     watch = watch or Watch()
     with ExitStack() as stack:
         config = _describe(problem, wanted, picked)

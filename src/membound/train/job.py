@@ -113,7 +113,7 @@ def train_network(
 ) -> dict[str, Any] | None:
     """Train, save and describe one network; None in the processes of a torchrun that do not lead."""
     if out is not None:
-        _check_writable(out)
+        check_writable(out)
     split, judge = dataset.train, dataset.test
     if validation is not None:
         split, judge = sets.validation_split(split, validation, seed=settings.seed)
@@ -155,7 +155,7 @@ def train_network(
     return facts
 
 
-def _check_writable(out: Path) -> None:
+def check_writable(out: Path) -> None:
     """Before training, so that nothing is lost at its end."""
     folder = out.resolve().parent
     if not folder.is_dir():

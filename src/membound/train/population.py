@@ -33,6 +33,8 @@ def train_all(members: Sequence[Callable[[], Run]], device: torch.device) -> Ite
             while waiting and chunk.has_room():
                 chunk.add(*waiting.pop(0))
             yield from chunk.train()
+            if interrupted():  # at the last step of the last member: it is done, what comes after is not
+                raise Interrupted
 
 
 class _Chunk:
