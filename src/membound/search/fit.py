@@ -80,7 +80,7 @@ def fit(
 
     `model` is a network, or a function that makes one (then every member of an ensemble starts anew). The data is a
     Dataset, a DataLoader, a pair (x, y) of arrays, or a membound Dataset. One bound is given: `budget` (bytes of the
-    file: '40 KiB', 40960, or '10%' of the dense file), `ram` (weights and working memory at `batch` images),
+    file: '40 KiB', 40960, or '10%' of the dense file), `ram` (weights and working memory at `batch` images, on one thread),
     `nonzeros`, or `within` (the smallest file that is within so many points of dense). `strategy` is 'global' (the
     default), 'greedy' (the paper's), 'magnitude' or 'uniform'. Other choices are those of `setup.Choices`.
 
