@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from membound.errors import MemboundError
 from membound.search.ensemble import Average, Ensemble
@@ -12,6 +12,40 @@ from membound.train.evaluation import Score
 from membound.units import parse_bytes
 
 Amount = str | int
+STRATEGIES = {
+    "global": "lamp",
+    "magnitude": "magnitude",
+    "uniform": "uniform",
+    "greedy": "lamp",
+}  # and their scores
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a fit is asked for."""
+
+    strategy: str
+    amounts: tuple[Amount, ...]
+    within: float | None
+    members: int
+    average: Average
+    seed: int
+    dense: bool
+    may_widen: bool  # values may become f32 where f16 is not enough
+    greedy_step: float
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise MemboundError(f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}")
+        count = self.members
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 64:
+            raise MemboundError(f"members={count!r}: an ensemble has 1 to 64 networks")
+        if self.average not in get_args(Average):
+            raise MemboundError(f"there is no average of {self.average!r}: take 'scores' or 'probabilities'")
+        if self.within is not None and (count > 1 or self.strategy == "greedy"):
+            raise MemboundError(
+                "within goes with one network and one of the scores: leave members and greedy out"
+            )
 
 
 @dataclass(frozen=True)

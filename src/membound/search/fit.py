@@ -11,14 +11,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from torch import Tensor, nn
 
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError, ModelError
 from membound.search import greedy
-from membound.search.budget import Amount, Limit, Plan, find_bound, make_plans, resolve_limits
+from membound.search.budget import (
+    STRATEGIES,
+    Amount,
+    Limit,
+    Plan,
+    Wanted,
+    find_bound,
+    make_plans,
+    resolve_limits,
+)
 from membound.search.deployed import Fitted, describe_stored, rounding_hurts, score_stored
 from membound.search.ensemble import Average, Ensemble, join_states
 from membound.search.jobs import Job, Show
@@ -35,7 +44,6 @@ from membound.train.parallel import choose_device
 from membound.train.projection import project_
 from membound.train.rules import plain_keys
 
-STRATEGIES = {"global": "lamp", "magnitude": "magnitude", "uniform": "uniform", "greedy": "lamp"}
 WIDER = "-f32"  # what the keys of jobs end with that are done again for values of 32 bits
 
 
@@ -80,9 +88,9 @@ def fit(
 
     `model` is a network, or a function that makes one (then every member of an ensemble starts anew). The data is a
     Dataset, a DataLoader, a pair (x, y) of arrays, or a membound Dataset. One bound is given: `budget` (bytes of the
-    file: '40 KiB', 40960, or '10%' of the dense file), `ram` (weights and working memory at `batch` images, on one thread),
-    `nonzeros`, or `within` (the smallest file that is within so many points of dense). `strategy` is 'global' (the
-    default), 'greedy' (the paper's), 'magnitude' or 'uniform'. Other choices are those of `setup.Choices`.
+    file: '40 KiB', 40960, or '10%' of the dense file), `ram` (weights and working memory at `batch` images on
+    one thread), `nonzeros`, or `within` (the smallest file that is within so many points of dense). `strategy` is
+    'global' (the default), 'greedy' (the paper's), 'magnitude' or 'uniform'. Other choices: `setup.Choices`.
 
     With a `run_dir` a fit that was killed goes on when the same call is made again.
     """
@@ -119,34 +127,6 @@ def fit(
         results = fitting.run(plans)
     several = any(isinstance(given, list | tuple) for given in (budget, ram, nonzeros))
     return results if several else results[0]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a fit is asked for."""
-
-    strategy: str
-    amounts: tuple[Amount, ...]
-    within: float | None
-    members: int
-    average: Average
-    seed: int
-    dense: bool
-    may_widen: bool  # values may become f32 where f16 is not enough
-    greedy_step: float
-
-    def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise MemboundError(f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}")
-        count = self.members
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 64:
-            raise MemboundError(f"members={count!r}: an ensemble has 1 to 64 networks")
-        if self.average not in get_args(Average):
-            raise MemboundError(f"there is no average of {self.average!r}: take 'scores' or 'probabilities'")
-        if self.within is not None and (count > 1 or self.strategy == "greedy"):
-            raise MemboundError(
-                "within goes with one network and one of the scores: leave members and greedy out"
-            )
 
 
 def _describe(problem: Problem, wanted: Wanted, choices: Choices) -> dict[str, Any]:

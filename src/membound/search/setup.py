@@ -1,6 +1,5 @@
 """From what users have to a problem: their model, data, loss and choices, checked."""
 
-import copy
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -143,9 +142,9 @@ def make_problem(
 
 
 def _check_fits(network: nn.Module, data: Data, task: Task) -> None:
-    """One example of each split through the network, and all labels: what judges at the end must fit as well."""
+    """One example of each split through a network, and all labels: what judges at the end must fit as well."""
     cpu = torch.device("cpu")
-    network = copy.deepcopy(network).to(cpu, torch.float32)
+    network.to(cpu, torch.float32)
     for split in (data.train, data.given, data.test):
         if split is not None:
             check_fits(network, Feeder(split, data.preprocess, cpu, torch.float32), task)
