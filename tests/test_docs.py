@@ -12,7 +12,9 @@ import membound as mb
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-PAGES = [README, *((ROOT / "docs" / f"{name}.md").read_text() for name in ("TRAINING", "DEPLOYING"))]
+FITTING = (ROOT / "docs" / "FITTING.md").read_text()
+OTHERS = ("TRAINING", "DEPLOYING", "CLUSTER")
+PAGES = [README, FITTING, *((ROOT / "docs" / f"{name}.md").read_text() for name in OTHERS)]
 
 
 def results(name: str) -> dict:
@@ -20,12 +22,8 @@ def results(name: str) -> dict:
 
 
 def quoted() -> list[str]:
-    demo = results("demo")["summary"]
     cpu, gpu = (results(f"projection-{device}")["cases"][0] for device in ("cpu", "cuda"))
     numbers = []
-    for network in ("dense", "sparse"):
-        row = demo[network]
-        numbers.append(f"{row['mean']:.2f} ± {row['std']:.2f} %, {row['bytes']:,} bytes")
     for case, ours, digits in ((cpu, "core avx512", (0, 1, 0)), (gpu, "triton", (2, 2, 1))):
         numbers.append(f"{case['min_ms']['topk']:.{digits[0]}f} ms")
         numbers.append(
@@ -34,7 +32,34 @@ def quoted() -> list[str]:
     numbers += [f"{results(f'train-overhead-{d}')['overhead_percent']:+.1f} %" for d in ("cpu", "cuda")]
     for network in results("caffe-baselines")["networks"].values():
         numbers.append(f"{network['mean']:.2f} ± {network['std']:.2f} %")
-    return numbers + deployed()
+    return numbers + deployed() + fitted()
+
+
+def spread(row: dict) -> str:
+    return f"{row.get('mean', row.get('accuracy')):.2f} ± {row['std']:.2f} %"
+
+
+def fitted() -> list[str]:
+    """What the README says of fit."""
+    demo = results("demo")["summary"]
+    quick = {row["group"]: row for row in results("frontier-quick-deployed")["summary"]}
+    joint = {row["group"]: row for row in results("ensembles-deployed")["summary"]}
+    own = results("own-network")["summary"]
+    rows = [demo["dense"], demo["global"], *quick.values(), joint["n1"], joint["n5"], own["dense"], own["fitted"]]
+    return [spread(row) for row in rows]
+
+
+def compared() -> list[str]:
+    """What docs/FITTING.md says of strategies, ensembles and populations."""
+    rows = results("frontier-quick-others")["summary"] + results("frontier-lenet-others")["summary"]
+    joint = results("ensembles-deployed")["summary"]
+    own = results("own-network")["summary"]
+    numbers = [spread(row) for row in [*rows, *joint, *own.values()]]
+    ways = {(row["way"], row["networks"], row["tf32"]): row for row in results("population-ways")["rows"]}
+    for way in (("eager, one network", 1), ("streams", 20), ("grouped", 20), ("vmap", 20), ("im2col", 20)):
+        numbers.append(f"{ways[*way, True]['ms_a_network']:.2f} ms")
+    search = results("greedy-quick")["summary"]
+    return [*numbers, f"{search['seconds']:.0f} s", f"{search['times_faster']:.1f} times"]
 
 
 def deployed() -> list[str]:
@@ -53,6 +78,11 @@ def deployed() -> list[str]:
 @pytest.mark.parametrize("number", quoted())
 def test_every_number_in_the_readme_was_measured(number):
     assert number in README
+
+
+@pytest.mark.parametrize("number", compared())
+def test_every_number_about_fitting_was_measured(number):
+    assert number in FITTING
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
@@ -83,7 +113,7 @@ def test_names_options_and_links_in_the_documents_exist():
             text=True,
             env={"COLUMNS": "200"},
         ).stdout
-        for command in ("train", "evaluate", "inspect", "run", "bench", "export")
+        for command in ("fit", "train", "evaluate", "inspect", "run", "bench", "export")
     )
     for page in PAGES:
         for name in re.findall(r"\bmb\.(\w+)", page):
