@@ -135,7 +135,7 @@ def test_evaluation_is_of_the_projected_network():
 
 @pytest.mark.parametrize("optimizer", ["caffe", "sgd", "adamw"])
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
-    recipe = recipes.Recipe(optimizer, 90, 20, recipes._WarmCosine(0.01, 10, 90), weight_decay=1e-3)
+    recipe = recipes.Recipe(optimizer, 90, 20, recipes.WarmCosine(0.01, 10, 90), weight_decay=1e-3)
     rules = {"fc*": mb.chain(mb.l1_shrink(1e-3), mb.l0_project(mb.ramp(1.0, 0.2), every=7))}
 
     def run(folder, stop_at=None):
