@@ -13,7 +13,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/
 
 demo: $(VENV)/installed
 	mkdir -p runs
-	$(BIN)/membound fit lenet --data mnist --budget 20KiB --steps 3000 --out runs/lenet.safetensors
+	$(BIN)/membound fit lenet --data mnist --budget 20KiB --steps 2800 --weight-decay 1e-4 --out runs/lenet.safetensors
 
 test: $(VENV)/installed lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not full"

@@ -51,7 +51,7 @@ def fitted() -> list[str]:
 
 def compared() -> list[str]:
     """What docs/FITTING.md says of strategies, ensembles and populations."""
-    rows = results("frontier-quick-others")["summary"] + results("frontier-lenet-others")["summary"]
+    rows = results("frontier-quick-others")["summary"]
     joint = results("ensembles-deployed")["summary"]
     own = results("own-network")["summary"]
     numbers = [spread(row) for row in [*rows, *joint, *own.values()]]

@@ -1,5 +1,6 @@
 """membound fit: from a budget to a network, as a file of that size."""
 
+import os
 import signal
 import threading
 import time
@@ -208,6 +209,8 @@ def _check_files(files: Sequence[Path], page: Path | None, init: Path | None) ->
         return
     if not page.resolve().parent.is_dir():
         raise MemboundError(f"--report {page}: there is no folder {page.parent}")
+    if not os.access(page.resolve().parent, os.W_OK):
+        raise MemboundError(f"--report {page}: the folder {page.parent} cannot be written")
     if page.is_dir():
         raise MemboundError(f"--report {page} is a folder: name a file, such as {page / 'report.html'}")
     if page.suffix.lower() not in (".html", ".htm"):

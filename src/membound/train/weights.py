@@ -48,6 +48,11 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
     preprocess = None
     if kind == "safetensors":
         tensors, metadata = _read_safetensors(path)
+        if "membound" in metadata and any(":" in name for name in tensors):
+            raise WeightsError(
+                f"{path} is a model file, as fit and export write it, with its weights encoded: give the weights that "
+                "it was made from, such as the --out of `membound train`"
+            )
         preprocess = _preprocess(path, tensors, metadata)
         checkpoint = {
             name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)
