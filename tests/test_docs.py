@@ -41,11 +41,9 @@ def spread(row: dict) -> str:
 
 def fitted() -> list[str]:
     """What the README says of fit."""
-    demo = results("demo")["summary"]
     quick = {row["group"]: row for row in results("frontier-quick-deployed")["summary"]}
     joint = {row["group"]: row for row in results("ensembles-deployed")["summary"]}
-    own = results("own-network")["summary"]
-    rows = [demo["dense"], demo["global"], *quick.values(), joint["n1"], joint["n5"], own["dense"], own["fitted"]]
+    rows = [*quick.values(), joint["n1"], joint["n5"]]
     return [spread(row) for row in rows]
 
 
@@ -53,8 +51,7 @@ def compared() -> list[str]:
     """What docs/FITTING.md says of strategies, ensembles and populations."""
     rows = results("frontier-quick-others")["summary"]
     joint = results("ensembles-deployed")["summary"]
-    own = results("own-network")["summary"]
-    numbers = [spread(row) for row in [*rows, *joint, *own.values()]]
+    numbers = [spread(row) for row in [*rows, *joint]]
     ways = {(row["way"], row["networks"], row["tf32"]): row for row in results("population-ways")["rows"]}
     for way in (("eager, one network", 1), ("streams", 20), ("grouped", 20), ("vmap", 20), ("im2col", 20)):
         numbers.append(f"{ways[*way, True]['ms_a_network']:.2f} ms")
@@ -118,7 +115,7 @@ def test_names_options_and_links_in_the_documents_exist():
     for page in PAGES:
         for name in re.findall(r"\bmb\.(\w+)", page):
             assert hasattr(mb, name), name
-        for option in set(re.findall(r"(?<=[ `])--[a-z][a-z0-9-]+", page)) - {"--nproc-per-node"}:
+        for option in set(re.findall(r"(?<=[ `])--[a-z][a-z0-9-]+", page)) - {"--nproc-per-node", "--address"}:
             assert option in help_text, option
         for link in re.findall(r"\]\((?!http)([^)]+)\)", page):
             assert (ROOT / link).exists() or (ROOT / "docs" / link).exists(), link
