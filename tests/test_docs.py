@@ -115,7 +115,10 @@ def test_names_options_and_links_in_the_documents_exist():
     for page in PAGES:
         for name in re.findall(r"\bmb\.(\w+)", page):
             assert hasattr(mb, name), name
-        for option in set(re.findall(r"(?<=[ `])--[a-z][a-z0-9-]+", page)) - {"--nproc-per-node", "--address"}:
+        for option in set(re.findall(r"(?<=[ `])--[a-z][a-z0-9-]+", page)) - {
+            "--nproc-per-node",
+            "--address",
+        }:
             assert option in help_text, option
         for link in re.findall(r"\]\((?!http)([^)]+)\)", page):
             assert (ROOT / link).exists() or (ROOT / "docs" / link).exists(), link

@@ -194,6 +194,10 @@ def test_a_greedy_search_tells_all_its_candidates_and_keeps_the_winners(tmp_path
     for limit, result in zip((4900, 5900), results, strict=True):
         result.save(tmp_path / "net.safetensors")
         assert USED * limit <= os.path.getsize(tmp_path / "net.safetensors") <= limit
+    lines = [json.loads(line) for line in (run / LEDGER).read_text().splitlines()]
+    starts = {line["key"]: line["facts"]["job"]["start"] for line in lines if "facts" in line}
+    (last,) = [found["key"] for found in history if found["round"] == rounds and found["won"]]
+    assert starts["final-4900-0"] == last  # final networks go on from the winners within their limits
 
 
 # Ensembles

@@ -106,6 +106,7 @@ class Plan:
     limit: Limit
     share: int  # of one member
     counts: dict[str, int] | None = None  # the proportions that were searched
+    start: str | None = None  # the job that the search ended with: the final network goes on from it
     found: str | None = None  # the job that trained such a network without the validation images
     estimate: Score | None = None  # on validation images, where no others can judge
 

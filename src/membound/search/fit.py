@@ -210,7 +210,9 @@ class _Fitting:
         """The same limits for values of 32 bits, with the proportions that were found."""
         limits, wanted = [plan.limit for plan in plans], self.wanted
         made = make_plans(_widened(self.problem), limits, wanted.members, wanted.average, wanted.seed)
-        return [replace(new, counts=old.counts) for new, old in zip(made, plans, strict=True)]
+        return [
+            replace(new, counts=old.counts, start=old.start) for new, old in zip(made, plans, strict=True)
+        ]
 
     def _fit_wider(self, plans: list[Plan]) -> list[Fitted]:
         wider, narrow = self._plan_wider(plans), self.problem
@@ -251,6 +253,7 @@ class _Fitting:
             for plan in plans:
                 if plan.counts is None and round.winner["size"] <= plan.share:
                     plan.counts = dict(round.winner["counts"])
+                    plan.start = round.winner["job"]["key"]
 
     def _estimate(self, plans: list[Plan], validation: Split, suffix: str) -> None:
         """Where no other images can judge: networks trained as the final ones, but not on the validation images."""
@@ -281,6 +284,8 @@ class _Fitting:
         return Job(
             key,
             self.wanted.seed + member,
+            start=plan.start,
+            warm=plan.start is not None,
             limit=plan.share,
             score=self._score,
             counts=plan.counts,

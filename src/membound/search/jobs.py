@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from membound.data import Split, bag
 from membound.search.bound import NetworkBound
-from membound.search.problem import Problem, State
+from membound.search.problem import AT_ONCE, Problem, State
 from membound.train.batches import Feeder
 from membound.train.loop import Bound, Progress, Run, Settings
 from membound.train.population import train_all
@@ -37,6 +37,7 @@ class Job:
     seed: int
     start: str | None = None  # the job whose weights it goes on from; else the network's own
     tuning: bool = False  # a candidate's short training, not the whole way
+    warm: bool = False  # the whole way, but from weights that are trained at about this bound
     lr_scale: float = 1.0  # times the recipe's learning rate
     limit: int | None = None
     score: str = "lamp"
@@ -103,7 +104,8 @@ class _Bench:
         if order.start is not None:
             own = plain_keys({name: name for name in model.state_dict()})
             model.load_state_dict({own[name]: value for name, value in order.start.items()})
-        recipe = problem.training.tuning if job.tuning else problem.training.recipe
+        training = problem.training
+        recipe = training.tuning if job.tuning else training.warm if job.warm else training.recipe
         if job.lr_scale != 1:
             recipe = replace(recipe, lr=Scaled(recipe.lr, job.lr_scale))
         steps = recipe.iterations
@@ -157,6 +159,7 @@ class _Bench:
         if job.limit is None:
             return None
         problem, training = self.problem, self.problem.training
+        course = AT_ONCE if job.warm else training.ramp
 
         def attach(optimizer: Optimizer, model: nn.Module) -> Regularizer:
             assert job.limit is not None
@@ -171,10 +174,10 @@ class _Bench:
                 proportions=job.counts,
                 total_steps=steps,
                 every=training.every,
-                ramp=training.ramp,
+                ramp=course,
             )
 
-        return attach, {**job.describe(), "every": training.every, "ramp": vars(training.ramp)}
+        return attach, {**job.describe(), "every": training.every, "ramp": vars(course)}
 
     def conclude(self, job: Job, run: Run) -> Outcome:
         """What a finished run has come to."""

@@ -22,6 +22,8 @@ from membound.train.task import Task
 from membound.train.updates import l0_project
 
 KINDS = ("file", "ram", "nonzeros")
+WARM_RATE = 0.5  # of the peak learning rate, for a training that goes on from a trained network
+AT_ONCE = Ramp(0.0, 0.01)  # for one that is about at its bound already
 State = Mapping[str, Tensor]
 
 
@@ -69,6 +71,11 @@ class Training:
     tuning: Recipe
     every: int
     ramp: Ramp = field(default_factory=Ramp)
+
+    @property
+    def warm(self) -> Recipe:
+        """For the whole way from trained weights."""
+        return fine_tuned(self.recipe, self.recipe.iterations, WARM_RATE)
 
 
 @dataclass(frozen=True, eq=False)
