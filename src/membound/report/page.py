@@ -1,10 +1,8 @@
 """The page: what came out of a fit, in one file that loads nothing."""
 
-import contextlib
 import json
 import os
 import re
-import secrets
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +27,7 @@ from membound.report.text import (
     show_duration,
     show_share,
 )
+from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
 
@@ -39,16 +38,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 def write_report(path: str | os.PathLike[str], result: Facts) -> None:
     """Write the page of `result` to `path`: whole or not at all."""
     page = make_page(result)
-    target = Path(os.path.realpath(path))  # what a link points to, not the link, is replaced
-    partial = target.parent / f".membound-{secrets.token_hex(8)}.part"
     try:
-        partial.write_text(page, encoding="utf-8", newline="\n")
-        partial.replace(target)
+        replace_file(Path(os.path.realpath(path)), [page.encode()])  # what a link points to, not the link
     except OSError as error:
         raise MemboundError(f"{path}: the report cannot be written: {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
 
 
 def make_page(result: Facts) -> str:

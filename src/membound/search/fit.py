@@ -6,7 +6,7 @@ trained on all training images, as one population where that is possible, and ju
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -36,13 +36,13 @@ from membound.search.measure import FileBytes
 from membound.search.problem import Problem
 from membound.search.setup import Choices, make_problem
 from membound.search.within import check_searchable, search_within
-from membound.search.workshop import Finished, Workers, Workshop, this_process
+from membound.search.workshop import Finished, Workers, Workshop, as_candidate, this_process
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
-from membound.train.fingerprints import describe_split, digest, network_digest
+from membound.train.fingerprints import describe_split, describe_task, digest, network_digest
 from membound.train.parallel import choose_device
 from membound.train.projection import project_
-from membound.train.rules import plain_keys
+from membound.train.rules import load_plain_
 
 WIDER = "-f32"  # what the keys of jobs end with that are done again for values of 32 bits
 
@@ -133,7 +133,6 @@ def _describe(problem: Problem, wanted: Wanted, choices: Choices) -> dict[str, A
     """What must be the same for a fit to go on."""
     data, mean = problem.data, problem.data.preprocess.mean
     splits = {"train": data.train, "validation": data.given, "test": data.test}
-    functions = {"loss": problem.task.loss, "score": problem.task.score}
     return {
         "wanted": vars(wanted) | {"amounts": [str(amount) for amount in wanted.amounts]},
         "target": vars(problem.target),
@@ -143,10 +142,7 @@ def _describe(problem: Problem, wanted: Wanted, choices: Choices) -> dict[str, A
         "data": {name: None if split is None else describe_split(split) for name, split in splits.items()},
         "preprocess": data.preprocess.to_json() | {"mean": None if mean is None else digest(mean)},
         "classes": data.classes,
-        "task": {
-            name: None if function is None else getattr(function, "__qualname__", type(function).__qualname__)
-            for name, function in functions.items()
-        },
+        "task": describe_task(problem.task),
     }
 
 
@@ -249,7 +245,7 @@ class _Fitting:
         shares = sorted({plan.share for plan in plans}, reverse=True)
         options = greedy.Greedy(self.wanted.greedy_step)
         for round in greedy.search(self.workshop, shares, self.wanted.seed, options):
-            self.candidates += [_candidate(facts, facts is round.winner) for facts in round.candidates]
+            self.candidates += [as_candidate(facts, facts is round.winner) for facts in round.candidates]
             for plan in plans:
                 if plan.counts is None and round.winner["size"] <= plan.share:
                     plan.counts = dict(round.winner["counts"])
@@ -378,10 +374,7 @@ class _Fitting:
             files = self.problem.files_of(model)
         self._trim_(states, lambda: self.problem.measure_of(model, files)(_joined(states)), plan.limit.number)
         for network, state in zip(networks, states, strict=True):
-            own = plain_keys(
-                {name: name for name in network.state_dict()}
-            )  # wrappers put something before them
-            network.load_state_dict({own[name]: value for name, value in state.items()})
+            load_plain_(network, state)
         return model.eval(), files
 
     def _trim_(self, states: list[dict[str, Tensor]], measure: Callable[[], int], limit: int) -> None:
@@ -404,10 +397,3 @@ class _Fitting:
 
 def _joined(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return states[0] if len(states) == 1 else join_states(states)
-
-
-def _candidate(facts: Mapping[str, Any], won: bool) -> dict[str, Any]:
-    """A candidate for the history, without its curves."""
-    kept = ("accuracy", "size", "nonzeros", "weight_nonzeros", "counts", "steps", "seconds")
-    about = facts["job"]["about"]
-    return {"key": facts["job"]["key"], **about, **{name: facts[name] for name in kept}, "won": won}

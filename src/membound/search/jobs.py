@@ -18,7 +18,7 @@ from membound.train.loop import Bound, Progress, Run, Settings
 from membound.train.population import train_all
 from membound.train.recipe import Scaled
 from membound.train.regularizer import Regularizer
-from membound.train.rules import plain_keys
+from membound.train.rules import load_plain_, plain_keys
 from membound.train.schedules import ramp
 from membound.train.updates import Update, l0_project
 
@@ -71,10 +71,17 @@ class Order:
 
 
 def carry_out(
-    problem: Problem, orders: Sequence[Order], device: torch.device, show: Show | None = None
+    problem: Problem,
+    orders: Sequence[Order],
+    device: torch.device,
+    show: Show | None = None,
+    feeders: dict[int, Feeder] | None = None,
 ) -> Iterator[tuple[Job, Outcome]]:
-    """Train all, on a GPU side by side; each outcome comes as soon as it is there."""
-    bench = _Bench(problem, device)
+    """Train all, on a GPU side by side; each outcome comes as soon as it is there.
+
+    `feeders` keeps the images on the device from one call to the next.
+    """
+    bench = _Bench(problem, device, {} if feeders is None else feeders)
     members = [partial(bench.begin, order, show) for order in orders]
     before = torch.backends.cudnn.deterministic
     torch.backends.cudnn.deterministic = (
@@ -91,9 +98,8 @@ def carry_out(
 class _Bench:
     """Makes runs of one problem on one device; images are there once."""
 
-    def __init__(self, problem: Problem, device: torch.device) -> None:
-        self.problem, self.device = problem, device
-        self.feeders: dict[int, Feeder] = {}
+    def __init__(self, problem: Problem, device: torch.device, feeders: dict[int, Feeder]) -> None:
+        self.problem, self.device, self.feeders = problem, device, feeders
         self.bags: dict[tuple[int, bool], Split] = {}
 
     def begin(self, order: Order, show: Show | None) -> Run:
@@ -102,8 +108,7 @@ class _Bench:
         if self.device.type == "cpu":  # there convolutions are a fifth faster so; values and names stay
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if order.start is not None:
-            own = plain_keys({name: name for name in model.state_dict()})
-            model.load_state_dict({own[name]: value for name, value in order.start.items()})
+            load_plain_(model, order.start)
         training = problem.training
         recipe = training.tuning if job.tuning else training.warm if job.warm else training.recipe
         if job.lr_scale != 1:

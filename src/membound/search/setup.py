@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,12 @@ from membound.search.problem import (
 )
 from membound.train.batches import Feeder
 from membound.train.evaluation import check_fits
+from membound.train.job import choose_recipe
 from membound.train.preprocessing import preprocess_for, solver_of
-from membound.train.recipe import Recipe, annealed, modern
+from membound.train.recipe import Recipe, Scaled, annealed
 from membound.train.task import Task
 from membound.train.user_data import ItemSplit, as_split, hold_out, preprocess_of
 
-STEPS = 5000  # of a network that brings no solver
 SHORT = 5000  # steps
 IN_MEMORY_BYTES = 2 * 1024**3
 SOLVERS = ("caffe", "sgd", "adamw")
@@ -222,18 +222,13 @@ def _training(network: nn.Module, choices: Choices) -> Training:
 
 
 def _recipe(network: nn.Module, choices: Choices) -> Recipe:
+    """That of `train`, but that a Caffe solver's schedule is one that anneals."""
     solver = solver_of(network)
-    named = choices.solver or ("caffe" if solver is not None else "sgd")
-    rate = choices.lr
-    if named == "caffe":
-        if solver is None:
-            raise MemboundError("the caffe solver belongs to the networks of the zoo: choose sgd or adamw")
-        if rate is None and choices.pretrained:
-            rate = PRETRAINED_RATE * (solver.peak_lr or solver.lr(0))
-        steps = choices.steps or solver.iterations
-        return annealed(solver, steps, choices.batch_size, rate, choices.weight_decay)
-    steps = choices.steps or (STEPS if solver is None else solver.iterations)
-    if rate is None and choices.pretrained:
-        rate = PRETRAINED_RATE * {"adamw": 1e-3}.get(named, 0.05)
-    warmup = min(200, steps // 10)
-    return modern(named, steps, choices.batch_size or 128, rate, choices.weight_decay, warmup=warmup)
+    steps, given = choices.steps, (choices.batch_size, choices.lr, choices.weight_decay)
+    if solver is not None and choices.solver in (None, "caffe"):
+        recipe = annealed(solver, steps or solver.iterations, *given)
+    else:
+        recipe = choose_recipe(network, choices.solver, steps, *given)
+    if choices.pretrained and choices.lr is None:
+        recipe = replace(recipe, lr=Scaled(recipe.lr, PRETRAINED_RATE))
+    return recipe

@@ -6,7 +6,7 @@ from membound.errors import MemboundError, TrainingError
 from membound.search.greedy import DENSE
 from membound.search.jobs import Job
 from membound.search.problem import Problem
-from membound.search.workshop import Workshop
+from membound.search.workshop import Workshop, as_candidate
 
 CLOSE = 1.1  # the search ends when a size that is too small is at least 1/CLOSE of one that is not
 SPARE = 1.2  # times the least size that there is: below that nothing is tried
@@ -34,7 +34,7 @@ def search_within(
     if dense["accuracy"] is None:
         raise TrainingError("the dense network has no finite score: training has diverged; lower lr")
     wanted = dense["accuracy"] - points
-    candidates = [_candidate(dense, 0, True)]
+    candidates = [as_candidate(dense, True)]
     # Too small, and large enough; measured here, since values may have become wider since that job was done.
     low, high = SPARE * problem.least(), float(problem.measure(workshop.state(DENSE)))
     number, winner = 0, DENSE
@@ -50,7 +50,7 @@ def search_within(
         # The smallest that is good enough, whatever luck larger ones had: then all below it are too small.
         good = [job for job, facts in zip(jobs, found, strict=True) if _reaches(facts, wanted)]
         best = min(good, key=lambda job: job.limit or 0, default=None)
-        candidates += [_candidate(facts, number, job is best) for job, facts in zip(jobs, found, strict=True)]
+        candidates += [as_candidate(facts, job is best) for job, facts in zip(jobs, found, strict=True)]
         unneeded = [job.key for job in jobs if job is not best]
         if best is not None:
             unneeded += [] if winner == DENSE else [winner]
@@ -62,8 +62,3 @@ def search_within(
 
 def _reaches(facts: dict[str, Any], wanted: float) -> bool:
     return facts["accuracy"] is not None and facts["accuracy"] >= wanted
-
-
-def _candidate(facts: dict[str, Any], number: int, won: bool) -> dict[str, Any]:
-    kept = ("accuracy", "size", "nonzeros", "weight_nonzeros", "counts", "steps", "seconds")
-    return {"key": facts["job"]["key"], "round": number, "won": won, **{name: facts[name] for name in kept}}

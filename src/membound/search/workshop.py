@@ -1,6 +1,6 @@
 """Where jobs meet the ledger: what is finished is never done again, what is not goes to the workers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from membound.search.jobs import Job, Order, Outcome, Show, carry_out
 from membound.search.ledger import Entry, RunDirectory
 from membound.search.problem import Problem
+from membound.train.batches import Feeder
 
 # Does orders, in any order, and gives outcomes as they come.
 Workers = Callable[[Problem, Sequence[Order], Show | None], Iterator[tuple[Job, Outcome]]]
@@ -16,8 +17,9 @@ Finished = Callable[[Job, dict[str, Any]], None]
 
 
 def this_process(device: torch.device) -> Workers:
-    """All work is done here, on one device."""
-    return lambda problem, orders, show: carry_out(problem, orders, device, show)
+    """All work is done here, on one device, to which the images go once."""
+    feeders: dict[int, Feeder] = {}
+    return lambda problem, orders, show: carry_out(problem, orders, device, show, feeders)
 
 
 class Workshop:
@@ -66,6 +68,13 @@ class Workshop:
         entry = self.directory.finished(job.key)
         assert entry is not None
         return entry
+
+
+def as_candidate(facts: Mapping[str, Any], won: bool) -> dict[str, Any]:
+    """The facts of a job for the history of a search, without its curves."""
+    kept = ("accuracy", "size", "nonzeros", "weight_nonzeros", "counts", "steps", "seconds")
+    about = facts["job"]["about"]
+    return {"key": facts["job"]["key"], **about, **{name: facts[name] for name in kept}, "won": won}
 
 
 def _summary(facts: dict[str, Any]) -> str:

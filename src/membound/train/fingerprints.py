@@ -8,6 +8,7 @@ import numpy as np
 from torch import nn
 
 from membound.data import Split
+from membound.train.task import Task
 from membound.train.updates import Update
 
 IMAGES = 8  # of a split that are looked at
@@ -42,3 +43,13 @@ def describe_update(update: Update) -> list[Any]:
     """An update as JSON, its schedules by samples of them."""
     numbers = [[a(part / 8) for part in range(9)] if callable(a) else a for a in update.arguments]
     return [list(update.kinds), numbers]
+
+
+def describe_task(task: Task) -> dict[str, str | None]:
+    """What a task's functions are called: all that can be said of them from process to process."""
+    return {
+        name: None
+        if function is None
+        else str(getattr(function, "__qualname__", type(function).__qualname__))
+        for name, function in vars(task).items()
+    }

@@ -21,12 +21,18 @@ from membound.errors import MemboundError, TrainingError
 from membound.train import checkpoint as files
 from membound.train.batches import Feeder, index_stream
 from membound.train.evaluation import Score, check_fits, evaluate
-from membound.train.fingerprints import describe_split, describe_update, digest, network_digest
+from membound.train.fingerprints import (
+    describe_split,
+    describe_task,
+    describe_update,
+    digest,
+    network_digest,
+)
 from membound.train.graphed import Recorded, draws_random_numbers
 from membound.train.parallel import World, choose_device, join
 from membound.train.recipe import Recipe, make_optimizer, set_learning_rate_
 from membound.train.regularizer import Regularizer, Report, attach
-from membound.train.rules import plain_keys, select
+from membound.train.rules import load_plain_, plain_keys, select
 from membound.train.task import Task
 from membound.train.tensorboard import check_installed, write_scalars
 from membound.train.updates import Update
@@ -390,7 +396,7 @@ class Run:
             "network": network_digest(self.model),
             "data": [describe_split(split) for split in (self.split, self.held_out) if split is not None],
             "image_size": min(self.split.shape[1:], default=None),
-            "task": [_name(self.task.loss), _name(self.task.score)],
+            "task": describe_task(self.task),
             "preprocess": {**self.preprocess.to_json(), "mean": None if mean is None else digest(mean)},
             "seed": self.settings.seed,
             "precision": self.settings.precision,
@@ -434,8 +440,7 @@ class Run:
             ) from error
 
     def _restore(self, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
-        own = plain_keys({name: name for name in self.model.state_dict()})
-        self.model.load_state_dict({own[name]: value for name, value in _within(tensors, MODEL).items()})
+        load_plain_(self.model, _within(tensors, MODEL))
         files.load_optimizer_(self.optimizer, _within(tensors, "optimizer/"), about["optimizer"])
         if self.world.size == 1:
             files.restore_random_state(_within(tensors, "random/"))
@@ -466,11 +471,6 @@ class Run:
 
 def _within(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _name(function: object) -> str | None:
-    """What a function is called: all that can be said of it from process to process."""
-    return None if function is None else str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 @contextmanager

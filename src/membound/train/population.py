@@ -19,6 +19,7 @@ from membound.train.parallel import World
 
 MOST = 32  # members at once: more gain nothing
 SPARE = 0.8  # of the free memory that members may take
+FIRST_STEPS = 2  # that show what memory a member needs: the second is recorded
 
 
 def train_all(members: Sequence[Callable[[], Run]], device: torch.device) -> Iterator[tuple[int, Run]]:
@@ -59,7 +60,7 @@ class _Chunk:
         return (len(self.lanes) + 1) * taken <= SPARE * self.free
 
     def add(self, number: int, begin: Callable[[], Run]) -> None:
-        """Begin a member and take its first step, which shows what memory it needs."""
+        """Begin a member and take its first steps, which show what memory it needs."""
         lane = _Lane(number, self.device)
         self.lanes.append(lane)
         with lane.turn():
@@ -120,7 +121,8 @@ class _Lane:
         self.run, self.steps = run, run.steps(interrupted)
         if self.stream is not None:
             self.stream.synchronize()  # what it shares with others, such as the images, is there
-            self._step()
+            for _ in range(FIRST_STEPS):
+                self._step()
 
     def take_turn(self) -> bool:
         """One step; False when there is none left."""

@@ -49,6 +49,12 @@ def plain_keys(named: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in plain.items()}
 
 
+def load_plain_(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load a state dict whose names are plain, whatever wrappers put before the model's own."""
+    own = plain_keys({name: name for name in model.state_dict()})
+    model.load_state_dict({own[name]: value for name, value in state.items()})
+
+
 def _wrapping(names: Mapping[str, Any]) -> str:
     """The 'module.' that all of these begin with, once for every wrapper."""
     prefix = ""
