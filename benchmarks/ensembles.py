@@ -9,17 +9,15 @@ import time
 from pathlib import Path
 
 import torch
+from _problem import zoo_problem
 from _record import record
 
-import membound as mb
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job, Order, carry_out
-from membound.search.problem import Data, Fresh, Problem, Target, Training, bounded_weights
+from membound.search.problem import Problem
 from membound.train.batches import Feeder
 from membound.train.evaluation import evaluate
 from membound.train.parallel import choose_device
-from membound.train.preprocessing import preprocess_for, solver_of
-from membound.train.recipe import annealed
 
 
 def main() -> None:
@@ -38,7 +36,9 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     device = choose_device(options.device)
-    problem = make_problem(options)
+    problem = zoo_problem(
+        options.net, options.data, steps=options.steps, every=options.every, kind="nonzeros"
+    )
     begun = time.monotonic()
     rows: list[dict] = []
     for n in range(options.most, 0, -1):
@@ -55,23 +55,6 @@ def main() -> None:
         record(options.out, {**about, "seconds": time.monotonic() - begun, "summary": summary, "rows": rows})
     for line in summary:
         print(line)
-
-
-def make_problem(options) -> Problem:
-    data = mb.data.load(options.data)
-    factory = getattr(mb.zoo, options.net)
-    model = factory()
-    recipe = annealed(solver_of(model), options.steps)
-    splits = Data(
-        data.train, data.train, None, data.test, preprocess_for(model, data.train, "channel"), data.classes
-    )
-    return Problem(
-        Fresh(factory),
-        splits,
-        Training(recipe, recipe, options.every),
-        Target("nonzeros"),
-        bounded_weights(model),
-    )
 
 
 def members(n: int, trial: int, options) -> list[Job]:

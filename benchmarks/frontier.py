@@ -10,15 +10,13 @@ import statistics
 import time
 from pathlib import Path
 
+from _problem import zoo_problem
 from _record import record
 
-import membound as mb
 from membound.search.bound import Ramp
 from membound.search.jobs import Job, Order, carry_out
-from membound.search.problem import Data, Fresh, Problem, Target, Training, bounded_weights
 from membound.train.parallel import choose_device
-from membound.train.preprocessing import preprocess_for, solver_of
-from membound.train.recipe import annealed, modern
+from membound.train.recipe import modern
 from membound.units import parse_bytes
 
 
@@ -50,7 +48,11 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
-    problem = make_problem(options)
+    problem = zoo_problem(
+        options.net, options.data, steps=options.steps, every=options.every, ramp=Ramp(*options.ramp),
+        mean=None if options.mean == "own" else options.mean, batch_size=options.batch_size,
+        recipe=None if options.sgd is None else modern("sgd", options.steps, options.batch_size or 128, options.sgd),
+    )  # fmt: skip
     jobs = make_jobs(options)
     begun, rows = time.monotonic(), []
     for job, outcome in carry_out(problem, [Order(job) for job in jobs], choose_device(options.device)):
@@ -74,19 +76,6 @@ def main() -> None:
         print(line)
     about = {key: value for key, value in vars(options).items() if key not in ("out", "files", "device")}
     record(options.out, {**about, "seconds": time.monotonic() - begun, "summary": summary, "rows": rows})
-
-
-def make_problem(options) -> Problem:
-    data = mb.data.load(options.data)
-    factory = getattr(mb.zoo, options.net)
-    model = factory()
-    preprocess = preprocess_for(model, data.train, None if options.mean == "own" else options.mean)
-    recipe = annealed(solver_of(model), options.steps, options.batch_size)
-    if options.sgd is not None:
-        recipe = modern("sgd", options.steps, options.batch_size or 128, options.sgd)
-    training = Training(recipe, recipe, options.every, Ramp(*options.ramp))
-    splits = Data(data.train, data.train, None, data.test, preprocess, data.classes)
-    return Problem(Fresh(factory), splits, training, Target(), bounded_weights(model))
 
 
 def make_jobs(options) -> list[Job]:

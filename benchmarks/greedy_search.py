@@ -7,27 +7,15 @@ python benchmarks/greedy_search.py --out results/greedy-quick.json
 import argparse
 import time
 
+from _problem import zoo_problem
 from _record import record
 
-import membound as mb
-from membound.data import validation_split
 from membound.search.greedy import Greedy, search
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.ledger import open_run
-from membound.search.problem import (
-    Data,
-    Fresh,
-    Problem,
-    Target,
-    Training,
-    bounded_weights,
-    fine_tuned,
-)
 from membound.search.workshop import Workshop, this_process
 from membound.train import loop, population
 from membound.train.parallel import choose_device
-from membound.train.preprocessing import preprocess_for, solver_of
-from membound.train.recipe import annealed
 
 
 def main() -> None:
@@ -45,7 +33,10 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
-    problem = make_problem(options)
+    problem = zoo_problem(
+        options.net, options.data, steps=options.steps, every=100, kind="nonzeros", mean=None,
+        validation=options.validation, candidate_steps=options.candidate_steps,
+    )  # fmt: skip
     device = choose_device(options.device)
     begun = time.monotonic()
     with open_run(None, {}) as directory:
@@ -95,17 +86,6 @@ def main() -> None:
     print(summary)
     about = {key: value for key, value in vars(options).items() if key not in ("out", "device")}
     record(options.out, {**about, "summary": summary, "eager": eager, "rounds": rounds})
-
-
-def make_problem(options) -> Problem:
-    data = mb.data.load(options.data)
-    part, validation = validation_split(data.train, options.validation)
-    factory = getattr(mb.zoo, options.net)
-    model = factory()
-    recipe = annealed(solver_of(model), options.steps)
-    training = Training(recipe, fine_tuned(recipe, options.candidate_steps), every=100)
-    splits = Data(data.train, part, validation, data.test, preprocess_for(model, part, None), data.classes)
-    return Problem(Fresh(factory), splits, training, Target("nonzeros"), bounded_weights(model))
 
 
 def time_eager(workshop, rounds, options, device) -> dict:
