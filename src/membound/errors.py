@@ -21,6 +21,10 @@ class TrainingError(MemboundError):
     """Training that cannot go on: a non-finite loss or weight, a run directory that does not match."""
 
 
+class Diverged(TrainingError):
+    """Training whose loss or weights are no longer finite."""
+
+
 class ModelError(MemboundError):
     """A network that cannot be captured, stored or run; `rule` is the rule of docs/FORMAT.md that a file breaks."""
 

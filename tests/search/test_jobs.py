@@ -9,10 +9,12 @@ import torch
 from small import small_problem
 
 from membound.data import bag
+from membound.errors import Diverged
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.ledger import open_run
 from membound.search.measure import Nonzeros
 from membound.search.workshop import Workshop, this_process
+from membound.train.updates import l0_project, l1_shrink
 
 CPU = torch.device("cpu")
 COUNTS = {"conv1.weight": 40, "conv2.weight": 200, "fc1.weight": 300, "fc2.weight": 90}
@@ -205,3 +207,35 @@ def test_a_workshop_does_what_is_not_done_and_keeps_it(problem, tmp_path):
         assert again.do([first, second]) == [facts, both[0]]
         assert problem.measure(again.state("first")) == facts["size"]
     assert calls == [["first"], ["second"]]
+
+
+def test_a_job_that_may_fail_comes_back_with_its_failure(problem):
+    hopeless = Job("bad", 0, lr_scale=1e9, may_fail=True)
+    orders = [Order(hopeless), Order(Job("good", 0))]
+    facts = {job.key: outcome.facts for job, outcome in carry_out(problem, orders, CPU)}
+    assert "diverged" in facts["bad"]["failure"]
+    assert facts["bad"]["accuracy"] is None
+    assert "failure" not in facts["good"]
+
+
+def test_a_job_that_must_not_fail_is_told_when_the_others_are_done(problem):
+    found = carry_out(problem, [Order(Job("bad", 0, lr_scale=1e9)), Order(Job("good", 0))], CPU)
+    (job, _) = next(found)
+    assert job.key == "good"
+    with pytest.raises(Diverged, match="diverged"):
+        next(found)
+
+
+def test_a_job_can_have_rules_a_recipe_and_few_images_of_its_own(problem):
+    rules = {"fc1": l0_project(50, 5), "conv1": l1_shrink(10.0)}
+    recipe = replace(problem.training.recipe, iterations=12)
+    job = Job("own", 1, rules=rules, recipe=recipe, images=200, everything=True, tested=True, looks=3)
+    outcome = done(problem, job)
+    assert outcome.facts["steps"] == 12
+    assert outcome.facts["counts"]["fc1.weight"] == 50
+    assert outcome.facts["counts"]["conv1.weight"] < outcome.state["conv1.weight"].numel()
+    assert [entry["iteration"] for entry in outcome.facts["history"]] == [4, 8, 12]
+    assert outcome.facts["test_accuracy"] == outcome.facts["accuracy"]
+    assert 0 <= outcome.facts["train_accuracy"] <= 100
+    assert json.loads(json.dumps(outcome.facts)) == outcome.facts
+    assert differs(outcome, done(problem, replace(job, images=100)))

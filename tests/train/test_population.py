@@ -12,8 +12,9 @@ from membound.data import ArraySplit, Preprocess
 from membound.train.loop import Interrupted, Run, Settings, train
 from membound.train.population import train_all
 from membound.train.recipe import Recipe, modern
+from membound.train.regularizer import Regularizer
 from membound.train.schedules import ramp
-from membound.train.updates import l0_project
+from membound.train.updates import chain, l0_project, l1_shrink, l1_subgradient, l2_decay
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 STEPS = 30
@@ -122,3 +123,46 @@ def test_an_interrupted_population_goes_on_where_it_was(tmp_path, monkeypatch):
     ((_, run),) = train_all([partial(member, 1)], where)
     assert run.resumed == 17
     assert all(torch.equal(value, expected[name]) for name, value in run.model.state_dict().items())
+
+
+def test_a_member_that_diverges_does_not_disturb_the_others():
+    split, where = digits(), torch.device("cpu")
+
+    def hopeless() -> Run:
+        run = begin(lenet, 1, split, where, "float64")
+        run.recipe = modern("sgd", STEPS, 16, lr=1e6, warmup=1)
+        return run
+
+    members = [partial(begin, lenet, 0, split, where, "float64"), hopeless]
+    good, bad = (run for _, run in sorted(train_all(members, where), key=lambda found: found[0]))
+    assert good.failure is None
+    assert "diverged" in str(bad.failure)
+    for name, value in alone(lenet, 0, split, "cpu", "float64").items():
+        np.testing.assert_allclose(good.model.state_dict()[name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_penalties_are_recorded_with_the_step(monkeypatch):
+    split, where = digits(), torch.device("cuda")
+
+    def member(optimizer: str = "sgd") -> Run:
+        rules = {
+            "conv1": chain(l2_decay(1e-3), l1_shrink(0.01)),
+            "fc1": l1_subgradient(1e-3),
+            "fc2": l0_project(0.5, every=5),
+        }
+        settings = Settings(seed=3, device="cuda")
+        chosen = modern(optimizer, STEPS, 16, lr=0.05, weight_decay=0.0, warmup=3)
+        return Run(lenet(3), split, chosen, Preprocess(scale=1 / 256), settings, where, rules=rules)
+
+    run = member()
+    assert run.reg is not None and run.reg.recordable
+    ((_, recorded),) = train_all([lambda: run], where)
+    monkeypatch.setattr(Regularizer, "recordable", False)
+    ((_, eager),) = train_all([member], where)
+    for name, value in eager.model.state_dict().items():
+        np.testing.assert_allclose(
+            recorded.model.state_dict()[name].cpu(), value.cpu(), rtol=0, atol=2e-4, err_msg=name
+        )
+        if name in ("conv1.weight", "fc2.weight"):
+            assert int((recorded.model.state_dict()[name] == 0).sum()) > 0

@@ -202,6 +202,9 @@ def watched(verbose: bool) -> Iterator[tuple[Watch, Board | None]]:
         sys.stderr.write(f"{line}\n")
 
     def say_done(job: Job, facts: dict[str, Any]) -> None:
+        if "failure" in facts:
+            write(f"{describe_job(job)}: {facts['failure']}")
+            return
         accuracy = "" if facts["accuracy"] is None else f"accuracy {facts['accuracy']:.2f} %, "
         write(f"{describe_job(job)}: {accuracy}size {facts['size']:,}, {show_duration(facts['seconds'])}")
 

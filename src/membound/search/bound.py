@@ -97,10 +97,10 @@ class NetworkBound(Regularizer):
 
     # While training
 
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._asleep and (self.step + 1) % self.every == 0:
+    def _count_step(self, recorded: bool) -> None:
+        if (self.step + 1) % self.every == 0:
             self._tighten(self.step + 1)
-        super()._after_step(optimizer, args, kwargs)
+        super()._count_step(recorded)
 
     @property
     def _steps(self) -> int:

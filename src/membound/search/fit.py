@@ -245,7 +245,11 @@ class _Fitting:
         shares = sorted({plan.share for plan in plans}, reverse=True)
         options = greedy.Greedy(self.wanted.greedy_step)
         for round in greedy.search(self.workshop, shares, self.wanted.seed, options):
-            self.candidates += [as_candidate(facts, facts is round.winner) for facts in round.candidates]
+            self.candidates += [
+                as_candidate(facts, facts is round.winner)
+                for facts in round.candidates
+                if "failure" not in facts
+            ]
             for plan in plans:
                 if plan.counts is None and round.winner["size"] <= plan.share:
                     plan.counts = dict(round.winner["counts"])

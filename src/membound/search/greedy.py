@@ -59,6 +59,8 @@ def search(
                 )
             found = workshop.do(jobs)
             winner = max(found, key=_merit)
+            if "failure" in winner:
+                raise TrainingError(f"every candidate of round {number} has failed: {winner['failure']}")
             workshop.forget([facts["job"]["key"] for facts in found if facts is not winner])
             yield Round(number, list(found), winner)
 
@@ -108,7 +110,9 @@ def _candidates(
             key = f"r{number:03d}-{name.removesuffix('.weight')}"
             # Images in another order every round: a candidate sees only some of them, and should not see the same.
             start = winner["job"]["key"]
-            jobs.append(Job(key, seed + number, start, tuning=True, counts=counts, about=about))
+            jobs.append(
+                Job(key, seed + number, start, tuning=True, counts=counts, may_fail=True, about=about)
+            )
     return jobs
 
 

@@ -10,13 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from membound.data import Split, bag
+from membound.data import Split, bag, subsample
+from membound.errors import Diverged
 from membound.search.bound import NetworkBound
 from membound.search.problem import AT_ONCE, Problem, State
 from membound.train.batches import Feeder
+from membound.train.evaluation import evaluate
+from membound.train.fingerprints import describe_update
 from membound.train.loop import Bound, Progress, Run, Settings
 from membound.train.population import train_all
-from membound.train.recipe import Scaled
+from membound.train.recipe import Recipe, Scaled
 from membound.train.regularizer import Regularizer
 from membound.train.rules import load_plain_, plain_keys
 from membound.train.schedules import ramp
@@ -30,7 +33,8 @@ Show = Callable[["Job", Progress], None]
 class Job:
     """What is trained, and under which bound: none, `counts` of each weight, or a `limit` on the whole.
 
-    With a limit, counts come from the scores; or, where `counts` are given too, they keep those proportions.
+    With a limit, counts come from the scores; or, where `counts` are given too, they keep those proportions. `rules`
+    are for studies of single updates, instead of either.
     """
 
     key: str
@@ -42,23 +46,38 @@ class Job:
     limit: int | None = None
     score: str = "lamp"
     counts: Mapping[str, int] | None = None
+    rules: Mapping[str, Update] | None = None
+    recipe: Recipe | None = None  # instead of the problem's
     everything: bool = False  # on all training images, with the test images for the last word
     bag: int | None = None  # on a resample of the images, drawn by this seed
+    images: int | None = None  # on so many of the images, drawn by the job's seed
+    tested: bool = False  # report on the test and the training images, too; nobody chooses by them
+    looks: int | None = None  # at the held-out images, all of them, while it trains
+    may_fail: bool = False  # where it diverges, that is its outcome, not the end of everything
     about: Mapping[str, Any] = field(default_factory=dict)  # for people: round, layer, budget
 
     def describe(self) -> dict[str, Any]:
         """The job as JSON."""
-        return asdict(
-            replace(self, counts=None if self.counts is None else dict(self.counts), about=dict(self.about))
-        )
+        plain = replace(self, counts=None, rules=None, recipe=None, about={})
+        rules = {name: describe_update(update) for name, update in (self.rules or {}).items()}
+        return asdict(plain) | {
+            "counts": None if self.counts is None else dict(self.counts),
+            "rules": None if self.rules is None else rules,
+            "recipe": None if self.recipe is None else self.recipe.describe(),
+            "about": dict(self.about),
+        }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: facts as JSON, and the state of the network on the CPU."""
+    """What came of a job: facts as JSON, and the state of the network on the CPU, if it got to its end."""
 
     facts: dict[str, Any]
     state: dict[str, Tensor]
+
+    @property
+    def failed(self) -> bool:
+        return "failure" in self.facts
 
 
 @dataclass(frozen=True)
@@ -79,6 +98,7 @@ def carry_out(
 ) -> Iterator[tuple[Job, Outcome]]:
     """Train all, on a GPU side by side; each outcome comes as soon as it is there.
 
+    One that diverges, and must not, is told when all others are done.
     `feeders` keeps the images on the device from one call to the next.
     """
     bench = _Bench(problem, device, {} if feeders is None else feeders)
@@ -88,9 +108,15 @@ def carry_out(
         True  # the same job is the same network, at no cost that could be measured
     )
     try:
+        failure: Diverged | None = None
         for number, run in train_all(members, device):
             job = orders[number].job
-            yield job, bench.conclude(job, run)
+            if run.failure is not None and not job.may_fail:
+                failure = failure or run.failure
+            else:
+                yield job, bench.conclude(job, run)
+        if failure is not None:
+            raise failure
     finally:
         torch.backends.cudnn.deterministic = before
 
@@ -100,7 +126,7 @@ class _Bench:
 
     def __init__(self, problem: Problem, device: torch.device, feeders: dict[int, Feeder]) -> None:
         self.problem, self.device, self.feeders = problem, device, feeders
-        self.bags: dict[tuple[int, bool], Split] = {}
+        self.drawn: dict[tuple[Any, ...], Split] = {}
 
     def begin(self, order: Order, show: Show | None) -> Run:
         job, problem = order.job, self.problem
@@ -110,16 +136,18 @@ class _Bench:
         if order.start is not None:
             load_plain_(model, order.start)
         training = problem.training
-        recipe = training.tuning if job.tuning else training.warm if job.warm else training.recipe
+        recipe = job.recipe or (
+            training.tuning if job.tuning else training.warm if job.warm else training.recipe
+        )
         if job.lr_scale != 1:
             recipe = replace(recipe, lr=Scaled(recipe.lr, job.lr_scale))
         steps = recipe.iterations
         settings = Settings(
             seed=job.seed,
             device=str(self.device),
-            evaluate_every=max(steps // (4 if job.tuning else 20), 1),
+            evaluate_every=max(steps // (job.looks or (4 if job.tuning else 20)), 1),
             run_dir=order.folder,
-            watched=WATCHED,
+            watched=None if job.looks else WATCHED,
         )
         return Run(
             model,
@@ -139,15 +167,19 @@ class _Bench:
     def _split(self, job: Job) -> Split:
         data = self.problem.data
         split = data.train if job.everything else data.part
-        if job.bag is None:
+        if job.bag is None and job.images is None:
             return split
-        key = (job.bag, job.everything)
-        if key not in self.bags:
-            self.bags[key] = bag(split, seed=job.bag)
-        return self.bags[key]
+        key = (job.everything, job.bag, job.images, job.seed if job.images else None)
+        if key not in self.drawn:
+            if job.images is not None:
+                split = subsample(split, job.images, seed=job.seed)
+            self.drawn[key] = split if job.bag is None else bag(split, seed=job.bag)
+        return self.drawn[key]
 
     def _rules(self, job: Job) -> dict[str, Update]:
         """Counts that are given; a network that does not start from these counts gets there along the ramp."""
+        if job.rules is not None:
+            return dict(job.rules)
         if job.counts is None or job.limit is not None:
             return {}
         training, sizes = self.problem.training, self.problem.sizes
@@ -186,6 +218,8 @@ class _Bench:
 
     def conclude(self, job: Job, run: Run) -> Outcome:
         """What a finished run has come to."""
+        if run.failure is not None:
+            return Outcome(self._describe_failure(job, run), {})
         result, problem = run.result(), self.problem
         state = {
             name: value.detach().cpu().contiguous()
@@ -208,4 +242,25 @@ class _Bench:
             "seconds": round(result.seconds, 3),
             "history": result.history,
         }
+        if job.tested:
+            facts |= self._test(run)
         return Outcome(facts, state)
+
+    def _test(self, run: Run) -> dict[str, Any]:
+        """On images that were not held out for choices: those for testing, and those that it was trained on."""
+        test, task = self.problem.data.test, self.problem.task
+        found = {"train_accuracy": evaluate(run.model, run.feeder, task=task).accuracy}
+        if test is not None:
+            found["test_accuracy"] = evaluate(run.model, run.feeder_of(test), task=task).accuracy
+        return found
+
+    def _describe_failure(self, job: Job, run: Run) -> dict[str, Any]:
+        nothing = ("accuracy", "errors", "images", "loss", "size", "nonzeros", "weight_nonzeros", "counts")
+        return {
+            "job": job.describe(),
+            **dict.fromkeys(nothing),
+            "steps": run.iteration,
+            "seconds": round(run.seconds, 3),
+            "history": run.history,
+            "failure": str(run.failure),
+        }

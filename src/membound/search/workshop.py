@@ -49,7 +49,7 @@ class Workshop:
         ]
         if orders:
             for job, outcome in self.workers(self.problem, orders, self.show):
-                self.directory.record(job.key, outcome.facts, outcome.state)
+                self.directory.record(job.key, outcome.facts, None if outcome.failed else outcome.state)
                 self.directory.log(f"{job.key}: {_summary(outcome.facts)}")
                 if self.tell is not None:
                     self.tell(job, outcome.facts)
@@ -78,5 +78,7 @@ def as_candidate(facts: Mapping[str, Any], won: bool) -> dict[str, Any]:
 
 
 def _summary(facts: dict[str, Any]) -> str:
+    if "failure" in facts:
+        return str(facts["failure"])
     accuracy = "" if facts["accuracy"] is None else f"accuracy {facts['accuracy']:.3f}, "
     return f"{accuracy}size {facts['size']:,}, {facts['nonzeros']:,} nonzeros, {facts['seconds']:.1f} s"

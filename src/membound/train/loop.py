@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.data import Preprocess, Split
-from membound.errors import MemboundError, TrainingError
+from membound.errors import Diverged, MemboundError, TrainingError
 from membound.train import checkpoint as files
 from membound.train.batches import Feeder, index_stream
 from membound.train.evaluation import Score, check_fits, evaluate
@@ -152,6 +152,7 @@ class Run:
     seconds: float = 0.0
     resumed: int | None = None
     score: Score | None = None  # of the finished network
+    failure: Diverged | None = None  # of a member of a population that got no further
 
     def __post_init__(self) -> None:
         if self.recipe.batch_size > max(len(self.split), LARGEST_BATCH):
@@ -165,8 +166,8 @@ class Run:
             )
         dtype = PRECISIONS[self.settings.precision]
         self.model.to(self.device, dtype)
-        self.feeder = self._feeder(self.split, dtype)
-        self.judge = None if self.held_out is None else self._feeder(self.held_out, dtype)
+        self.feeder = self.feeder_of(self.split, dtype)
+        self.judge = None if self.held_out is None else self.feeder_of(self.held_out, dtype)
         self.watch = self.judge
         watched = self.settings.watched
         if self.held_out is not None and watched is not None and watched < len(self.held_out):
@@ -188,7 +189,9 @@ class Run:
         self.running = torch.zeros((), dtype=torch.float64, device=self.device)
         self.rate = torch.zeros((), device=self.device)  # the learning rate, for recorded steps
 
-    def _feeder(self, split: Split, dtype: torch.dtype) -> Feeder:
+    def feeder_of(self, split: Split, dtype: torch.dtype | None = None) -> Feeder:
+        """Of images as this run sees them; it may be shared with other runs."""
+        dtype = dtype or PRECISIONS[self.settings.precision]
         if id(split) not in self.feeders:
             self.feeders[id(split)] = Feeder(split, self.preprocess, self.device, dtype)
         return self.feeders[id(split)]
@@ -291,7 +294,7 @@ class Run:
         """The optimizer's step with the learning rate from the device."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate * group["lr_mult"]
-        with nullcontext() if self.reg is None else self.reg.asleep():
+        with nullcontext() if self.reg is None else self.reg.recording():
             self.optimizer.step()
         set_learning_rate_(
             self.optimizer, self.recipe.lr(self.iteration)
@@ -326,7 +329,7 @@ class Run:
 
     def _check_loss(self) -> None:
         if not math.isfinite(self.world.sum(float(self.running))[0]):
-            raise TrainingError(
+            raise Diverged(
                 f"the loss is not finite at iteration {self.iteration}: training has diverged; lower the learning rate "
                 f"(it is {self.recipe.lr(self.iteration - 1):g})"
             )

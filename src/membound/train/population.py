@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from membound.errors import Diverged
 from membound.train.graphed import draws_random_numbers
 from membound.train.loop import Interrupted, Run, graceful_interrupt, run_folder
 from membound.train.parallel import World
@@ -25,7 +26,8 @@ FIRST_STEPS = 2  # that show what memory a member needs: the second is recorded
 def train_all(members: Sequence[Callable[[], Run]], device: torch.device) -> Iterator[tuple[int, Run]]:
     """Train every member; each comes back, with its number, when it is done.
 
-    A member is a function that begins its run: it is called when its turn has come and there is memory for it.
+    A member is a function that begins its run: it is called when its turn has come and there is memory for it. One that
+    diverges does not disturb the others: it comes back with its `failure`.
     """
     with graceful_interrupt(World()) as interrupted:
         waiting = list(enumerate(members))
@@ -130,7 +132,11 @@ class _Lane:
             return not self.done and self._step()
 
     def _step(self) -> bool:
-        self.done = next(self.steps, StopIteration) is StopIteration
+        try:
+            self.done = next(self.steps, StopIteration) is StopIteration
+        except Diverged as failure:
+            assert self.run is not None
+            self.run.failure, self.done = failure, True
         if self.done and self.stream is not None:
             self.stream.synchronize()
         return not self.done

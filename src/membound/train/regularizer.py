@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from membound.errors import RuleError, TrainingError
+from membound.errors import Diverged, RuleError, TrainingError
 from membound.store.sizes import best_format
 from membound.train.projection import BITS, NonFiniteError, project_
 from membound.train.rules import Target, check_rules, resolve
@@ -103,7 +103,7 @@ class Regularizer:
         self.step = 0
         self.finished = False
         self._inside_projected = False
-        self._asleep = False
+        self._recording = False
         self._targets: list[Target] = []
         self._moments: list[Moment] = []  # of the step under way, one a parameter group
         self._resolve()
@@ -123,7 +123,9 @@ class Regularizer:
     # The optimizer's hooks
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        if self._asleep:
+        if self._recording:
+            self._moments = self._moments_of(self.step + 1)
+            self._before_updates()
             return None
         self._check_step(kwargs)
         self._refresh()
@@ -170,37 +172,44 @@ class Regularizer:
 
     @property
     def recordable(self) -> bool:
-        """Whether steps may be recorded in a CUDA graph: only if nothing but projections happens, now and then."""
-        return all(set(target.update.kinds) == {"l0_project"} for target in self._targets)
+        """Whether steps may be recorded in a CUDA graph: what they do is the same every time, but for projections."""
+        return all(target.update.steady or target.update.kinds == ("l0_project",) for target in self._targets)
 
     @contextmanager
-    def asleep(self) -> Iterator[None]:
-        """Inside, steps are neither seen nor counted: they are being recorded."""
-        self._asleep = True
+    def recording(self) -> Iterator[None]:
+        """Inside, a step is recorded with all that is the same every time; it is not counted."""
+        self._recording = True
         try:
             yield
         finally:
-            self._asleep = False
+            self._recording = False
 
     def step_taken(self) -> None:
         """Count a step that a recording took, and do what is due after it."""
         if self._due(self.step + 1):
             self._moments = self._moments_of(self.step + 1)
-        self._after_step(self.optimizer, (), {})
+        self._count_step(recorded=True)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._asleep:
+        if self._recording:
+            self._after_updates([target for target in self._with_after if target.update.steady])
             return
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None and float(found_inf) > 0:
             return  # a fused optimizer has skipped this step under a GradScaler: it does not count
+        self._count_step(recorded=False)
+
+    def _count_step(self, recorded: bool) -> None:
         self.step += 1
         if self.step % FLUSH_EVERY == 0:
             self._flush_moments()
-        if not self._due(self.step):
-            return
+        if self._due(self.step):
+            left = [target for target in self._with_after if not (recorded and target.update.steady)]
+            self._after_updates(left)
+
+    def _after_updates(self, targets: list[Target]) -> None:
         with torch.no_grad():
-            for target in self._with_after:
+            for target in targets:
                 if target.weight.grad is not None:
                     self._run(target, target.update.after, self._moments[target.group])
         self._moments = []
@@ -222,7 +231,7 @@ class Regularizer:
         try:
             stage(target.weight, *moment)
         except NonFiniteError:
-            raise TrainingError(
+            raise Diverged(
                 f"'{target.name}' has a weight that is NaN or infinite after step {self.step}: "
                 "training has diverged; lower the learning rate or clip the gradient"
             ) from None

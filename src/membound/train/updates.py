@@ -65,6 +65,11 @@ class Update:
         """Whether any of its numbers depends on the progress of training."""
         return any(callable(argument) for argument in self.arguments)
 
+    @property
+    def steady(self) -> bool:
+        """Whether it does the same at every step, but for the learning rate: then a recording can do it, too."""
+        return not self.scheduled and not set(self.kinds) - {"l2_decay", "l1_subgradient", "l1_shrink"}
+
 
 def l2_decay(strength: float | Schedule) -> Update:
     """Weight decay, in the gradient: g <- g + strength W.
@@ -104,8 +109,11 @@ def l1_shrink(strength: float | Schedule) -> Update:
     at = _strength("l1_shrink", strength)
 
     def after(weight: Tensor, moment: Moment) -> None:
-        delta = float(moment.lr) * at(moment)
-        weight.copy_(torch.nn.functional.softshrink(weight, delta))
+        delta = moment.lr * at(moment)
+        if isinstance(delta, Tensor):  # which stays on its device
+            weight.copy_(weight.sign() * (weight.abs() - delta).clamp_min(0))
+        else:
+            weight.copy_(torch.nn.functional.softshrink(weight, delta))
 
     return Update(("l1_shrink",), (strength,), after=after)
 
