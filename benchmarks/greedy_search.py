@@ -14,7 +14,7 @@ from membound.search.greedy import Greedy, search
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.ledger import open_run
 from membound.search.workshop import Workshop, this_process
-from membound.train import loop, population
+from membound.train import population, stepping
 from membound.train.parallel import choose_device
 
 
@@ -90,7 +90,7 @@ def main() -> None:
 
 def time_eager(workshop, rounds, options, device) -> dict:
     """The candidates of the first rounds, one at a time, launched kernel by kernel."""
-    for module in (loop, population):
+    for module in (population, stepping):
         module.draws_random_numbers = lambda model: True  # so nothing is recorded, nothing side by side
     seconds, count = 0.0, 0
     for number in range(1, min(options.eager_rounds, len(rounds) - 1) + 1):

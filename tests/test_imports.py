@@ -20,6 +20,10 @@ ALLOWED = {
     "bench": ({"errors", "store", "run"}, True),
     "search": ({"errors", "units", "data", "zoo", "train", "capture", "store", "run", "bench"}, True),
     "report": ({"errors", "units", "store"}, False),
+    "paper": (
+        {"errors", "data", "zoo", "train", "search", "store", "bench", "paper"},
+        True,
+    ),
 }
 FILES = [path for part in ALLOWED for path in sorted((PACKAGE / part).rglob("*.py"))]
 

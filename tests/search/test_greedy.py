@@ -10,7 +10,7 @@ import torch
 from small import small_problem
 
 from membound.errors import MemboundError, TrainingError
-from membound.search.greedy import Greedy, search
+from membound.search.greedy import Greedy, Search, search, search_together
 from membound.search.jobs import Outcome
 from membound.search.ledger import open_run
 from membound.search.measure import Nonzeros
@@ -316,3 +316,21 @@ def test_a_real_search(tmp_path):
         for facts in found.candidates:
             assert facts["counts"] == facts["job"]["counts"]
     assert not list((tmp_path / "run" / "jobs").iterdir())
+
+
+def test_searches_side_by_side_are_the_searches_one_by_one():
+    problem = small_problem(steps=12, kind="nonzeros")
+    limit = 7_000
+
+    def rounds_of(found):
+        return [(r.number, r.winner["job"]["about"], r.winner["counts"], r.winner["accuracy"]) for r in found]
+
+    with open_run(None, {}) as directory:
+        workshop = Workshop(problem, directory, this_process(torch.device("cpu")))
+        searches = [Search(workshop, [limit], seed, prefix=f"s{seed}-", also=("test",)) for seed in (0, 50)]
+        together = search_together(workshop, searches)
+    assert all("test_accuracy" in facts for r in together[0] for facts in r.candidates)
+    for seed, rounds in zip((0, 50), together, strict=True):
+        with open_run(None, {}) as directory:
+            alone = Workshop(problem, directory, this_process(torch.device("cpu")))
+            assert rounds_of(search(alone, [limit], seed)) == rounds_of(rounds)

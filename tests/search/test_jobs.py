@@ -229,7 +229,9 @@ def test_a_job_that_must_not_fail_is_told_when_the_others_are_done(problem):
 def test_a_job_can_have_rules_a_recipe_and_few_images_of_its_own(problem):
     rules = {"fc1": l0_project(50, 5), "conv1": l1_shrink(10.0)}
     recipe = replace(problem.training.recipe, iterations=12)
-    job = Job("own", 1, rules=rules, recipe=recipe, images=200, everything=True, tested=True, looks=3)
+    job = Job(
+        "own", 1, rules=rules, recipe=recipe, images=200, everything=True, also=("train", "test"), looks=3
+    )
     outcome = done(problem, job)
     assert outcome.facts["steps"] == 12
     assert outcome.facts["counts"]["fc1.weight"] == 50

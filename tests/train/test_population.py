@@ -86,7 +86,7 @@ def test_recorded_updates_are_the_updates_as_they_are(number, monkeypatch):
     ((_, recorded),) = train_all([member], where)
     assert recorded.reg is not None
     assert recorded.reg.step == STEPS
-    monkeypatch.setattr("membound.train.loop.draws_random_numbers", lambda model: True)
+    monkeypatch.setattr("membound.train.stepping.draws_random_numbers", lambda model: True)
     ((_, eager),) = train_all([member], where)
     for name, value in eager.model.state_dict().items():
         np.testing.assert_allclose(recorded.model.state_dict()[name].cpu(), value.cpu(), rtol=0, atol=2e-3)
@@ -99,7 +99,7 @@ def test_a_recorded_step_is_the_step_as_it_is(monkeypatch):
         n: r.model.state_dict()
         for n, r in train_all([partial(begin, lenet, 0, split, where, "float64")], where)
     }
-    monkeypatch.setattr("membound.train.loop.draws_random_numbers", lambda model: True)
+    monkeypatch.setattr("membound.train.stepping.draws_random_numbers", lambda model: True)
     eager = {
         n: r.model.state_dict()
         for n, r in train_all([partial(begin, lenet, 0, split, where, "float64")], where)
@@ -147,7 +147,7 @@ def test_penalties_are_recorded_with_the_step(monkeypatch):
 
     def member(optimizer: str = "sgd") -> Run:
         rules = {
-            "conv1": chain(l2_decay(1e-3), l1_shrink(0.01)),
+            "conv1": chain(l2_decay(1e-3), l1_shrink(1.0)),
             "fc1": l1_subgradient(1e-3),
             "fc2": l0_project(0.5, every=5),
         }
@@ -156,7 +156,8 @@ def test_penalties_are_recorded_with_the_step(monkeypatch):
         return Run(lenet(3), split, chosen, Preprocess(scale=1 / 256), settings, where, rules=rules)
 
     run = member()
-    assert run.reg is not None and run.reg.recordable
+    assert run.reg is not None
+    assert run.reg.recordable
     ((_, recorded),) = train_all([lambda: run], where)
     monkeypatch.setattr(Regularizer, "recordable", False)
     ((_, eager),) = train_all([member], where)

@@ -13,6 +13,7 @@ from membound.cli.export import export_command
 from membound.cli.fit import fit_command
 from membound.cli.inspect import inspect_command
 from membound.cli.options import Stopped
+from membound.cli.reproduce import reproduce_command
 from membound.cli.run import run_command
 from membound.cli.train import train_command
 from membound.errors import MemboundError
@@ -32,6 +33,7 @@ app.command("inspect")(inspect_command)
 app.command("run")(run_command)
 app.command("bench")(bench_command)
 app.command("export")(export_command)
+app.command("reproduce")(reproduce_command)
 app.command("data")(data_command)
 
 

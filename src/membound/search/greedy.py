@@ -6,7 +6,7 @@ next round starts from that network, until the budget holds.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from membound.errors import MemboundError, TrainingError
@@ -43,26 +43,95 @@ def search(
     workshop: Workshop, limits: Sequence[int], seed: int, options: Greedy | None = None
 ) -> Iterator[Round]:
     """Rounds until the least of `limits` holds; the first is the dense network alone."""
-    options = options or Greedy()
-    layers = _layers(workshop.problem, options)
-    (winner,) = workshop.do([Job(DENSE, seed, about={"round": 0})])
-    _check_possible(workshop, layers, min(limits))
-    yield Round(0, [winner], winner)
-    number = 0
-    for limit in sorted(limits, reverse=True):
-        while winner["size"] > limit:
-            number += 1
-            jobs = _candidates(workshop, winner, layers, number, limit, seed, options.step)
-            if not jobs:
-                raise TrainingError(
-                    f"the greedy search cannot go below {winner['size']:,}: every layer is at one weight; allow more"
+    going = Search(workshop, limits, seed, options)
+    while jobs := going.jobs():
+        yield going.take(workshop.do(jobs))
+
+
+def search_together(workshop: Workshop, searches: Sequence["Search"]) -> list[list[Round]]:
+    """The rounds of several searches, whose candidates are trained side by side; their prefixes must differ."""
+    rounds: list[list[Round]] = [[] for _ in searches]
+    while any(waiting := [each.jobs() for each in searches]):
+        found = iter(workshop.do([job for jobs in waiting for job in jobs]))
+        for each, jobs, mine in zip(searches, waiting, rounds, strict=True):
+            if jobs:
+                mine.append(each.take([next(found) for _ in jobs]))
+    return rounds
+
+
+class Search:
+    """One search, a round at a time: the jobs of the next round, then what came of them."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        limits: Sequence[int],
+        seed: int,
+        options: Greedy | None = None,
+        prefix: str = "",
+        also: Sequence[str] = (),
+    ) -> None:
+        self.workshop, self.seed, self.prefix, self.also = workshop, seed, prefix, also
+        self.options = options or Greedy()
+        self.layers = _layers(workshop.problem, self.options)
+        self.limits = sorted(limits, reverse=True)
+        self.number = 0
+        self.winner: Facts | None = None
+
+    def jobs(self) -> list[Job]:
+        """The candidates of the next round; none when the last limit holds."""
+        if self.winner is None:
+            return [Job(self.prefix + DENSE, self.seed, also=self.also, about={"round": 0})]
+        size = self.winner["size"]
+        left = [limit for limit in self.limits if limit < size]
+        if not left:
+            return []
+        found = self._candidates(self.winner, left[0])
+        if not found:
+            raise TrainingError(
+                f"the greedy search cannot go below {size:,}: every layer is at one weight; allow more"
+            )
+        return found
+
+    def take(self, found: Sequence[Facts]) -> Round:
+        """The round that these are the facts of."""
+        if self.winner is None:
+            (self.winner,) = found
+            self._check_possible()
+            return Round(0, list(found), self.winner)
+        self.number += 1
+        self.winner = max(found, key=_merit)
+        if "failure" in self.winner:
+            raise TrainingError(
+                f"every candidate of round {self.number} has failed: {self.winner['failure']}"
+            )
+        self.workshop.forget([facts["job"]["key"] for facts in found if facts is not self.winner])
+        return Round(self.number, list(found), self.winner)
+
+    def _check_possible(self) -> None:
+        """Before hundreds of rounds are trained that cannot get there."""
+        limit, workshop = self.limits[-1], self.workshop
+        least = workshop.problem.measure.least(self.layers, workshop.state(self.prefix + DENSE))
+        if limit < least:
+            raise TrainingError(
+                f"the greedy search cannot get to {limit:,}: with one weight a layer it takes {least:,}; allow more"
+            )
+
+    def _candidates(self, winner: Facts, limit: int) -> list[Job]:
+        jobs = []
+        number = self.number + 1
+        for name in self.layers:
+            count = _cut(self.workshop.problem, winner, name, limit, self.options.step)
+            if count >= 1:
+                counts = {**winner["counts"], name: count}
+                about = {"round": number, "layer": name}
+                key = f"{self.prefix}r{number:03d}-{name.removesuffix('.weight')}"
+                # Images in another order every round: a candidate sees only some, and should not see the same.
+                job = Job(
+                    key, self.seed + number, winner["job"]["key"], tuning=True, counts=counts, about=about
                 )
-            found = workshop.do(jobs)
-            winner = max(found, key=_merit)
-            if "failure" in winner:
-                raise TrainingError(f"every candidate of round {number} has failed: {winner['failure']}")
-            workshop.forget([facts["job"]["key"] for facts in found if facts is not winner])
-            yield Round(number, list(found), winner)
+                jobs.append(replace(job, also=self.also, may_fail=True))
+        return jobs
 
 
 def _layers(problem: Problem, options: Greedy) -> Sequence[str]:
@@ -79,15 +148,6 @@ def _layers(problem: Problem, options: Greedy) -> Sequence[str]:
     return layers
 
 
-def _check_possible(workshop: Workshop, layers: Sequence[str], limit: int) -> None:
-    """Before hundreds of rounds are trained that cannot get there."""
-    least = workshop.problem.measure.least(layers, workshop.state(DENSE))
-    if limit < least:
-        raise TrainingError(
-            f"the greedy search cannot get to {limit:,}: with one weight a layer it takes {least:,}; allow more"
-        )
-
-
 def _merit(facts: Facts) -> tuple[float, float, str]:
     """The best accuracy wins; then the lowest loss; then the name, so that a search is the same every time."""
     accuracy, loss = facts["accuracy"], facts["loss"]  # what was not finite is none
@@ -98,27 +158,9 @@ def _merit(facts: Facts) -> tuple[float, float, str]:
     )
 
 
-def _candidates(
-    workshop: Workshop, winner: Facts, layers: Sequence[str], number: int, limit: int, seed: int, step: float
-) -> list[Job]:
-    jobs = []
-    for name in layers:
-        count = _cut(workshop, winner, name, limit, step)
-        if count >= 1:
-            counts = {**winner["counts"], name: count}
-            about = {"round": number, "layer": name}
-            key = f"r{number:03d}-{name.removesuffix('.weight')}"
-            # Images in another order every round: a candidate sees only some of them, and should not see the same.
-            start = winner["job"]["key"]
-            jobs.append(
-                Job(key, seed + number, start, tuning=True, counts=counts, may_fail=True, about=about)
-            )
-    return jobs
-
-
-def _cut(workshop: Workshop, winner: Facts, name: str, limit: int, step: float) -> int:
+def _cut(problem: Problem, winner: Facts, name: str, limit: int, step: float) -> int:
     """What is left of a layer's nonzeros: a step less, or only as much less as the limit asks for."""
-    counts, cost = winner["counts"], workshop.problem.cost
+    counts, cost = winner["counts"], problem.cost
     full: int = min(counts[name] - 1, max(round(counts[name] * (1 - step)), 1))
 
     def size(count: int) -> float:  # what the network takes besides is what it took

@@ -14,7 +14,7 @@ from membound.data import Split, bag, subsample
 from membound.errors import Diverged
 from membound.search.bound import NetworkBound
 from membound.search.problem import AT_ONCE, Problem, State
-from membound.train.batches import Feeder
+from membound.train.batches import Feeders
 from membound.train.evaluation import evaluate
 from membound.train.fingerprints import describe_update
 from membound.train.loop import Bound, Progress, Run, Settings
@@ -48,10 +48,13 @@ class Job:
     counts: Mapping[str, int] | None = None
     rules: Mapping[str, Update] | None = None
     recipe: Recipe | None = None  # instead of the problem's
+    network: str | None = None  # one of the problem's variants
     everything: bool = False  # on all training images, with the test images for the last word
     bag: int | None = None  # on a resample of the images, drawn by this seed
     images: int | None = None  # on so many of the images, drawn by the job's seed
-    tested: bool = False  # report on the test and the training images, too; nobody chooses by them
+    also: Sequence[
+        str
+    ] = ()  # report on the images for "test", and on those it was trained on; nobody chooses by them
     looks: int | None = None  # at the held-out images, all of them, while it trains
     may_fail: bool = False  # where it diverges, that is its outcome, not the end of everything
     about: Mapping[str, Any] = field(default_factory=dict)  # for people: round, layer, budget
@@ -64,6 +67,7 @@ class Job:
             "counts": None if self.counts is None else dict(self.counts),
             "rules": None if self.rules is None else rules,
             "recipe": None if self.recipe is None else self.recipe.describe(),
+            "also": list(self.also),
             "about": dict(self.about),
         }
 
@@ -94,7 +98,7 @@ def carry_out(
     orders: Sequence[Order],
     device: torch.device,
     show: Show | None = None,
-    feeders: dict[int, Feeder] | None = None,
+    feeders: Feeders | None = None,
 ) -> Iterator[tuple[Job, Outcome]]:
     """Train all, on a GPU side by side; each outcome comes as soon as it is there.
 
@@ -119,18 +123,29 @@ def carry_out(
             raise failure
     finally:
         torch.backends.cudnn.deterministic = before
+        bench.let_go()
 
 
 class _Bench:
     """Makes runs of one problem on one device; images are there once."""
 
-    def __init__(self, problem: Problem, device: torch.device, feeders: dict[int, Feeder]) -> None:
+    def __init__(self, problem: Problem, device: torch.device, feeders: Feeders) -> None:
         self.problem, self.device, self.feeders = problem, device, feeders
         self.drawn: dict[tuple[Any, ...], Split] = {}
 
+    def let_go(self) -> None:
+        """Of the images that were drawn: nobody else will draw the same."""
+        drawn = {id(split) for split in self.drawn.values()} - {
+            id(self.problem.data.train),
+            id(self.problem.data.part),
+        }
+        for key in [key for key in self.feeders if key[0] in drawn]:
+            del self.feeders[key]
+
     def begin(self, order: Order, show: Show | None) -> Run:
         job, problem = order.job, self.problem
-        model = problem.make(job.seed)
+        make = problem.make if job.network is None else problem.variants[job.network]
+        model = make(job.seed)
         if self.device.type == "cpu":  # there convolutions are a fifth faster so; values and names stay
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if order.start is not None:
@@ -225,7 +240,7 @@ class _Bench:
             name: value.detach().cpu().contiguous()
             for name, value in plain_keys(run.model.state_dict()).items()
         }
-        names = set(problem.shapes)
+        names = plain_keys(dict(run.model.named_parameters())).keys()
         nonzeros = {name: int(value.count_nonzero()) for name, value in state.items() if name in names}
         score = result.score
         facts = {
@@ -234,25 +249,19 @@ class _Bench:
             "errors": None if score is None else score.errors,
             "images": None if score is None else score.images,
             "loss": None if score is None else score.loss,
-            "size": problem.measure(state),
+            "size": problem.measure(state) if job.network is None else sum(nonzeros.values()),
             "nonzeros": sum(nonzeros.values()),
             "weight_nonzeros": sum(count for name, count in nonzeros.items() if not name.endswith("bias")),
-            "counts": {name: nonzeros[name] for name in problem.weights},
+            "counts": {name: nonzeros[name] for name in problem.weights if name in nonzeros},
             "steps": run.recipe.iterations,
             "seconds": round(result.seconds, 3),
             "history": result.history,
         }
-        if job.tested:
-            facts |= self._test(run)
+        for name in job.also:
+            split = run.split if name == "train" else problem.data.test
+            assert split is not None
+            facts[f"{name}_accuracy"] = evaluate(run.model, run.feeder_of(split), task=problem.task).accuracy
         return Outcome(facts, state)
-
-    def _test(self, run: Run) -> dict[str, Any]:
-        """On images that were not held out for choices: those for testing, and those that it was trained on."""
-        test, task = self.problem.data.test, self.problem.task
-        found = {"train_accuracy": evaluate(run.model, run.feeder, task=task).accuracy}
-        if test is not None:
-            found["test_accuracy"] = evaluate(run.model, run.feeder_of(test), task=task).accuracy
-        return found
 
     def _describe_failure(self, job: Job, run: Run) -> dict[str, Any]:
         nothing = ("accuracy", "errors", "images", "loss", "size", "nonzeros", "weight_nonzeros", "counts")

@@ -88,6 +88,9 @@ class Problem:
     target: Target
     weights: tuple[str, ...]  # the names of the parameters under the bound
     task: Task = field(default_factory=Task)
+    variants: Mapping[str, Callable[[int], nn.Module]] = field(
+        default_factory=dict
+    )  # of the network, by name
 
     def __getstate__(self) -> dict[str, Any]:
         return {

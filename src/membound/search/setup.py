@@ -214,7 +214,7 @@ def _mean(network: nn.Module) -> str | None:
 def _training(network: nn.Module, choices: Choices) -> Training:
     recipe = _recipe(network, choices)
     steps = recipe.iterations
-    every = choices.every or min(max(steps // 150, 5), 100)
+    every = choices.every or min(max(steps // 400, 5), 100)
     # A short training needs more of its time at the limit.
     ramp = Ramp(0.0, 0.5) if choices.pretrained else Ramp(0.05, 0.5) if steps < SHORT else Ramp()
     tuning = fine_tuned(recipe, choices.candidate_steps)

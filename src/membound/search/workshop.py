@@ -9,7 +9,7 @@ from torch import Tensor
 from membound.search.jobs import Job, Order, Outcome, Show, carry_out
 from membound.search.ledger import Entry, RunDirectory
 from membound.search.problem import Problem
-from membound.train.batches import Feeder
+from membound.train.batches import Feeders
 
 # Does orders, in any order, and gives outcomes as they come.
 Workers = Callable[[Problem, Sequence[Order], Show | None], Iterator[tuple[Job, Outcome]]]
@@ -18,7 +18,7 @@ Finished = Callable[[Job, dict[str, Any]], None]
 
 def this_process(device: torch.device) -> Workers:
     """All work is done here, on one device, to which the images go once."""
-    feeders: dict[int, Feeder] = {}
+    feeders: Feeders = {}
     return lambda problem, orders, show: carry_out(problem, orders, device, show, feeders)
 
 
@@ -36,8 +36,11 @@ class Workshop:
         self.problem, self.directory, self.workers = problem, directory, workers
         self.show, self.tell = show, tell
 
-    def do(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        """The facts of every job, in this order; those that the ledger has are not done again."""
+    def do(self, jobs: Sequence[Job], weights: bool = True) -> list[dict[str, Any]]:
+        """The facts of every job, in this order; those that the ledger has are not done again.
+
+        Without `weights` nobody can go on from these networks.
+        """
         waiting = [job for job in jobs if self.directory.finished(job.key) is None]
         starts: dict[str, dict[str, Tensor]] = {}
         for job in waiting:
@@ -49,7 +52,9 @@ class Workshop:
         ]
         if orders:
             for job, outcome in self.workers(self.problem, orders, self.show):
-                self.directory.record(job.key, outcome.facts, None if outcome.failed else outcome.state)
+                self.directory.record(
+                    job.key, outcome.facts, outcome.state if weights and not outcome.failed else None
+                )
                 self.directory.log(f"{job.key}: {_summary(outcome.facts)}")
                 if self.tell is not None:
                     self.tell(job, outcome.facts)

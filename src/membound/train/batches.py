@@ -85,14 +85,6 @@ class Feeder:
         assert self.images is not None
         return self._finish(self.images[indices]), self.labels[indices]
 
-    def uploaded(self, indices: Iterable[Indices]) -> Iterator[tuple[Tensor]]:
-        """Arrays of indices on the device: many are sent at once."""
-        source = iter(indices)
-        while block := list(islice(source, UPLOAD)):
-            sent = torch.from_numpy(np.stack(block)).pin_memory().to(self.device, non_blocking=True)
-            for row in sent:
-                yield (row,)
-
     def augmented(
         self, indices: Iterable[Indices], seed: int, start: int = 0, part: slice = slice(None)
     ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -164,6 +156,37 @@ class Feeder:
         tops, lefts = rng.integers(0, height - rows + 1, size), rng.integers(0, width - columns + 1, size)
         flips = (rng.random(size) < 0.5) & mirror
         return _Windows(tops[part], lefts[part], flips[part], rows, columns)
+
+
+# By what they read and how: runs that share data share its memory.
+Feeders = dict[tuple[int, int, torch.dtype], Feeder]
+
+
+class Rows:
+    """Arrays of indices on a device, many of which are sent at once."""
+
+    def __init__(self, indices: Iterable[Indices], device: torch.device) -> None:
+        self.source, self.device = iter(indices), device
+        self.sent = torch.empty(0, 0, dtype=torch.int64, device=device)
+
+    def peek(self) -> Tensor:
+        """The next one, which stays the next."""
+        self._fetch(1)
+        return self.sent[:1]
+
+    def take(self, count: int) -> Tensor:
+        """The next `count` of them, stacked."""
+        self._fetch(count)
+        taken, self.sent = self.sent[:count], self.sent[count:]
+        return taken
+
+    def _fetch(self, count: int) -> None:
+        if len(self.sent) < count:
+            block = torch.from_numpy(np.stack(list(islice(self.source, UPLOAD))))
+            if self.device.type == "cuda":
+                block = block.pin_memory()
+            block = block.to(self.device, non_blocking=True)
+            self.sent = torch.cat([self.sent, block]) if len(self.sent) else block
 
 
 @dataclass(frozen=True)

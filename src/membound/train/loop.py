@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from membound.data import Preprocess, Split
 from membound.errors import Diverged, MemboundError, TrainingError
 from membound.train import checkpoint as files
-from membound.train.batches import Feeder, index_stream
+from membound.train.batches import Feeder, Feeders
 from membound.train.evaluation import Score, check_fits, evaluate
 from membound.train.fingerprints import (
     describe_split,
@@ -28,11 +28,11 @@ from membound.train.fingerprints import (
     digest,
     network_digest,
 )
-from membound.train.graphed import Recorded, draws_random_numbers
 from membound.train.parallel import World, choose_device, join
-from membound.train.recipe import Recipe, make_optimizer, set_learning_rate_
+from membound.train.recipe import Recipe, make_optimizer
 from membound.train.regularizer import Regularizer, Report, attach
 from membound.train.rules import load_plain_, plain_keys, select
+from membound.train.stepping import make_stepper
 from membound.train.task import Task
 from membound.train.tensorboard import check_installed, write_scalars
 from membound.train.updates import Update
@@ -144,9 +144,7 @@ class Run:
     bound: Bound | None = None  # instead of rules
     task: Task = field(default_factory=Task)
     show: Callable[[Progress], None] | None = None
-    feeders: dict[int, Feeder] = field(
-        default_factory=dict
-    )  # by split: runs that share data share its memory
+    feeders: Feeders = field(default_factory=dict)
     iteration: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
@@ -187,14 +185,14 @@ class Run:
             self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.iterations)
         # The sum of the losses since the last evaluation, on the device: looking at it waits for the device.
         self.running = torch.zeros((), dtype=torch.float64, device=self.device)
-        self.rate = torch.zeros((), device=self.device)  # the learning rate, for recorded steps
 
     def feeder_of(self, split: Split, dtype: torch.dtype | None = None) -> Feeder:
         """Of images as this run sees them; it may be shared with other runs."""
         dtype = dtype or PRECISIONS[self.settings.precision]
-        if id(split) not in self.feeders:
-            self.feeders[id(split)] = Feeder(split, self.preprocess, self.device, dtype)
-        return self.feeders[id(split)]
+        key = (id(split), id(self.preprocess), dtype)  # a feeder keeps both, so that no other gets their ids
+        if key not in self.feeders:
+            self.feeders[key] = Feeder(split, self.preprocess, self.device, dtype)
+        return self.feeders[key]
 
     def _decayed_by_rules(self) -> list[nn.Parameter]:
         chosen = select(self.model, self.rules) if self.rules else {}
@@ -229,16 +227,10 @@ class Run:
     def _train(self, interrupted: Callable[[], bool]) -> Iterator[None]:
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         self.model.train()
-        batches, compute = self._batches(), self._computation()
+        take = make_stepper(self)
         while self.iteration < self.recipe.iterations:
-            batch = next(batches)
             with self._named_failure():
-                set_learning_rate_(self.optimizer, self.recipe.lr(self.iteration))
-                if not compute(*batch):
-                    self.optimizer.step()
-                elif self.reg is not None:
-                    self.reg.step_taken()
-            self.iteration += 1
+                self.iteration += take(self._undisturbed())
             last = self.iteration == self.recipe.iterations
             evaluating = last or self.iteration % self.evaluate_every == 0
             stopping = interrupted()
@@ -258,47 +250,13 @@ class Run:
                 raise Interrupted
             yield
 
-    @property
-    def _chooses_on_device(self) -> bool:
-        return self.device.type == "cuda" and self.world.size == 1 and self.feeder.chooses_on_device
-
-    def _batches(self) -> Iterator[tuple[Tensor, ...]]:
-        """What the computation of each step takes: images and labels, or where to find them on the device."""
-        indices = index_stream(len(self.split), self.recipe.batch_size, self.settings.seed, self.iteration)
-        if self._chooses_on_device:
-            return self.feeder.uploaded(indices)
-        return self.feeder.augmented(indices, self.settings.seed, self.iteration, self.world.share())
-
-    def _computation(self) -> Callable[..., bool]:
-        """A forward and backward pass, and on a GPU, recorded, perhaps the optimizer's step: then it says True."""
-        network = self.world.parallel(self.model, self.device)
-
-        def compute(*batch: Tensor) -> bool:
-            self.optimizer.zero_grad(set_to_none=True)
-            self._pass(network, *(self.feeder.at(*batch) if self._chooses_on_device else batch))
-            return False
-
-        if self.device.type != "cuda" or self.world.size > 1 or draws_random_numbers(self.model):
-            return compute
-        # A learning rate on the device is a float32.
-        joint = (self.reg is None or self.reg.recordable) and self.settings.precision != "float64"
-        recorded = Recorded(compute, self.model, [self.running], self._update if joint else None)
-
-        def replay(*batch: Tensor) -> bool:
-            self.rate.fill_(self.recipe.lr(self.iteration))
-            return recorded(*batch)
-
-        return replay if joint else recorded
-
-    def _update(self) -> None:
-        """The optimizer's step with the learning rate from the device."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate * group["lr_mult"]
-        with nullcontext() if self.reg is None else self.reg.recording():
-            self.optimizer.step()
-        set_learning_rate_(
-            self.optimizer, self.recipe.lr(self.iteration)
-        )  # numbers again, which can be saved
+    def _undisturbed(self) -> int:
+        """How many steps come before something is to be done: the end, a look, a projection."""
+        periods = [self.evaluate_every, LOOK_EVERY]
+        if self.reg is not None and self.reg.period:
+            periods.append(self.reg.period)
+        left = [period - self.iteration % period for period in periods]
+        return min(self.recipe.iterations - self.iteration, *left)
 
     @contextmanager
     def _named_failure(self) -> Iterator[None]:
@@ -312,7 +270,7 @@ class Run:
                 f"iteration {self.iteration + 1} failed with {type(error).__name__}: {reason}"
             ) from error
 
-    def _pass(self, network: nn.Module, x: Tensor, y: Tensor) -> None:
+    def backward(self, network: nn.Module, x: Tensor, y: Tensor) -> None:
         """Leave the gradients of the mean loss over the global batch."""
         bf16 = self.settings.precision == "bf16"
         # Without a cache of its own: a recording must not rely on casts made before it.

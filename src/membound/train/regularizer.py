@@ -172,8 +172,8 @@ class Regularizer:
 
     @property
     def recordable(self) -> bool:
-        """Whether steps may be recorded in a CUDA graph: what they do is the same every time, but for projections."""
-        return all(target.update.steady or target.update.kinds == ("l0_project",) for target in self._targets)
+        """Whether steps may be recorded in a CUDA graph: all before them is the same every time."""
+        return all(target.update.steady_before for target in self._with_before)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -192,7 +192,7 @@ class Regularizer:
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._recording:
-            self._after_updates([target for target in self._with_after if target.update.steady])
+            self._after_updates([target for target in self._with_after if target.update.steady_after])
             return
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None and float(found_inf) > 0:
@@ -204,7 +204,7 @@ class Regularizer:
         if self.step % FLUSH_EVERY == 0:
             self._flush_moments()
         if self._due(self.step):
-            left = [target for target in self._with_after if not (recorded and target.update.steady)]
+            left = [target for target in self._with_after if not (recorded and target.update.steady_after)]
             self._after_updates(left)
 
     def _after_updates(self, targets: list[Target]) -> None:
@@ -272,6 +272,8 @@ class Regularizer:
         self._with_after = [target for target in targets if target.update.after is not None]
         self._period = math.gcd(*(target.update.every for target in self._with_after)) or 1
         self._resolved = self._held()
+        now_and_then = [target.update.every for target in self._with_after if not target.update.steady_after]
+        self.period = math.gcd(*now_and_then)  # of what is done to weights now and then; 0 if nothing is
 
     def _refresh(self) -> None:
         """Look again when the optimizer has got other weights, such as those of a layer added later."""

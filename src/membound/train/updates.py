@@ -59,16 +59,14 @@ class Update:
     bound: Callable[[int, float | None], int] | None = field(default=None, compare=False)
     # `after` has nothing to do on other steps than multiples of `every`.
     every: int = field(default=1, compare=False)
+    # Whether a stage is the same at every step, but for the learning rate: then a recording can do it, too.
+    steady_before: bool = field(default=False, compare=False)
+    steady_after: bool = field(default=False, compare=False)
 
     @property
     def scheduled(self) -> bool:
         """Whether any of its numbers depends on the progress of training."""
         return any(callable(argument) for argument in self.arguments)
-
-    @property
-    def steady(self) -> bool:
-        """Whether it does the same at every step, but for the learning rate: then a recording can do it, too."""
-        return not self.scheduled and not set(self.kinds) - {"l2_decay", "l1_subgradient", "l1_shrink"}
 
 
 def l2_decay(strength: float | Schedule) -> Update:
@@ -82,7 +80,7 @@ def l2_decay(strength: float | Schedule) -> Update:
     def before(weight: Tensor, moment: Moment) -> None:
         _add_penalty(weight, weight, at(moment), moment)
 
-    return Update(("l2_decay",), (strength,), before=before)
+    return Update(("l2_decay",), (strength,), before=before, steady_before=not callable(strength))
 
 
 def l1_subgradient(strength: float | Schedule) -> Update:
@@ -95,7 +93,7 @@ def l1_subgradient(strength: float | Schedule) -> Update:
     def before(weight: Tensor, moment: Moment) -> None:
         _add_penalty(weight, weight.sign(), at(moment), moment)
 
-    return Update(("l1_subgradient",), (strength,), before=before)
+    return Update(("l1_subgradient",), (strength,), before=before, steady_before=not callable(strength))
 
 
 def l1_shrink(strength: float | Schedule) -> Update:
@@ -115,7 +113,7 @@ def l1_shrink(strength: float | Schedule) -> Update:
         else:
             weight.copy_(torch.nn.functional.softshrink(weight, delta))
 
-    return Update(("l1_shrink",), (strength,), after=after)
+    return Update(("l1_shrink",), (strength,), after=after, steady_after=not callable(strength))
 
 
 def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
@@ -190,6 +188,8 @@ def chain(*updates: Update) -> Update:
         after=all_after if after else None,
         bound=tightest if bounds else None,
         every=math.gcd(*(update.every for update in updates if update.after is not None)) or 1,
+        steady_before=all(update.steady_before for update in updates if update.before is not None),
+        steady_after=all(update.steady_after for update in updates if update.after is not None),
     )
 
 

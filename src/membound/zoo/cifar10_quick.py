@@ -29,7 +29,7 @@ class Cifar10Quick(nn.Module):
         mean="image",
     )
 
-    def __init__(self, classes: int = 10, generator: torch.Generator | None = None) -> None:
+    def __init__(self, classes: int = 10, generator: torch.Generator | None = None, hidden: int = 64) -> None:
         super().__init__()
         self.conv1 = conv(3, 32, 5, gaussian(1e-4), generator, pad=2)
         self.pool1 = max_pool(3, 2)
@@ -37,8 +37,8 @@ class Cifar10Quick(nn.Module):
         self.pool2 = average_pool(3, 2)
         self.conv3 = conv(32, 64, 5, gaussian(0.01), generator, pad=2)
         self.pool3 = average_pool(3, 2)
-        self.fc1 = linear(64 * 4 * 4, 64, gaussian(0.1), generator)
-        self.fc2 = linear(64, classes, gaussian(0.1), generator)
+        self.fc1 = linear(64 * 4 * 4, hidden, gaussian(0.1), generator)
+        self.fc2 = linear(hidden, classes, gaussian(0.1), generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores of images [N, 3, 32, 32] with values 0..255 less the mean image."""
@@ -49,10 +49,14 @@ class Cifar10Quick(nn.Module):
         return scores
 
 
-def cifar10_quick(classes: int = 10, generator: torch.Generator | None = None) -> Cifar10Quick:
+def cifar10_quick(
+    classes: int = 10, generator: torch.Generator | None = None, hidden: int = 64
+) -> Cifar10Quick:
     """CIFAR-10-quick with fresh weights, drawn from `generator` or else from torch's own random state.
+
+    `hidden` units are in the first fully-connected layer.
 
     >>> sum(p.numel() for p in cifar10_quick().parameters())
     145578
     """
-    return Cifar10Quick(classes, generator)
+    return Cifar10Quick(classes, generator, hidden)

@@ -30,14 +30,16 @@ class LeNet(nn.Module):
         scale=1 / 256,
     )
 
-    def __init__(self, classes: int = 10, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self, classes: int = 10, generator: torch.Generator | None = None, hidden: int = 500
+    ) -> None:
         super().__init__()
         self.conv1 = conv(1, 20, 5, xavier_, generator)
         self.pool1 = max_pool(2, 2)
         self.conv2 = conv(20, 50, 5, xavier_, generator)
         self.pool2 = max_pool(2, 2)
-        self.fc1 = linear(50 * 4 * 4, 500, xavier_, generator)
-        self.fc2 = linear(500, classes, xavier_, generator)
+        self.fc1 = linear(50 * 4 * 4, hidden, xavier_, generator)
+        self.fc2 = linear(hidden, classes, xavier_, generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores of images [N, 1, 28, 28] with values 0..255 times 1/256."""
@@ -48,10 +50,12 @@ class LeNet(nn.Module):
         return scores
 
 
-def lenet(classes: int = 10, generator: torch.Generator | None = None) -> LeNet:
+def lenet(classes: int = 10, generator: torch.Generator | None = None, hidden: int = 500) -> LeNet:
     """LeNet with fresh weights, drawn from `generator` or else from torch's own random state.
+
+    `hidden` units are in the first fully-connected layer.
 
     >>> sum(p.numel() for p in lenet().parameters())
     431080
     """
-    return LeNet(classes, generator)
+    return LeNet(classes, generator, hidden)

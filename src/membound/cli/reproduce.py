@@ -1,0 +1,91 @@
+"""membound reproduce: a figure or table of the paper."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from membound.cli import options
+
+
+def reproduce_command(
+    name: Annotated[str, typer.Argument(help="all, or one figure: memory, layers, thresholding, ...")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small networks' worth of everything, to see it work on a CPU.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Where numbers and pictures go.")] = Path("reproduced"),
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Where trained networks are kept (OUT/networks if left out).")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster to train on; local starts one.")
+    ] = None,
+    draw: Annotated[bool, typer.Option("--draw", help="Train nothing: draw again what is in OUT.")] = False,
+    device: options.Device = "auto",
+    as_json: options.Json = False,
+) -> None:
+    """Make a figure or table of the paper: its protocol to the letter, and ours beside it.
+
+    What was trained is kept: the same command goes on where it stopped, and trains only what has changed.
+    """
+    from membound.paper import figure
+    from membound.paper import reproduce as work
+    from membound.train.loop import Interrupted
+
+    names = work.choose(name)
+    documents = {}
+    try:
+        with contextlib.ExitStack() as stack:
+            lab = None
+            if not draw:
+                lab = stack.enter_context(_lab(run_dir or out / "networks", device, quick, ray))
+            for each in names:
+                if lab is None:
+                    documents[each] = work.read(out, each)
+                    work.write(out, each, documents[each])
+                else:
+                    documents[each] = work.reproduce(each, lab, out)
+                if not as_json:
+                    _print(each, documents[each], figure(each).table(documents[each]["numbers"]), out)
+    except Interrupted:
+        raise options.Stopped("interrupted: run the same command again to go on") from None
+    if as_json:
+        options.print_json(documents if name == "all" else documents[name])
+
+
+@contextlib.contextmanager
+def _lab(folder: Path, device: str, quick: bool, ray: str | None) -> Iterator[Any]:
+    from membound.paper.lab import Lab, Size
+    from membound.search.workshop import this_process
+    from membound.train.parallel import choose_device
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+    chosen = choose_device(device)
+    if ray is None:
+        yield Lab(folder, this_process(chosen), chosen, Size(quick), say=say)
+        return
+    from membound.search.cluster import ray_cluster
+
+    with ray_cluster(ray, device=device) as workers:
+        yield Lab(folder, workers, chosen, Size(quick), say=say)
+
+
+def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    size = ", QUICK: small, not the paper's sizes" if document["quick"] else ""
+    table = Table(*rows[0], title=f"{name}{size}")
+    for row in rows[1:]:
+        table.add_row(*row)
+    console.print(table)
+    for each in document["claims"]:
+        mark = {True: "holds", False: "does not hold", None: "not measured"}[each["holds"]]
+        typer.echo(f"{mark}: {each['claim']} ({each['detail']})")
+    typer.echo(f"{document['seconds']:.0f} s; {out / name}.json, .svg, .png")

@@ -1,0 +1,21 @@
+"""The paper's figures and tables, each a short module: what it claims, what is trained for it, what came out."""
+
+from importlib import import_module
+from types import ModuleType
+
+FIGURES = (
+    "memory",
+    "layers",
+    "thresholding",
+    "partial",
+    "kernels",
+    "optimization",
+    "ensembles",
+    "starvation",
+    "frontier",
+)
+
+
+def figure(name: str) -> ModuleType:
+    """The module of a figure: `run(lab)` gives its numbers, `draw(numbers)` a picture, `table(numbers)` a table."""
+    return import_module(f"membound.paper.{name}")

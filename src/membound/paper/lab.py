@@ -1,0 +1,321 @@
+"""Where the paper's experiments are done: its networks and data, its recipes and ours, and a cache of all trainings.
+
+Three tracks: 'paper' is Caffe's solver to the letter, with counts imposed from the first step; 'ours' has as many
+iterations, but a learning rate that warms up and anneals, and bounds that tighten along a ramp; 'longer' is ours with
+more iterations. Choices are made on validation images, which are a part of the training images.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from membound import zoo
+from membound.data import Dataset, load, subsample, validation_split
+from membound.search.bound import Ramp
+from membound.search.greedy import Greedy, Round, Search, search_together
+from membound.search.jobs import Job, Show
+from membound.search.ledger import open_run
+from membound.search.problem import Data, Fresh, Problem, Target, Training, bounded_weights
+from membound.search.workshop import Finished, Workers, Workshop
+from membound.store.sizes import total_bytes
+from membound.train.batches import Feeder
+from membound.train.evaluation import evaluate
+from membound.train.fingerprints import describe_split, digest, network_digest
+from membound.train.preprocessing import preprocess_for
+from membound.train.recipe import Recipe, annealed, caffe
+from membound.train.rules import load_plain_
+from membound.train.updates import Update, chain, l0_project, l2_decay
+from membound.zoo.solver import Solver, multistep
+
+Facts = dict[str, Any]
+TRACKS = ("paper", "ours", "longer")
+EVERY = 100  # iterations between projections; the paper says so for AlexNet
+VALIDATION = 5000
+CANDIDATE = 1000  # iterations of a candidate of the greedy search
+
+
+@dataclass(frozen=True)
+class Net:
+    """One of the paper's networks, its data, and how many nonzeros its greedy search ends with."""
+
+    factory: Callable[..., nn.Module]
+    data: str
+    longer: int
+    least: int
+    title: str
+
+
+NETS = {
+    "lenet": Net(zoo.lenet, "mnist", 40_000, 4_311, "LeNet on MNIST"),
+    "quick": Net(zoo.cifar10_quick, "cifar10", 20_000, 14_557, "CIFAR-10-quick"),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large experiments are: in full, or small ones that only show that all of it works."""
+
+    quick: bool = False
+
+    def steps(self, full: int) -> int:
+        return max(full // 250, 20) if self.quick else full
+
+    def seeds(self, full: int = 3) -> range:
+        return range(min(full, 2)) if self.quick else range(full)
+
+    def some(self, values: Sequence[Any], most: int = 2) -> list[Any]:
+        """All of the points of a sweep; or some, the first and the last among them."""
+        if not self.quick or len(values) <= most:
+            return list(values)
+        return [values[round(number * (len(values) - 1) / (most - 1))] for number in range(most)]
+
+
+@dataclass
+class Lab:
+    """Networks are trained by `workers`; what was trained is kept in `folder` and never trained again."""
+
+    folder: Path | None
+    workers: Workers
+    device: torch.device
+    size: Size = field(default_factory=Size)
+    show: Show | None = None
+    done: Finished | None = None
+    say: Callable[[str], None] = lambda text: None
+
+    def __post_init__(self) -> None:
+        self._data: dict[str, Dataset] = {}
+        self._studies: dict[tuple[str, str], Study] = {}
+
+    def study(self, net: str, track: str) -> "Study":
+        """Trainings of one network on one track."""
+        if (net, track) not in self._studies:
+            self._studies[net, track] = Study(self, net, track)
+        return self._studies[net, track]
+
+    def images(self, net: str) -> Dataset:
+        name = NETS[net].data
+        if name not in self._data:
+            found = load(name)
+            if self.size.quick:
+                found = replace(found, train=subsample(found.train, 2500), test=subsample(found.test, 500))
+            self._data[name] = found
+        return self._data[name]
+
+
+class Study:
+    """One network on one track."""
+
+    def __init__(self, lab: Lab, net: str, track: str) -> None:
+        self.lab, self.net, self.track = lab, net, track
+
+    @property
+    def solver(self) -> Solver:
+        solver: Solver = NETS[self.net].factory().caffe_solver  # type: ignore[assignment]
+        return solver
+
+    @cached_property
+    def steps(self) -> int:
+        """Iterations of one training."""
+        full = NETS[self.net].longer if self.track == "longer" else self.solver.iterations
+        return self.lab.size.steps(full)
+
+    @cached_property
+    def every(self) -> int:
+        return max(EVERY * self.steps // self.solver.iterations, 2) if self.lab.size.quick else EVERY
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        if self.track != "paper":
+            return annealed(self.solver, self.steps)
+        recipe = caffe(self.solver, self.steps)
+        return replace(recipe, lr=Stretched(recipe.lr, self.solver.iterations / self.steps))
+
+    @cached_property
+    def tuning(self) -> Recipe:
+        """Of a candidate of the greedy search: at the solver's first rate, then at a tenth of it."""
+        steps, first = self.lab.size.steps(CANDIDATE), self.solver.lr(0)
+        return replace(self.recipe, iterations=steps, lr=multistep(first, {round(0.8 * steps): first / 10}))
+
+    @cached_property
+    def problem(self) -> Problem:
+        images, factory = self.lab.images(self.net), NETS[self.net].factory
+        held_out = VALIDATION if not self.lab.size.quick else 500
+        part, validation = validation_split(images.train, held_out)
+        model = factory()
+        mean = None if self.track == "paper" or self.net == "lenet" else "channel"
+        data = Data(
+            images.train,
+            part,
+            validation,
+            images.test,
+            preprocess_for(model, images.train, mean),
+            images.classes,
+        )
+        every = self.every if self.track == "paper" else max(self.every // 4, 1)
+        training = Training(self.recipe, self.tuning, every, Ramp())
+        return Problem(Fresh(factory), data, training, Target("nonzeros"), bounded_weights(model))
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        return self.problem.sizes
+
+    def describe(self) -> dict[str, Any]:
+        """What its trainings have in common, as JSON: other facts make other trainings."""
+        problem, data = self.problem, self.problem.data
+        mean = data.preprocess.mean
+        return {
+            "recipe": problem.training.recipe.describe(),
+            "tuning": problem.training.tuning.describe(),
+            "every": problem.training.every,
+            "ramp": vars(problem.training.ramp),
+            "network": network_digest(problem.make(0)),
+            "data": [
+                describe_split(split) for split in (data.train, data.part, data.test) if split is not None
+            ],
+            "preprocess": data.preprocess.to_json() | {"mean": None if mean is None else digest(mean)},
+        }
+
+    # What is trained
+
+    def dense(self, seed: int, **more: Any) -> Job:
+        return Job("dense", seed, everything=True, **more)
+
+    def counted(self, counts: Mapping[str, int], seed: int, **more: Any) -> Job:
+        """So many nonzeros a layer: on the paper's track from the first step on, on ours along a ramp."""
+        if self.track != "paper":
+            return Job("counts", seed, counts=dict(counts), everything=True, **more)
+        rules = {name: l0_project(count, self.every) for name, count in counts.items()}
+        return self.ruled(rules, seed, **more)
+
+    def limited(self, nonzeros: int, seed: int, score: str = "lamp", **more: Any) -> Job:
+        """So many nonzeros in all, biases included, shared out by scores along a ramp."""
+        return Job("limit", seed, limit=nonzeros, score=score, everything=True, **more)
+
+    def ruled(self, rules: Mapping[str, Update], seed: int, **more: Any) -> Job:
+        return Job("rules", seed, rules=dict(rules), everything=True, may_fail=True, **more)
+
+    # Training it
+
+    def do(
+        self, jobs: Sequence[Job], weights: bool = False, variants: Mapping[str, Any] | None = None
+    ) -> list[Facts]:
+        """The facts of each job; only what the cache does not have is trained."""
+        problem = self.problem if not variants else replace(self.problem, variants=dict(variants))
+        self.lab.say(f"{self.net}, {self.track} track: {len(jobs)} networks, {self.steps:,} iterations")
+        with open_run(self._folder("networks"), {"cache": 1}) as directory:
+            workshop = Workshop(problem, directory, self.lab.workers, self.lab.show, self.lab.done)
+            named = [replace(job, key=self._key(job, weights, variants)) for job in jobs]
+            unique = list({job.key: job for job in named}.values())
+            found = {job.key: facts for job, facts in zip(unique, workshop.do(unique, weights), strict=True)}
+            if weights:
+                self._states |= {
+                    key: directory.weights(key) for key, facts in found.items() if "failure" not in facts
+                }
+        # What is cached may have been wanted for another figure, which says other things about it.
+        return [
+            {**found[job.key], "job": {**found[job.key]["job"], "about": dict(job.about)}} for job in named
+        ]
+
+    @cached_property
+    def _states(self) -> dict[str, dict[str, Tensor]]:
+        return {}
+
+    def state(self, facts: Facts) -> dict[str, Tensor]:
+        """The weights of a network that was trained to keep them."""
+        return self._states[facts["job"]["key"]]
+
+    def _folder(self, name: str) -> Path | None:
+        return None if self.lab.folder is None else self.lab.folder / name
+
+    def _key(self, job: Job, weights: bool, variants: Mapping[str, Any] | None) -> str:
+        """Says what it is, and then by a digest all that could make it another network."""
+        described = {name: value for name, value in job.describe().items() if name not in ("key", "about")}
+        network = None
+        if job.network is not None and variants:
+            network = network_digest(variants[job.network](job.seed))
+        content = [described, self.describe(), network, weights]
+        mark = digest(json.dumps(content, sort_keys=True).encode())
+        return f"{self.net}-{self.track}-{job.network or job.key}-s{job.seed}-{mark}"
+
+    def search(self, seeds: Sequence[int]) -> list[list[Round]]:
+        """The paper's greedy search, one for each seed."""
+        limit, options = NETS[self.net].least, Greedy()
+        if self.lab.size.quick:  # few rounds
+            limit = round(0.7 * sum(self.sizes.values()))
+            options = Greedy(0.3, sorted(self.sizes, key=lambda name: -self.sizes[name])[:2])
+        described = {**self.describe(), "limit": limit, "seeds": list(seeds), "greedy": vars(options)}
+        mark = digest(json.dumps(described, sort_keys=True).encode())
+        self.lab.say(f"{self.net}: {len(seeds)} greedy searches to {limit:,} nonzeros")
+        with open_run(self._folder(f"greedy-{self.net}-{mark}"), described) as directory:
+            workshop = Workshop(self.problem, directory, self.lab.workers, self.lab.show, self.lab.done)
+            searches = [
+                Search(workshop, [limit], 1000 * seed, options, prefix=f"s{seed}-", also=("test",))
+                for seed in seeds
+            ]
+            return search_together(workshop, searches)
+
+    # Looking at what was trained
+
+    @cached_property
+    def _test(self) -> Feeder:
+        data = self.problem.data
+        assert data.test is not None
+        return Feeder(data.test, data.preprocess, self.lab.device, torch.float32)
+
+    def test(self, model: nn.Module) -> float:
+        """Its accuracy on the test images."""
+        accuracy = evaluate(model.to(self.lab.device), self._test).accuracy
+        assert accuracy is not None
+        return accuracy
+
+    def network(self, state: Mapping[str, Tensor]) -> nn.Module:
+        """A network with these weights."""
+        model = self.problem.make(0)
+        load_plain_(model, state)
+        return model
+
+    def bytes(self, counts: Mapping[str, int], ours: bool = False) -> int:
+        """In the best format of each layer: the paper's, with 32 bits a value, or ours, with 16; biases are dense."""
+        shapes = self.problem.shapes
+        tensors = {
+            name: (shape, counts.get(name, int(torch.Size(shape).numel()))) for name, shape in shapes.items()
+        }
+        return total_bytes(tensors, "best", "ours" if ours else "paper", 2 if ours else 4)
+
+
+@dataclass(frozen=True)
+class Stretched:
+    """A schedule run through faster, for a training of fewer iterations."""
+
+    lr: Callable[[int], float]
+    factor: float
+
+    def __call__(self, iteration: int) -> float:
+        return self.lr(int(iteration * self.factor))
+
+
+def undecayed(update: Update) -> Update:
+    """In place of the solver's l2 decay, not beside it."""
+    return chain(l2_decay(0.0), update)
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Mean and standard deviation over seeds.
+
+    >>> spread([1.0, 3.0])
+    {'mean': 2.0, 'std': 1.4142135623730951, 'n': 2}
+    """
+    tensor = torch.tensor(list(values), dtype=torch.float64)
+    std = float(tensor.std()) if len(tensor) > 1 else 0.0
+    return {"mean": float(tensor.mean()), "std": std, "n": len(tensor)}
+
+
+def claim(text: str, holds: bool | None, detail: str) -> dict[str, Any]:
+    """A statement of the paper, or a target of ours, and how it came out."""
+    return {"claim": text, "holds": holds, "detail": detail}

@@ -1,0 +1,77 @@
+"""Figures made, or made again: numbers as JSON with what is needed to repeat them, and pictures of them."""
+
+import datetime
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from membound.bench import machine
+from membound.errors import DataError, MemboundError
+from membound.paper import FIGURES, figure
+from membound.paper.lab import Lab
+from membound.store.whole import replace_file
+
+PACKAGES = ("membound", "numpy", "torch", "triton", "matplotlib")
+
+
+def choose(name: str) -> list[str]:
+    """The figures that a name stands for."""
+    if name == "all":
+        return list(FIGURES)
+    if name not in FIGURES:
+        raise MemboundError(f"there is no figure {name!r}: choose all, {', '.join(FIGURES)}")
+    return [name]
+
+
+def reproduce(name: str, lab: Lab, folder: Path) -> dict[str, Any]:
+    """Train what a figure needs, and write `name.json`, `name.svg` and `name.png` into a folder."""
+    module, begun = figure(name), time.monotonic()
+    numbers = module.run(lab)
+    document = {
+        "figure": name,
+        "about": module.__doc__,
+        "command": f"membound reproduce {name}" + (" --quick" if lab.size.quick else ""),
+        "quick": lab.size.quick,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "hardware": _hardware(lab.device),
+        "versions": machine.versions(PACKAGES),
+        "seconds": round(time.monotonic() - begun, 1),
+        "claims": module.claims(numbers),
+        "numbers": numbers,
+    }
+    write(folder, name, document)
+    return document
+
+
+def _hardware(device: torch.device) -> dict[str, Any]:
+    found = machine.hardware()
+    if device.type == "cuda":
+        found["gpu"] = torch.cuda.get_device_name(device)
+    return found
+
+
+def write(folder: Path, name: str, document: Mapping[str, Any]) -> None:
+    """The numbers, and a picture of them in two formats."""
+    from membound.paper.pictures import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / f"{name}.json", [json.dumps(document, indent=1, allow_nan=False).encode() + b"\n"])
+    save(folder, name, document)
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    """What was written."""
+    path = folder / f"{name}.json"
+    try:
+        document = json.loads(path.read_text())
+        document["numbers"], document["claims"]
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}: make it with `membound reproduce {name}`") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is not what `membound reproduce {name}` writes: make it again") from error
+    found: dict[str, Any] = document
+    return found

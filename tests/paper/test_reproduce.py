@@ -1,0 +1,129 @@
+"""Every figure, from trainings of a few steps on made-up images: all of it runs, is cached, and can be drawn again."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from membound.cli import main
+from membound.errors import MemboundError
+from membound.paper import FIGURES, figure, lab
+from membound.paper.lab import Lab, Size
+from membound.paper.reproduce import choose, read, reproduce
+from membound.search.workshop import this_process
+from membound.train.updates import l0_project
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Files as those of CIFAR-10, but noise; MNIST is in the repository."""
+    folder = tmp_path_factory.mktemp("data") / "cifar-10-batches-bin"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for name in [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]:
+        records = random.integers(0, 256, (10_000, 3073), np.uint8)
+        records[:, 0] %= 10
+        records.tofile(folder / name)
+    (folder / "batches.meta.txt").write_text("\n".join(f"class{number}" for number in range(10)))
+    return folder.parent
+
+
+@pytest.fixture
+def tiny(data, monkeypatch):
+    monkeypatch.setenv("MEMBOUND_DATA", str(data))
+    monkeypatch.setattr(Size, "steps", lambda self, full: 3)
+    return data
+
+
+def make_lab(folder, trained=None):
+    def count(job, facts):
+        if trained is not None:
+            trained.append(job.key)
+
+    return Lab(folder, this_process(CPU), CPU, Size(quick=True), done=count)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_made_and_cached_and_drawn_again(name, tiny, tmp_path):
+    trained = []
+    document = reproduce(name, make_lab(tmp_path / "networks", trained), tmp_path)
+    assert trained
+    assert document["quick"]
+    assert document["claims"]
+    for each in document["claims"]:
+        assert each["holds"] in (True, False, None)
+        assert each["detail"]
+    rows = figure(name).table(document["numbers"])
+    assert len({len(row) for row in rows}) == 1
+    assert read(tmp_path, name) == json.loads(json.dumps(document))
+    assert (tmp_path / f"{name}.svg").stat().st_size > 1000
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    trained.clear()
+    again = reproduce(name, make_lab(tmp_path / "networks", trained), tmp_path)
+    assert trained == []  # nothing is trained twice
+    assert again["numbers"] == document["numbers"]
+
+
+def test_only_what_changed_is_trained_again(tiny, tmp_path):
+    trained = []
+    study = make_lab(tmp_path, trained).study("lenet", "paper")
+    study.do([study.dense(0), study.ruled({"fc1": l0_project(0.1, 2)}, 0)])
+    assert len(trained) == 2
+    study.do([study.dense(0), study.ruled({"fc1": l0_project(0.2, 2)}, 0), study.dense(1)])
+    assert len(trained) == 4
+
+
+def test_what_is_cached_says_what_it_is_asked_for_now(tiny, tmp_path):
+    study = make_lab(tmp_path).study("lenet", "paper")
+    study.do([study.dense(0, about={"method": "one"})])
+    (facts,) = study.do([study.dense(0, about={"method": "other"})])
+    assert facts["job"]["about"] == {"method": "other"}
+
+
+def test_tracks_are_what_they_say(tiny, tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("MEMBOUND_DATA", str(tiny))
+    full = Lab(None, this_process(CPU), CPU)
+    paper, ours, longer = (full.study("quick", track) for track in lab.TRACKS)
+    assert (paper.steps, ours.steps, longer.steps) == (5_000, 5_000, 20_000)
+    assert [paper.recipe.lr(step) for step in (0, 3_999, 4_000)] == [0.001, 0.001, 0.0001]
+    assert paper.recipe.optimizer == "caffe"
+    assert paper.problem.data.preprocess.mean is not None
+    assert paper.problem.data.preprocess.mean.shape == (3, 32, 32)
+    assert paper.counted({"fc1.weight": 10}, 0).rules == {"fc1.weight": l0_project(10, 100)}
+    assert ours.counted({"fc1.weight": 10}, 0).counts == {"fc1.weight": 10}
+    assert paper.bytes({}) == 4 * 145_578
+
+
+def test_a_figure_that_there_is_not_is_named(capsys):
+    with pytest.raises(MemboundError, match="choose all, memory"):
+        choose("nonsense")
+    with pytest.raises(SystemExit) as exit:
+        main(["reproduce", "nonsense"])
+    assert exit.value.code == 1
+    assert "there is no figure 'nonsense'" in capsys.readouterr().err
+
+
+def test_the_command_draws_again_without_training(tiny, tmp_path, capsys):
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit) as exit:
+        main(["reproduce", "frontier", "--quick", "--out", str(out), "--device", "cpu"])
+    assert exit.value.code == 0
+    assert "nonzero weights" in capsys.readouterr().out.replace("\n", " ")
+    shutil.rmtree(out / "networks")
+    (out / "frontier.svg").unlink()
+    with pytest.raises(SystemExit) as exit:
+        main(["reproduce", "frontier", "--out", str(out), "--draw", "--json"])
+    assert exit.value.code == 0
+    assert json.loads(capsys.readouterr().out)["figure"] == "frontier"
+    assert (out / "frontier.svg").exists()
+    assert not (out / "networks").exists()
+    (out / "frontier.json").write_text("{}")
+    with pytest.raises(SystemExit) as exit:
+        main(["reproduce", "frontier", "--out", str(out), "--draw"])
+    assert exit.value.code == 1
+    assert "is not what `membound reproduce frontier` writes" in capsys.readouterr().err
