@@ -24,6 +24,9 @@ def reproduce_command(
         str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster to train on; local starts one.")
     ] = None,
     draw: Annotated[bool, typer.Option("--draw", help="Train nothing: draw again what is in OUT.")] = False,
+    longer: Annotated[
+        bool, typer.Option(help="Train ensembles for 20,000 iterations, too, beside the paper's 5,000.")
+    ] = True,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -41,7 +44,7 @@ def reproduce_command(
         with contextlib.ExitStack() as stack:
             lab = None
             if not draw:
-                lab = stack.enter_context(_lab(run_dir or out / "networks", device, quick, ray))
+                lab = stack.enter_context(_lab(run_dir or out / "networks", device, quick, longer, ray))
             for each in names:
                 if lab is None:
                     documents[each] = work.read(out, each)
@@ -57,7 +60,7 @@ def reproduce_command(
 
 
 @contextlib.contextmanager
-def _lab(folder: Path, device: str, quick: bool, ray: str | None) -> Iterator[Any]:
+def _lab(folder: Path, device: str, quick: bool, longer: bool, ray: str | None) -> Iterator[Any]:
     from membound.paper.lab import Lab, Size
     from membound.search.workshop import this_process
     from membound.train.parallel import choose_device
@@ -67,12 +70,12 @@ def _lab(folder: Path, device: str, quick: bool, ray: str | None) -> Iterator[An
 
     chosen = choose_device(device)
     if ray is None:
-        yield Lab(folder, this_process(chosen), chosen, Size(quick), say=say)
+        yield Lab(folder, this_process(chosen), chosen, Size(quick), longer, say=say)
         return
     from membound.search.cluster import ray_cluster
 
     with ray_cluster(ray, device=device) as workers:
-        yield Lab(folder, workers, chosen, Size(quick), say=say)
+        yield Lab(folder, workers, chosen, Size(quick), longer, say=say)
 
 
 def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path) -> None:

@@ -15,24 +15,25 @@ from membound.train.rules import load_plain_
 
 BUDGET = 145_578
 PAPER = {1: (75.85, 0.559), 2: (77.40, 0.192), 3: (77.18, 0.215), 4: (75.96, 0.116), 5: (74.60, 0.155)}
-MOST = {"paper": 5, "ours": 5, "longer": 5}
+MOST = 5
 
 
 def run(lab: Lab) -> dict[str, Any]:
     """Three trials of every n on each track."""
     searches = lab.study("quick", "paper").search(list(lab.size.seeds(3)))
     rows = []
-    for track, most in MOST.items():
+    tracks = ("paper", "ours", "longer") if lab.longer else ("paper", "ours")
+    for track in tracks:
         study = lab.study("quick", track)
         trials = [
             (n, trial, _members(study, n, trial, searches))
-            for n in lab.size.some(range(1, most + 1))
+            for n in lab.size.some(range(1, MOST + 1))
             for trial in lab.size.seeds(3)
         ]
         found = iter(study.do([job for _, _, jobs in trials for job in jobs], weights=True))
         for n, trial, jobs in trials:
             rows.append(_judge(study, n, trial, [next(found) for _ in jobs]))
-    return {"budget": BUDGET, "rows": rows, "iterations": {t: lab.study("quick", t).steps for t in MOST}}
+    return {"budget": BUDGET, "rows": rows, "iterations": {t: lab.study("quick", t).steps for t in tracks}}
 
 
 def _members(study: Study, n: int, trial: int, searches: Any) -> list[Job]:
@@ -85,17 +86,19 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
             one[row["track"]] = row["scores"]["mean"]
     most = max(row["nonzeros"] for row in result["rows"])
     gain = best["paper"][0] - one["paper"]
-    return [
+    found = [
         claim("paper track: one network within 0.6 points of 75.85 %", abs(one["paper"] - 75.85) <= 0.6,
               f"{one['paper']:.2f} %"),
         claim("paper track: an ensemble under the same nonzeros is ahead of one network (by 1.55 in the paper)",
               gain > 0, f"{gain:+.2f} points, n = {best['paper'][1]}"),
         claim("our track, as many iterations: the best n above the paper's best, 77.40 %", best["ours"][0] > 77.40,
               f"{best['ours'][0]:.2f} %, n = {best['ours'][1]}"),
-        claim("longer track: at least 80.0 %", best["longer"][0] >= 80.0,
-              f"{best['longer'][0]:.2f} %, n = {best['longer'][1]}"),
         claim(f"never more than {BUDGET:,} nonzeros in all, biases included", most <= BUDGET, f"at most {most:,}"),
     ]  # fmt: skip
+    if "longer" in best:
+        reached, n = best["longer"]
+        found.append(claim("longer track: at least 80.0 %", reached >= 80.0, f"{reached:.2f} %, n = {n}"))
+    return found
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:

@@ -66,6 +66,11 @@ class Size:
     def steps(self, full: int) -> int:
         return max(full // 250, 20) if self.quick else full
 
+    @property
+    def batch_size(self) -> int | None:
+        """Of every training; the solver's own in full."""
+        return 20 if self.quick else None
+
     def seeds(self, full: int = 3) -> range:
         return range(min(full, 2)) if self.quick else range(full)
 
@@ -84,6 +89,7 @@ class Lab:
     workers: Workers
     device: torch.device
     size: Size = field(default_factory=Size)
+    longer: bool = True  # whether there is a track of more iterations where the paper has its own number
     show: Show | None = None
     done: Finished | None = None
     say: Callable[[str], None] = lambda text: None
@@ -132,8 +138,8 @@ class Study:
     @cached_property
     def recipe(self) -> Recipe:
         if self.track != "paper":
-            return annealed(self.solver, self.steps)
-        recipe = caffe(self.solver, self.steps)
+            return annealed(self.solver, self.steps, self.lab.size.batch_size)
+        recipe = caffe(self.solver, self.steps, self.lab.size.batch_size)
         return replace(recipe, lr=Stretched(recipe.lr, self.solver.iterations / self.steps))
 
     @cached_property

@@ -45,6 +45,9 @@ def record(
                 warm_up(*inputs)
         stream.wait_stream(side)
     model.zero_grad(set_to_none=True)
+    # A workspace of matrix products belongs to a stream, of which torch has 32 that it hands out in turn: without this,
+    # graphs of several networks could have one in common, and disturb each other when they are replayed side by side.
+    torch._C._cuda_clearCublasWorkspaces()
     graph = torch.cuda.CUDAGraph()
     pool = None if shares is None else shares.graph.pool()
     failed = False
@@ -54,6 +57,7 @@ def record(
     except RuntimeError:
         torch.cuda.synchronize()
         failed = True
+    torch._C._cuda_clearCublasWorkspaces()
     stream.wait_stream(side)
     with torch.no_grad():
         for value, was in before:

@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from membound.paper.pictures.filters import draw_kernels
-from membound.paper.pictures.looks import DPI, STYLE, add_quick_note
+from membound.paper.pictures.looks import DPI, STYLE, add_quick_note, settle
 from membound.paper.pictures.searches import draw_layers, draw_memory
 from membound.paper.pictures.sweeps import draw_frontier, draw_partial, draw_thresholding
 from membound.paper.pictures.trainings import draw_ensembles, draw_optimization, draw_starvation
@@ -36,6 +36,7 @@ def save(folder: Path, name: str, document: Mapping[str, Any]) -> None:
         figure = DRAWN[name](document["numbers"])
         if document.get("quick"):
             add_quick_note(figure)
+        settle(figure)
         title = str(document.get("about") or name).splitlines()[0]
         # A date would make other bytes of the same numbers.
         drawn = {

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import NullLocator
 
 from membound.report.axes import find_log_ticks, find_low, show_tick, widen, widen_log
@@ -23,7 +24,7 @@ DPI = 150
 WIDTH = 6.8  # inches: narrow, so that text is still legible where a phone shrinks it
 SMALL = 9.5  # points
 ACCURACY = "test accuracy, %"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.labelsize": 11,
@@ -75,26 +76,40 @@ METHODS = {
 
 def make_figure(height: float, width: float = WIDTH) -> Figure:
     """An empty one, which makes room for all that is written beside its panels."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    figure = Figure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
     return figure
 
 
+def settle(figure: Figure) -> None:
+    """Lay it out for good: the solver does not repeat the last digits of its places, which make names in the SVG."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (
+            round(float(side), 5) for side in axes.get_position(original=True).bounds
+        )
+        axes.set_position((left, bottom, width, height))
+
+
 def add_quick_note(figure: Figure) -> None:
     """For small trainings, which nobody should take for results."""
-    figure.suptitle("QUICK: small, not the paper's sizes", fontsize=SMALL, color=VERMILLION, x=0.99, ha="right")
+    figure.suptitle(
+        "QUICK: small, not the paper's sizes", fontsize=SMALL, color=VERMILLION, x=0.99, ha="right"
+    )
 
 
-def add_legend(figure: Figure | SubFigure, panels: Iterable[Axes], columns: int) -> None:
-    """Below all panels, each name once."""
+def add_legend(place: Figure | Axes, panels: Iterable[Axes], columns: int) -> None:
+    """Below all panels, or in the middle of an empty one; each name once."""
     named: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
+    options: dict[str, Any] = {"ncols": columns, "handlelength": 3, "columnspacing": 1.4}
+    options["loc"] = "center" if isinstance(place, Axes) else "outside lower center"
     if named:
-        figure.legend(
-            named.values(), named.keys(), loc="outside lower center", ncols=columns, handlelength=3.2
-        )
+        place.legend(list(named.values()), list(named), **options)
 
 
 def add_title(axes: Axes, title: str, *notes: str) -> None:
@@ -129,19 +144,26 @@ def draw_level(axes: Axes, value: Mapping[str, Any] | None, look: Look, label: s
     axes.axhspan(low, high, color=look.colour, alpha=0.12, linewidth=0)
 
 
-def focus(axes: Axes, points: Iterable[tuple[float, float]], share: float = 0.06) -> str:
+def focus(axes: Axes, points: Iterable[Point]) -> str:
     """Leave out what is far below the rest, only marked at the edge; says in words how many points that is."""
-    known = [(x, y) for x, y in points if math.isfinite(y)]
+    known = [(x, value["mean"], value["std"]) for x, value in points if value is not None]
+    known = [point for point in known if all(map(math.isfinite, point))]
     if not known:
         return ""
-    values = [y for _, y in known]
-    low, high = widen(find_low(values), max(values), share)
+    least = find_low([mean for _, mean, _ in known])
+    ends = [end for _, mean, std in known if mean >= least for end in (mean - std, mean + std)]
+    low, high = widen(min(ends), max(ends))
     axes.set_ylim(low, high)
-    below = [x for x, y in known if y < low]
+    below = [x for x, mean, _ in known if mean < low]
     if not below:
         return ""
     axes.plot(below, [low] * len(below), linestyle="none", marker=7, markersize=6, color=GREY, clip_on=False)
     return f"▾ {count(len(below), 'point')} below {low:.3g} %"
+
+
+def exactly(value: float) -> dict[str, float]:
+    """A value without a spread."""
+    return {"mean": value, "std": 0.0}
 
 
 def count(number: int, name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 
 from membound.paper.lab import spread
 from membound.paper.memory import LOSS
@@ -19,9 +19,11 @@ from membound.paper.pictures.looks import (
     TRACKS,
     Look,
     Numbers,
+    Point,
     add_legend,
     add_title,
     draw_spread,
+    exactly,
     focus,
     make_figure,
     set_log,
@@ -37,7 +39,13 @@ LAYERS = {
     "fc2": Look(SKY, "s", (0, (5, 1, 1, 1))),
 }
 WAYS = {"uniform": "v", "greedy": "o", "global": "s"}
-COMPARED = [("paper", "uniform"), ("paper", "greedy"), ("ours", "uniform"), ("ours", "greedy"), ("ours", "global")]
+COMPARED = [
+    ("paper", "uniform"),
+    ("paper", "greedy"),
+    ("ours", "uniform"),
+    ("ours", "greedy"),
+    ("ours", "global"),
+]
 
 
 def draw_memory(numbers: Numbers) -> Figure:
@@ -59,25 +67,24 @@ def _draw_bytes(axes: Axes, net: Numbers) -> None:
         _draw_winners(axes, _winners(candidates, seed), SEEDS[number % len(SEEDS)])
     draw_spread(axes, [(row["bytes"], row["accuracy"]) for row in rows], TRACKS["ours"], "our track")
     first = [each["test"] for each in candidates if each["round"] == 0]
-    stars = {"linestyle": "none", "marker": "*", "markersize": 13, "markeredgecolor": "white"}
-    begun = spread(first) if first else None
-    draw_spread(axes, [(net["dense_bytes"], begun)], TRACKS["paper"], "dense, which the search starts from", **stars)
+    begun, stars = spread(first) if first else None, {"linestyle": "none", "marker": "*", "markersize": 13}
+    draw_spread(axes, [(net["dense_bytes"], begun)], TRACKS["paper"], "dense, start of the search", **stars)
     draw_spread(axes, [(net["dense_bytes"], dense)], TRACKS["ours"], "dense, our track", **stars)
     ringed = [(each["bytes"], each["test"]) for each in net["within"] if each["test"] is not None]
     _scatter(
         axes, ringed, f"smallest winner within {LOSS} points of dense", marker="o", markersize=12,
         markerfacecolor="none", markeredgecolor=BLACK, markeredgewidth=1.3,
     )  # fmt: skip
-    ours = [(row["bytes"], row["accuracy"]["mean"]) for row in rows]
-    everything = [*((each["bytes"], each["test"]) for each in candidates), *ours, (net["dense_bytes"], dense["mean"])]
+    everything: list[Point] = [(each["bytes"], exactly(each["test"])) for each in candidates]
+    everything += [*((row["bytes"], row["accuracy"]) for row in rows), (net["dense_bytes"], dense)]
     set_log(axes, "x", [x for x, _ in everything], 7, find_byte_ticks, show_byte_tick)
     add_title(axes, net["title"], focus(axes, everything), _describe_factors(net["within"]))
     axes.set(xlabel="bytes in the best of the paper's formats", ylabel=ACCURACY)
 
 
 def _scatter(axes: Axes, points: Sequence[tuple[float, float]], label: str, **options: Any) -> None:
-    x, y = [x for x, _ in points], [y for _, y in points]
-    axes.plot(x, y, linestyle="none", label=label, **options)
+    if points:
+        axes.plot(*zip(*points, strict=True), linestyle="none", label=label, **options)
 
 
 def _winners(candidates: Sequence[Numbers], seed: int) -> list[Numbers]:
@@ -98,14 +105,21 @@ def _describe_factors(within: Sequence[Numbers]) -> str:
 
 def draw_layers(numbers: Numbers) -> Figure:
     """How the nonzeros are shared out in the search, and what that is worth."""
-    figure = make_figure(11.4, 7.6)
-    above, below = figure.subfigures(2, 1, height_ratios=(8, 3.4))
+    figure = make_figure(11.6, 7.6)
     nets = list(numbers["nets"].values())
-    rows = above.subplots(3, len(nets), squeeze=False, sharex="col", height_ratios=(3, 3, 2))
+    grid = figure.add_gridspec(5, len(nets), height_ratios=(3, 3, 2, 0.4, 3))
+    shares = []
     for column, net in enumerate(nets):
-        _draw_shares(rows[:, column], net)
-    add_legend(above, rows[1], 5)
-    _draw_comparisons(below, nets)
+        panels = [figure.add_subplot(grid[row, column]) for row in range(3)]
+        _draw_shares(panels, net)
+        shares.append(panels[0])
+    between = figure.add_subplot(grid[3, :])
+    between.set_axis_off()
+    add_legend(between, shares[::-1], 5)  # the last network has all layers, in order
+    ways = [figure.add_subplot(grid[4, column]) for column in range(len(nets))]
+    for axes, net in zip(ways, nets, strict=True):
+        _draw_ways(axes, net["compared"])
+    add_legend(figure, ways, 3)
     return figure
 
 
@@ -119,19 +133,26 @@ def _draw_shares(panels: Sequence[Axes], net: Numbers) -> None:
             kept = [each["counts"][name] for each in winners]
             _draw_layer(counts, totals, kept, name, len(seeds))
             _draw_layer(parts, totals, [100 * count / size for count in kept], name, len(seeds))
-        known = [(total, each["test"]) for total, each in zip(totals, winners, strict=True) if each["test"] is not None]
-        line = {"linestyle": SEEDS[number % len(SEEDS)], "linewidth": 1.1, "color": TRACKS["paper"].colour}
-        accuracy.plot([x for x, _ in known], [y for _, y in known], **line)
+        known = [
+            (total, each["test"])
+            for total, each in zip(totals, winners, strict=True)
+            if each["test"] is not None
+        ]
+        _draw_accuracy(accuracy, known, SEEDS[number % len(SEEDS)])
     everyone = [count for each in net["winners"] for count in each["counts"].values()]
     set_log(counts, "y", everyone, 6)
-    set_log(counts, "x", [each["nonzeros"] for each in net["winners"]], 5)
-    points = [(each["nonzeros"], each["test"]) for each in net["winners"] if each["test"] is not None]
+    for axes in panels:
+        set_log(axes, "x", [each["nonzeros"] for each in net["winners"]], 5)
+        axes.tick_params(labelbottom=axes is accuracy)
+    points = [
+        (each["nonzeros"], exactly(each["test"])) for each in net["winners"] if each["test"] is not None
+    ]
     parts.set_ylim(0, 105)
     counts.set(ylabel="nonzeros of the layer")
     parts.set(ylabel="part of the layer, %")
     accuracy.set(ylabel=ACCURACY, xlabel="nonzeros in all")
     add_title(counts, net["title"])
-    focus(accuracy, points)
+    add_title(accuracy, "", focus(accuracy, points))
 
 
 def _draw_layer(axes: Axes, x: Sequence[float], y: Sequence[float], weight: str, seeds: int) -> None:
@@ -144,12 +165,9 @@ def _draw_layer(axes: Axes, x: Sequence[float], y: Sequence[float], weight: str,
     )  # fmt: skip
 
 
-def _draw_comparisons(figure: SubFigure, nets: Sequence[Numbers]) -> None:
-    panels = figure.subplots(1, len(nets), squeeze=False)[0]
-    for axes, net in zip(panels, nets, strict=True):
-        _draw_ways(axes, net["compared"])
-        axes.set(ylabel=ACCURACY, xlabel="nonzeros in all")
-    add_legend(figure, panels, 3)
+def _draw_accuracy(axes: Axes, points: Sequence[tuple[float, float]], line: str) -> None:
+    x, y = [x for x, _ in points], [y for _, y in points]
+    axes.plot(x, y, linestyle=line, linewidth=1.1, color=TRACKS["paper"].colour)
 
 
 def _draw_ways(axes: Axes, rows: Sequence[Numbers]) -> None:
@@ -167,3 +185,5 @@ def _draw_ways(axes: Axes, rows: Sequence[Numbers]) -> None:
     axes.set_xticks(range(len(targets)), labels=[f"{target:,}" for target in targets])
     axes.set_xlim(-0.5, max(len(targets), 1) - 0.5)
     axes.grid(visible=False, axis="x")
+    add_title(axes, "compared at equal nonzeros")
+    axes.set(ylabel=ACCURACY, xlabel="nonzeros in all")

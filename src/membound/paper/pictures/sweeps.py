@@ -1,6 +1,6 @@
 """Accuracy against how much is kept: by thresholds, in one layer by many methods, and in all of LeNet."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,6 +15,7 @@ from membound.paper.pictures.looks import (
     TRACKS,
     Look,
     Numbers,
+    Point,
     add_legend,
     add_title,
     count,
@@ -24,13 +25,14 @@ from membound.paper.pictures.looks import (
     make_figure,
     set_log,
 )
+from membound.report.axes import widen
 
 WAYS = {
     "thresholded": (METHODS["l2"], "l2, thresholded after training"),
     "paper": (TRACKS["paper"], "projection in training, paper track"),
     "ours": (TRACKS["ours"], "projection in training, our track"),
 }
-BESIDE = {"Sparse variational dropout": (8, -4), "Han et al.": (0, 8)}  # points from a mark to its name
+PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8}  # behind words among lines
 ROOM = 2.0  # times the worst published error: above that, points are only marked at the edge
 
 
@@ -56,10 +58,12 @@ def draw_thresholding(numbers: Numbers) -> Figure:
 def _name_emptied(axes: Axes, row: Numbers) -> None:
     """Upright, for its neighbours have names too."""
     names = ", ".join(name.removesuffix(".weight") for name in row["emptied"])
-    height = row["thresholded"]["mean"] + row["thresholded"]["std"] if row["thresholded"] else 0
+    low, high = axes.get_ylim()
+    height = row["thresholded"]["mean"] if row["thresholded"] else low
+    down = height > (low + high) / 2
     axes.annotate(
-        f"{names} empty", (100 * row["density"], height), (0, 9), textcoords="offset points", rotation=90,
-        ha="center", va="bottom", fontsize=SMALL,
+        f"{names} empty", (100 * row["density"], height), (0, -11 if down else 11), textcoords="offset points",
+        rotation=90, ha="center", va="top" if down else "bottom", fontsize=SMALL, bbox=PAPER,
     )  # fmt: skip
 
 
@@ -89,16 +93,15 @@ def _draw_methods(axes: Axes, panel: Numbers) -> None:
     known = {**panel, "rows": [row for row in panel["rows"] if row["nonzeros"] is not None]}
     draw_level(axes, panel["dense"], Look(BLACK, line=(0, (1, 3))), "dense, l2")
     draw_level(axes, panel["ours_dense"], Look(TRACKS["ours"].colour, line=(0, (1, 3))), "dense, our track")
-    points = [(panel["size"], panel["dense"]["mean"]), (panel["size"], panel["ours_dense"]["mean"])]
+    points = [(panel["size"], panel["dense"]), (panel["size"], panel["ours_dense"])]
     emptied = 0
     for method, name in partial.METHODS.items():
         curve = partial.curve(known, method)
         some = [point for point in curve if point["nonzeros"] > 0]
         emptied += len(curve) - len(some)
-        draw_spread(
-            axes, [(point["nonzeros"], point["accuracy"]) for point in some], METHODS[method], name, markersize=5
-        )
-        points += [(point["nonzeros"], point["accuracy"]["mean"]) for point in some]
+        mine = [(point["nonzeros"], point["accuracy"]) for point in some]
+        draw_spread(axes, mine, METHODS[method], name, markersize=5)
+        points += mine
     set_log(axes, "x", [x for x, _ in points], 5)
     notes = [focus(axes, points), f"{count(emptied, 'point')} with no weights at all" if emptied else ""]
     add_title(axes, panel["title"], *notes)
@@ -112,8 +115,7 @@ def draw_frontier(numbers: Numbers) -> Figure:
     sparse = [(row["weight_nonzeros"], row["error"]) for row in numbers["rows"] if row["weights"] is not None]
     dense = [(row["weight_nonzeros"], row["error"]) for row in numbers["rows"] if row["weights"] is None]
     draw_spread(axes, sparse, TRACKS["ours"], "ours")
-    star = {"linestyle": "none", "marker": "*", "markersize": 13, "markeredgecolor": "white"}
-    draw_spread(axes, dense, TRACKS["ours"], "ours, dense", **star)
+    draw_spread(axes, dense, TRACKS["ours"], "ours, dense", linestyle="none", marker="*", markersize=13)
     targets = frontier.WEIGHTS
     axes.plot(
         list(targets), list(targets.values()), linestyle="none", marker="_", markersize=13, color=GREY,
@@ -121,7 +123,7 @@ def draw_frontier(numbers: Numbers) -> Figure:
     )  # fmt: skip
     _draw_published(axes)
     set_log(axes, "x", [*targets, *(x for x, _ in [*sparse, *dense])], 7)
-    note = _limit_errors(axes, [(x, error["mean"]) for x, error in [*sparse, *dense]])
+    note = _limit_errors(axes, [*sparse, *dense])
     add_title(axes, "LeNet on MNIST", note)
     axes.set(xlabel="nonzero weights, without biases", ylabel="test error, %")
     add_legend(figure, [axes], 4)
@@ -129,20 +131,27 @@ def draw_frontier(numbers: Numbers) -> Figure:
 
 
 def _draw_published(axes: Axes) -> None:
-    x, y = [count for _, count, _ in frontier.PUBLISHED], [error for _, _, error in frontier.PUBLISHED]
+    x, y = [weights for _, weights, _ in frontier.PUBLISHED], [error for _, _, error in frontier.PUBLISHED]
     axes.plot(x, y, linestyle="none", marker="X", markersize=8, color=BLACK, label="published")
     for name, weights, error in frontier.PUBLISHED:
+        # Behind what is drawn; in two lines where our own curve is near.
         axes.annotate(
-            name, (weights, error), BESIDE.get(name, (7, 5)), textcoords="offset points", fontsize=10, color=BLACK
-        )
+            name.replace(" dropout", "\ndropout"), (weights, error), (10, 4), textcoords="offset points",
+            va="top" if " dropout" in name else "baseline", fontsize=10, bbox=PAPER, zorder=1.5,
+        )  # fmt: skip
 
 
-def _limit_errors(axes: Axes, points: Iterable[tuple[float, float]]) -> str:
-    """Errors far above all published ones must not press those into one line."""
-    most = ROOM * max(error for _, _, error in frontier.PUBLISHED)
-    far = [x for x, error in points if error > most]
-    axes.set_ylim(top=most if far else None)
-    if not far:
+def _limit_errors(axes: Axes, ours: Sequence[Point]) -> str:
+    """Errors far above all published ones must not press those into one line; says in words how many those are."""
+    published = [error for _, _, error in frontier.PUBLISHED]
+    errors = [(x, value["mean"], value["std"]) for x, value in ours if value is not None]
+    near = [(mean - std, mean + std) for _, mean, std in errors if mean <= ROOM * max(published)]
+    ends = [*published, *frontier.WEIGHTS.values(), *(end for pair in near for end in pair)]
+    low, high = widen(min(ends), max(ends))
+    axes.set_ylim(low, high)
+    above = [x for x, mean, _ in errors if mean > high]
+    if not above:
         return ""
-    axes.plot(far, [most] * len(far), linestyle="none", marker=6, color=TRACKS["ours"].colour, clip_on=False)
-    return f"▴ {count(len(far), 'point')} of ours above {most:.3g} %"
+    colour = TRACKS["ours"].colour
+    axes.plot(above, [high] * len(above), linestyle="none", marker=6, color=colour, clip_on=False)
+    return f"▴ {count(len(above), 'point')} of ours above {high:.3g} %"
