@@ -167,26 +167,22 @@ class Rows:
 
     def __init__(self, indices: Iterable[Indices], device: torch.device) -> None:
         self.source, self.device = iter(indices), device
-        self.sent = torch.empty(0, 0, dtype=torch.int64, device=device)
+        self.sent: deque[Tensor] = deque()
 
     def peek(self) -> Tensor:
         """The next one, which stays the next."""
-        self._fetch(1)
-        return self.sent[:1]
-
-    def take(self, count: int) -> Tensor:
-        """The next `count` of them, stacked."""
-        self._fetch(count)
-        taken, self.sent = self.sent[:count], self.sent[count:]
-        return taken
-
-    def _fetch(self, count: int) -> None:
-        if len(self.sent) < count:
+        if not self.sent:
             block = torch.from_numpy(np.stack(list(islice(self.source, UPLOAD))))
             if self.device.type == "cuda":
                 block = block.pin_memory()
-            block = block.to(self.device, non_blocking=True)
-            self.sent = torch.cat([self.sent, block]) if len(self.sent) else block
+            self.sent.extend(block.to(self.device, non_blocking=True))
+        return self.sent[0]
+
+    def take(self) -> Tensor:
+        """The next one."""
+        row = self.peek()
+        self.sent.popleft()
+        return row
 
 
 @dataclass(frozen=True)

@@ -26,33 +26,30 @@ def record(
     *,
     model: nn.Module,
     kept: Sequence[Tensor] = (),
-    warm_up: Callable[..., object] | None = None,
-    shares: Recorded | None = None,
+    warm_up: Callable[..., object],
 ) -> Recorded | None:
     """`work(*values)` as a graph, or None if it looks at values on the host, which cannot be recorded.
 
     Nothing of it happens yet: what `warm_up(*values)` does to the model's buffers and to the tensors in `kept` is
-    undone. It may share the memory of another graph that is never replayed at the same time.
+    undone.
     """
     before = [(value, value.clone()) for value in (*model.buffers(), *kept)]
     inputs = [value.clone() for value in values]
     stream = torch.cuda.current_stream()
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(stream)
-    if warm_up is not None:
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                warm_up(*inputs)
-        stream.wait_stream(side)
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UPS):
+            warm_up(*inputs)
+    stream.wait_stream(side)
     model.zero_grad(set_to_none=True)
     # A workspace of matrix products belongs to a stream, of which torch has 32 that it hands out in turn: without this,
     # graphs of several networks could have one in common, and disturb each other when they are replayed side by side.
     torch._C._cuda_clearCublasWorkspaces()
     graph = torch.cuda.CUDAGraph()
-    pool = None if shares is None else shares.graph.pool()
     failed = False
     try:
-        with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             work(*inputs)
     except RuntimeError:
         torch.cuda.synchronize()

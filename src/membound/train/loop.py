@@ -230,7 +230,8 @@ class Run:
         take = make_stepper(self)
         while self.iteration < self.recipe.iterations:
             with self._named_failure():
-                self.iteration += take(self._undisturbed())
+                take()
+            self.iteration += 1
             last = self.iteration == self.recipe.iterations
             evaluating = last or self.iteration % self.evaluate_every == 0
             stopping = interrupted()
@@ -249,14 +250,6 @@ class Run:
             if stopping and not last:
                 raise Interrupted
             yield
-
-    def _undisturbed(self) -> int:
-        """How many steps come before something is to be done: the end, a look, a projection."""
-        periods = [self.evaluate_every, LOOK_EVERY]
-        if self.reg is not None and self.reg.period:
-            periods.append(self.reg.period)
-        left = [period - self.iteration % period for period in periods]
-        return min(self.recipe.iterations - self.iteration, *left)
 
     @contextmanager
     def _named_failure(self) -> Iterator[None]:

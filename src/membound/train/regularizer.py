@@ -272,8 +272,6 @@ class Regularizer:
         self._with_after = [target for target in targets if target.update.after is not None]
         self._period = math.gcd(*(target.update.every for target in self._with_after)) or 1
         self._resolved = self._held()
-        now_and_then = [target.update.every for target in self._with_after if not target.update.steady_after]
-        self.period = math.gcd(*now_and_then)  # of what is done to weights now and then; 0 if nothing is
 
     def _refresh(self) -> None:
         """Look again when the optimizer has got other weights, such as those of a layer added later."""

@@ -1,4 +1,7 @@
-"""How the steps of a run are taken: call by call, or, on a GPU, recorded and replayed, several at a time."""
+"""How the steps of a run are taken: call by call, or, on a GPU, recorded once and replayed.
+
+Several steps in one recording are not faster: with many networks side by side it is the GPU that has to be waited for.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -14,14 +17,12 @@ from membound.train.recipe import set_learning_rate_
 if TYPE_CHECKING:
     from membound.train.loop import Run
 
-BURST = 10  # steps that are recorded together
 
+def make_stepper(run: "Run") -> Callable[[], None]:
+    """A function that takes the next step.
 
-def make_stepper(run: "Run") -> Callable[[int], int]:
-    """A function that takes a step, or several but at most so many, and says how many.
-
-    A step is recorded on a GPU unless processes or random numbers have a part in it. Where images are chosen on the
-    device and the optimizer's step can be recorded too, so can be several steps.
+    On a GPU it is recorded, unless processes or random numbers have a part in it; whole, where the images are chosen on
+    the device and the optimizer's step can be recorded, too.
     """
     eager = Eager(run)
     if run.device.type != "cuda" or run.world.size > 1 or draws_random_numbers(run.model):
@@ -48,19 +49,18 @@ class Eager:
             self.batches = run.feeder.augmented(indices, run.settings.seed, run.iteration, run.world.share())
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        return next(self.batches) if self.rows is None else self.run.feeder.at(self.rows.take(1)[0])
+        return next(self.batches) if self.rows is None else self.run.feeder.at(self.rows.take())
 
     def backward(self, x: Tensor, y: Tensor) -> None:
         """Leave the gradients of the next step."""
         self.run.optimizer.zero_grad(set_to_none=True)
         self.run.backward(self.network, x, y)
 
-    def take(self, most: int) -> int:
+    def take(self) -> None:
         run = self.run
         set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))
         self.backward(*self.next_batch())
         run.optimizer.step()
-        return 1
 
 
 class Passes:
@@ -71,7 +71,7 @@ class Passes:
         self.taken = 0
         self.recorded: Recorded | None = None
 
-    def take(self, most: int) -> int:
+    def take(self) -> None:
         run, eager = self.run, self.eager
         set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))
         batch = eager.next_batch()
@@ -81,63 +81,47 @@ class Passes:
         (self.recorded or eager.backward)(*batch)
         run.optimizer.step()
         self.taken += 1
-        return 1
 
 
 class Whole:
-    """Whole steps recorded: one, and a burst of them for wherever nothing is to be done in between.
+    """Whole steps recorded, the optimizer's included; the learning rates are on the device, too.
 
-    The first step is not: what an optimizer makes at its first step is there when the others are recorded.
+    The first step is not recorded: what an optimizer makes at its first step is there when the others are.
     """
 
     def __init__(self, run: "Run", eager: Eager) -> None:
         assert eager.rows is not None
         self.run, self.eager, self.rows = run, eager, eager.rows
         self.taken = 0
-        self.single: Recorded | None = None
-        self.burst: Recorded | None = None
+        self.recorded: Recorded | None = None
         iterations = range(run.recipe.iterations)
         self.rates = torch.tensor([run.recipe.lr(number) for number in iterations], device=run.device)
 
-    def take(self, most: int) -> int:
-        if self.taken == 0:
-            self.taken = 1
-            return self.eager.take(1)
-        first = self.run.iteration
-        if self.single is None and self.taken == 1:
-            self.taken = 2
-            self.single = self._record(1)
-        if self.single is None:  # it cannot be recorded
-            return self.eager.take(1)
-        count = 1 if most < BURST else BURST
-        if count == BURST and self.burst is None:
-            self.burst = self._record(BURST)
-        recorded = self.single if count == 1 or self.burst is None else self.burst
-        count = count if recorded is self.burst else 1
-        recorded(self.rows.take(count), self.rates[first : first + count])
-        set_learning_rate_(self.run.optimizer, self.run.recipe.lr(first + count - 1))
-        if self.run.reg is not None:
-            for _ in range(count):
-                self.run.reg.step_taken()
-        return count
-
-    def _record(self, count: int) -> Recorded | None:
+    def take(self) -> None:
+        if self.taken == 1:
+            self.recorded = self._record()
+        self.taken += 1
+        if self.recorded is None:
+            self.eager.take()
+            return
         run = self.run
-        rows = self.rows.peek().expand(count, -1)
-        values = (rows, self.rates[:1].expand(count))
+        self.recorded(self.rows.take(), self.rates[run.iteration])
+        set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))
+        if run.reg is not None:
+            run.reg.step_taken()
 
-        def warm_up(rows: Tensor, rates: Tensor) -> None:
-            self.eager.backward(*run.feeder.at(rows[0]))
+    def _record(self) -> Recorded | None:
+        run = self.run
 
-        def work(rows: Tensor, rates: Tensor) -> None:
-            for row, rate in zip(rows.unbind(), rates.unbind(), strict=True):
-                self.eager.backward(*run.feeder.at(row))
-                self._update(rate)
+        def warm_up(row: Tensor, rate: Tensor) -> None:
+            self.eager.backward(*run.feeder.at(row))
 
-        recorded = record(
-            work, values, model=run.model, kept=[run.running], shares=self.single,
-            warm_up=warm_up if self.single is None else None,
-        )  # fmt: skip
+        def work(row: Tensor, rate: Tensor) -> None:
+            warm_up(row, rate)
+            self._update(rate)
+
+        values = (self.rows.peek(), self.rates[run.iteration])
+        recorded = record(work, values, model=run.model, kept=[run.running], warm_up=warm_up)
         set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))  # numbers again, which can be saved
         return recorded
 
