@@ -13,7 +13,7 @@ import membound as mb
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 FITTING = (ROOT / "docs" / "FITTING.md").read_text()
-OTHERS = ("TRAINING", "DEPLOYING", "CLUSTER")
+OTHERS = ("TRAINING", "DEPLOYING", "CLUSTER", "REPRODUCTION")
 PAGES = [README, FITTING, *((ROOT / "docs" / f"{name}.md").read_text() for name in OTHERS)]
 
 
@@ -43,15 +43,22 @@ def fitted() -> list[str]:
     """What the README says of fit."""
     quick = {row["group"]: row for row in results("frontier-quick-deployed")["summary"]}
     joint = {row["group"]: row for row in results("ensembles-deployed")["summary"]}
-    rows = [*quick.values(), joint["n1"], joint["n5"]]
+    rows = [*quick.values(), joint["n1"], joint["n5"], *results("demo")["summary"].values()]
+    own, lenet = results("own-network")["summary"], deployed_lenet()
+    rows += [own["dense"], own["fitted"], own["one_shot_magnitude"], lenet["dense"], lenet["lamp-20KiB"]]
     return [spread(row) for row in rows]
+
+
+def deployed_lenet() -> dict[str, dict]:
+    return {row["group"]: row for row in results("frontier-lenet-deployed")["summary"]}
 
 
 def compared() -> list[str]:
     """What docs/FITTING.md says of strategies, ensembles and populations."""
     rows = results("frontier-quick-others")["summary"]
     joint = results("ensembles-deployed")["summary"]
-    numbers = [spread(row) for row in [*rows, *joint]]
+    own, lenet = results("own-network")["summary"], deployed_lenet()
+    numbers = [spread(row) for row in [*rows, *joint, *own.values(), *lenet.values()]]
     ways = {(row["way"], row["networks"], row["tf32"]): row for row in results("population-ways")["rows"]}
     for way in (("eager, one network", 1), ("streams", 20), ("grouped", 20), ("vmap", 20), ("im2col", 20)):
         numbers.append(f"{ways[*way, True]['ms_a_network']:.2f} ms")
@@ -87,6 +94,25 @@ def test_every_result_says_how_it_was_made(path):
     result = json.loads(path.read_text())
     assert {"command", "date", "hardware", "versions"} <= result.keys()
     assert (ROOT / result["command"].split()[1]).exists()
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "results" / "reproduce").glob("*.json")), ids=lambda p: p.stem
+)
+def test_every_figure_says_how_it_was_made(path):
+    document = json.loads(path.read_text())
+    assert document["command"].startswith(f"membound reproduce {path.stem}")
+    assert not document["quick"]
+    assert {"date", "hardware", "versions", "seconds", "claims", "numbers"} <= document.keys()
+    assert path.with_suffix(".svg").exists()
+    assert path.with_suffix(".png").exists()
+
+
+def test_the_page_about_the_paper_is_made_of_its_numbers(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from reproduction_page import make_page
+
+    assert (ROOT / "docs" / "REPRODUCTION.md").read_text() == make_page()
 
 
 def test_every_command_in_the_documents_exists():

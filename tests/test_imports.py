@@ -21,7 +21,7 @@ ALLOWED = {
     "search": ({"errors", "units", "data", "zoo", "train", "capture", "store", "run", "bench"}, True),
     "report": ({"errors", "units", "store"}, False),
     "paper": (
-        {"errors", "data", "zoo", "train", "search", "store", "bench", "paper"},
+        {"errors", "data", "zoo", "train", "search", "store", "bench", "report"},
         True,
     ),
 }

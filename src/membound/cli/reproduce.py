@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.errors import MemboundError
 
 
 def reproduce_command(
@@ -24,6 +25,9 @@ def reproduce_command(
         str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster to train on; local starts one.")
     ] = None,
     draw: Annotated[bool, typer.Option("--draw", help="Train nothing: draw again what is in OUT.")] = False,
+    net: Annotated[
+        list[str] | None, typer.Option(help="Only lenet or quick, in figures that have both; repeatable.")
+    ] = None,
     longer: Annotated[
         bool, typer.Option(help="Train ensembles for 20,000 iterations, too, beside the paper's 5,000.")
     ] = True,
@@ -44,7 +48,7 @@ def reproduce_command(
         with contextlib.ExitStack() as stack:
             lab = None
             if not draw:
-                lab = stack.enter_context(_lab(run_dir or out / "networks", device, quick, longer, ray))
+                lab = stack.enter_context(_lab(run_dir or out / "networks", device, ray, quick, longer, net))
             for each in names:
                 if lab is None:
                     documents[each] = work.read(out, each)
@@ -60,22 +64,27 @@ def reproduce_command(
 
 
 @contextlib.contextmanager
-def _lab(folder: Path, device: str, quick: bool, longer: bool, ray: str | None) -> Iterator[Any]:
-    from membound.paper.lab import Lab, Size
+def _lab(
+    folder: Path, device: str, ray: str | None, quick: bool, longer: bool, nets: list[str] | None
+) -> Iterator[Any]:
+    from membound.paper.lab import NETS, Lab, Size
     from membound.search.workshop import this_process
     from membound.train.parallel import choose_device
 
     def say(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
+    if unknown := [net for net in nets or () if net not in NETS]:
+        raise MemboundError(f"there is no network {unknown[0]!r} in the paper: choose {', '.join(NETS)}")
     chosen = choose_device(device)
+    size, wanted = Size(quick), tuple(nets or NETS)
     if ray is None:
-        yield Lab(folder, this_process(chosen), chosen, Size(quick), longer, say=say)
+        yield Lab(folder, this_process(chosen), chosen, size, wanted, longer, say=say)
         return
     from membound.search.cluster import ray_cluster
 
     with ray_cluster(ray, device=device) as workers:
-        yield Lab(folder, workers, chosen, Size(quick), longer, say=say)
+        yield Lab(folder, workers, chosen, size, wanted, longer, say=say)
 
 
 def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path) -> None:

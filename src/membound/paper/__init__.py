@@ -17,5 +17,5 @@ FIGURES = (
 
 
 def figure(name: str) -> ModuleType:
-    """The module of a figure: `run(lab)` gives its numbers, `draw(numbers)` a picture, `table(numbers)` a table."""
+    """The module of a figure: `run(lab)` gives its numbers, `claims` and `table` say what is in them."""
     return import_module(f"membound.paper.{name}")

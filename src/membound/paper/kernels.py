@@ -26,6 +26,7 @@ def run(lab: Lab) -> dict[str, Any]:
         for seed in seeds
     ]
     rows = [_row(study, facts) for facts in study.do(jobs, weights=True) if "failure" not in facts]
+    strengths = [strength for strength in strengths if any(row["strength"] == strength for row in rows)]
     nearest = min(strengths, key=lambda s: abs(_mean_zero(rows, s) - ZERO))
     shown = next(row for row in rows if row["strength"] == nearest)
     baseline = _row(study, dense[0])
@@ -46,7 +47,7 @@ def run(lab: Lab) -> dict[str, Any]:
 
 def _mean_zero(rows: list[dict[str, Any]], strength: float) -> float:
     mine = [row["all_zero"] for row in rows if row["strength"] == strength]
-    return float(sum(mine) / max(len(mine), 1))
+    return float(sum(mine) / len(mine))
 
 
 def _row(study: Study, facts: Facts) -> dict[str, Any]:

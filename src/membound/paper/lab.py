@@ -20,7 +20,7 @@ from membound.data import Dataset, load, subsample, validation_split
 from membound.search.bound import Ramp
 from membound.search.greedy import Greedy, Round, Search, search_together
 from membound.search.jobs import Job, Show
-from membound.search.ledger import open_run
+from membound.search.ledger import RunDirectory, open_run
 from membound.search.problem import Data, Fresh, Problem, Target, Training, bounded_weights
 from membound.search.workshop import Finished, Workers, Workshop
 from membound.store.sizes import total_bytes
@@ -89,12 +89,14 @@ class Lab:
     workers: Workers
     device: torch.device
     size: Size = field(default_factory=Size)
+    nets: Sequence[str] = ("lenet", "quick")  # of the figures that have a panel for each
     longer: bool = True  # whether there is a track of more iterations where the paper has its own number
     show: Show | None = None
     done: Finished | None = None
     say: Callable[[str], None] = lambda text: None
 
     def __post_init__(self) -> None:
+        self.trained = 0  # networks, in all; what is cached is not
         self._data: dict[str, Dataset] = {}
         self._studies: dict[tuple[str, str], Study] = {}
 
@@ -103,6 +105,16 @@ class Lab:
         if (net, track) not in self._studies:
             self._studies[net, track] = Study(self, net, track)
         return self._studies[net, track]
+
+    def workshop(self, problem: Problem, directory: RunDirectory) -> Workshop:
+        """Where jobs are done, and counted."""
+
+        def count(job: Job, facts: Facts) -> None:
+            self.trained += 1
+            if self.done is not None:
+                self.done(job, facts)
+
+        return Workshop(problem, directory, self.workers, self.show, count)
 
     def images(self, net: str) -> Dataset:
         name = NETS[net].data
@@ -197,13 +209,14 @@ class Study:
         if self.track != "paper":
             return Job("counts", seed, counts=dict(counts), everything=True, **more)
         rules = {name: l0_project(count, self.every) for name, count in counts.items()}
-        return self.ruled(rules, seed, **more)
+        return replace(self.ruled(rules, seed, **more), may_fail=False)
 
     def limited(self, nonzeros: int, seed: int, score: str = "lamp", **more: Any) -> Job:
         """So many nonzeros in all, biases included, shared out by scores along a ramp."""
         return Job("limit", seed, limit=nonzeros, score=score, everything=True, **more)
 
     def ruled(self, rules: Mapping[str, Update], seed: int, **more: Any) -> Job:
+        """Any updates, of any strength: that some diverge may be what is to be seen."""
         return Job("rules", seed, rules=dict(rules), everything=True, may_fail=True, **more)
 
     # Training it
@@ -215,7 +228,7 @@ class Study:
         problem = self.problem if not variants else replace(self.problem, variants=dict(variants))
         self.lab.say(f"{self.net}, {self.track} track: {len(jobs)} networks, {self.steps:,} iterations")
         with open_run(self._folder("networks"), {"cache": 1}) as directory:
-            workshop = Workshop(problem, directory, self.lab.workers, self.lab.show, self.lab.done)
+            workshop = self.lab.workshop(problem, directory)
             named = [replace(job, key=self._key(job, weights, variants)) for job in jobs]
             unique = list({job.key: job for job in named}.values())
             found = {job.key: facts for job, facts in zip(unique, workshop.do(unique, weights), strict=True)}
@@ -259,7 +272,7 @@ class Study:
         mark = digest(json.dumps(described, sort_keys=True).encode())
         self.lab.say(f"{self.net}: {len(seeds)} greedy searches to {limit:,} nonzeros")
         with open_run(self._folder(f"greedy-{self.net}-{mark}"), described) as directory:
-            workshop = Workshop(self.problem, directory, self.lab.workers, self.lab.show, self.lab.done)
+            workshop = self.lab.workshop(self.problem, directory)
             searches = [
                 Search(workshop, [limit], 1000 * seed, options, prefix=f"s{seed}-", also=("test",))
                 for seed in seeds

@@ -18,7 +18,7 @@ LOSS = 0.5
 
 def run(lab: Lab) -> dict[str, Any]:
     """Candidates of three greedy searches for each network, and our bounds beside them."""
-    return {"nets": {net: _run(lab, net) for net in NETS}}
+    return {"nets": {net: _run(lab, net) for net in lab.nets}}
 
 
 def _run(lab: Lab, net: str) -> dict[str, Any]:

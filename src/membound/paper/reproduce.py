@@ -12,7 +12,7 @@ import torch
 from membound.bench import machine
 from membound.errors import DataError, MemboundError
 from membound.paper import FIGURES, figure
-from membound.paper.lab import Lab
+from membound.paper.lab import NETS, Lab
 from membound.store.whole import replace_file
 
 PACKAGES = ("membound", "numpy", "torch", "triton", "matplotlib")
@@ -30,21 +30,31 @@ def choose(name: str) -> list[str]:
 def reproduce(name: str, lab: Lab, folder: Path) -> dict[str, Any]:
     """Train what a figure needs, and write `name.json`, `name.svg` and `name.png` into a folder."""
     module, begun = figure(name), time.monotonic()
+    before = lab.trained
     numbers = module.run(lab)
     document = {
         "figure": name,
         "about": module.__doc__,
-        "command": f"membound reproduce {name}" + (" --quick" if lab.size.quick else ""),
+        "command": _command(name, lab),
         "quick": lab.size.quick,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hardware": _hardware(lab.device),
         "versions": machine.versions(PACKAGES),
         "seconds": round(time.monotonic() - begun, 1),
+        "trained": lab.trained
+        - before,  # networks; others were there already, and their time is not in the seconds
         "claims": module.claims(numbers),
         "numbers": numbers,
     }
     write(folder, name, document)
     return document
+
+
+def _command(name: str, lab: Lab) -> str:
+    options = [f"--net {net}" for net in lab.nets] if len(lab.nets) < len(NETS) else []
+    options += ["--quick"] if lab.size.quick else []
+    options += [] if lab.longer else ["--no-longer"]
+    return " ".join(["membound reproduce", name, *options])
 
 
 def _hardware(device: torch.device) -> dict[str, Any]:

@@ -40,6 +40,11 @@ def project_(weight: Tensor, count: int) -> None:
     """
     if weight.numel() == 0:
         return
+    if type(weight.data).__name__ == "DTensor":
+        from membound.train.sharded import project_sharded_
+
+        project_sharded_(weight, count)
+        return
     flat = weight.detach().reshape(-1)  # a copy where the weight is not contiguous
     _best_for(flat)(flat, count)
     if flat.data_ptr() != weight.data_ptr():

@@ -20,6 +20,7 @@ from membound.errors import Diverged, RuleError, TrainingError
 from membound.store.sizes import best_format
 from membound.train.projection import BITS, NonFiniteError, project_
 from membound.train.rules import Target, check_rules, resolve
+from membound.train.sharded import all_finite, count_nonzeros, local_part
 from membound.train.updates import Moment, Update
 
 FLUSH_EVERY, NEGLIGIBLE = 100, 1e-30  # momentum 0.9 takes 100 steps from there to the edge of the denormals
@@ -225,7 +226,8 @@ class Regularizer:
             if target.update.bound is not None and target.weight.device.type == "cpu":
                 for value in self.optimizer.state.get(target.weight, {}).values():
                     if isinstance(value, Tensor) and value.shape == target.weight.shape:
-                        value.masked_fill_(value.abs() < NEGLIGIBLE, 0.0)
+                        mine = local_part(value)
+                        mine.masked_fill_(mine.abs() < NEGLIGIBLE, 0.0)
 
     def _run(self, target: Target, stage: Any, *moment: Moment) -> None:
         try:
@@ -340,8 +342,8 @@ class Regularizer:
             self._inside_projected = False
 
     def _drop(self, target: Target) -> tuple[Tensor, Tensor, Tensor]:
-        weight = target.weight
-        before = weight.detach().clone()
+        weight = local_part(target.weight)
+        before = weight.clone()
         self._project(target, self.progress)
         bits, *_ = BITS[
             weight.dtype
@@ -356,7 +358,7 @@ class Regularizer:
 
     def _layer_report(self, target: Target) -> LayerReport:
         weight, bound = target.weight, target.update.bound
-        nonzeros = int(weight.count_nonzero())
+        nonzeros = count_nonzeros(weight)
         promised = None if bound is None else bound(weight.numel(), self.progress)
         name, size = best_format(weight.numel(), nonzeros)
         return LayerReport(target.name, tuple(weight.shape), weight.numel(), nonzeros, promised, name, size)
@@ -401,7 +403,7 @@ def _eager(hook: Any) -> Any:
 
 
 def _check_finite(weight: Tensor) -> None:
-    if not bool(weight.isfinite().all()):
+    if not all_finite(weight):
         raise NonFiniteError
 
 

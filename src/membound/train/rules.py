@@ -16,6 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import LBFGS, Optimizer
 
 from membound.errors import RuleError
+from membound.train.sharded import check_layout
 from membound.train.updates import Update
 
 
@@ -191,19 +192,12 @@ def _check_target(target: Target, optimizer: Optimizer) -> None:
     if not weight.is_floating_point():
         raise RuleError(f"'{name}' has the type {weight.dtype}: updates need a real floating-point weight")
     if update.bound is not None:
-        if _is_sharded(weight):
-            raise RuleError(
-                f"'{name}' is sharded (a DTensor): l0_project needs the whole weight on every process"
-            )
+        check_layout(name, weight)
         try:
             update.bound(weight.numel(), 0.0)
             update.bound(weight.numel(), 1.0)
         except RuleError as error:
             raise RuleError(f"'{name}' of shape {tuple(weight.shape)}: {error}") from None
-
-
-def _is_sharded(weight: Tensor) -> bool:
-    return type(weight.data).__name__ == "DTensor"
 
 
 def _layers(parameters: Mapping[str, object]) -> dict[str, str]:

@@ -29,6 +29,7 @@ from torch import Tensor
 from membound.errors import RuleError
 from membound.train.projection import project_
 from membound.train.schedules import Number, Schedule, value_at
+from membound.train.sharded import is_sharded
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def l1_shrink(strength: float | Schedule) -> Update:
 
     def after(weight: Tensor, moment: Moment) -> None:
         delta = moment.lr * at(moment)
-        if isinstance(delta, Tensor):  # which stays on its device
+        if isinstance(delta, Tensor) or is_sharded(weight):  # which stays where it is
             weight.copy_(weight.sign() * (weight.abs() - delta).clamp_min(0))
         else:
             weight.copy_(torch.nn.functional.softshrink(weight, delta))
