@@ -136,7 +136,7 @@ def test_names_options_and_links_in_the_documents_exist():
             text=True,
             env={"COLUMNS": "200"},
         ).stdout
-        for command in ("fit", "train", "evaluate", "inspect", "run", "bench", "export")
+        for command in ("fit", "train", "evaluate", "inspect", "run", "bench", "export", "reproduce")
     )
     for page in PAGES:
         for name in re.findall(r"\bmb\.(\w+)", page):
