@@ -55,6 +55,8 @@ def facts_of(problem, job, state, accuracy, loss) -> dict[str, Any]:
         "size": problem.measure(state),
         "nonzeros": Nonzeros(problem.make(0))(state),
         "counts": {name: int(state[name].count_nonzero()) for name in problem.weights},
+        "weight_nonzeros": sum(int(state[name].count_nonzero()) for name in problem.weights),
+        "steps": 1,
         "seconds": 0.1,
     }
 

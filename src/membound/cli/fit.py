@@ -15,7 +15,9 @@ from membound.cli import options
 from membound.errors import MemboundError
 
 Texts = list[str] | None
-KINDS = {"--budget": "file", "--ram": "ram", "--nonzeros": "nonzeros", "--within": "file"}
+KINDS = {
+    "--budget": "file", "--ram": "ram", "--nonzeros": "nonzeros", "--within": "file", "--stages": "file"
+}  # fmt: skip
 
 
 def fit_command(
@@ -38,6 +40,10 @@ def fit_command(
     within: Annotated[
         float | None,
         typer.Option(metavar="POINTS", help="Or the smallest file within so many points of dense."),
+    ] = None,
+    stages: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Or counts of layers, tightened stage by stage: a TOML file."),
     ] = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Images at once, for --ram (1 if left out).")
@@ -75,13 +81,13 @@ def fit_command(
         float | None, typer.Option(help="Part of a layer that a greedy candidate loses (0.2 if left out).")
     ] = None,
     candidate_steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of a greedy candidate (1000 if left out).")
+        int | None, typer.Option(min=1, help="Steps of a greedy candidate or within a stage (1000).")
     ] = None,
     validation: Annotated[
         str | None,
         typer.Option(
             metavar="N",
-            help="Training images that greedy and --within choose by: a count or a fraction (0.1).",
+            help="Training images that choices are made by: a count or a fraction (0.1).",
         ),
     ] = None,
     init: options.Init = None,
@@ -117,14 +123,15 @@ def fit_command(
     membound fit lenet --data mnist --budget 20KiB --out net.safetensors
     """
     bound, amounts = _find_bound(
-        {"--budget": budget, "--ram": ram, "--nonzeros": nonzeros, "--within": within}
+        {"--budget": budget, "--ram": ram, "--nonzeros": nonzeros, "--within": within, "--stages": stages}
     )
-    searches = strategy == "greedy" or within is not None
+    steps_on = strategy == "greedy" or stages is not None
+    searches = steps_on or within is not None
     _check_effective("--batch", batch, "--ram", ram)
     _check_effective("--average", average, "--members 2 or more", members > 1)
     _check_effective("--greedy-step", greedy_step, "--strategy greedy", strategy == "greedy")
-    _check_effective("--candidate-steps", candidate_steps, "--strategy greedy", strategy == "greedy")
-    _check_effective("--validation", validation, "--strategy greedy or --within", searches)
+    _check_effective("--candidate-steps", candidate_steps, "--strategy greedy or --stages", steps_on)
+    _check_effective("--validation", validation, "--strategy greedy, --within or --stages", searches)
     _check_effective("--name", name, "--init", init)
     page = None if no_report else report or out.with_name(f"{out.stem}.report.html")
     if no_report and report is not None:
@@ -142,7 +149,8 @@ def fit_command(
     try:
         with _terminable():
             network, dataset, more = _load(net, data, init, name, mean, layout, size, seed)
-            asked |= {bound.removeprefix("--"): amounts or within, **more}
+            value = {"--within": within, "--stages": stages}.get(bound, amounts)
+            asked |= {bound.removeprefix("--"): value, **more}
             results = _fit(network, dataset, asked, ray=ray, device=device, run_dir=run_dir, verbose=verbose)
             for result, file in zip(results, files, strict=True):
                 result.save(file)
@@ -164,13 +172,13 @@ def fit_command(
 
 
 def _find_bound(given: dict[str, Any]) -> tuple[str, list[str]]:
-    """The one kind of bound that is given, and its amounts; --within has none."""
+    """The one kind of bound that is given, and its amounts; --within and --stages have none."""
     found = [option for option, value in given.items() if value is not None and value != []]
     if len(found) != 1:
         there = " and ".join(found) + " are given" if found else "there is none"
-        raise MemboundError(f"one bound is needed, --budget, --ram, --nonzeros or --within: {there}")
+        raise MemboundError(f"one bound is needed, of {', '.join(given)}: {there}")
     (bound,) = found
-    return bound, [] if bound == "--within" else list(given[bound])
+    return bound, [] if bound in ("--within", "--stages") else list(given[bound])
 
 
 def _check_effective(option: str, value: object, other: str, there: object) -> None:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from membound.errors import MemboundError
 from membound.search.ensemble import Average, Ensemble
 from membound.search.problem import Problem
+from membound.search.stages import Stages
 from membound.train.evaluation import Score
 from membound.units import parse_bytes
 
@@ -33,6 +34,12 @@ class Wanted:
     dense: bool
     may_widen: bool  # values may become f32 where f16 is not enough
     greedy_step: float
+    stages: Stages | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        stages = None if self.stages is None else self.stages.describe()
+        return {**vars(self), "amounts": [str(amount) for amount in self.amounts], "stages": stages}
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -42,9 +49,10 @@ class Wanted:
             raise MemboundError(f"members={count!r}: an ensemble has 1 to 64 networks")
         if self.average not in get_args(Average):
             raise MemboundError(f"there is no average of {self.average!r}: take 'scores' or 'probabilities'")
-        if self.within is not None and (count > 1 or self.strategy == "greedy"):
+        if (self.within is not None or self.stages is not None) and (count > 1 or self.strategy == "greedy"):
+            name = "within" if self.stages is None else "stages"
             raise MemboundError(
-                "within goes with one network and one of the scores: leave members and greedy out"
+                f"{name} goes with one network and one of the scores: leave members and greedy out"
             )
 
 
@@ -65,18 +73,22 @@ class Limit:
         return re.sub(r"[^A-Za-z0-9._-]", "", self.text.replace("%", "pct"))
 
 
-def find_bound(budget: Any, ram: Any, nonzeros: Any, within: Any) -> tuple[str, list[Amount]]:
-    """What is bounded and how much is allowed, from the four ways to say it; `within` allows what it finds.
+def find_bound(
+    budget: Any, ram: Any, nonzeros: Any, within: Any, stages: Any = None
+) -> tuple[str, list[Amount]]:
+    """What is bounded and how much is allowed, from the ways to say it; `within` and `stages` allow what they find.
 
     >>> find_bound(["40 KiB", 20480], None, None, None)
     ('file', ['40 KiB', 20480])
     """
-    given = {"budget": budget, "ram": ram, "nonzeros": nonzeros, "within": within}
+    given = {"budget": budget, "ram": ram, "nonzeros": nonzeros, "within": within, "stages": stages}
     found = {name: amount for name, amount in given.items() if amount is not None}
     if len(found) != 1:
         names = " and ".join(found) or "none"
-        raise MemboundError(f"one bound is needed, of budget, ram, nonzeros and within: {names} was given")
+        raise MemboundError(f"one bound is needed, of {', '.join(given)}: {names} was given")
     ((name, amount),) = found.items()
+    if name == "stages":
+        return "file", []
     if name == "within":
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < 100:
             raise MemboundError(
@@ -106,6 +118,7 @@ class Plan:
     limit: Limit
     share: int  # of one member
     counts: dict[str, int] | None = None  # the proportions that were searched
+    exact: bool = False  # these counts and no others, whatever the size
     start: str | None = None  # the job that the search ended with: the final network goes on from it
     found: str | None = None  # the job that trained such a network without the validation images
     estimate: Score | None = None  # on validation images, where no others can judge

@@ -35,6 +35,7 @@ from membound.search.ledger import open_run
 from membound.search.measure import FileBytes
 from membound.search.problem import Problem
 from membound.search.setup import Choices, make_problem
+from membound.search.stages import Stages, search_stages
 from membound.search.within import check_searchable, search_within
 from membound.search.workshop import Finished, Workers, Workshop, as_candidate, this_process
 from membound.store.model import StoredModel
@@ -76,6 +77,7 @@ def fit(
     ram: Amount | Sequence[Amount] | None = None,
     nonzeros: Amount | Sequence[Amount] | None = None,
     within: float | None = None,
+    stages: Stages | str | Path | None = None,
     batch: int = 1,
     preprocess: Preprocess | None = None,
     classes: Sequence[str] | None = None,
@@ -89,29 +91,34 @@ def fit(
     `model` is a network, or a function that makes one (then every member of an ensemble starts anew). The data is a
     Dataset, a DataLoader, a pair (x, y) of arrays, or a membound Dataset. One bound is given: `budget` (bytes of the
     file: '40 KiB', 40960, or '10%' of the dense file), `ram` (weights and working memory at `batch` images on
-    one thread), `nonzeros`, or `within` (the smallest file that is within so many points of dense). `strategy` is
-    'global' (the default), 'greedy' (the paper's), 'magnitude' or 'uniform'. Other choices: `setup.Choices`.
+    one thread), `nonzeros`, `within` (the smallest file that is within so many points of dense), or `stages` (counts of
+    layers, tightened as long as accuracy allows: a `stages.Stages` or its file). `strategy` is 'global' (the default),
+    'greedy' (the paper's), 'magnitude' or 'uniform'. Other choices: `setup.Choices`.
 
     With a `run_dir` a fit that was killed goes on when the same call is made again.
     """
-    kind, amounts = find_bound(budget, ram, nonzeros, within)
+    if isinstance(stages, str | Path):
+        stages = Stages.read(stages)
+    kind, amounts = find_bound(budget, ram, nonzeros, within, stages)
     if values not in ("auto", "f16", "f32"):
         raise MemboundError(f"there are no values {values!r}: choose auto, f16 or f32")
     picked = Choices.pick(**choices, steps=steps)
     wanted = Wanted(
         strategy or "global", tuple(amounts), within, members, average, seed, dense, values == "auto",
-        picked.greedy_step,
+        picked.greedy_step, stages,
     )  # fmt: skip
     problem = make_problem(
         model, train_data, picked, kind=kind, values="f16" if values == "auto" else values, batch=batch, seed=seed,
         val_data=val_data, test_data=test_data, loss=loss, score=score, preprocess=preprocess, classes=classes,
-        hold_out=wanted.strategy == "greedy" or within is not None,
+        hold_out=wanted.strategy == "greedy" or within is not None or stages is not None,
     )  # fmt: skip
     if wanted.may_widen:
         problem = _storable(problem)
     if within is not None:
         check_searchable(problem)
-    limits = [] if within is not None else resolve_limits(problem, wanted.amounts)
+    if stages is not None:
+        stages.resolve(problem)  # what is wrong with them is said before anything is trained
+    limits = [] if within is not None or stages is not None else resolve_limits(problem, wanted.amounts)
     plans = make_plans(problem, limits, members, average, seed)
     chosen = choose_device(device or "auto")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -134,7 +141,7 @@ def _describe(problem: Problem, wanted: Wanted, choices: Choices) -> dict[str, A
     data, mean = problem.data, problem.data.preprocess.mean
     splits = {"train": data.train, "validation": data.given, "test": data.test}
     return {
-        "wanted": vars(wanted) | {"amounts": [str(amount) for amount in wanted.amounts]},
+        "wanted": wanted.describe(),
         "target": vars(problem.target),
         "choices": choices.describe(),
         "recipe": problem.training.recipe.describe(),
@@ -223,6 +230,8 @@ class _Fitting:
     def _fit(self, plans: list[Plan], suffix: str = "") -> list[Fitted]:
         if self.wanted.within is not None:
             plans = [self._find_smallest(self.wanted.within, suffix)]
+        elif self.wanted.stages is not None:
+            plans = plans or [self._go_through(self.wanted.stages)]
         elif self.wanted.strategy == "greedy" and not suffix:
             self._search_greedily(plans)
         data = self.problem.data
@@ -238,6 +247,15 @@ class _Fitting:
         known = {found["key"] for found in self.candidates}
         self.candidates += [found for found in candidates if found["key"] not in known]
         return Plan(Limit(f"{size}", size), size, found=key)
+
+    def _go_through(self, stages: Stages) -> Plan:
+        self.watch.say("going through stages")
+        reached = search_stages(self.workshop, stages, self.wanted.seed, self.watch.say)
+        known = {found["key"] for found in self.candidates}
+        self.candidates += [found for found in reached.candidates if found["key"] not in known]
+        size = self.problem.measure(self.workshop.state(reached.key))
+        limit = Limit("stages", size)
+        return Plan(limit, size, reached.counts, exact=True, start=reached.key)
 
     def _search_greedily(self, plans: list[Plan]) -> None:
         """The proportions of layers, for every plan those of the first round that is within its share."""
@@ -286,7 +304,7 @@ class _Fitting:
             self.wanted.seed + member,
             start=plan.start,
             warm=plan.start is not None,
-            limit=plan.share,
+            limit=None if plan.exact else plan.share,
             score=self._score,
             counts=plan.counts,
             everything=everything,
@@ -350,7 +368,7 @@ class _Fitting:
         about = describe_stored(stored, self.problem.target.batch)
         return Fitted(
             model,
-            plan.limit.number,
+            size if plan.exact else plan.limit.number,
             size,
             stored.file_bytes,
             self.problem.target.values,
@@ -376,7 +394,9 @@ class _Fitting:
         else:
             model = Ensemble(networks, self.wanted.average)
             files = self.problem.files_of(model)
-        self._trim_(states, lambda: self.problem.measure_of(model, files)(_joined(states)), plan.limit.number)
+        if not plan.exact:
+            measure = self.problem.measure_of(model, files)
+            self._trim_(states, lambda: measure(_joined(states)), plan.limit.number)
         for network, state in zip(networks, states, strict=True):
             load_plain_(network, state)
         return model.eval(), files

@@ -200,7 +200,7 @@ class _Bench:
         training, sizes = self.problem.training, self.problem.sizes
         rules = {}
         for name, count in job.counts.items():
-            if job.tuning:
+            if job.tuning or job.warm:
                 rules[name] = l0_project(count, training.every)
             else:
                 begin, until = training.ramp.begin, training.ramp.until
