@@ -95,6 +95,8 @@ def fit_command(
     mean: options.Mean = None,
     layout: options.Layout = None,
     size: options.Size = None,
+    cache: options.Cache = None,
+    skip_corrupt: options.SkipCorrupt = False,
     no_dense: Annotated[
         bool, typer.Option("--no-dense", help="Train no dense network to compare with.")
     ] = False,
@@ -146,9 +148,10 @@ def fit_command(
     }  # fmt: skip
     asked: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     asked |= {"strategy": strategy, "values": values, "members": members, "dense": not no_dense, "seed": seed}
+    folder = {"skip_corrupt": skip_corrupt, "cache": cache}
     try:
         with _terminable():
-            network, dataset, more = _load(net, data, init, name, mean, layout, size, seed)
+            network, dataset, more = _load(net, data, init, name, mean, layout, size, seed, folder)
             value = {"--within": within, "--stages": stages}.get(bound, amounts)
             asked |= {bound.removeprefix("--"): value, **more}
             results = _fit(network, dataset, asked, ray=ray, device=device, run_dir=run_dir, verbose=verbose)
@@ -247,6 +250,7 @@ def _load(
     layout: str | None,
     size: int | None,
     seed: int,
+    folder: dict[str, Any],
 ) -> tuple[Any, Any, dict[str, Any]]:
     """The network or what makes it, the data, and what they say about the fit."""
     from functools import partial
@@ -260,7 +264,7 @@ def _load(
     # A folder is split and read as it was for training, so that no image trained on is tested on.
     saved = {} if init is None else saved_facts(init)
     side = size or image_size(net, data, saved.get("image_size"))
-    dataset = sets.load(data, layout=layout, size=side, seed=saved.get("seed", seed))
+    dataset = sets.load(data, layout=layout, size=side, seed=saved.get("seed", seed), **folder)
     model = options.network(net, len(dataset.classes), seed)
     more: dict[str, Any] = {}
     if init is not None:

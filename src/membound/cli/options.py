@@ -20,6 +20,13 @@ Layout = Annotated[str | None, typer.Option(help="Layout of an .npz: NHW, NCHW o
 Size = Annotated[
     int | None, typer.Option(min=1, max=4096, help="Side in pixels that images of a folder are read at.")
 ]
+Cache = Annotated[
+    Path | None,
+    typer.Option(help="A folder to keep the images of a folder in, decoded: it is then read fast."),
+]
+SkipCorrupt = Annotated[
+    bool, typer.Option("--skip-corrupt", help="Leave out images of a folder that cannot be decoded.")
+]
 Mean = Annotated[
     str | None, typer.Option(help="Mean to subtract: image, channel or none (the network's own if left out).")
 ]

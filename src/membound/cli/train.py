@@ -57,6 +57,8 @@ def train_command(
     mean: options.Mean = None,
     layout: options.Layout = None,
     size: options.Size = None,
+    cache: options.Cache = None,
+    skip_corrupt: options.SkipCorrupt = False,
     out: Annotated[Path | None, typer.Option(help="Where the trained weights go (.safetensors).")] = None,
     run_dir: Annotated[
         Path | None, typer.Option(help="Where checkpoints go; the same command resumes from there.")
@@ -79,7 +81,10 @@ def train_command(
     from membound.train import job
     from membound.train.loop import Interrupted, Settings
 
-    dataset = sets.load(data, layout=layout, size=size or job.image_size(net, data), seed=seed)
+    dataset = sets.load(
+        data, layout=layout, size=size or job.image_size(net, data), seed=seed,
+        skip_corrupt=skip_corrupt, cache=cache,
+    )  # fmt: skip
     model = options.network(net, len(dataset.classes), seed)
     rules = job.combine_rules(
         model,

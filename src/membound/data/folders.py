@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from membound.data.splits import Array, Dataset, Labels, as_indices, as_labels, validation_split
+from membound.data.splits import Array, Dataset, Labels, Split, as_indices, as_labels, validation_split
 from membound.errors import DataError
 
 if TYPE_CHECKING:
@@ -97,12 +97,14 @@ def load_folder(
     test_fraction: float = 0.2,
     seed: int = 0,
     skip_corrupt: bool = False,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Dataset:
     """The data set in `root`/{train,test}/CLASS/* (or val, valid, validation for test), or in `root`/CLASS/*.
 
     The second kind is split by `seed`, stratified: `test_fraction` of the images become the test split.
     Files are ordered by name, class folders searched to any depth, hidden files ignored. The default `size`
     is the shorter side of the images where all have the same (by a sample of 1000), at most 256; else 256.
+    With a `cache` folder images are decoded once, into a file there that is mapped from then on.
     """
     halves, notes = _find_halves(root)
     listings = [_list_classes(half) for half in halves]
@@ -114,12 +116,12 @@ def load_folder(
         notes.append(f"files left out because they are not images: {len(others)} ({shown})")
     if size is None:
         size = _default_size([path for listing in listings for path in listing.paths])
-    splits = [FolderSplit(tuple(listing.paths), np.array(listing.labels), size) for listing in listings]
-    if skip_corrupt:
-        total = sum(map(len, splits))
-        splits = [_skip_corrupt(split, half, classes) for split, half in zip(splits, halves, strict=True)]
-        if dropped := total - sum(map(len, splits)):
-            notes.append(f"images left out because they cannot be decoded: {dropped}")
+    found = [FolderSplit(tuple(listing.paths), np.array(listing.labels), size) for listing in listings]
+    splits = [_prepare(split, cache, skip_corrupt) for split in found]
+    if dropped := sum(map(len, found)) - sum(map(len, splits)):
+        for split, half in zip(splits, halves, strict=True):
+            _check_classes(split, half, classes)
+        notes.append(f"images left out because they cannot be decoded: {dropped}")
     if len(splits) == 2:
         return Dataset(root.name, splits[0], splits[1], classes, tuple(notes))
     if not 0 < test_fraction < 1:
@@ -190,12 +192,19 @@ def _agree(halves: list[Path], classes: list[tuple[str, ...]]) -> tuple[str, ...
     return classes[0]
 
 
-def _skip_corrupt(split: FolderSplit, half: Path, classes: tuple[str, ...]) -> FolderSplit:
-    good = split.decodable()
+def _prepare(split: FolderSplit, cache: str | os.PathLike[str] | None, skip_corrupt: bool) -> Split:
+    """Decoded into a cache, or without what cannot be decoded, or as it is."""
+    if cache is not None:
+        from membound.data.packed import pack
+
+        return pack(split, cache, skip_corrupt)[0]
+    return split.decodable() if skip_corrupt else split
+
+
+def _check_classes(good: Split, half: Path, classes: tuple[str, ...]) -> None:
     if missing := set(range(len(classes))) - set(good.labels.tolist()):
         names = ", ".join(classes[label] for label in sorted(missing))
         raise DataError(f"{half}: no image of these classes can be decoded: {names}")
-    return good
 
 
 def _subfolders(folder: Path) -> list[Path]:

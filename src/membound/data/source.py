@@ -24,11 +24,13 @@ def load(
     test_fraction: float = 0.2,
     seed: int = 0,
     skip_corrupt: bool = False,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Dataset:
     """The data set that `source` names: "mnist", "cifar10", a folder of class folders, or an .npz file.
 
     A folder or file that is not found as given is looked for on the search path (MEMBOUND_DATA first).
-    `layout` is for .npz files; `size`, `test_fraction`, `seed` and `skip_corrupt` are for folders.
+    `layout` is for .npz files; `size`, `test_fraction`, `seed`, `skip_corrupt` and `cache` (a
+    folder, in which images are kept decoded) are for folders.
 
     >>> digits = load("mnist")
     >>> digits.train.labels[:8].tolist(), digits.classes[:3]
@@ -39,14 +41,14 @@ def load(
     is_folder = path is not None and path.is_dir()
     if layout is not None and (path is None or is_folder):
         raise DataError(f"layout is for .npz files, and {name} is not one: leave it out")
-    if (size is not None or skip_corrupt) and not is_folder:
+    if (size is not None or skip_corrupt or cache is not None) and not is_folder:
         raise DataError(
-            f"size and skip_corrupt are for folders of images, and {name} is not one: leave them out"
+            f"size, skip_corrupt and cache are for folders of images, and {name} is not one: leave them out"
         )
     if path is None:
         return named.load_mnist() if name == "mnist" else named.load_cifar10()
     if is_folder:
-        return load_folder(path.resolve(), size, test_fraction, seed, skip_corrupt)
+        return load_folder(path.resolve(), size, test_fraction, seed, skip_corrupt, cache)
     return load_npz(path, layout)
 
 
