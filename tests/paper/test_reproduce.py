@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from membound import data
 from membound.cli import main
+from membound.data import ArraySplit, Dataset, subsample
 from membound.errors import MemboundError
 from membound.paper import FIGURES, figure, lab
 from membound.paper.lab import Lab, Size
@@ -18,25 +21,23 @@ from membound.train.updates import l0_project
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Files as those of CIFAR-10, but noise; MNIST is in the repository."""
-    folder = tmp_path_factory.mktemp("data") / "cifar-10-batches-bin"
-    folder.mkdir()
+def made_up(name: str) -> Dataset:
+    """Noise where CIFAR-10 is asked for; of MNIST, which is in the repository, a part."""
+    if name == "mnist":
+        mnist = data.load("mnist")
+        return replace(mnist, train=subsample(mnist.train, 300), test=subsample(mnist.test, 50))
     random = np.random.default_rng(0)
-    for name in [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]:
-        records = random.integers(0, 256, (10_000, 3073), np.uint8)
-        records[:, 0] %= 10
-        records.tofile(folder / name)
-    (folder / "batches.meta.txt").write_text("\n".join(f"class{number}" for number in range(10)))
-    return folder.parent
+    train, test = (
+        ArraySplit(random.integers(0, 256, (count, 3, 32, 32), np.uint8), np.arange(count) % 10)
+        for count in (300, 50)
+    )
+    return Dataset("cifar10", train, test, tuple(f"class{number}" for number in range(10)))
 
 
 @pytest.fixture
-def tiny(data, monkeypatch):
-    monkeypatch.setenv("MEMBOUND_DATA", str(data))
+def tiny(monkeypatch):
+    monkeypatch.setattr(lab, "load", made_up)
     monkeypatch.setattr(Size, "steps", lambda self, full: 3)
-    return data
 
 
 def make_lab(folder, trained=None):
@@ -47,11 +48,17 @@ def make_lab(folder, trained=None):
     return Lab(folder, this_process(CPU), CPU, Size(quick=True), done=count)
 
 
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory):
+    """One cache for all figures: they share greedy searches."""
+    return tmp_path_factory.mktemp("networks")
+
+
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_is_made_and_cached_and_drawn_again(name, tiny, tmp_path):
+def test_a_figure_is_made_and_cached_and_drawn_again(name, tiny, networks, tmp_path):
     trained = []
-    document = reproduce(name, make_lab(tmp_path / "networks", trained), tmp_path)
-    assert trained
+    document = reproduce(name, make_lab(networks, trained), tmp_path)
+    assert document["trained"] == len(trained)
     assert document["quick"]
     assert document["claims"]
     for each in document["claims"]:
@@ -63,7 +70,7 @@ def test_a_figure_is_made_and_cached_and_drawn_again(name, tiny, tmp_path):
     assert (tmp_path / f"{name}.svg").stat().st_size > 1000
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     trained.clear()
-    again = reproduce(name, make_lab(tmp_path / "networks", trained), tmp_path)
+    again = reproduce(name, make_lab(networks, trained), tmp_path)
     assert trained == []  # nothing is trained twice
     assert again["numbers"] == document["numbers"]
 
@@ -84,9 +91,8 @@ def test_what_is_cached_says_what_it_is_asked_for_now(tiny, tmp_path):
     assert facts["job"]["about"] == {"method": "other"}
 
 
-def test_tracks_are_what_they_say(tiny, tmp_path, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setenv("MEMBOUND_DATA", str(tiny))
+def test_tracks_are_what_they_say(monkeypatch):
+    monkeypatch.setattr(lab, "load", made_up)
     full = Lab(None, this_process(CPU), CPU)
     paper, ours, longer = (full.study("quick", track) for track in lab.TRACKS)
     assert (paper.steps, ours.steps, longer.steps) == (5_000, 5_000, 20_000)

@@ -121,7 +121,8 @@ class Lab:
         if name not in self._data:
             found = load(name)
             if self.size.quick:
-                found = replace(found, train=subsample(found.train, 2500), test=subsample(found.test, 500))
+                train, test = min(2500, len(found.train)), min(500, len(found.test))
+                found = replace(found, train=subsample(found.train, train), test=subsample(found.test, test))
             self._data[name] = found
         return self._data[name]
 
@@ -163,7 +164,7 @@ class Study:
     @cached_property
     def problem(self) -> Problem:
         images, factory = self.lab.images(self.net), NETS[self.net].factory
-        held_out = VALIDATION if not self.lab.size.quick else 500
+        held_out = min(VALIDATION, len(images.train) // 10)
         part, validation = validation_split(images.train, held_out)
         model = factory()
         mean = None if self.track == "paper" or self.net == "lenet" else "channel"
@@ -229,6 +230,8 @@ class Study:
         self.lab.say(f"{self.net}, {self.track} track: {len(jobs)} networks, {self.steps:,} iterations")
         with open_run(self._folder("networks"), {"cache": 1}) as directory:
             workshop = self.lab.workshop(problem, directory)
+            if self.lab.size.quick:  # looking takes longer than training
+                jobs = [replace(job, looks=2) for job in jobs]
             named = [replace(job, key=self._key(job, weights, variants)) for job in jobs]
             unique = list({job.key: job for job in named}.values())
             found = {job.key: facts for job, facts in zip(unique, workshop.do(unique, weights), strict=True)}

@@ -70,10 +70,13 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
     ten = next((r for r in rows if dense["paper"]["mean"] - r["thresholded"]["mean"] >= 10), rows[-1])
     lost = dense["paper"]["mean"] - ten["thresholded"]["mean"]
     for track, most in LOSSES.items():
+        text = f"{track} track: where thresholding loses 10 points, projection in training loses at most {most:g}"
         if ten[track] is None:
+            found.append(
+                claim(text, None, "thresholding empties a layer there, and an empty layer cannot be trained")
+            )
             continue
         mine = dense[track]["mean"] - ten[track]["mean"]
-        text = f"{track} track: where thresholding loses 10 points, projection in training loses at most {most:g}"
         detail = (
             f"at {ten['density']:.0%} of the weights thresholding loses {lost:.1f}, projection {mine:.1f}"
         )
