@@ -240,7 +240,7 @@ def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypat
 BAD = {
     "net": (("fit", "lenett", "--data", "mnist", "--budget", "4KiB", *OUT), "did you mean"),
     "data": (("fit", NET, "--data", "minst", "--budget", "4KiB", *OUT), "did you mean mnist?"),
-    "no bound": ((*SHORT, *OUT), "--budget, --ram, --nonzeros or --within: there is none"),
+    "no bound": ((*SHORT, *OUT), "--within, --stages: there is none"),
     "two bounds": ((*SHORT, *OUT, "--budget", "4KiB", "--within", "1"), "--budget and --within are given"),
     "zero": ((*SHORT, *OUT, "--budget", "0"), "cannot be met"),
     "parsecs": ((*SHORT, *OUT, "--budget", "12 parsecs"), "'12 parsecs' is not a size"),
@@ -279,7 +279,7 @@ BAD = {
         (*SHORT, *OUT, "--budget", "4KiB", "--candidate-steps", "9"),
         "goes with --strategy greedy",
     ),
-    "validation": ((*SHORT, *OUT, "--budget", "4KiB", "--validation", "9"), "greedy or --within"),
+    "validation": ((*SHORT, *OUT, "--budget", "4KiB", "--validation", "9"), "--strategy greedy, --within or --stages"),
     "some": ((*SHORT, *OUT, "--within", "1", "--validation", "some"), "'some' is not a count"),
     "name": ((*SHORT, *OUT, "--budget", "4KiB", "--name", "a=b"), "--name goes with --init"),
 }

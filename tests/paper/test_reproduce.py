@@ -38,6 +38,7 @@ def made_up(name: str) -> Dataset:
 def tiny(monkeypatch):
     monkeypatch.setattr(lab, "load", made_up)
     monkeypatch.setattr(Size, "steps", lambda self, full: 3)
+    monkeypatch.setattr(Size, "seeds", lambda self, full=3: range(1))
 
 
 def make_lab(folder, trained=None):

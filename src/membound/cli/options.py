@@ -11,7 +11,10 @@ import typer
 from membound.errors import MemboundError
 
 Net = Annotated[
-    str, typer.Argument(help="lenet, cifar10_quick, alexnet, or your own package.module:callable.")
+    str,
+    typer.Argument(
+        help="lenet, cifar10_quick, alexnet, efficientnet_lite0, or your own package.module:callable."
+    ),
 ]
 Data = Annotated[
     str, typer.Option("--data", help="mnist, cifar10, a folder of class folders, or an .npz file.")

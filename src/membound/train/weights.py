@@ -60,7 +60,10 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
         tensors = checkpoint or tensors
     else:
         tensors = _read_torch(path)
-    _copy_(model, plain_keys(tensors), path)
+    rename = getattr(
+        model, "published_name", lambda name: name
+    )  # networks whose published files have other names
+    _copy_(model, {rename(name): value for name, value in plain_keys(tensors).items()}, path)
     return preprocess
 
 

@@ -12,6 +12,7 @@ from torch import nn
 from membound.errors import WeightsError
 from membound.zoo.alexnet import alexnet
 from membound.zoo.cifar10_quick import cifar10_quick
+from membound.zoo.efficientnet_lite0 import efficientnet_lite0
 from membound.zoo.lenet import lenet
 from membound.zoo.messages import choices
 
@@ -19,6 +20,7 @@ ZOO: dict[str, Callable[..., nn.Module]] = {
     "lenet": lenet,
     "cifar10_quick": cifar10_quick,
     "alexnet": alexnet,
+    "efficientnet_lite0": efficientnet_lite0,
 }
 ALIASES = {"quick": "cifar10_quick"}
 
@@ -27,7 +29,7 @@ def names() -> list[str]:
     """The networks of the zoo.
 
     >>> names()
-    ['lenet', 'cifar10_quick', 'alexnet']
+    ['lenet', 'cifar10_quick', 'alexnet', 'efficientnet_lite0']
     """
     return list(ZOO)
 
