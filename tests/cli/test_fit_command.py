@@ -279,7 +279,10 @@ BAD = {
         (*SHORT, *OUT, "--budget", "4KiB", "--candidate-steps", "9"),
         "goes with --strategy greedy",
     ),
-    "validation": ((*SHORT, *OUT, "--budget", "4KiB", "--validation", "9"), "--strategy greedy, --within or --stages"),
+    "validation": (
+        (*SHORT, *OUT, "--budget", "4KiB", "--validation", "9"),
+        "--strategy greedy, --within or --stages",
+    ),
     "some": ((*SHORT, *OUT, "--within", "1", "--validation", "some"), "'some' is not a count"),
     "name": ((*SHORT, *OUT, "--budget", "4KiB", "--name", "a=b"), "--name goes with --init"),
 }
