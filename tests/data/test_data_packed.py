@@ -95,6 +95,8 @@ def test_a_packing_that_was_cut_off_is_made_anew(folder, tmp_path):
     images.write_bytes(content[:500])
     found, _ = pack(split_of(folder), cache)
     np.testing.assert_array_equal(found.read(np.arange(14)), split_of(folder).read(np.arange(14)))
+    about.write_text("[]")
+    pack(split_of(folder), cache)
     about.unlink()  # killed before the last word
     found, _ = pack(split_of(folder), cache)
     assert json.loads(about.read_text())["bad"] == []

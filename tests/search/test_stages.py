@@ -140,3 +140,21 @@ def test_stages_are_a_bound_of_their_own(tmp_path):
     with pytest.raises(MemboundError, match="No such file"):
         mb.fit(Small, data, stages=tmp_path / "nothing.toml", device="cpu")
     assert replace(Stages([FC]), keep=0.5).describe()["stages"] == [FC]
+
+
+@pytest.mark.parametrize("keep", [0.9, 0.94, 0.6])
+def test_small_counts_are_reached_one_by_one(keep):
+    reached, _ = walked(Stages([{"fc2": 3}], keep=keep), lambda about, counts: 90.0)
+    assert reached.counts == {"fc2.weight": 3}
+
+
+def test_a_stage_that_ends_early_says_so(tmp_path, capsys):
+    split = digits(0, 200)
+    mb.fit(
+        Small, (split.images / 256, split.labels), stages=Stages([{"fc1": 2}], tolerance=0.0, keep=0.01, tries=1),
+        steps=40, candidate_steps=1, batch_size=20, device="cpu", run_dir=tmp_path, dense=False,
+    )  # fmt: skip
+    said = capsys.readouterr().err
+    if "fc1 keeps 2" not in (tmp_path / "log.txt").read_text():
+        assert "stage 1: fc1 keeps" in said
+        assert "not 2" in said

@@ -265,6 +265,7 @@ def _load(
     saved = {} if init is None else saved_facts(init)
     side = size or image_size(net, data, saved.get("image_size"))
     dataset = sets.load(data, layout=layout, size=side, seed=saved.get("seed", seed), **folder)
+    options.tell_left_out(dataset)
     model = options.network(net, len(dataset.classes), seed)
     more: dict[str, Any] = {}
     if init is not None:

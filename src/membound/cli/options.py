@@ -90,6 +90,13 @@ def network(net: str, classes: int, seed: int) -> Any:
     return zoo.build_for(net, classes)
 
 
+def tell_left_out(dataset: Any) -> None:
+    """How many images could not be decoded, where they are left out."""
+    for note in dataset.notes:
+        if note.startswith("images left out"):
+            typer.echo(note, err=True)
+
+
 def print_json(facts: Any) -> None:
     """JSON has no NaN and no infinity, and most readers refuse them: they are null."""
     typer.echo(json.dumps(_finite(facts), allow_nan=False))

@@ -85,6 +85,7 @@ def train_command(
         data, layout=layout, size=size or job.image_size(net, data), seed=seed,
         skip_corrupt=skip_corrupt, cache=cache,
     )  # fmt: skip
+    options.tell_left_out(dataset)
     model = options.network(net, len(dataset.classes), seed)
     rules = job.combine_rules(
         model,

@@ -104,7 +104,7 @@ def _read_about(base: Path) -> dict[str, list[int]] | None:
         shape = np.load(f"{base}.images.npy", mmap_mode="r").shape
     except (OSError, ValueError):
         return None
-    if about.get("format") != FORMAT or list(shape) != about.get("shape"):
+    if not isinstance(about, dict) or about.get("format") != FORMAT or list(shape) != about.get("shape"):
         return None
     found: dict[str, list[int]] = about
     return found

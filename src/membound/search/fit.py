@@ -6,6 +6,7 @@ trained on all training images, as one population where that is possible, and ju
 """
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -50,11 +51,12 @@ WIDER = "-f32"  # what the keys of jobs end with that are done again for values 
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told what happens: steps under way, jobs done, and what the fit is about to do."""
+    """Who is told what happens: steps under way, jobs done, what the fit is about to do, and what it could not do."""
 
     show: Show | None = None
     done: Finished | None = None
     say: Callable[[str], None] = field(default=lambda text: None)
+    warn: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
 
 
 def fit(
@@ -250,7 +252,12 @@ class _Fitting:
 
     def _go_through(self, stages: Stages) -> Plan:
         self.watch.say("going through stages")
-        reached = search_stages(self.workshop, stages, self.wanted.seed, self.watch.say)
+
+        def say(text: str) -> None:
+            self.workshop.directory.log(text)
+            (self.watch.warn if ", not " in text else self.watch.say)(text)
+
+        reached = search_stages(self.workshop, stages, self.wanted.seed, say)
         known = {found["key"] for found in self.candidates}
         self.candidates += [found for found in reached.candidates if found["key"] not in known]
         size = self.problem.measure(self.workshop.state(reached.key))

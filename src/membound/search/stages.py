@@ -141,6 +141,11 @@ def search_stages(
     return walk.reached
 
 
+def _fewer(now: int, wanted: int, keep: float) -> int:
+    """One step from `now` towards `wanted`: at least one fewer, never fewer than wanted."""
+    return min(now, max(wanted, min(round(keep * now), now - 1)))
+
+
 @dataclass
 class _Walk:
     workshop: Workshop
@@ -155,7 +160,7 @@ class _Walk:
         sizes = self.workshop.problem.sizes
         now, keep = {name: sizes[name] for name in wanted}, self.stages.keep
         while any(now[name] > wanted[name] for name in wanted) and keep < SMALLEST:
-            tried = {name: max(min(wanted[name], now[name]), round(keep * now[name])) for name in wanted}
+            tried = {name: _fewer(now[name], wanted[name], keep) for name in wanted}
             if self._step(number, tried):
                 now = tried
             else:
