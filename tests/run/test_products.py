@@ -21,7 +21,7 @@ def product(
     if act is not None:
         attributes["act"] = act
     model = stored(one_node(op, shape, attributes, tensors), format, values)
-    check(model, normal(seed + 2, batch, *shape), max_batch=max_batch)
+    check(model, normal(seed + 2, batch, *shape), max_batch=max_batch, usual=0.3)
 
 
 storage = {
@@ -107,6 +107,10 @@ def test_convolutions_across_blocks(name, thin):
     for number, format in enumerate(FORMATS):
         values = VALUES[(number + len(name)) % 2]
         product("conv", shape, weight, 3, thin, format, values, 1, 1, act=("relu",), **attributes)
+
+
+def test_an_output_whose_terms_cancel():
+    product("linear", (200,), (1, 200), 1, "1", "bitmask", "f32", 1, 1, bias=False)
 
 
 @settings(max_examples=150, deadline=None)
