@@ -52,7 +52,7 @@ def reproduce_command(
             for each in names:
                 if lab is None:
                     documents[each] = work.read(out, each)
-                    work.write(out, each, documents[each])
+                    work.draw(out, each, documents[each])
                 else:
                     documents[each] = work.reproduce(each, lab, out)
                 if not as_json:

@@ -12,10 +12,10 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -115,34 +115,31 @@ def _make(split: FolderSplit, base: Path) -> dict[str, list[int]]:
     shape = (len(split), *split.shape)
     with _unfinished(Path(f"{base}.images.npy")) as partly:
         np.lib.format.open_memmap(partly, mode="w+", dtype=np.uint8, shape=shape).flush()
-        blocks = [range(begin, min(begin + BLOCK, len(split))) for begin in range(0, len(split), BLOCK)]
-        work = partial(_decode_block, str(partly), split.paths, split.size)
-        workers = os.cpu_count() or 1
-        if len(split) <= FEW:
-            with ThreadPoolExecutor(workers) as threads:
-                bad = [index for found in threads.map(work, blocks) for index in found]
-        else:
-            spawned = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(workers, mp_context=spawned) as processes:
-                tasks = [
-                    processes.submit(
-                        _decode_block, str(partly), split.paths[b.start : b.stop], split.size, b, b.start
-                    )
-                    for b in blocks
-                ]
-                bad = [index for task in tasks for index in task.result()]
+        with _pool(len(split)) as pool:
+            tasks = [
+                pool.submit(_decode_block, str(partly), begin, split.paths[begin : begin + BLOCK], split.size)
+                for begin in range(0, len(split), BLOCK)
+            ]
+            bad = [index for task in tasks for index in task.result()]
     about = {"format": FORMAT, "shape": list(shape), "bad": bad, "bad_files": [split.paths[i] for i in bad]}
     with _unfinished(Path(f"{base}.json")) as partly:
         partly.write_text(json.dumps(about))
     return {"bad": bad}
 
 
-def _decode_block(path: str, paths: tuple[str, ...], size: int, block: range, first: int = 0) -> list[int]:
-    """Decode the images of a block into their places of the file; those that could not be."""
+def _pool(images: int) -> Executor:
+    workers = os.cpu_count() or 1
+    if images <= FEW:
+        return ThreadPoolExecutor(workers)
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+
+
+def _decode_block(path: str, begin: int, paths: Sequence[str], size: int) -> list[int]:
+    """Decode images into their places of the file, from `begin` on; those that could not be."""
     images, bad = np.load(path, mmap_mode="r+"), []
-    for index in block:
+    for index, each in enumerate(paths, begin):
         try:
-            images[index] = decode(paths[index - first], size).transpose(2, 0, 1)
+            images[index] = decode(each, size).transpose(2, 0, 1)
         except DataError:
             bad.append(index)
     images.flush()

@@ -6,9 +6,8 @@ else bagged resamples and the counts of the greedy search. Ours: all images, oth
 
 from typing import Any
 
-from membound.paper.lab import Facts, Lab, Study, claim, spread
+from membound.paper.lab import Facts, Lab, Study, claim, show, spread
 from membound.paper.layers import greedy_counts
-from membound.paper.memory import show
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
 from membound.train.rules import load_plain_

@@ -5,8 +5,7 @@ The paper: sparse filters, 20 of 32 all zero.
 
 from typing import Any
 
-from membound.paper.lab import Facts, Lab, Study, claim, spread, undecayed
-from membound.paper.memory import show
+from membound.paper.lab import Facts, Lab, Study, claim, show, spread, undecayed
 from membound.paper.partial import STRENGTHS
 from membound.train.updates import l1_shrink
 

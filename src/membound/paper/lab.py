@@ -26,7 +26,7 @@ from membound.search.workshop import Finished, Workers, Workshop
 from membound.store.sizes import total_bytes
 from membound.train.batches import Feeder
 from membound.train.evaluation import evaluate
-from membound.train.fingerprints import describe_split, digest, network_digest
+from membound.train.fingerprints import describe_preprocess, describe_split, digest, network_digest
 from membound.train.preprocessing import preprocess_for
 from membound.train.recipe import Recipe, annealed, caffe
 from membound.train.rules import load_plain_
@@ -184,10 +184,10 @@ class Study:
     def sizes(self) -> dict[str, int]:
         return self.problem.sizes
 
-    def describe(self) -> dict[str, Any]:
+    @cached_property
+    def description(self) -> dict[str, Any]:
         """What its trainings have in common, as JSON: other facts make other trainings."""
         problem, data = self.problem, self.problem.data
-        mean = data.preprocess.mean
         return {
             "recipe": problem.training.recipe.describe(),
             "tuning": problem.training.tuning.describe(),
@@ -197,7 +197,7 @@ class Study:
             "data": [
                 describe_split(split) for split in (data.train, data.part, data.test) if split is not None
             ],
-            "preprocess": data.preprocess.to_json() | {"mean": None if mean is None else digest(mean)},
+            "preprocess": describe_preprocess(data.preprocess),
         }
 
     # What is trained
@@ -261,7 +261,7 @@ class Study:
         network = None
         if job.network is not None and variants:
             network = network_digest(variants[job.network](job.seed))
-        content = [described, self.describe(), network, weights]
+        content = [described, self.description, network, weights]
         mark = digest(json.dumps(content, sort_keys=True).encode())
         return f"{self.net}-{self.track}-{job.network or job.key}-s{job.seed}-{mark}"
 
@@ -271,7 +271,7 @@ class Study:
         if self.lab.size.quick:  # few rounds
             limit = round(0.7 * sum(self.sizes.values()))
             options = Greedy(0.3, sorted(self.sizes, key=lambda name: -self.sizes[name])[:2])
-        described = {**self.describe(), "limit": limit, "seeds": list(seeds), "greedy": vars(options)}
+        described = {**self.description, "limit": limit, "seeds": list(seeds), "greedy": vars(options)}
         mark = digest(json.dumps(described, sort_keys=True).encode())
         self.lab.say(f"{self.net}: {len(seeds)} greedy searches to {limit:,} nonzeros")
         with open_run(self._folder(f"greedy-{self.net}-{mark}"), described) as directory:
@@ -336,6 +336,15 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     tensor = torch.tensor(list(values), dtype=torch.float64)
     std = float(tensor.std()) if len(tensor) > 1 else 0.0
     return {"mean": float(tensor.mean()), "std": std, "n": len(tensor)}
+
+
+def show(value: Mapping[str, float]) -> str:
+    """Mean and spread for a table.
+
+    >>> show({"mean": 1.0, "std": 0.25})
+    '1.00 ± 0.25'
+    """
+    return f"{value['mean']:.2f} ± {value['std']:.2f}"
 
 
 def claim(text: str, holds: bool | None, detail: str) -> dict[str, Any]:

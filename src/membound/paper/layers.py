@@ -7,8 +7,7 @@ absolute counts conv3 and fc1 are cut most; clearly ahead of uniform sparsity.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from membound.paper.lab import NETS, Lab, Study, claim, spread
-from membound.paper.memory import show
+from membound.paper.lab import NETS, Lab, Study, claim, show, spread
 from membound.search.greedy import Round
 from membound.search.jobs import Job
 

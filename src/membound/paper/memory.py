@@ -5,7 +5,7 @@ The paper: 'models that reduce the memory consumption by a factor of 3 or more w
 
 from typing import Any
 
-from membound.paper.lab import NETS, Lab, Study, claim, spread
+from membound.paper.lab import NETS, Lab, Study, claim, show, spread
 from membound.search.greedy import Round
 
 LIMITS = {  # nonzeros, biases included, of our track
@@ -130,8 +130,3 @@ def table(result: dict[str, Any]) -> list[list[str]]:
                  f"{dense / row['bytes']:.1f}", show(row["accuracy"])]
             )  # fmt: skip
     return rows
-
-
-def show(value: dict[str, float]) -> str:
-    """Mean and spread for a table."""
-    return f"{value['mean']:.2f} ± {value['std']:.2f}"

@@ -6,9 +6,8 @@ accuracy rises, less so for simple models.
 
 from typing import Any
 
-from membound.paper.lab import Lab, claim, spread
+from membound.paper.lab import Lab, claim, show, spread
 from membound.paper.layers import greedy_counts
-from membound.paper.memory import show
 from membound.search.jobs import Job
 
 SIZES = (1_000, 2_500, 5_000, 10_000, 25_000, 50_000)

@@ -5,8 +5,7 @@ The paper: projection in training is far above thresholding at high sparsity.
 
 from typing import Any
 
-from membound.paper.lab import Facts, Lab, Study, claim, spread
-from membound.paper.memory import show
+from membound.paper.lab import Facts, Lab, Study, claim, show, spread
 from membound.train.baselines import density_threshold, threshold_
 
 DENSITIES = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of all weights, which delta is set for

@@ -41,7 +41,7 @@ from membound.search.within import check_searchable, search_within
 from membound.search.workshop import Finished, Workers, Workshop, as_candidate, this_process
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
-from membound.train.fingerprints import describe_split, describe_task, digest, network_digest
+from membound.train.fingerprints import describe_preprocess, describe_split, describe_task, network_digest
 from membound.train.parallel import choose_device
 from membound.train.projection import project_
 from membound.train.rules import load_plain_
@@ -140,7 +140,7 @@ def fit(
 
 def _describe(problem: Problem, wanted: Wanted, choices: Choices) -> dict[str, Any]:
     """What must be the same for a fit to go on."""
-    data, mean = problem.data, problem.data.preprocess.mean
+    data = problem.data
     splits = {"train": data.train, "validation": data.given, "test": data.test}
     return {
         "wanted": wanted.describe(),
@@ -149,7 +149,7 @@ def _describe(problem: Problem, wanted: Wanted, choices: Choices) -> dict[str, A
         "recipe": problem.training.recipe.describe(),
         "network": network_digest(problem.make(wanted.seed)),
         "data": {name: None if split is None else describe_split(split) for name, split in splits.items()},
-        "preprocess": data.preprocess.to_json() | {"mean": None if mean is None else digest(mean)},
+        "preprocess": describe_preprocess(data.preprocess),
         "classes": data.classes,
         "task": describe_task(problem.task),
     }
@@ -252,12 +252,7 @@ class _Fitting:
 
     def _go_through(self, stages: Stages) -> Plan:
         self.watch.say("going through stages")
-
-        def say(text: str) -> None:
-            self.workshop.directory.log(text)
-            (self.watch.warn if ", not " in text else self.watch.say)(text)
-
-        reached = search_stages(self.workshop, stages, self.wanted.seed, say)
+        reached = search_stages(self.workshop, stages, self.wanted.seed, self.watch.say, self.watch.warn)
         known = {found["key"] for found in self.candidates}
         self.candidates += [found for found in reached.candidates if found["key"] not in known]
         size = self.problem.measure(self.workshop.state(reached.key))

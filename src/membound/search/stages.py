@@ -120,9 +120,9 @@ class Reached:
 
 
 def search_stages(
-    workshop: Workshop, stages: Stages, seed: int, say: Callable[[str], None] = lambda text: None
+    workshop: Workshop, stages: Stages, seed: int, say: Callable[[str], None], warn: Callable[[str], None]
 ) -> Reached:
-    """Through all stages, each step from the last network that was accepted."""
+    """Through all stages, each step from the last network that was accepted; `warn` of counts that were not reached."""
     targets = stages.resolve(workshop.problem)
     (dense,) = workshop.do([Job(DENSE, seed, about={"round": 0})])
     if dense["accuracy"] is None:
@@ -132,12 +132,12 @@ def search_stages(
     for number, wanted in enumerate(targets, 1):
         got = walk.through(number, wanted)
         for name, count in wanted.items():
-            note = (
-                ""
-                if got[name] <= count
-                else f", not {count:,}: fewer would cost more than {stages.tolerance:g} points"
-            )
-            say(f"stage {number}: {name.removesuffix('.weight')} keeps {got[name]:,}{note}")
+            text = f"stage {number}: {name.removesuffix('.weight')} keeps {got[name]:,}"
+            missed = got[name] > count
+            if missed:
+                text += f", not {count:,}: fewer would cost more than {stages.tolerance:g} points"
+            workshop.directory.log(text)
+            (warn if missed else say)(text)
     return walk.reached
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from membound.data import Split
+from membound.data import Preprocess, Split
 from membound.train.task import Task
 from membound.train.updates import Update
 
@@ -37,6 +37,12 @@ def describe_split(split: Split) -> list[Any]:
     """What tells data apart without reading all of it: its size, its labels and a few of its images."""
     some = np.linspace(0, len(split) - 1, min(len(split), IMAGES)).astype(np.int64)
     return [len(split), list(split.shape), digest(split.labels, split.read(some))]
+
+
+def describe_preprocess(preprocess: Preprocess) -> dict[str, Any]:
+    """How images are prepared, a mean by its digest."""
+    mean = preprocess.mean
+    return {**preprocess.to_json(), "mean": None if mean is None else digest(mean)}
 
 
 def describe_update(update: Update) -> list[Any]:

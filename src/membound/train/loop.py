@@ -22,10 +22,10 @@ from membound.train import checkpoint as files
 from membound.train.batches import Feeder, Feeders
 from membound.train.evaluation import Score, check_fits, evaluate
 from membound.train.fingerprints import (
+    describe_preprocess,
     describe_split,
     describe_task,
     describe_update,
-    digest,
     network_digest,
 )
 from membound.train.parallel import World, choose_device, join
@@ -342,7 +342,6 @@ class Run:
 
     def _description(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed."""
-        mean = self.preprocess.mean
         return {
             "recipe": self.recipe.describe(),
             "rules": {pattern: describe_update(update) for pattern, update in self.rules.items()},
@@ -351,7 +350,7 @@ class Run:
             "data": [describe_split(split) for split in (self.split, self.held_out) if split is not None],
             "image_size": min(self.split.shape[1:], default=None),
             "task": describe_task(self.task),
-            "preprocess": {**self.preprocess.to_json(), "mean": None if mean is None else digest(mean)},
+            "preprocess": describe_preprocess(self.preprocess),
             "seed": self.settings.seed,
             "precision": self.settings.precision,
             "evaluate_every": self.evaluate_every,

@@ -28,6 +28,11 @@ class NonFiniteError(ValueError):
     """A weight is NaN or infinite, so that magnitudes mean nothing."""
 
 
+def is_sharded(weight: Tensor) -> bool:
+    """Whether a weight is spread over processes; FSDP2's parameters are."""
+    return type(weight.data).__name__ == "DTensor"
+
+
 @torch.no_grad()
 def project_(weight: Tensor, count: int) -> None:
     """Set all but the `count` largest magnitudes of `weight` to zero.
@@ -40,7 +45,7 @@ def project_(weight: Tensor, count: int) -> None:
     """
     if weight.numel() == 0:
         return
-    if type(weight.data).__name__ == "DTensor":
+    if is_sharded(weight):
         from membound.train.sharded import project_sharded_
 
         project_sharded_(weight, count)

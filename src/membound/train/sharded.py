@@ -12,17 +12,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from membound.errors import RuleError
-from membound.train.projection import BITS, NonFiniteError
+from membound.train.projection import BITS, NonFiniteError, is_sharded
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 DIGIT = 11  # bits of a magnitude that one histogram tells apart
-
-
-def is_sharded(weight: Tensor) -> bool:
-    """Whether a weight is spread over processes; FSDP2's parameters are."""
-    return type(weight.data).__name__ == "DTensor"
 
 
 def local_part(weight: Tensor) -> Tensor:
@@ -70,10 +65,7 @@ def all_finite(weight: Tensor) -> bool:
 
 
 def _sum(value: Tensor, weight: Tensor) -> Tensor:
-    group = shard_group(weight) if is_sharded(weight) else None
-    if group is not None:
-        dist.all_reduce(value, group=group)
-    return value
+    return _reduced(value, shard_group(weight) if is_sharded(weight) else None)
 
 
 @torch.no_grad()
