@@ -17,7 +17,7 @@ from membound.search.allocation import (
     NonzeroCost,
     allocate,
     proportional_curve,
-    score_curve,
+    score_curves,
 )
 from membound.store.formats import exact_bytes
 from membound.store.sizes import our_sizes
@@ -27,6 +27,10 @@ weights = st.lists(
     st.sampled_from([0.0, 0.5, -0.5, 1.0, -2.0, 3.0]) | st.floats(-4, 4), min_size=1, max_size=30
 )
 layers = st.dictionaries(st.sampled_from("abcd"), weights, min_size=1)
+
+
+def score_curve(weight, score):
+    return score_curves({"weight": weight}, score)["weight"]
 
 
 def curves_of(given_weights, score):

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from membound.data import ArraySplit, Preprocess, load
+from membound.train import batches
 from membound.train.batches import Feeder, index_stream, whole
 
 CPU = torch.device("cpu")
@@ -104,3 +105,12 @@ def test_a_folder_streams_what_it_reads(tmp_path):
     for (x, y), chosen in zip(feeder.batches(whole(split, 3)), whole(split, 3), strict=True):
         np.testing.assert_array_equal(x.numpy(), split.read(chosen).astype(np.float32))
         np.testing.assert_array_equal(y.numpy(), split.labels[chosen])
+
+
+def test_rows_come_in_order_across_blocks_whoever_counts(monkeypatch):
+    monkeypatch.setattr(batches, "UPLOAD", 3)
+    expected = list(islice(index_stream(10, 4, seed=0), 8))
+    rows = batches.Rows(index_stream(10, 4, seed=0), torch.device("cpu"))
+    for array in expected:
+        rows.expect()
+        assert rows.take().tolist() == array.tolist()

@@ -37,23 +37,26 @@ Facts = dict[str, Any]
 TRACKS = ("paper", "ours", "longer")
 EVERY = 100  # iterations between projections; the paper says so for AlexNet
 VALIDATION = 5000
-CANDIDATE = 1000  # iterations of a candidate of the greedy search
 
 
 @dataclass(frozen=True)
 class Net:
-    """One of the paper's networks, its data, and how many nonzeros its greedy search ends with."""
+    """One of the paper's networks, its data, and how many nonzeros its greedy search ends with.
+
+    A candidate of that search is trained for `candidate` iterations, about one epoch.
+    """
 
     factory: Callable[..., nn.Module]
     data: str
     longer: int
+    candidate: int
     least: int
     title: str
 
 
 NETS = {
-    "lenet": Net(zoo.lenet, "mnist", 40_000, 4_311, "LeNet on MNIST"),
-    "quick": Net(zoo.cifar10_quick, "cifar10", 20_000, 14_557, "CIFAR-10-quick"),
+    "lenet": Net(zoo.lenet, "mnist", 40_000, 1_000, 4_311, "LeNet on MNIST"),
+    "quick": Net(zoo.cifar10_quick, "cifar10", 20_000, 500, 14_557, "CIFAR-10-quick"),
 }
 
 
@@ -158,7 +161,7 @@ class Study:
     @cached_property
     def tuning(self) -> Recipe:
         """Of a candidate of the greedy search: at the solver's first rate, then at a tenth of it."""
-        steps, first = self.lab.size.steps(CANDIDATE), self.solver.lr(0)
+        steps, first = self.lab.size.steps(NETS[self.net].candidate), self.solver.lr(0)
         return replace(self.recipe, iterations=steps, lr=multistep(first, {round(0.8 * steps): first / 10}))
 
     @cached_property

@@ -16,7 +16,7 @@ METHODS = {
     "l0": "l0 projection",
     "ours": "l0 projection, our track",
 }
-STRENGTH, KEEP = 1e-3, 0.2  # of the subgradient (ten times that of shrinkage), and of the projection
+STRENGTH, KEEP = 1e-2, 0.2  # of the subgradient (ten times that of shrinkage), and of the projection
 LOOKS = 25
 NEAR = 5.0  # points from its method's median at which a repetition is taken to have converged
 

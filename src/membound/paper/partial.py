@@ -21,19 +21,19 @@ from membound.train.schedules import ramp
 from membound.train.updates import l0_project, l1_shrink, l1_subgradient
 
 PANELS = (("lenet", "conv1"), ("lenet", "fc1"), ("quick", "conv1"), ("quick", "fc1"))
-PARTS = {"conv1": (0.8, 0.5, 0.3, 0.2, 0.1, 0.05), "fc1": (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)}  # kept by l0
+PARTS = {"conv1": (0.5, 0.2, 0.1, 0.05), "fc1": (0.5, 0.2, 0.05, 0.02, 0.01)}  # kept by l0
 # Of the subgradient; shrinkage, which momentum does not amplify, takes ten times as much for the same.
 STRENGTHS = {
-    ("lenet", "conv1"): (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3),
-    ("lenet", "fc1"): (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
-    ("quick", "conv1"): (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0),
-    ("quick", "fc1"): (1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.3),
+    ("lenet", "conv1"): (3e-3, 1e-2, 3e-2, 0.1, 0.3),
+    ("lenet", "fc1"): (1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
+    ("quick", "conv1"): (3e-3, 1e-2, 2e-2, 4e-2, 8e-2),
+    ("quick", "fc1"): (3e-3, 1e-2, 3e-2, 0.1, 0.3),
 }
 NEGLIGIBLE = (
     1e-3  # weights below are set to zero after training with the subgradient, which leaves none at zero
 )
-HIDDEN = {"lenet": (250, 100, 50, 25, 10, 5), "quick": (32, 16, 8, 4, 2)}
-RANKS = {"lenet": (100, 50, 20, 10, 5, 2), "quick": (20, 10, 5, 2, 1)}
+HIDDEN = {"lenet": (250, 100, 50, 20, 5), "quick": (32, 16, 8, 4)}
+RANKS = {"lenet": (100, 50, 20, 5, 2), "quick": (20, 10, 5, 2)}
 METHODS = {
     "l2": "l2, thresholded",
     "subgradient": "l1 subgradient",

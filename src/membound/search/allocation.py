@@ -53,24 +53,37 @@ class Curve:
 
 
 @torch.no_grad()
-def score_curve(weight: Tensor, score: str) -> Curve:
-    """The curve of one weight tensor under one of SCORES; all work but the last is done on its device.
+def score_curves(weights: Mapping[str, Tensor], score: str) -> dict[str, Curve]:
+    """The curve of every weight tensor under one of SCORES; the host waits for their device once.
 
-    >>> score_curve(torch.tensor([0.0, -2.0, 1.0]), "lamp").scores.tolist()
+    >>> score_curves({"a": torch.tensor([0.0, -2.0, 1.0])}, "lamp")["a"].scores.tolist()
     [1.0, 0.2, 0.0]
     """
-    size = weight.numel()
-    if score == "uniform":
-        return proportional_curve(size, size)
     if score not in SCORES:
         raise MemboundError(f"there is no score {score!r}: choose {', '.join(SCORES)}")
-    ranks = _some_ranks(size)
-    at = torch.from_numpy(ranks - 1).to(weight.device)
-    chosen = _from_the_largest(weight).double()
+    sizes = {name: weight.numel() for name, weight in weights.items()}
+    if score == "uniform":
+        return {name: proportional_curve(size, size) for name, size in sizes.items()}
+    ranks = {name: _some_ranks(size) for name, size in sizes.items()}
+    chosen = [_scores_at(weight, score) for weight in weights.values()]
+    found = torch.cat([each.to(chosen[0].device) for each in chosen]).cpu().numpy()
+    parts = np.split(found, np.cumsum([len(each) for each in chosen])[:-1])
+    return {name: Curve(sizes[name], ranks[name], part) for name, part in zip(sizes, parts, strict=True)}
+
+
+def _scores_at(weight: Tensor, score: str) -> Tensor:
+    """The scores of a weight tensor at some of the ranks, on its device."""
+    values = _from_the_largest(weight).double()
     if score == "lamp":
-        squares = chosen.square()
-        chosen = squares / squares.cumsum(0).clamp_min(torch.finfo(torch.float64).tiny)
-    return Curve(size, ranks, chosen[at].cpu().numpy())
+        squares = values.square()
+        values = squares / squares.cumsum(0).clamp_min(torch.finfo(torch.float64).tiny)
+    return values[_places(weight.numel(), weight.device)]
+
+
+@cache
+def _places(size: int, device: torch.device) -> Tensor:
+    """The ranks of `_some_ranks`, counted from 0, on a device."""
+    return torch.from_numpy(_some_ranks(size) - 1).to(device)
 
 
 def _from_the_largest(weight: Tensor) -> Tensor:

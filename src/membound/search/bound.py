@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import MemboundError, TrainingError
-from membound.search.allocation import Cost, Curve, allocate, proportional_curve, score_curve
-from membound.train.projection import project_
+from membound.search.allocation import Cost, Curve, allocate, proportional_curve, score_curves
+from membound.train.projection import NonFiniteError, project_
 from membound.train.regularizer import Regularizer
 from membound.train.rules import plain_keys
 from membound.train.updates import l0_project
@@ -112,28 +113,31 @@ class NetworkBound(Regularizer):
 
     def _tighten(self, step: int) -> None:
         now, before = step / self._steps, (step - self.every) / self._steps
-        if now <= self.ramp.begin or not self._is_finite():
-            return
         left = self.ramp.left(now)
-        if self.bound is None or any(before < at <= now for at in self.ramp.looks):
-            self._settle(final=not left)
+        looking = self.bound is None or any(before < at <= now for at in self.ramp.looks)
+        if now <= self.ramp.begin or not (left or looking):
+            return
+        curves = self._curves()
+        # Where a weight is not finite, the projection that comes next says which.
+        if not all(np.isfinite(curve.scores).all() for curve in curves.values()):
+            return
+        if looking:
+            try:
+                self._settle(curves, final=not left)
+            except NonFiniteError:
+                return
         if left:
             assert self.bound is not None
             bound = self.bound + (self.dense_cost - self.bound) * left
-            self.counts = allocate(self._curves(), self.cost, bound)
-
-    def _is_finite(self) -> bool:
-        """What is not has no scores; the projection that comes next says so, with its name."""
-        return all(bool(target.weight.isfinite().all()) for target in self._targets)
+            self.counts = allocate(curves, self.cost, bound)
 
     # To the limit, exactly
 
     @torch.no_grad()
-    def _settle(self, final: bool = True) -> None:
+    def _settle(self, curves: Mapping[str, Curve], final: bool = True) -> None:
         """Set the counts so that what is measured is within the limit, and close to it; if they are `final`, closer."""
         if final and self.bound is not None and self._is_close(self._size(self.counts)):
             return  # what the network has been trained at
-        curves = self._curves()
         best: tuple[int, dict[str, int]] | None = None
         search = _Search((1 + CLOSE) / 2 * self.limit, self.dense_cost)
         bound = min(self.bound or float(self.limit), self.dense_cost)
@@ -188,7 +192,7 @@ class NetworkBound(Regularizer):
         if self.proportions is not None:
             sizes = {target.name: target.weight.numel() for target in self._targets}
             return {name: proportional_curve(size, self.proportions[name]) for name, size in sizes.items()}
-        return {target.name: score_curve(target.weight, self.score) for target in self._targets}
+        return score_curves({target.name: target.weight for target in self._targets}, self.score)
 
     def _size(self, counts: Mapping[str, int]) -> int:
         return self.measure(self._state(counts))
@@ -205,7 +209,7 @@ class NetworkBound(Regularizer):
         return state
 
     def _settle_counts(self) -> None:
-        self._settle()
+        self._settle(self._curves())
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "counts": dict(self.counts), "bound": self.bound}

@@ -163,25 +163,32 @@ Feeders = dict[tuple[int, int, torch.dtype], Feeder]
 
 
 class Rows:
-    """Arrays of indices on a device, many of which are sent at once."""
+    """Arrays of indices on a device, many of which are sent at once; which is the next is known there, too."""
 
     def __init__(self, indices: Iterable[Indices], device: torch.device) -> None:
-        self.source, self.device = iter(indices), device
-        self.sent: deque[Tensor] = deque()
+        self.source = iter(indices)
+        self.block = self._next_block().to(device)
+        self.at = torch.zeros(1, dtype=torch.int64, device=device)
+        self.taken = 0  # of this block, as the host counts
 
-    def peek(self) -> Tensor:
-        """The next one, which stays the next."""
-        if not self.sent:
-            block = torch.from_numpy(np.stack(list(islice(self.source, UPLOAD))))
-            if self.device.type == "cuda":
+    def _next_block(self) -> Tensor:
+        return torch.from_numpy(np.stack(list(islice(self.source, UPLOAD))))
+
+    def expect(self) -> None:
+        """Make sure that the next one is there: the device is about to take it."""
+        if self.taken == len(self.block):
+            block = self._next_block()
+            if self.block.is_cuda:
                 block = block.pin_memory()
-            self.sent.extend(block.to(self.device, non_blocking=True))
-        return self.sent[0]
+            self.block.copy_(block, non_blocking=True)
+            self.at.zero_()
+            self.taken = 0
+        self.taken += 1
 
     def take(self) -> Tensor:
-        """The next one."""
-        row = self.peek()
-        self.sent.popleft()
+        """The next one, as work for the device alone, which can be recorded: `expect` it first, every time."""
+        row = self.block.index_select(0, self.at)[0]
+        self.at += 1
         return row
 
 

@@ -49,7 +49,10 @@ class Eager:
             self.batches = run.feeder.augmented(indices, run.settings.seed, run.iteration, run.world.share())
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        return next(self.batches) if self.rows is None else self.run.feeder.at(self.rows.take())
+        if self.rows is None:
+            return next(self.batches)
+        self.rows.expect()
+        return self.run.feeder.at(self.rows.take())
 
     def backward(self, x: Tensor, y: Tensor) -> None:
         """Leave the gradients of the next step."""
@@ -84,7 +87,7 @@ class Passes:
 
 
 class Whole:
-    """Whole steps recorded, the optimizer's included; the learning rates are on the device, too.
+    """Whole steps recorded, the optimizer's included; which images and which learning rate is known on the device.
 
     The first step is not recorded: what an optimizer makes at its first step is there when the others are.
     """
@@ -96,6 +99,7 @@ class Whole:
         self.recorded: Recorded | None = None
         iterations = range(run.recipe.iterations)
         self.rates = torch.tensor([run.recipe.lr(number) for number in iterations], device=run.device)
+        self.number = torch.zeros(1, dtype=torch.int64, device=run.device)
 
     def take(self) -> None:
         if self.taken == 1:
@@ -105,29 +109,33 @@ class Whole:
             self.eager.take()
             return
         run = self.run
-        self.recorded(self.rows.take(), self.rates[run.iteration])
+        self.rows.expect()
+        self.recorded()
         set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))
         if run.reg is not None:
             run.reg.step_taken()
 
     def _record(self) -> Recorded | None:
         run = self.run
+        self.number.fill_(run.iteration)
 
-        def warm_up(row: Tensor, rate: Tensor) -> None:
-            self.eager.backward(*run.feeder.at(row))
+        def passes() -> None:
+            self.eager.backward(*run.feeder.at(self.rows.take()))
 
-        def work(row: Tensor, rate: Tensor) -> None:
-            warm_up(row, rate)
-            self._update(rate)
+        def work() -> None:
+            passes()
+            self._update()
 
-        values = (self.rows.peek(), self.rates[run.iteration])
-        recorded = record(work, values, model=run.model, kept=[run.running], warm_up=warm_up)
+        kept = [run.running, self.rows.at, self.number]
+        recorded = record(work, (), model=run.model, kept=kept, warm_up=passes)
         set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))  # numbers again, which can be saved
         return recorded
 
-    def _update(self, rate: Tensor) -> None:
+    def _update(self) -> None:
         """The optimizer's step with the learning rate from the device."""
         run = self.run
+        rate = self.rates.index_select(0, self.number)[0]
+        self.number += 1
         for group in run.optimizer.param_groups:
             group["lr"] = rate * group["lr_mult"]
         with nullcontext() if run.reg is None else run.reg.recording():
