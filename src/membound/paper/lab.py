@@ -61,6 +61,17 @@ NETS = {
 
 
 @dataclass(frozen=True)
+class Ours:
+    """What our track has been given, with validation images, for the few iterations of Caffe's solvers."""
+
+    peak: float | None = None  # of the learning rate; the solver's own by default
+    ramp: Ramp = field(default_factory=Ramp)
+
+
+OURS = {"lenet": Ours(), "quick": Ours(0.002, Ramp(0.1, 0.8))}
+
+
+@dataclass(frozen=True)
 class Size:
     """How large experiments are: in full, or small ones that only show that all of it works."""
 
@@ -154,7 +165,8 @@ class Study:
     @cached_property
     def recipe(self) -> Recipe:
         if self.track != "paper":
-            return annealed(self.solver, self.steps, self.lab.size.batch_size)
+            peak = OURS[self.net].peak if self.track == "ours" else None
+            return annealed(self.solver, self.steps, self.lab.size.batch_size, peak)
         recipe = caffe(self.solver, self.steps, self.lab.size.batch_size)
         return replace(recipe, lr=Stretched(recipe.lr, self.solver.iterations / self.steps))
 
@@ -180,7 +192,8 @@ class Study:
             images.classes,
         )
         every = self.every if self.track == "paper" else max(self.every // 4, 1)
-        training = Training(self.recipe, self.tuning, every, Ramp())
+        ramp = OURS[self.net].ramp if self.track == "ours" else Ramp()
+        training = Training(self.recipe, self.tuning, every, ramp)
         return Problem(Fresh(factory), data, training, Target("nonzeros"), bounded_weights(model))
 
     @cached_property
