@@ -59,7 +59,8 @@ def evaluate_command(
         options.print_json(facts)
     else:
         typer.echo(
-            f"accuracy  {facts['accuracy']:.2f} %   ({facts['errors']:,} errors in {facts['images']:,} images)"
+            f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
+            f"({facts['errors']:,} errors in {facts['images']:,} images)"
         )
         typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
 
@@ -97,6 +98,7 @@ def _evaluate_file(
         options.print_json(facts)
         return
     typer.echo(
-        f"accuracy  {facts['accuracy']:.2f} %   ({facts['errors']:,} errors in {facts['images']:,} images)"
+        f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
+        f"({facts['errors']:,} errors in {facts['images']:,} images)"
     )
     typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")
