@@ -181,8 +181,8 @@ def _print(facts: dict[str, Any], out: Path | None) -> None:
             )
         console.print(table)
     typer.echo(
-        f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)} on {facts['images']:,} {facts['evaluated_on']} images "
-        f"({facts['errors']:,} errors)"
+        f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)} on {facts['images']:,} "
+        f"{facts['evaluated_on']} images ({facts['errors']:,} errors)"
     )
     typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
     typer.echo(f"time      {facts['seconds']:.1f} s for {facts['iterations']:,} iterations")
