@@ -83,6 +83,13 @@ class Net:
             raise ModelError(f"this network cannot be run: {error}") from None
 
     def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        return self._run(x)[0]
+
+    def time(self, x: npt.ArrayLike) -> list[float]:
+        """Run the network, and say how many seconds each of its operators took, in the graph's order."""
+        return self._run(x, timed=True)[1]
+
+    def _run(self, x: npt.ArrayLike, timed: bool = False) -> tuple[npt.NDArray[np.float32], list[float]]:
         images = np.asarray(x)
         if images.dtype != np.float32:
             raise ModelError(
@@ -95,13 +102,13 @@ class Net:
         images = np.ascontiguousarray(images)
         out = np.empty((len(images), *self.output_shape), np.float32)
         try:
-            self._core.run(images, out, len(images))
+            seconds = (self._core.time if timed else self._core.run)(images, out, len(images))
         except MemoryError:
             raise ModelError(
                 f"there is no memory for the arena of {self.memory().arena:,} bytes: "
                 "take a smaller max_batch or concurrency"
             ) from None
-        return out
+        return out, seconds
 
     def __reduce__(self) -> tuple[Callable[[], "Net"], tuple[()]]:
         return self._remake, ()
