@@ -29,14 +29,14 @@ from membound.errors import MemboundError
 spawn = torch.multiprocessing.spawn
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_a_sharded_projection_is_the_projection_of_the_whole_bit_for_bit(size, tmp_path):
     spawn(project_many, args=(size, str(tmp_path)), nprocs=size)
     for rank in range(size):
         assert int((tmp_path / f"{rank}.txt").read_text()) >= 5 * len(tensors())
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_fully_sharded_training_is_training_in_one_process(size, tmp_path):
     """Penalties, shrinkage and projections; 30 steps in float64: 1e-10."""
     alone = network()
