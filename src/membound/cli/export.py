@@ -15,12 +15,20 @@ Source = Annotated[
     ),
 ]
 
+SPARSE_NOTE = (
+    "note: sparse initializers save bytes of the file only: ONNX Runtime makes them dense as it loads, in memory and "
+    "time they save nothing, and OpenVINO does not read them"
+)
+
 
 def export_command(
     source: Source,
     onnx: Annotated[
         Path | None, typer.Option(help="Write the model FILE as dense ONNX here (.onnx).")
     ] = None,
+    sparse: Annotated[
+        bool, typer.Option("--sparse", help="With --onnx: weights as sparse initializers, where smaller.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Write NET with the weights of --init as a model file here (.safetensors)."),
@@ -61,8 +69,10 @@ def export_command(
         given = [option for option, value in unused.items() if value is not None]
         if given:
             raise MemboundError(f"{given[0]} goes with NET and --out: a model FILE already is all it says")
-        _to_onnx(Path(source), onnx, as_json)
+        _to_onnx(Path(source), onnx, sparse, as_json)
         return
+    if sparse:
+        raise MemboundError("--sparse goes with --onnx: a model file is sparse by itself")
     assert out is not None
     if init is None:
         raise MemboundError(f"no weights: add --init WEIGHTS to export {source} --out {out}")
@@ -75,20 +85,25 @@ def export_command(
     _to_model_file(source, init, out, name, values, prefer, _shape(shape), data, mean, layout, size, as_json)
 
 
-def _to_onnx(file: Path, target: Path, as_json: bool) -> None:
+def _to_onnx(file: Path, target: Path, sparse: bool, as_json: bool) -> None:
     from membound.run.files import check_model_file
     from membound.store.file import read
-    from membound.store.onnx import write_onnx
+    from membound.store.onnx import to_onnx, write_onnx
 
     if target.suffix != ".onnx":
         raise MemboundError(f"--onnx {target}: let the name of an ONNX model end in .onnx")
     check_model_file(file)
     model = read(file)
-    size = write_onnx(target, model)
+    size = write_onnx(target, model, sparse)
+    dense = sum(map(len, to_onnx(model))) if sparse else size
+    if sparse:
+        typer.echo(SPARSE_NOTE, err=True)
     if as_json:
-        options.print_json({"out": str(target), "onnx_bytes": size, "file_bytes": model.file_bytes})
+        facts = {"out": str(target), "onnx_bytes": size, "dense_onnx_bytes": dense}
+        options.print_json(facts | {"file_bytes": model.file_bytes})
     else:
-        typer.echo(f"onnx      {target}: {size:,} bytes, dense (the model file has {model.file_bytes:,})")
+        how = f"sparse initializers, {dense:,} dense" if sparse else "dense"
+        typer.echo(f"onnx      {target}: {size:,} bytes, {how} (the model file has {model.file_bytes:,})")
 
 
 def _to_model_file(
