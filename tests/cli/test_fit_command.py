@@ -78,7 +78,9 @@ def test_a_budget_becomes_a_file_within_it_and_a_report(capsys):
 
 
 def test_people_get_tables_and_are_told_where_things_are(capsys):
-    assert run(*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "kept", "--verbose") == 0
+    asked = (*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "kept", "--verbose", "--tensorboard")
+    assert run(*asked) == 0
+    assert {path.name for path in Path("kept/tensorboard").iterdir()} == {"dense", "final-4KiB-0"}
     captured = capsys.readouterr()
     for words in ("dense", "4KiB", "accuracy", "of 40", "latency", "4.weight", "32 x 128"):
         assert words in captured.out
@@ -285,6 +287,11 @@ BAD = {
     ),
     "some": ((*SHORT, *OUT, "--within", "1", "--validation", "some"), "'some' is not a count"),
     "name": ((*SHORT, *OUT, "--budget", "4KiB", "--name", "a=b"), "--name goes with --init"),
+    "curves": ((*SHORT, *OUT, "--budget", "4KiB", "--tensorboard"), "--tensorboard goes with --run-dir"),
+    "far curves": (
+        (*SHORT, *OUT, "--budget", "4KiB", "--tensorboard", "--run-dir", "r", "--ray", "auto"),
+        "the workers of a cluster write no curves",
+    ),
 }
 
 

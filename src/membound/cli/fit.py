@@ -109,6 +109,9 @@ def fit_command(
             help="Keep what is finished here; the same command goes on from there. Else nothing is kept."
         ),
     ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves for TensorBoard into --run-dir.")
+    ] = False,
     report: Annotated[
         Path | None, typer.Option(help="The HTML report (beside --out as NAME.report.html if left out).")
     ] = None,
@@ -135,6 +138,11 @@ def fit_command(
     _check_effective("--candidate-steps", candidate_steps, "--strategy greedy or --stages", steps_on)
     _check_effective("--validation", validation, "--strategy greedy, --within or --stages", searches)
     _check_effective("--name", name, "--init", init)
+    _check_effective("--tensorboard", tensorboard or None, "--run-dir", run_dir)
+    if tensorboard and ray is not None:
+        raise MemboundError(
+            "--tensorboard and --ray: the workers of a cluster write no curves: leave one out"
+        )
     page = None if no_report else report or out.with_name(f"{out.stem}.report.html")
     if no_report and report is not None:
         raise MemboundError(f"--report {report} and --no-report: leave one out")
@@ -148,6 +156,7 @@ def fit_command(
     }  # fmt: skip
     asked: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     asked |= {"strategy": strategy, "values": values, "members": members, "dense": not no_dense, "seed": seed}
+    asked["tensorboard"] = tensorboard
     folder = {"skip_corrupt": skip_corrupt, "cache": cache}
     try:
         with _terminable():
