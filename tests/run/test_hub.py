@@ -272,7 +272,7 @@ def test_a_folder_of_a_network_of_which_little_is_known(tmp_path):
     assert "| nonzeros | 12 | 12 |" in card.text
     assert "| bytes of the file | " in card.text
     assert "accuracy" not in card.text
-    assert "It takes prepared float32 of [batch, 4]." in card.text
+    assert "It takes prepared float32 of [batch, 4], with " in card.text
 
 
 def test_what_is_there_is_never_written_over(file, tmp_path):

@@ -11,7 +11,7 @@ CARD = """\
 {metadata}
 # {name}
 
-A network stored by its nonzeros, which membound runs in the memory of its file, without torch.
+A network stored by its nonzeros: membound runs it from this file, without a dense copy of it and without torch.
 
 {table}
 
@@ -100,8 +100,6 @@ def _compare(facts: Mapping[str, Any], accuracy: float | None, where: str, dense
                 "not measured" if beside is None else f"{beside:.2f} %",
             )
         )
-    if facts["arena_bytes"] is not None:
-        rows.append(("working memory at batch 1", f"{facts['arena_bytes']:,} bytes", "not measured"))
     return _table(("", "this network", "dense, float32"), rows)
 
 
@@ -112,6 +110,8 @@ def _inputs(facts: Mapping[str, Any], described: bool) -> str:
         if described and facts["preprocess"].get("crop") is None
         else f"It takes prepared float32 of [batch, {shape}]"
     )
+    if facts["arena_bytes"] is not None:
+        text += f", with {facts['arena_bytes']:,} bytes of working memory at batch 1"
     classes = facts["classes"]
     if not classes:
         return f"{text}."
