@@ -68,8 +68,9 @@ def evaluate_command(
 def _is_model_file(net: str) -> bool:
     """Whether NET is a FILE; one that holds weights alone needs its network."""
     from membound.run.files import holds_plain_weights
+    from membound.run.hub import is_address
 
-    return net.endswith(".safetensors") and not holds_plain_weights(Path(net))
+    return is_address(net) or (net.endswith(".safetensors") and not holds_plain_weights(Path(net)))
 
 
 def _split(name: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from membound.data import Dataset, named
 from membound.errors import DataError
-from membound.run.files import check_model_file
+from membound.run.files import find_model_file
 from membound.run.inspection import count_nonzeros
 from membound.run.net import Net, load
 
@@ -42,8 +42,7 @@ def evaluate_file(net: Net, dataset: Dataset, split: str = "test", batch: int = 
 
 def open_for_evaluation(path: Path, batch: int = BATCH) -> Net:
     """The network in a model file, with room for a batch, or for a slice of a large one."""
-    check_model_file(path)
-    return load(path, max_batch=min(batch, BATCH))
+    return load(find_model_file(path), max_batch=min(batch, BATCH))
 
 
 def image_size(net: Net, data: str) -> int | None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from membound.data import Preprocess
 from membound.errors import ModelError
+from membound.run.hub import fetch, is_address
 from membound.run.plan import plan
 from membound.store.file import read
 from membound.store.formats import decode
@@ -144,16 +145,22 @@ def load(
     mmap: bool | None = None,
     isa: str | None = None,
 ) -> Net:
-    """Load a model file; everything in it is validated before anything is used.
+    """Load a model file, or `hf://org/name` from the Hugging Face Hub; all of it is validated before it is used.
 
     `threads`: 0 takes every CPU. The arena is as large as `max_batch` images need, and larger batches run in slices
     of that many. `mmap=None` maps files from 1 MiB on. `isa` forces an instruction set, as MEMBOUND_ISA does.
     """
-    model = read(Path(path), mmap)
+    file = fetch(path) if is_address(path) else Path(path)
+    model = read(file, mmap)
     net = Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa)
-    where = Path(path).absolute()
     net._remake = partial(
-        load, where, threads=threads, max_batch=max_batch, concurrency=concurrency, mmap=mmap, isa=isa
+        load,
+        file.absolute(),
+        threads=threads,
+        max_batch=max_batch,
+        concurrency=concurrency,
+        mmap=mmap,
+        isa=isa,
     )
     return net
 

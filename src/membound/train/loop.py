@@ -36,7 +36,7 @@ from membound.train.rules import load_plain_, plain_keys, select
 from membound.train.sharded import local_part, shard_like
 from membound.train.stepping import make_stepper
 from membound.train.task import Task
-from membound.train.tensorboard import check_installed, write_scalars
+from membound.train.tensorboard import Curves, check_installed
 from membound.train.updates import Update
 from membound.train.weights import CHECKPOINT, MEAN_IMAGE, MODEL
 
@@ -59,7 +59,7 @@ class Settings:
     evaluate_every: int | None = None  # ten times in all by default
     run_dir: Path | None = None  # checkpoints, to resume from
     checkpoint_seconds: float = 20.0
-    tensorboard: bool = False
+    tensorboard: bool | Path = False  # curves: in run_dir, or in this folder
     watched: int | None = None  # held-out images that evaluations before the last one look at; all by default
     shard: bool = False  # weights and the optimizer's state are spread over the processes
     accumulate: int = 1  # parts of a batch that go through the network one after another
@@ -178,8 +178,11 @@ class Run:
             some = np.linspace(0, len(self.held_out) - 1, watched, dtype=np.int64)
             self.watch = Feeder(self.held_out.take(some), self.preprocess, self.device, dtype)
         self._check_model()
-        if self.settings.tensorboard:
+        self.curves: Curves | None = None
+        if asked := self.settings.tensorboard:
             check_installed()
+            own = (self.settings.run_dir or Path("runs")) / "tensorboard"
+            self.curves = Curves(asked if isinstance(asked, Path) else own) if self.world.leads else None
         self.evaluate_every = self.settings.evaluate_every or max(self.recipe.iterations // 10, 1)
         self.description = {} if self.path is None else self._description()  # of the network as it starts
         torch.manual_seed(self.settings.seed + self.world.rank)  # dropout
@@ -218,6 +221,8 @@ class Run:
         finally:
             if self.reg is not None:
                 self.reg.detach()
+            if self.curves is not None:
+                self.curves.close()
 
     def result(self) -> Result:
         """Of a run that has taken all of its steps."""
@@ -319,12 +324,15 @@ class Run:
             entry |= {"accuracy": score.accuracy, "test_loss": score.loss}
             if self.finished:
                 self.score = score
-        if self.reg is not None:
-            entry["nonzeros"] = self._bounded_nonzeros()
+        report = None if self.reg is None else self.reg.report()
+        if report is not None:
+            entry["nonzeros"] = report.at_bound().nonzeros
         self.history.append(entry)
-        if self.settings.tensorboard and self.world.leads:
-            folder = (self.settings.run_dir or Path("runs")) / "tensorboard"
-            write_scalars(folder, entry, None if self.reg is None else self.reg.report())
+        if self.curves is not None:
+            drawn = ("loss", "accuracy", "test_loss")
+            scalars: dict[str, float] = {name: entry[name] for name in drawn if name in entry}
+            scalars["learning_rate"] = self.recipe.lr(self.iteration - 1)  # of the step just taken
+            self.curves.add(self.iteration, scalars, report)
         self._tell(score, loss)
 
     def _score(self) -> Score:
@@ -337,13 +345,6 @@ class Run:
             return evaluate(self.model, judge, world=self.world, bf16=bf16, task=self.task)
         with self.reg.projected():
             return evaluate(self.model, judge, world=self.world, bf16=bf16, task=self.task)
-
-    def _bounded_nonzeros(self) -> int:
-        assert self.reg is not None
-        layers = self.reg.report().layers
-        return sum(
-            layer.nonzeros if layer.bound is None else min(layer.nonzeros, layer.bound) for layer in layers
-        )
 
     def _tell(self, score: Score | None = None, loss: float | None = None) -> None:
         if self.show is not None and self.world.leads:
