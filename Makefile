@@ -1,5 +1,6 @@
 # make demo   fit LeNet on the embedded MNIST into 20 KiB, and print it beside the dense network
 # make test   every check, as CI runs it
+# make bench  everything in docs/BENCHMARKS.md measured again, against the peers: about an hour
 # make fuzz   damaged model files through the core under sanitizers
 # Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
 
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/*)
 
 # Two test processes on two cores: more threads in each would only wait for one another.
-.PHONY: demo test test-full lint fuzz clean
+.PHONY: demo test test-full lint bench fuzz clean
 
 demo: $(VENV)/installed
 	mkdir -p runs
@@ -34,6 +35,13 @@ $(VENV)/installed: $(SOURCES)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,dev]'
 	touch $@
+
+bench: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/deployment.py $(if $(SKIMCAFFE),--skimcaffe $(SKIMCAFFE))
+	$(BIN)/python benchmarks/training_peers.py lenet mnist
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/benchmarks_page.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -1,11 +1,11 @@
 """Deployed networks against the runtimes that are installed: latency, file, memory, load time, and distance to a floor.
 
-    python benchmarks/deployment.py SKIMCAFFE.npz --out results/deployment.json
+    python benchmarks/deployment.py --skimcaffe caffenet_conv_l1.npz --out results/deployment.json
 
-LeNet, CIFAR-10-quick, AlexNet at three densities, and networks of the shapes of ResNet-18 and MobileNet with 20, 10 and
-5 % of their weights (first layer, and MobileNet's depthwise ones, dense): batches of 1 and 16, 1 and 2 threads. Peers
-are held to float32; OpenVINO's own choice of precision is a row of its own. Weights but SkimCaffe's are random, and the
-largest of each layer are kept. Stored for speed; each layer's time is measured beside its floor.
+LeNet, CIFAR-10-quick, AlexNet at three densities, and networks of the shapes of ResNet-18 and MobileNet with 20, 10
+and 5 % of their weights (the first layer, and MobileNet's depthwise ones, dense): batches of 1 and 16, 1 and 2 threads.
+Peers are held to float32; OpenVINO's own choice of precision is a row of its own. Weights but SkimCaffe's are random,
+and the largest of each layer are kept. Stored for speed; each layer's time is measured beside its floor.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def thin_(net: nn.Module, density: float) -> nn.Module:
     return keep_(net, **dict.fromkeys(layers[1:], density))
 
 
-def everything(skimcaffe: Path) -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
+def everything(skimcaffe: Path | None) -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
     found = dict(networks(skimcaffe))
     for density in DENSITIES:
         found[f"resnet18, {density:.0%}"] = thin_(resnet18(), density), IMAGE
@@ -83,7 +83,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("skimcaffe", type=Path, help="caffenet_conv_l1.npz")
+    parser.add_argument(
+        "--skimcaffe", type=Path, help="convolutions of a CaffeNet trained with l1, for one more network"
+    )
     parser.add_argument(
         "--runs", type=int, default=40, help="of large networks; small ones run 30 times as often"
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from membound.bench.machine import describe
 from membound.errors import MemboundError
-from membound.run.files import check_model_file
+from membound.run.files import find_model_file
 from membound.run.net import load
 from membound.store.model import StoredModel
 
@@ -61,7 +61,7 @@ def time_layers(
     file: Path, *, threads: int = 1, batch: int = 1, runs: int = 100, seed: int = 0
 ) -> dict[str, Any]:
     """The fastest of `runs` for each operator of the network in a file, and its floor, in milliseconds."""
-    check_model_file(file)
+    file = find_model_file(file)
     net = load(file, threads=threads, max_batch=batch)
     machine = measure_machine(threads)
     x = np.random.default_rng(seed).standard_normal((batch, *net.input_shape), dtype=np.float32)
