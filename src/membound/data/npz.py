@@ -1,8 +1,8 @@
 """Data sets in .npz files: x_train, y_train, x_test, y_test."""
 
-import zipfile
 import zlib
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def _read(path: Path) -> list[Array]:
                     f"and needs {', '.join(KEYS)}"
                 )
             return [file[key] for key in KEYS]
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile, zlib.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             f"{path} cannot be read ({reason}): it must be an .npz of plain arrays, without pickled objects"

@@ -48,7 +48,7 @@ class PackedSplit:
     @cached_property
     def _mapped(self) -> npt.NDArray[np.uint8]:
         try:
-            mapped: npt.NDArray[np.uint8] = np.load(self.path, mmap_mode="r")
+            mapped: npt.NDArray[np.uint8] = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataError(
                 f"{self.path} cannot be read ({error}): delete it, and it will be made anew"
@@ -101,7 +101,7 @@ def _read_about(base: Path) -> dict[str, list[int]] | None:
     """What a finished packing says of itself; None if there is none."""
     try:
         about = json.loads(Path(f"{base}.json").read_text())
-        shape = np.load(f"{base}.images.npy", mmap_mode="r").shape
+        shape = np.load(f"{base}.images.npy", mmap_mode="r", allow_pickle=False).shape
     except (OSError, ValueError):
         return None
     if not isinstance(about, dict) or about.get("format") != FORMAT or list(shape) != about.get("shape"):
@@ -136,7 +136,7 @@ def _pool(images: int) -> Executor:
 
 def _decode_block(path: str, begin: int, paths: Sequence[str], size: int) -> list[int]:
     """Decode images into their places of the file, from `begin` on; those that could not be."""
-    images, bad = np.load(path, mmap_mode="r+"), []
+    images, bad = np.load(path, mmap_mode="r+", allow_pickle=False), []
     for index, each in enumerate(paths, begin):
         try:
             images[index] = decode(each, size).transpose(2, 0, 1)
