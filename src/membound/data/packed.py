@@ -102,9 +102,12 @@ def _read_about(base: Path) -> dict[str, list[int]] | None:
     try:
         about = json.loads(Path(f"{base}.json").read_text())
         shape = np.load(f"{base}.images.npy", mmap_mode="r", allow_pickle=False).shape
-    except (OSError, ValueError):
+    except Exception:  # absent or damaged, which makes numpy raise almost anything: it is made anew
         return None
     if not isinstance(about, dict) or about.get("format") != FORMAT or list(shape) != about.get("shape"):
+        return None
+    bad = about.get("bad")
+    if not isinstance(bad, list) or not all(type(index) is int and 0 <= index < shape[0] for index in bad):
         return None
     found: dict[str, list[int]] = about
     return found

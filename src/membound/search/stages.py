@@ -68,7 +68,10 @@ class Stages:
             found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise MemboundError(f"{path}: {error.strerror or error}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # not TOML, not UTF-8, a number or a nesting beyond all bounds
             raise MemboundError(f"{path} is not TOML: {error}") from error
         stages = found.pop("stage", [])
         if unknown := [name for name in found if name not in NUMBERS]:

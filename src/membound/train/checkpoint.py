@@ -46,7 +46,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _decoded(value: str) -> Any:
     try:
         return json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # of somebody else, or damaged
         return value
 
 
