@@ -74,7 +74,12 @@ def pack(
     An image that cannot be decoded is an error with its name, unless they are to be skipped.
     """
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"{place} cannot be a cache folder: {error.strerror or error}: choose another"
+        ) from error
     base = place / _digest(split)
     about = _read_about(base)
     if about is None:
@@ -118,6 +123,7 @@ def _make(split: FolderSplit, base: Path) -> dict[str, list[int]]:
     shape = (len(split), *split.shape)
     with _unfinished(Path(f"{base}.images.npy")) as partly:
         np.lib.format.open_memmap(partly, mode="w+", dtype=np.uint8, shape=shape).flush()
+        _reserve(partly)
         with _pool(len(split)) as pool:
             tasks = [
                 pool.submit(_decode_block, str(partly), begin, split.paths[begin : begin + BLOCK], split.size)
@@ -128,6 +134,13 @@ def _make(split: FolderSplit, base: Path) -> dict[str, list[int]]:
     with _unfinished(Path(f"{base}.json")) as partly:
         partly.write_text(json.dumps(about))
     return {"bad": bad}
+
+
+def _reserve(path: Path) -> None:
+    """Take the room on the disk now: a full one is an OSError here; later, at mapped pages, a signal that kills."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
 
 def _pool(images: int) -> Executor:
