@@ -9,6 +9,7 @@ saved as fuzz-failure-NAME-K in the folder where this runs.
 
 import argparse
 import contextlib
+import os
 import random
 import resource
 import shutil
@@ -31,6 +32,7 @@ MEMORY = 1 << 30  # bytes of address space beyond what reading sound inputs has 
 RESIDENT = 256 << 20  # bytes that all reading together may really take
 FILE = 64 << 20  # bytes of any file that is written
 LINE = 2000  # characters of a message
+SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # in memory: a disk takes most of the time
 
 
 class Hung(BaseException):
@@ -77,7 +79,7 @@ def try_one(reader: Reader, content: bytes, folder: Path) -> str:
 def fuzz(name: str, options: argparse.Namespace) -> Counter[str]:
     """The outcomes of one reader, until its time is over or its count is reached."""
     outcomes: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="membound-fuzz-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="membound-fuzz-", dir=SCRATCH) as scratch:
         folder = Path(scratch)
         reader = READERS[name]()
         for content in reader.sound:
