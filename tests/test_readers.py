@@ -202,10 +202,18 @@ def test_nothing_is_unpacked_outside_its_folder(tmp_path, name, kind):
     assert there <= {"a.tar.gz", "target", "folder", "a.bin"}
 
 
-@pytest.mark.parametrize("text", [f"tolerance = {NESTED}", f"[[stage]]\nfc1 = {LONG}"])
-def test_stages_beyond_all_bounds(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"tolerance = {NESTED}", r"stages\.toml is not TOML"),
+        (f"[[stage]]\nfc1 = {LONG}", r"stages\.toml is not TOML"),
+        (f"stag{LONG} = 1", r"stages\.toml has 'stag999"),
+        (f"tolerance = '{LONG}'", "tolerance = '999"),
+    ],
+)
+def test_stages_beyond_all_bounds(tmp_path, text, said):
     (tmp_path / "stages.toml").write_text(text)
-    with pytest.raises(MemboundError, match=r"stages\.toml is not TOML") as caught:
+    with pytest.raises(MemboundError, match=said) as caught:
         Stages.read(tmp_path / "stages.toml")
     one_line(caught)
 
