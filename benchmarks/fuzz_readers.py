@@ -81,6 +81,7 @@ def fuzz(name: str, options: argparse.Namespace) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="membound-fuzz-", dir=SCRATCH) as scratch:
         folder = Path(scratch)
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         reader = READERS[name]()
         for content in reader.sound:
             assert try_one(reader, content, folder) == "accepted", f"a sound {name} is refused"

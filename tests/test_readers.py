@@ -147,9 +147,17 @@ def test_zips_that_cannot_be_unpacked(tmp_path, offset, value):
     one_line(caught)
 
 
-def test_an_idx_file_of_more_axes_than_arrays_have(tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\0\0\x08\x64" + b"\0\0\0\1" * 100 + b"\0",
+        b"\0\0\x08\x04" + b"\xff\xff\xff\xff" * 3 + b"\0\0\0\0",
+    ],
+    ids=["more axes than arrays have", "nothing, of sizes beyond all bounds"],
+)
+def test_idx_files_of_impossible_shapes(tmp_path, content):
     path = tmp_path / "digits.gz"
-    path.write_bytes(gzip.compress(b"\0\0\x08\x64" + b"\0\0\0\1" * 100 + b"\0"))
+    path.write_bytes(gzip.compress(content))
     with pytest.raises(DataError, match="malformed idx header"):
         named.read_idx(path)
 

@@ -87,6 +87,8 @@ def read_idx(path: Path) -> Array:
             f"{path} holds {len(content) - start:,} bytes of data, but its header says {shape}, that is "
             f"{math.prod(shape):,}: {_FETCH_AGAIN}"
         )
+    if math.prod(size or 1 for size in shape) > _MOST_IDX_BYTES:  # a size of 0 hides what numpy refuses
+        raise DataError(f"{path} has a malformed idx header (sizes {shape}): {_FETCH_AGAIN}")
     return np.frombuffer(bytearray(content), np.uint8, offset=start).reshape(shape)
 
 
