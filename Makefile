@@ -1,7 +1,8 @@
 # make demo   fit LeNet on the embedded MNIST into 20 KiB, and print it beside the dense network
 # make test   every check, as CI runs it
 # make bench  everything in docs/BENCHMARKS.md measured again, against the peers: about an hour
-# make fuzz   damaged model files through the core under sanitizers
+# make fuzz   damaged inputs through every reader, then damaged model files through the core under sanitizers
+# make sanitize   the core's own test drivers under the address, undefined-behaviour and thread sanitizers
 # Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/*)
 
 # Two test processes on two cores: more threads in each would only wait for one another.
-.PHONY: demo test test-full lint bench fuzz clean
+.PHONY: demo test test-full lint bench fuzz sanitize clean
 
 demo: $(VENV)/installed
 	mkdir -p runs
@@ -28,7 +29,12 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 fuzz: $(VENV)/installed
+	$(BIN)/python benchmarks/fuzz_readers.py --seconds $(or $(SECONDS),10)
 	benchmarks/fuzz_under_asan.sh $(or $(COUNT),20000)
+
+# Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has the first of the two.
+sanitize: $(VENV)/installed
+	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not everything"
 
 $(VENV)/installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

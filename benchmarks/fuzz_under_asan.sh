@@ -13,6 +13,7 @@ bin=$(dirname "$python")
 cmake=$(PATH="$bin:$PATH" command -v cmake)
 compiler=${CXX:-g++}
 folder=$PWD/build/asan
+mkdir -p build
 
 "$cmake" -S . -B "$folder" -DCMAKE_CXX_COMPILER="$compiler" -DPython_EXECUTABLE="$python" \
   -DMEMBOUND_SANITIZE=address,undefined -DMEMBOUND_WERROR=ON >"$folder.log" 2>&1 || { cat "$folder.log"; exit 1; }

@@ -2,6 +2,7 @@
 //
 //   test_network                             every operator, format, instruction set and number of threads
 //   test_network --cases 10000 [--seed 1]    random layers as well; ends with one line of JSON
+//   test_network --only concurrent           several callers at once, and nothing else
 //
 // The references are plain loops in double precision. Every array has exactly the size it must have, so that a
 // sanitizer sees any step beyond it.
@@ -694,26 +695,31 @@ void check_limits(Random& random) {
 int main(int argc, char** argv) {
   size_t cases = 0;
   uint64_t seed = 1;
+  bool only_concurrent = false;
   for (int i = 1; i < argc; i += 2) {
     const bool has_value = i + 1 < argc;
     if (has_value && std::strcmp(argv[i], "--cases") == 0) cases = std::strtoull(argv[i + 1], nullptr, 10);
     else if (has_value && std::strcmp(argv[i], "--seed") == 0) seed = std::strtoull(argv[i + 1], nullptr, 10);
+    else if (has_value && !std::strcmp(argv[i], "--only") && !std::strcmp(argv[i + 1], "concurrent"))
+      only_concurrent = true;
     else {
-      std::fprintf(stderr, "usage: %s [--cases N] [--seed S]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--cases N] [--seed S] [--only concurrent]\n", argv[0]);
       return 2;
     }
   }
   Random random(seed);
-  check_products(random);
-  check_pools(random);
-  check_lrn(random);
-  check_arithmetic(random);
-  check_moves(random);
-  check_activations(random);
-  check_limits(random);
   check_concurrent_calls(random);
-  for (int i = 0; i < 5; ++i) check("a whole network", *whole(random), random);
-  check_random(cases, random);
+  if (!only_concurrent) {
+    check_products(random);
+    check_pools(random);
+    check_lrn(random);
+    check_arithmetic(random);
+    check_moves(random);
+    check_activations(random);
+    check_limits(random);
+    for (int i = 0; i < 5; ++i) check("a whole network", *whole(random), random);
+    check_random(cases, random);
+  }
 
   std::string isas;
   for (const Table& table : tables()) isas += (isas.empty() ? "\"" : ", \"") + table.name + "\"";

@@ -65,6 +65,30 @@ def test_many_threads_call_one_network(file, concurrency, threads, isa):
     )
 
 
+def test_64_threads_at_the_same_moment(file):
+    """Many more callers than arenas and cores: they wait for one another, and none gets what is another's."""
+    net = load(file, concurrency=2, threads=2)
+    inputs = [normal(seed, 2, 3, 16, 16) for seed in range(64)]
+    alone = [net(x) for x in inputs]
+    assert len({result.tobytes() for result in alone}) == 64
+    start, wrong, done = threading.Barrier(64), [], []
+
+    def work(number):
+        start.wait()
+        for _ in range(10):
+            if not np.array_equal(net(inputs[number]), alone[number]):
+                wrong.append(number)
+        done.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert sorted(done) == list(range(64))
+
+
 def test_the_number_of_threads_changes_no_bit(file):
     x = normal(1, 3, 3, 16, 16)
     first = load(file, threads=1)(x)

@@ -1,6 +1,7 @@
 """The loop for one network: what it learns, what it evaluates, how it stops and goes on."""
 
 import errno
+import itertools
 import json
 import os
 import signal
@@ -357,6 +358,39 @@ def test_a_full_disk_is_said_with_the_name_of_the_checkpoint(tmp_path, monkeypat
             preprocess=PREPROCESS, settings=Settings(run_dir=tmp_path),
         )  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_clocks_that_jump_backwards(tmp_path, monkeypatch):
+    """The time of day falls with every look at it, and the machine was started again between the parts of a run."""
+
+    def run(folder, stop_at=None):
+        def show(progress):
+            if progress.iteration == stop_at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        net = small_net(dropout=0.3)
+        settings = Settings(seed=1, run_dir=folder, evaluate_every=15, checkpoint_seconds=0)
+        result = train(
+            net, small_split(), constant_recipe(),
+            preprocess=PREPROCESS, held_out=small_split(60, seed=1), settings=settings, show=show,
+        )  # fmt: skip
+        return net, result
+
+    whole, _ = run(tmp_path / "whole")
+    days, since_start = itertools.count(20_000, -1), time.monotonic
+    monkeypatch.setattr(time, "time", lambda: 86_400.0 * next(days))
+    monkeypatch.setattr(time, "time_ns", lambda: 86_400 * 10**9 * next(days))
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", stop_at=30)
+    os.utime(tmp_path / "parts" / "checkpoint.safetensors", (4e9, 4e9))  # of a day to come
+    monkeypatch.setattr(time, "monotonic", lambda: since_start() - 1e6)
+    resumed, result = run(tmp_path / "parts")
+    assert result.resumed == 31
+    assert_same_bits(weights_of(whole), weights_of(resumed))
+    seconds = [entry["seconds"] for entry in result.history]
+    assert seconds == sorted(seconds)
+    assert seconds[0] >= 0
+    assert result.seconds < 1000
 
 
 class FailsAtTheThirdStep(Small):

@@ -35,6 +35,8 @@ CIFAR10_SHA256 = {
     "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 }
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_MOST_IDX_BYTES = 1 << 26  # the largest has 47,040,016
+_MOST_IDX_AXES = 8
 _CIFAR10_BATCH = (10_000, 1 + 3 * 32 * 32)  # records, bytes of a record: a label, then red, green, blue
 
 # The file layout of each named set: the folder on the search path and the files in it.
@@ -64,16 +66,20 @@ def read_idx(path: Path) -> Array:
     """The unsigned bytes of one gzipped idx file, in the shape that its header says."""
     try:
         with gzip.open(path) as file:
-            content = file.read()
+            content = file.read(_MOST_IDX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read as gzip ({error}): {_FETCH_AGAIN}") from error
+    if len(content) > _MOST_IDX_BYTES:
+        raise DataError(
+            f"{path} unpacks to more than {_MOST_IDX_BYTES:,} bytes, which no MNIST file has: {_FETCH_AGAIN}"
+        )
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise DataError(
             f"{path} begins with {content[:4].hex(' ') or 'nothing'}: an idx file of bytes begins with "
             f"00 00 08 and its number of dimensions; {_FETCH_AGAIN}"
         )
     start = 4 + 4 * content[3]
-    if content[3] == 0 or len(content) < start:
+    if not 1 <= content[3] <= _MOST_IDX_AXES or len(content) < start:
         raise DataError(f"{path} has a malformed idx header ({content[3]} dimensions): {_FETCH_AGAIN}")
     shape = [int(size) for size in np.frombuffer(content, ">u4", content[3], 4)]
     if len(content) - start != math.prod(shape):
@@ -81,6 +87,8 @@ def read_idx(path: Path) -> Array:
             f"{path} holds {len(content) - start:,} bytes of data, but its header says {shape}, that is "
             f"{math.prod(shape):,}: {_FETCH_AGAIN}"
         )
+    if math.prod(size or 1 for size in shape) > _MOST_IDX_BYTES:  # a size of 0 hides what numpy refuses
+        raise DataError(f"{path} has a malformed idx header (sizes {shape}): {_FETCH_AGAIN}")
     return np.frombuffer(bytearray(content), np.uint8, offset=start).reshape(shape)
 
 
@@ -97,11 +105,13 @@ def _read_digits(images_path: Path, labels_path: Path) -> ArraySplit:
 
 
 def _read_batch(path: Path, sha256: str) -> Array:
-    content = path.read_bytes()
-    if len(content) != math.prod(_CIFAR10_BATCH):
-        raise DataError(
-            f"{path} has {len(content):,} bytes, not {math.prod(_CIFAR10_BATCH):,}: {_FETCH_AGAIN}"
-        )
+    size = math.prod(_CIFAR10_BATCH)
+    try:
+        if path.stat().st_size != size:  # before any of it is read
+            raise DataError(f"{path} has {path.stat().st_size:,} bytes, not {size:,}: {_FETCH_AGAIN}")
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}): {_FETCH_AGAIN}") from error
     _verify(path, content, sha256)
     return np.frombuffer(content, np.uint8).reshape(_CIFAR10_BATCH)
 
@@ -154,5 +164,8 @@ def unpack(archive: Path, folder: str, names: tuple[str, ...], target: Path) -> 
             (target / folder).mkdir(exist_ok=True)
             for name in names:
                 os.replace(Path(temporary, folder, name), target / folder / name)
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise DataError(f"{archive} cannot be unpacked ({error}): {_FETCH_AGAIN}") from error
+    except DataError:
+        raise
+    except Exception as error:  # a damaged archive makes tarfile raise almost anything
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise DataError(f"{archive} cannot be unpacked ({reason}): {_FETCH_AGAIN}") from error

@@ -1,7 +1,5 @@
 """Data sets in .npz files: x_train, y_train, x_test, y_test."""
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -79,12 +77,18 @@ def _read(path: Path) -> list[Array]:
                     f"{path} lacks {', '.join(missing)}: it has {', '.join(file.files) or 'nothing'}, "
                     f"and needs {', '.join(KEYS)}"
                 )
-            return [file[key] for key in KEYS]
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            arrays = [file[key] for key in KEYS]
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes numpy and zipfile raise almost anything
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(
             f"{path} cannot be read ({reason}): it must be an .npz of plain arrays, without pickled objects"
         ) from error
+    for key, array in zip(KEYS, arrays, strict=True):
+        if not isinstance(array, np.ndarray):  # numpy hands out the bytes of what is no array
+            raise DataError(f"{path}: {key} is not an array: write the file with np.savez")
+    return arrays
 
 
 def _images(path: Path, name: str, x: Array, layout: str | None) -> Array:

@@ -48,7 +48,7 @@ class PackedSplit:
     @cached_property
     def _mapped(self) -> npt.NDArray[np.uint8]:
         try:
-            mapped: npt.NDArray[np.uint8] = np.load(self.path, mmap_mode="r")
+            mapped: npt.NDArray[np.uint8] = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataError(
                 f"{self.path} cannot be read ({error}): delete it, and it will be made anew"
@@ -74,7 +74,12 @@ def pack(
     An image that cannot be decoded is an error with its name, unless they are to be skipped.
     """
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"{place} cannot be a cache folder: {error.strerror or error}: choose another"
+        ) from error
     base = place / _digest(split)
     about = _read_about(base)
     if about is None:
@@ -101,10 +106,13 @@ def _read_about(base: Path) -> dict[str, list[int]] | None:
     """What a finished packing says of itself; None if there is none."""
     try:
         about = json.loads(Path(f"{base}.json").read_text())
-        shape = np.load(f"{base}.images.npy", mmap_mode="r").shape
-    except (OSError, ValueError):
+        shape = np.load(f"{base}.images.npy", mmap_mode="r", allow_pickle=False).shape
+    except Exception:  # absent or damaged, which makes numpy raise almost anything: it is made anew
         return None
     if not isinstance(about, dict) or about.get("format") != FORMAT or list(shape) != about.get("shape"):
+        return None
+    bad = about.get("bad")
+    if not isinstance(bad, list) or not all(type(index) is int and 0 <= index < shape[0] for index in bad):
         return None
     found: dict[str, list[int]] = about
     return found
@@ -115,6 +123,7 @@ def _make(split: FolderSplit, base: Path) -> dict[str, list[int]]:
     shape = (len(split), *split.shape)
     with _unfinished(Path(f"{base}.images.npy")) as partly:
         np.lib.format.open_memmap(partly, mode="w+", dtype=np.uint8, shape=shape).flush()
+        _reserve(partly)
         with _pool(len(split)) as pool:
             tasks = [
                 pool.submit(_decode_block, str(partly), begin, split.paths[begin : begin + BLOCK], split.size)
@@ -127,6 +136,13 @@ def _make(split: FolderSplit, base: Path) -> dict[str, list[int]]:
     return {"bad": bad}
 
 
+def _reserve(path: Path) -> None:
+    """Take the room on the disk now: a full one is an OSError here; later, at mapped pages, a signal that kills."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+
+
 def _pool(images: int) -> Executor:
     workers = os.cpu_count() or 1
     if images <= FEW:
@@ -136,7 +152,7 @@ def _pool(images: int) -> Executor:
 
 def _decode_block(path: str, begin: int, paths: Sequence[str], size: int) -> list[int]:
     """Decode images into their places of the file, from `begin` on; those that could not be."""
-    images, bad = np.load(path, mmap_mode="r+"), []
+    images, bad = np.load(path, mmap_mode="r+", allow_pickle=False), []
     for index, each in enumerate(paths, begin):
         try:
             images[index] = decode(each, size).transpose(2, 0, 1)

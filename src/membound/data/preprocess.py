@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from reprlib import repr as shorten
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ class Preprocess:
             value = getattr(self, name)
             if value is None:
                 continue
-            array = np.asarray(value, np.float32)
+            with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused as such
+                array = np.asarray(value, np.float32)
             if array.ndim not in allowed or array.size == 0:
                 kinds = "[C] or [C, H, W]" if name == "mean" else "[C]"
                 raise DataError(f"{name} has shape {list(array.shape)}: it must be {kinds}")
@@ -104,14 +106,18 @@ class Preprocess:
         True
         """
         if not isinstance(fields, dict) or not fields.keys() <= _CHECKS.keys():
-            raise DataError(f"preprocessing {fields!r} is not understood: allowed are {', '.join(_CHECKS)}")
+            raise DataError(
+                f"preprocessing {shorten(fields)} is not understood: allowed are {', '.join(_CHECKS)}"
+            )
         for name, value in fields.items():
             if not _CHECKS[name](value):
-                raise DataError(f"preprocessing has a malformed {name}: {value!r}")
+                raise DataError(f"preprocessing has a malformed {name}: {shorten(value)}")
         fields = dict(fields)
         if (fields.get("mean") == "image") != (mean_image is not None):
             found = "none was given" if mean_image is None else "one was given"
-            raise DataError(f"preprocessing says mean {fields.get('mean')!r}, but of mean images {found}")
+            raise DataError(
+                f"preprocessing says mean {shorten(fields.get('mean'))}, but of mean images {found}"
+            )
         if mean_image is not None:
             fields["mean"] = mean_image
         return cls(**fields)
@@ -140,7 +146,12 @@ def _shortest(values: Array) -> list[float]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond float64
+        return False
 
 
 def _is_numbers(value: object) -> bool:

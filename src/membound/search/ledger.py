@@ -331,7 +331,7 @@ def _describe_start(path: Path, about: Mapping[str, Any]) -> None:
 def _read_json(path: Path, otherwise: str) -> Any:
     try:
         return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TrainingError(f"{path} cannot be read ({error}): restore it, or {otherwise}") from error
 
 

@@ -23,6 +23,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from reprlib import repr as shorten
 from typing import Any
 
 from membound.errors import MemboundError, RuleError, TrainingError
@@ -54,7 +55,7 @@ class Stages:
             if not whole or not least <= value <= most or (name == "keep" and not 0 < value < SMALLEST):
                 most = SMALLEST if name == "keep" else most
                 raise MemboundError(
-                    f"stages: {name} = {value!r} cannot be: it lies between {least:g} and {most:g}"
+                    f"stages: {name} = {shorten(value)} cannot be: it lies between {least:g} and {most:g}"
                 )
         if not self.stages or any(not isinstance(stage, Mapping) or not stage for stage in self.stages):
             raise MemboundError(
@@ -68,12 +69,12 @@ class Stages:
             found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise MemboundError(f"{path}: {error.strerror or error}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise MemboundError(f"{path} is not TOML: {error}") from error
+        except (ValueError, RecursionError) as error:  # also not UTF-8, or a number beyond all bounds
+            raise MemboundError(f"{path} is not TOML: {str(error)[:200]}") from error
         stages = found.pop("stage", [])
         if unknown := [name for name in found if name not in NUMBERS]:
             raise MemboundError(
-                f"{path} has {unknown[0]!r}: there are {', '.join(NUMBERS)} and [[stage]] tables"
+                f"{path} has {shorten(unknown[0])}: there are {', '.join(NUMBERS)} and [[stage]] tables"
             )
         if not isinstance(stages, list):
             raise MemboundError(

@@ -75,7 +75,7 @@ def remove_parts(path: Path, but: Sequence[str] = ()) -> None:
 def _decoded(value: str) -> Any:
     try:
         return json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # of somebody else, or damaged
         return value
 
 
@@ -124,8 +124,13 @@ def restore_random_state(states: Mapping[str, Tensor]) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a run directory: a second process is refused, and a killed one leaves no lock behind."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / "lock", "w")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        reason = error.strerror or error
+        raise TrainingError(f"{folder} cannot be a run directory: {reason}: choose another") from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -80,7 +80,7 @@ def saved_facts(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {}).get("membound", "{}"))
-    except (SafetensorError, OSError, ValueError):
+    except (SafetensorError, OSError, ValueError, RecursionError):
         return {}  # of another kind, or damaged: loading it says what is wrong
     if isinstance(about, dict) and isinstance(about.get("description"), dict):
         about = about["description"]  # of a run's checkpoint
