@@ -1,5 +1,6 @@
 """What the README says: its numbers are in `results/`, its names and options exist."""
 
+import importlib
 import json
 import re
 import subprocess
@@ -13,7 +14,7 @@ import membound as mb
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 FITTING = (ROOT / "docs" / "FITTING.md").read_text()
-OTHERS = ("TRAINING", "DEPLOYING", "CLUSTER", "REPRODUCTION")
+OTHERS = ("TRAINING", "DEPLOYING", "CLUSTER", "REPRODUCTION", "TUTORIAL", "YOUR_OWN_MODEL", "GALLERY")
 PAGES = [README, FITTING, *((ROOT / "docs" / f"{name}.md").read_text() for name in OTHERS)]
 
 
@@ -146,5 +147,31 @@ def test_names_options_and_links_in_the_documents_exist():
             "--address",
         }:
             assert option in help_text, option
-        for link in re.findall(r"\]\((?!http)([^)]+)\)", page):
-            assert (ROOT / link).exists() or (ROOT / "docs" / link).exists(), link
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.stem
+)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+def test_every_page_is_on_the_site():
+    named = re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(
+        [page.name for page in ROOT.glob("docs/*.md")] + ["index.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+    )
+
+
+def test_the_reference_has_every_public_name_and_no_other():
+    named = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "API.md").read_text(), re.MULTILINE)
+    assert len(set(named)) == len(named)
+    public = {f"membound.{name}" for name in mb.__all__} - {"membound.data", "membound.zoo"}
+    for module in (mb.data, mb.zoo):
+        public |= {f"{module.__name__}.{name}" for name in module.__all__}
+    assert public <= set(named)
+    for name in named:
+        module, _, last = name.rpartition(".")
+        if last not in ("updates", "schedules"):  # modules, whose docstrings are shown
+            assert getattr(importlib.import_module(module), last).__doc__

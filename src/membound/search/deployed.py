@@ -30,8 +30,13 @@ TIMED_RUNS, TIMED_SECONDS = 200, 0.5  # of a latency, at most
 class Fitted:
     """A network within its budget.
 
-    `accuracy` is in percent, on `accuracy_on`, through the deployed runtime; for a task with a score of its own it is
-    that score. `history` has every candidate that was trained on the way, `dense` the dense network beside it.
+    - `model` is the torch module, with its zeros in place; `save` writes it as a file.
+    - `accuracy` is in percent, on `accuracy_on` ('test' or 'validation' images, `errors` of `images`), through the
+      deployed runtime; for a task with a score of its own it is that score. None where nothing could judge.
+    - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
+    - `dense` has the same facts about the dense network beside it, or is None.
+    - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way;
+      `facts` has all else, layers included, as JSON.
     """
 
     model: nn.Module

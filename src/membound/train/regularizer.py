@@ -33,6 +33,9 @@ def attach(
 ) -> "Regularizer":
     """Run updates around every step of `optimizer`, each on the weights that its pattern selects.
 
+    `rules` maps a layer's dotted name, or a pattern for names, to an update; the first match wins. `total_steps` is
+    needed where a number is a schedule. Call `finish()` on what comes back when the loop is done.
+
     >>> model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> from membound.train.updates import l0_project
@@ -50,7 +53,10 @@ def attach(
 
 @dataclass(frozen=True)
 class LayerReport:
-    """The state of one weight under a rule; `bytes` are in the best of the paper's storage formats."""
+    """The state of one weight under a rule: its nonzeros, and how many are allowed now (`bound`).
+
+    `bytes` are in the best of the paper's storage formats, which is `format`.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -90,7 +96,7 @@ class Report:
 
 
 class Regularizer:
-    """The handle that attach() returns."""
+    """What `attach` returns: it runs the updates at every step, until `finish` makes the bounds hold and detaches."""
 
     def __init__(
         self, optimizer: Optimizer, model: nn.Module, rules: Mapping[str, Update], total_steps: int | None
