@@ -7,11 +7,13 @@ import typer
 
 from membound.cli import options
 
-File = Annotated[Path, typer.Argument(help="A model file (.safetensors).")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A model file (.safetensors), as fit and export write it.")
+]
 
 
 def inspect_command(file: File, as_json: options.Json = False) -> None:
-    """List the layers of a model file: shapes, nonzeros, formats, bytes."""
+    """List the layers of a model file: nonzeros, formats, bytes."""
     from membound.run.files import check_model_file
     from membound.run.inspection import inspect
     from membound.store.file import read
