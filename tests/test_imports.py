@@ -15,12 +15,15 @@ import import_diagram  # noqa: E402
 ALLOWED = {
     "data": ({"errors"}, False),
     "store": ({"errors", "units"}, False),
-    "run": ({"errors", "units", "store", "data", "_core"}, False),
+    "run": ({"errors", "units", "notebook", "store", "data", "_core"}, False),
     "zoo": ({"errors"}, True),
     "capture": ({"errors", "store", "data", "train"}, True),
-    "train": ({"errors", "units", "data", "zoo", "store", "_core"}, True),
+    "train": ({"errors", "units", "notebook", "data", "zoo", "store", "_core"}, True),
     "bench": ({"errors", "store", "run"}, True),
-    "search": ({"errors", "units", "data", "zoo", "train", "capture", "store", "run", "bench"}, True),
+    "search": (
+        {"errors", "units", "notebook", "data", "zoo", "train", "capture", "store", "run", "bench"},
+        True,
+    ),
     "report": ({"errors", "units", "store"}, False),
     "paper": (
         {"errors", "data", "zoo", "train", "search", "store", "bench", "report"},

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from membound.data import Preprocess
 from membound.errors import ModelError
+from membound.notebook import html_block, show_shape
 from membound.run.plan import plan
 from membound.store.file import read
 from membound.store.formats import decode
@@ -135,6 +136,17 @@ class Net:
 
     def __repr__(self) -> str:
         return f"Net({self.input_shape} -> {self.output_shape}, {self.model.file_bytes:,} bytes)"
+
+    def _repr_html_(self) -> str:
+        from membound.run.inspection import list_layers, show_layers
+
+        memory = self.memory()
+        return html_block(
+            f"Net: {show_shape(self.input_shape)} → {show_shape(self.output_shape)}",
+            show_layers(list_layers(self.model)),
+            note=f"{memory.total:,} bytes of memory: weights {memory.weights:,}, tables {memory.tables:,}, "
+            f"arena {memory.arena:,}",
+        )
 
 
 def load(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
+from membound.notebook import html_block, html_table, show_shape
 from membound.store.sizes import best_format
 from membound.train.projection import BITS, NonFiniteError, project_
 from membound.train.rules import Target, check_rules, resolve
@@ -81,6 +82,18 @@ class Report:
     def bytes(self) -> int:
         return sum(layer.bytes for layer in self.layers)
 
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                layer.name, show_shape(layer.shape), layer.format, f"{layer.nonzeros:,}",
+                "–" if layer.bound is None else f"{layer.bound:,}", f"{layer.bytes:,}",
+            ]
+            for layer in self.layers
+        ]  # fmt: skip
+        head = ["layer", "shape", "format", "nonzeros", "allowed", "bytes"]
+        title = f"{self.nonzeros:,} nonzeros under rules, {self.bytes:,} bytes"
+        return html_block(title, html_table(head, rows, words=3))
+
     def __str__(self) -> str:
         rows = [("layer", "shape", "nonzeros", "kept", "bound", "bytes", "format")]
         for layer in self.layers:
@@ -119,6 +132,11 @@ class Regularizer:
             optimizer.register_step_post_hook(_eager(self._after_step)),
         ]
         _active.add(self)
+
+    def __repr__(self) -> str:
+        of = "" if self.total_steps is None else f" of {self.total_steps:,}"
+        state = ", finished" if self.finished else ""
+        return f"Regularizer(step {self.step:,}{of}, weights under rules: {len(self._targets)}{state})"
 
     @property
     def progress(self) -> float | None:
