@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -116,10 +117,15 @@ def test_the_page_about_the_paper_is_made_of_its_numbers(monkeypatch):
     assert (ROOT / "docs" / "REPRODUCTION.md").read_text() == make_page()
 
 
+def help_of(*command: str) -> str:
+    arguments = [sys.executable, "-m", "membound", *command, "--help"]
+    done = subprocess.run(arguments, capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_every_command_in_the_documents_exists():
-    help_text = subprocess.run(
-        [sys.executable, "-m", "membound", "--help"], capture_output=True, text=True, env={"COLUMNS": "200"}
-    ).stdout
+    help_text = help_of()
     there = re.findall(r"^  ([a-z]+)  ", help_text, re.MULTILINE)
     for page in PAGES:
         blocks = "\n".join(page.split("```")[1::2])
@@ -130,15 +136,8 @@ def test_every_command_in_the_documents_exists():
 
 
 def test_names_options_and_links_in_the_documents_exist():
-    help_text = "".join(
-        subprocess.run(
-            [sys.executable, "-m", "membound", command, "--help"],
-            capture_output=True,
-            text=True,
-            env={"COLUMNS": "200"},
-        ).stdout
-        for command in ("fit", "train", "evaluate", "inspect", "run", "bench", "export", "reproduce")
-    )
+    commands = ("fit", "train", "evaluate", "inspect", "run", "bench", "export", "reproduce")
+    help_text = help_of() + "".join(help_of(command) for command in commands)
     for page in PAGES:
         for name in re.findall(r"\bmb\.(\w+)", page):
             assert hasattr(mb, name), name

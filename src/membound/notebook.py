@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from html import escape
 
-LEFT, RIGHT = "text-align: left", "text-align: right; font-variant-numeric: tabular-nums"
+PAD = "padding: 2px 12px 2px 0; "
+LEFT, RIGHT = f"{PAD}text-align: left", f"{PAD}text-align: right; font-variant-numeric: tabular-nums"
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[object]], words: int = 1) -> str:
