@@ -91,6 +91,28 @@ def test_every_number_about_fitting_was_measured(number):
     assert number in FITTING
 
 
+def test_the_numbers_of_the_tutorial_were_measured():
+    page, fit = (ROOT / "docs" / "TUTORIAL.md").read_text(), results("gallery")["fits"]["fit"]
+    assert fit["command"] in page
+    for net in fit["networks"].values():
+        numbers = (
+            f"{net['accuracy']:.2f} %",
+            f"{net['errors']:,} of {net['images']:,}",
+            f"{net['file_bytes']:,}",
+            f"{net['nonzeros']:,}",
+        )
+        assert re.search(r" +".join(map(re.escape, numbers)), page)
+
+
+def test_the_gallery_shows_small_pictures_of_the_fits_it_names():
+    page = (ROOT / "docs" / "GALLERY.md").read_text().replace("\\\n    ", "")
+    for name, fit in results("gallery")["fits"].items():
+        picture = f"gallery/{name}.png"
+        assert picture in page
+        assert fit["command"] in page
+        assert (ROOT / "docs" / picture).stat().st_size < 200_000
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
 def test_every_result_says_how_it_was_made(path):
     result = json.loads(path.read_text())
