@@ -1,6 +1,7 @@
 # make demo   fit LeNet on the embedded MNIST into 20 KiB, and print it beside the dense network
 # make test   every check, as CI runs it
 # make docs   the documents and the Python reference as a site, build/site/index.html
+# make bench  everything in docs/BENCHMARKS.md measured again, against the peers: about an hour
 # make fuzz   damaged model files through the core under sanitizers
 # Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
 
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/*)
 
 # Two test processes on two cores: more threads in each would only wait for one another.
-.PHONY: demo test test-full lint docs fuzz clean
+.PHONY: demo test test-full lint docs bench fuzz clean
 
 demo: $(VENV)/installed
 	mkdir -p runs
@@ -46,6 +47,13 @@ $(VENV)/docs: pyproject.toml
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $@.txt
 	$(BIN)/python -m pip install --quiet -r $@.txt
 	touch $@
+
+bench: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/deployment.py $(if $(SKIMCAFFE),--skimcaffe $(SKIMCAFFE))
+	$(BIN)/python benchmarks/training_peers.py lenet mnist
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/benchmarks_page.py
 
 clean:
 	rm -rf $(VENV) build dist

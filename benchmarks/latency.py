@@ -37,22 +37,23 @@ def keep_(net: nn.Module, **fractions: float) -> nn.Module:
     return net
 
 
-def networks(skimcaffe: Path) -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
+def networks(skimcaffe: Path | None) -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
     torch.manual_seed(0)
     image = (3, 227, 227)
     paper = keep_(zoo.alexnet(), fc6=3e6 / (4096 * 9216), fc7=3e6 / 4096**2, fc8=4e5 / 4096000)
-    real = keep_(zoo.alexnet(), fc6=0.09, fc7=0.09, fc8=0.25)
-    weights = np.load(skimcaffe)
-    with torch.no_grad():
-        for name in ("conv1", "conv2", "conv3", "conv4", "conv5"):
-            real.get_parameter(f"{name}.weight").copy_(torch.from_numpy(weights[name]))
+    found = {"alexnet, the paper's": (paper, image)}
+    if skimcaffe is not None:
+        real = keep_(zoo.alexnet(), fc6=0.09, fc7=0.09, fc8=0.25)
+        weights = np.load(skimcaffe)
+        with torch.no_grad():
+            for name in ("conv1", "conv2", "conv3", "conv4", "conv5"):
+                real.get_parameter(f"{name}.weight").copy_(torch.from_numpy(weights[name]))
+        found["alexnet, sparse convolutions"] = (real, image)
     rest = ("conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
     tenth = keep_(zoo.alexnet(), **dict.fromkeys(rest, 0.1))
     lenet = keep_(zoo.lenet(), **dict.fromkeys(("conv2", "fc1", "fc2"), 0.05))
     quick = keep_(zoo.cifar10_quick(), **dict.fromkeys(("conv2", "conv3", "fc1", "fc2"), 0.1))
-    return {
-        "alexnet, the paper's": (paper, image),
-        "alexnet, sparse convolutions": (real, image),
+    return found | {
         "alexnet, a tenth": (tenth, image),
         "lenet": (lenet, (1, 28, 28)),
         "quick": (quick, (3, 32, 32)),

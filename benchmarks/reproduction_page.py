@@ -24,11 +24,14 @@ membound reproduce all                       # on a GPU: minutes a figure; goes 
 membound reproduce thresholding --quick      # small, to see it work on a CPU
 membound reproduce thresholding --draw       # only the pictures, from the numbers that are there
 membound data cifar10                        # where to get the data; MNIST is in a checkout
+membound reproduce imagenet --data imagenet/ --init bvlc_alexnet.caffemodel --skip-corrupt --cache decoded/
 ```
 
 Numbers and pictures go to `reproduced/` (`--out`), trained networks to `reproduced/networks` (`--run-dir`): what
 was trained is never trained again, whatever figure asks for it, unless something about it has changed. `--ray
-ADDRESS` trains on a cluster.
+ADDRESS` trains on a cluster. `imagenet` is made by its name only, from a folder with `train/` and `val/`, or of classes
+alone, from which test images are held out: AlexNet, dense (`--init`, or trained here), brought under the paper's counts
+in stages, step by step, each accepted when validation accuracy is within half a point of dense.
 
 Tracks. **paper** is the paper's protocol: Caffe's solver, network, mean image and iterations to the letter (5,000
 of batch 100 for CIFAR-10-quick, 10,000 of batch 64 for LeNet), counts imposed from the first step on. **ours** has

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import membound as mb
+from membound.train.lightning import MemoryBound  # membound
 
 
 class Classifier(lightning.LightningModule):
-    def __init__(self, steps: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.steps = steps
         self.net = nn.Sequential(nn.Flatten(), nn.Linear(784, 300), nn.ReLU(), nn.Linear(300, 10))
 
     def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -23,9 +23,7 @@ class Classifier(lightning.LightningModule):
         return nn.functional.cross_entropy(self.net(images), labels)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        adam = torch.optim.Adam(self.parameters(), lr=2e-3)
-        self.reg = mb.attach(adam, self, {"*": mb.l0_project(mb.ramp(1.0, 0.05), 10)}, self.steps)  # membound
-        return adam
+        return torch.optim.Adam(self.parameters(), lr=2e-3)
 
 
 def digits(split: mb.data.ArraySplit) -> TensorDataset:
@@ -42,9 +40,10 @@ def main() -> None:
     torch.manual_seed(0)
     data = mb.data.load("mnist")
     loader = DataLoader(digits(data.train), batch_size=128, shuffle=True, drop_last=True)
-    model = Classifier(steps)
+    model = Classifier()
     trainer = lightning.Trainer(
         max_steps=steps,
+        callbacks=[MemoryBound({"*": mb.l0_project(mb.ramp(1.0, 0.05), 10)})],  # membound
         accelerator="cpu",
         devices=1,
         logger=False,
@@ -53,7 +52,6 @@ def main() -> None:
         enable_model_summary=False,
     )
     trainer.fit(model, loader)
-    model.reg.finish()  # membound
 
     images, labels = digits(data.test).tensors
     with torch.no_grad():

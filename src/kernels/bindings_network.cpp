@@ -213,12 +213,12 @@ class PyNetwork {
                                          net_kernels(isa ? kernels_named(*isa) : chosen_kernels()));
   }
 
-  void run(nb::handle input, nb::handle output, size_t batch) const {
-    const Buffer in(input, false), out(output, true);
-    require(in.bytes() == batch * network_->input_size() * sizeof(float), "an input of another size");
-    require(out.bytes() == batch * network_->output_size() * sizeof(float), "an output of another size");
-    nb::gil_scoped_release release;
-    network_->run(static_cast<const float*>(in.data()), batch, static_cast<float*>(out.data()));
+  void run(nb::handle input, nb::handle output, size_t batch) const { run(input, output, batch, nullptr); }
+
+  std::vector<double> time(nb::handle input, nb::handle output, size_t batch) const {
+    std::vector<double> seconds(network_->operators(), 0.0);
+    run(input, output, batch, seconds.data());
+    return seconds;
   }
 
   nb::tuple memory() const {
@@ -227,6 +227,14 @@ class PyNetwork {
   }
 
  private:
+  void run(nb::handle input, nb::handle output, size_t batch, double* seconds) const {
+    const Buffer in(input, false), out(output, true);
+    require(in.bytes() == batch * network_->input_size() * sizeof(float), "an input of another size");
+    require(out.bytes() == batch * network_->output_size() * sizeof(float), "an output of another size");
+    nb::gil_scoped_release release;
+    network_->run(static_cast<const float*>(in.data()), batch, static_cast<float*>(out.data()), seconds);
+  }
+
   std::vector<Buffer> kept_;
   std::unique_ptr<Network> network_;
 };
@@ -239,8 +247,10 @@ void bind_network(nb::module_& m) {
                     const std::optional<std::string>&>(),
            "plans"_a, "input_shape"_a, "output"_a, "max_batch"_a = 1, "threads"_a = 0, "concurrency"_a = 1,
            "isa"_a = nb::none())
-      .def("run", &PyNetwork::run, "input"_a, "output"_a, "batch"_a,
-           "Run a batch: contiguous float32 arrays in and out. The GIL is released.")
+      .def("run", nb::overload_cast<nb::handle, nb::handle, size_t>(&PyNetwork::run, nb::const_), "input"_a,
+           "output"_a, "batch"_a, "Run a batch: contiguous float32 arrays in and out. The GIL is released.")
+      .def("time", &PyNetwork::time, "input"_a, "output"_a, "batch"_a,
+           "Run a batch, and say how many seconds each operator took.")
       .def("memory", &PyNetwork::memory, "Bytes of the load-time tables and of an arena, and how many arenas.");
 }
 

@@ -1,6 +1,7 @@
 #include "network.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -166,7 +167,7 @@ Network::Arenas& Network::arenas() const {
   return *current;
 }
 
-void Network::run(const float* input, size_t batch, float* output) const {
+void Network::run(const float* input, size_t batch, float* output, double* seconds) const {
   struct Taken {  // given back also if an operator throws
     Arenas& arenas;
     float* arena;
@@ -176,10 +177,11 @@ void Network::run(const float* input, size_t batch, float* output) const {
   const Taken taken{arenas, arenas.take()};
   for (size_t done = 0; done < batch; done += max_batch_)
     run_slice(input + done * input_size(), std::min(max_batch_, batch - done), output + done * output_size(),
-              taken.arena);
+              taken.arena, seconds);
 }
 
-void Network::run_slice(const float* input, size_t batch, float* output, float* arena) const {
+void Network::run_slice(const float* input, size_t batch, float* output, float* arena, double* seconds) const {
+  using Clock = std::chrono::steady_clock;
   const Workplace place{kernels_, threads_, arena + shared_offset_, arena + worker_offset_, worker_floats_};
   std::memcpy(arena + offsets_[0], input, batch * sizes_[0] * sizeof(float));
   std::vector<const float*> inputs;
@@ -188,7 +190,9 @@ void Network::run_slice(const float* input, size_t batch, float* output, float* 
     if (op.is_alias()) continue;
     inputs.clear();
     for (size_t value : op.inputs) inputs.push_back(arena + offsets_[value]);
+    const Clock::time_point begin = seconds ? Clock::now() : Clock::time_point();
     op.run(inputs.data(), arena + offsets_[i + 1], batch, place);
+    if (seconds) seconds[i] += std::chrono::duration<double>(Clock::now() - begin).count();
   }
   std::memcpy(output, arena + offsets_[output_], batch * sizes_[output_] * sizeof(float));
 }

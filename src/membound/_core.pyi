@@ -37,5 +37,8 @@ class Network:
     def run(self, input: NDArray[np.float32], output: NDArray[np.float32], batch: int) -> None:
         """Run a batch: contiguous float32 arrays in and out. The GIL is released."""
 
+    def time(self, input: NDArray[np.float32], output: NDArray[np.float32], batch: int) -> list[float]:
+        """Run a batch, and say how many seconds each operator took."""
+
     def memory(self) -> tuple[int, int, int]:
         """Bytes of the load-time tables and of an arena, and how many arenas."""

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -175,3 +176,95 @@ def test_a_network_too_large_for_protobuf_is_refused(monkeypatch):
     monkeypatch.setattr(writer, "LIMIT", 100)
     with pytest.raises(ModelError, match="an ONNX file holds at most 100"):
         writer.to_onnx(CASES[-1])
+
+
+# Sparse initializers
+
+
+def thinned(model: Model, kept=0.1) -> Model:
+    """The network with most of each weight's elements zero."""
+    chance = np.random.default_rng(0)
+    tensors = {
+        name: array * (chance.random(array.shape) < kept).astype(np.float32)
+        for name, array in model.tensors.items()
+    }
+    return replace(model, tensors=tensors)
+
+
+def run_sparse(model: Model) -> tuple[int, int, set[str]]:
+    """Run both forms, which must agree; bytes dense, bytes sparse, and the names of sparse weights."""
+    onnx = pytest.importorskip("onnx")
+    dense, sparse = (b"".join(writer.to_onnx(model, sparse)) for sparse in (False, True))
+    onnx.checker.check_model(onnx.load_from_string(sparse))  # its inference of types has no sparse weights
+    x = rand(2, *model.graph.input_shape)
+    (wanted,), (found,) = (session(content).run(None, {"input": x}) for content in (dense, sparse))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    return (
+        len(dense),
+        len(sparse),
+        {one.values.name for one in onnx.load_from_string(sparse).graph.sparse_initializer},
+    )
+
+
+@pytest.mark.parametrize(
+    "model",
+    [model for model in CASES if model.tensors and model.graph.nodes[0].op != "div"],
+    ids=lambda model: model.graph.nodes[0].op,
+)
+def test_sparse_initializers_of_operators(model):
+    dense, sparse, _ = run_sparse(thinned(model))
+    assert sparse <= dense
+
+
+@pytest.mark.parametrize("name", ["mobilenet", "densenet"])
+def test_sparse_initializers_of_architectures(name):
+    module, shape = build(name)
+    dense, sparse, names = run_sparse(thinned(capture(module, torch.zeros(1, *shape))))
+    assert sparse < dense
+    assert names
+
+
+def test_sparse_initializers_of_every_rank_where_they_are_smaller():
+    nodes = (
+        Node("conv", (0,), {}, {"w": "conv", "b": "bias"}),
+        Node("mul", (1,), {}, {"c": "scale"}),
+        Node("reshape", (2,), {"shape": (2, 144)}),
+        Node("linear", (3,), {}, {"w": "rows"}),
+        Node("reshape", (4,), {"shape": (600,)}),
+        Node("linear", (5,), {}, {"w": "all zero", "b": "one"}),
+        Node("linear", (6,), {}, {"w": "dense"}),
+    )
+    shapes = {
+        "conv": (8, 3, 3, 3),
+        "bias": (8,),
+        "scale": (8, 6, 6),
+        "rows": (300, 144),
+        "all zero": (40, 600),
+    }
+    tensors = {name: rand(*shape) for name, shape in shapes.items()}
+    model = thinned(Model(Graph((3, 8, 8), nodes, 7), tensors))
+    model.tensors.update(
+        {"one": np.eye(1, 40, 3, dtype=np.float32)[0], "dense": rand(4, 40), "bias": rand(8)}
+    )
+    model.tensors["all zero"][:] = 0
+    dense, sparse, names = run_sparse(model)
+    assert names == {"conv", "scale", "rows", "all zero", "one"}
+    kept = sum(np.count_nonzero(model.tensors[name]) for name in names)
+    left_out = 4 * sum(model.tensors[name].size for name in names)
+    assert (
+        0 < sparse - (dense - left_out) - 4 * kept < 3 * kept + 50 * len(names)
+    )  # of places, and around them
+
+
+def test_sparse_initializers_hold_the_very_weights():
+    onnx = pytest.importorskip("onnx")
+    from onnx import numpy_helper
+
+    weight = thinned(one("linear", (20000,), {}, {"w": rand(7, 20000)}), 0.05)
+    (name, array), *_ = weight.tensors.items()
+    (found,) = onnx.load_from_string(b"".join(writer.to_onnx(weight, True))).graph.sparse_initializer
+    back = np.zeros(array.size, np.float32)
+    back[numpy_helper.to_array(found.indices)] = numpy_helper.to_array(found.values)
+    assert found.values.name == name
+    assert tuple(found.dims) == array.shape
+    assert np.array_equal(back.reshape(array.shape), array)

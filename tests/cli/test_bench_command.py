@@ -108,3 +108,20 @@ def test_the_machine_is_described_without_its_paths(monkeypatch):
     assert facts["versions"].keys() == {"python", "numpy"}
     assert facts["hardware"]["cpu"]
     assert resident_bytes("nothing") is None
+
+
+def test_layers_are_timed_against_their_floor(file, capsys):
+    assert run("bench", file, "--layers", "--runs", "3", "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    assert all(row["ms"] >= 0 for row in facts["layers"])
+    weighted = [row for row in facts["layers"] if row["format"] is not None]
+    assert weighted
+    for row in weighted:
+        assert row["multiplications"] >= row["nonzeros"] > 0
+        assert row["multiplications"] % row["nonzeros"] == 0
+        assert row["floor_ms"] > 0
+    assert run("bench", file, "--layers", "--runs", "1") == 0
+    assert "billion a second" in capsys.readouterr().out
+    assert "--layers takes one count of threads" in refused(
+        capsys, "bench", file, "--layers", "--threads", "1,2"
+    )

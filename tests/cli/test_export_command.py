@@ -170,6 +170,18 @@ REFUSED = [
     (("net.safetensors", "--onnx", "no/net.onnx"), "No such file"),
     (("net.safetensors", "--onnx", "folder.onnx"), "Is a directory"),
     (("net.safetensors", "--onnx", "net.onnx", "--init", "w.pt"), "--init goes with NET"),
+    (("lenet", "--init", "w.pt", "--out", "net.safetensors", "--sparse"), "--sparse goes with --onnx"),
+    (("net.safetensors", "--hub", "new", "--sparse"), "--sparse goes with --onnx"),
+    (("net.safetensors", "--hub", "new", "--onnx", "net.onnx"), "say what to write, one of"),
+    (("net.safetensors", "--hub", "new", "--init", "w.pt"), "--init goes with NET"),
+    (("net.safetensors", "--hub", "new", "--size", "6"), "--layout and --size go with --data"),
+    (("net.safetensors", "--hub", "folder.onnx/no/new"), "there is no folder folder.onnx/no"),
+    (("net.safetensors", "--hub", "w.pt"), "not an empty folder: choose another name"),
+    (("no.safetensors", "--hub", "new"), "No such file"),
+    (("w.safetensors", "--hub", "new"), "not a model file"),
+    (("net.safetensors", "--hub", "new", "--data", "minst"), "did you mean mnist?"),
+    (("hf://org", "--hub", "new"), "is no address on the Hugging Face Hub"),
+    (("net.safetensors", "--onnx", "no/net.onnx", "--sparse"), "No such file"),
 ]
 
 
@@ -184,6 +196,50 @@ def test_what_is_refused(arguments, words, tmp_path, monkeypatch, capsys):
     before = sorted(tmp_path.iterdir())
     assert words in refused(capsys, "export", *arguments)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_for_the_hub(own, capsys):
+    write_network(Path("net.safetensors"))
+    assert run("export", "net.safetensors", "--hub", "plain") == 0
+    assert "accuracy not known: add --data" in capsys.readouterr().out
+    assert run("export", "net.safetensors", "--hub", "known", "--data", "own.npz") == 0
+    said = capsys.readouterr().out
+    assert "the model file and its card (accuracy 100.00 %)" in said
+    assert "hf upload ORG/known known" in said
+    for folder in ("plain", "known"):
+        assert sorted(os.listdir(folder)) == ["README.md", "model.safetensors"]
+        assert Path(folder, "model.safetensors").read_bytes() == Path("net.safetensors").read_bytes()
+    assert "accuracy on" not in Path("plain", "README.md").read_text()
+    assert (
+        "| accuracy on test images of own.npz | 100.00 % | not measured |"
+        in Path("known", "README.md").read_text()
+    )
+
+
+def test_onnx_with_sparse_initializers_says_what_they_do_not_save(tmp_path, capsys):
+    torch.manual_seed(0)
+    net = mb.zoo.lenet().eval()
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight *= torch.rand_like(weight) < 0.05
+    mb.save(net, tmp_path / "net.safetensors", torch.zeros(1, 1, 28, 28))
+    sizes = {}
+    for name, more in (("dense", ()), ("sparse", ("--sparse",))):
+        target = tmp_path / f"{name}.onnx"
+        assert run("export", tmp_path / "net.safetensors", "--onnx", target, "--json", *more) == 0
+        captured = capsys.readouterr()
+        facts = json.loads(captured.out)
+        assert facts["onnx_bytes"] == os.path.getsize(target)
+        sizes[name] = (facts["onnx_bytes"], facts["dense_onnx_bytes"])
+        assert ("note: sparse initializers save bytes of the file only" in captured.err) == bool(more)
+        assert captured.err.count("\n") == len(more)
+    assert sizes["sparse"][1] == sizes["dense"][0] == sizes["dense"][1]
+    assert sizes["sparse"][0] < sizes["dense"][0] / 5
+    assert run("export", tmp_path / "net.safetensors", "--onnx", tmp_path / "sparse.onnx", "--sparse") == 0
+    assert (
+        f"{sizes['sparse'][0]:,} bytes, sparse initializers, {sizes['dense'][0]:,} dense"
+        in capsys.readouterr().out
+    )
 
 
 # save

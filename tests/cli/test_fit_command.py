@@ -60,7 +60,7 @@ def evaluated(capsys, file) -> dict:
 
 
 def test_a_budget_becomes_a_file_within_it_and_a_report(capsys):
-    facts = fitted(capsys, "--budget", "4KiB")
+    facts = fitted(capsys, "--budget", "4KiB", "--hub", "tiny")
     (final,) = facts["finals"]
     assert os.path.getsize("net.safetensors") == final["file_bytes"] <= 4096
     assert final["file_bytes"] > 3700, "the budget is used"
@@ -71,6 +71,12 @@ def test_a_budget_becomes_a_file_within_it_and_a_report(capsys):
     assert "curves" not in final
     assert "curves" not in facts["dense"]
     assert facts["report"] == "net.report.html"
+    assert facts["hub"] == "tiny"
+    assert Path("tiny/model.safetensors").read_bytes() == Path("net.safetensors").read_bytes()
+    card, dense = Path("tiny/README.md").read_text(), facts["dense"]
+    assert f"| bytes of the file | {final['file_bytes']:,} | {dense['file_bytes']:,} |" in card
+    assert f"| nonzeros | {final['nonzeros']:,} | {dense['nonzeros']:,} |" in card
+    assert f"of own.npz | {final['accuracy']:.2f} % | {dense['accuracy']:.2f} % |" in card
     assert f"{final['file_bytes']:,} bytes" in Path("net.report.html").read_text()
     again = evaluated(capsys, "net.safetensors")
     assert (again["errors"], again["images"]) == (final["errors"], 40)
@@ -78,7 +84,9 @@ def test_a_budget_becomes_a_file_within_it_and_a_report(capsys):
 
 
 def test_people_get_tables_and_are_told_where_things_are(capsys):
-    assert run(*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "kept", "--verbose") == 0
+    asked = (*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "kept", "--verbose", "--tensorboard")
+    assert run(*asked) == 0
+    assert {path.name for path in Path("kept/tensorboard").iterdir()} == {"dense", "final-4KiB-0"}
     captured = capsys.readouterr()
     for words in ("dense", "4KiB", "accuracy", "of 40", "latency", "4.weight", "32 x 128"):
         assert words in captured.out
@@ -285,6 +293,16 @@ BAD = {
     ),
     "some": ((*SHORT, *OUT, "--within", "1", "--validation", "some"), "'some' is not a count"),
     "name": ((*SHORT, *OUT, "--budget", "4KiB", "--name", "a=b"), "--name goes with --init"),
+    "hub": ((*SHORT, *OUT, "--budget", "4KiB", "--hub", "own.npz"), "not an empty folder"),
+    "hubs": (
+        (*SHORT, *OUT, "--budget", "4KiB", "--budget", "5KiB", "--hub", "new"),
+        "--hub is a folder for one network",
+    ),
+    "curves": ((*SHORT, *OUT, "--budget", "4KiB", "--tensorboard"), "--tensorboard goes with --run-dir"),
+    "far curves": (
+        (*SHORT, *OUT, "--budget", "4KiB", "--tensorboard", "--run-dir", "r", "--ray", "auto"),
+        "the workers of a cluster write no curves",
+    ),
 }
 
 

@@ -179,6 +179,7 @@ def test_a_problem_that_cannot_be_sent_is_refused(workers, tmp_path):
         search(with_lr(Locked), workers, tmp_path / "run")
 
 
+@pytest.mark.full
 def test_a_job_that_is_lost_again_and_again_is_given_up(workers, tmp_path):
     path = tmp_path / "run"
     message = r"^r001-(fc1|conv2): lost 2 times .* run the same command again$"
@@ -188,6 +189,7 @@ def test_a_job_that_is_lost_again_and_again_is_given_up(workers, tmp_path):
         assert [entry.key for entry in run.entries()] == ["dense-part"]
 
 
+@pytest.mark.full
 def test_a_worker_that_cannot_load_the_network_says_what_it_lacks(workers, tmp_path, monkeypatch):
     (tmp_path / "here_only.py").write_text("from small import Small\n\nclass Net(Small):\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)

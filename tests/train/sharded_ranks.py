@@ -1,8 +1,10 @@
 """What the processes of test_sharded.py do: each writes what it saw, the leader what all have together."""
 
 import os
+import shutil
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -10,10 +12,15 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 
 import membound as mb
+from membound.data import ArraySplit, Preprocess
 from membound.errors import RuleError
-from membound.train.projection import NonFiniteError, project_
+from membound.train import sharded
+from membound.train.loop import Progress, Result, Settings
+from membound.train.loop import train as train_loop
+from membound.train.projection import NonFiniteError, is_sharded, project_
+from membound.train.recipe import Recipe
 from membound.train.regularizer import Regularizer
-from membound.train.sharded import count_nonzeros
+from membound.train.sharded import count_nonzeros, gathered
 
 STEPS, BATCH = 30, 12
 
@@ -21,7 +28,7 @@ STEPS, BATCH = 30, 12
 def join(rank: int, size: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ["LOCAL_RANK"] = str(rank)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet{size}", rank=rank, world_size=size)
 
 
 def tensors() -> list[torch.Tensor]:
@@ -125,4 +132,63 @@ def refuse(rank: int, size: int, folder: str) -> None:
         mb.attach(optimizer, net, {"*": mb.l0_project(3)})
     except RuleError as error:
         (Path(folder) / f"{rank}.txt").write_text(str(error))
+    dist.destroy_process_group()
+
+
+def images() -> ArraySplit:
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 4, 53)
+    pixels = random.integers(0, 50, (53, 1, 6, 6)).astype(np.uint8)
+    pixels[np.arange(53), 0, labels] += 100
+    return ArraySplit(pixels, labels)
+
+
+def convolutional() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 7, 3), nn.ReLU(), nn.Flatten(), nn.Linear(112, 33), nn.ReLU(), nn.Linear(33, 4)
+    )
+
+
+def train_run(run_dir: Path | None, show=None, **settings) -> tuple[nn.Module, Result]:
+    """30 steps with momentum, ramps and an uneven number of images."""
+    net = convolutional()
+    recipe = Recipe("sgd", 30, 10, lambda iteration: 0.1, weight_decay=1e-3)
+    rules = {"3": mb.l0_project(mb.ramp(1.0, 0.2, 0.1, 0.8), every=3), "0": mb.l0_project(40, every=4)}
+    chosen = Settings(0, "cpu", "float64", 10, run_dir, 0.0, **settings)
+    split = images()
+    result = train_loop(
+        net, split, recipe, rules, preprocess=Preprocess(1 / 128), held_out=split, settings=chosen, show=show
+    )
+    return net, result
+
+
+def train_run_sharded(rank: int, size: int, folder: str, parts: int) -> None:
+    """Checkpoints go to `run`, of which a copy is taken on the way."""
+    join(rank, size, folder)
+    os.environ["WORLD_SIZE"] = str(size)
+    run = Path(folder) / "run"
+
+    def copy(progress: Progress) -> None:
+        if progress.iteration == 20:
+            shutil.copytree(run, Path(folder) / "halfway")
+
+    sharded.LARGE = 1000  # so that one layer is on its own
+    net, result = train_run(run, copy, shard=True, accumulate=parts)
+    assert all(is_sharded(weight) for weight in net.parameters())
+    whole = gathered(net.state_dict(), keep=rank == 0)
+    if rank == 0:
+        torch.save({"weights": whole, "errors": result.score.errors}, Path(folder) / "sharded.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def go_on_sharded(rank: int, size: int, folder: str) -> None:
+    join(rank, size, folder)
+    os.environ["WORLD_SIZE"] = str(size)
+    net, result = train_run(Path(folder) / "halfway", shard=True)
+    whole = gathered(net.state_dict(), keep=rank == 0)
+    if rank == 0:
+        torch.save({"weights": whole, "resumed": result.resumed}, Path(folder) / "went-on.pt")
+    dist.barrier()
     dist.destroy_process_group()

@@ -169,7 +169,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
 
 
 def test_sigkill_at_random_moments_changes_nothing(tmp_path):
-    kill_and_compare(tmp_path, kills=2, seed=0, iterations=300)
+    kill_and_compare(tmp_path, kills=2, seed=0, iterations=150)
 
 
 @pytest.mark.full
@@ -445,17 +445,6 @@ def test_bf16_trains_close_to_float32():
     assert abs(scores[0] - scores[1]) < 5
 
 
-def test_tensorboard_is_missed_before_training(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    seen = []
-    with pytest.raises(MemboundError, match=r"pip install 'membound\[tensorboard\]'"):
-        train(
-            small_net(), small_split(), constant_recipe(5), preprocess=PREPROCESS,
-            settings=Settings(tensorboard=True), show=seen.append,
-        )  # fmt: skip
-    assert not seen
-
-
 @pytest.mark.parametrize("name", ["tpu", "cuda:", "cuda:x", "cuda:-1", "CPU", "", "cuda:0\n"])
 def test_a_device_that_cannot_be_is_refused(name):
     with pytest.raises(MemboundError, match=r"there is no device .*: choose auto, cpu, cuda or a cuda:N"):
@@ -473,19 +462,6 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(MemboundError, match="there is no CUDA device 2"):
         choose_device("cuda")
-
-
-def test_tensorboard_curves_can_be_read_back(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    train(
-        small_net(), small_split(), constant_recipe(20), {"fc1": mb.l0_project(50, every=5)},
-        preprocess=PREPROCESS, held_out=small_split(50, seed=1),
-        settings=Settings(run_dir=tmp_path, tensorboard=True, evaluate_every=10),
-    )  # fmt: skip
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert {"loss", "accuracy", "nonzeros/fc1.weight", "bytes/fc1.weight"} <= set(events.Tags()["scalars"])
 
 
 PARALLEL = """
@@ -506,7 +482,7 @@ if join(torch.device("cpu")).leads:
 """
 
 
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_torchrun_gives_the_weights_of_one_process(tmp_path, processes):
     """The same global batch, 30 steps, float64: 1e-10. With 3 processes the shares of 20 images are uneven."""
     script = tmp_path / "script.py"

@@ -1,20 +1,42 @@
 """Weights sharded over processes: the same bits as in one process, whatever their number."""
 
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 import torch
-from sharded_ranks import network, project_many, refuse, rules, tensors, train, train_sharded
+from safetensors.torch import load_file
+from sharded_ranks import (
+    go_on_sharded,
+    network,
+    project_many,
+    refuse,
+    rules,
+    tensors,
+    train,
+    train_run,
+    train_run_sharded,
+    train_sharded,
+)
+
+from membound.errors import MemboundError
 
 spawn = torch.multiprocessing.spawn
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_a_sharded_projection_is_the_projection_of_the_whole_bit_for_bit(size, tmp_path):
     spawn(project_many, args=(size, str(tmp_path)), nprocs=size)
     for rank in range(size):
         assert int((tmp_path / f"{rank}.txt").read_text()) >= 5 * len(tensors())
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_fully_sharded_training_is_training_in_one_process(size, tmp_path):
     """Penalties, shrinkage and projections; 30 steps in float64: 1e-10."""
     alone = network()
@@ -32,3 +54,81 @@ def test_a_layout_that_cannot_be_is_refused(tmp_path):
     spawn(refuse, args=(2, str(tmp_path)), nprocs=2)
     assert "'weight' is sharded as" in (tmp_path / "0.txt").read_text()
     assert "first axis" in (tmp_path / "1.txt").read_text()
+
+
+def same(found: dict, expected: dict) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (value - found[name]).abs().max() < 1e-10, name
+        assert torch.equal(value == 0, found[name] == 0), name
+
+
+def test_a_sharded_run_is_the_run_of_one_process_and_goes_on_with_any_number_of_them(tmp_path):
+    """With parts of batches added up; from the checkpoint at a third of the way: by one process, and by three."""
+    alone, result = train_run(None)
+    spawn(train_run_sharded, args=(2, str(tmp_path), 2), nprocs=2)
+    found = torch.load(tmp_path / "sharded.pt", weights_only=True)
+    same(found["weights"], alone.state_dict())
+    assert found["errors"] == result.score.errors
+    names = sorted(path.name for path in (tmp_path / "halfway").glob("*.safetensors"))
+    assert names == [
+        "checkpoint-10-0-of-2.safetensors",
+        "checkpoint-10-1-of-2.safetensors",
+        "checkpoint.safetensors",
+    ]
+    shutil.copytree(tmp_path / "halfway", tmp_path / "alone")
+
+    went_on, result = train_run(tmp_path / "alone")
+    assert result.resumed == 10
+    same(went_on.state_dict(), alone.state_dict())
+    assert [path.name for path in (tmp_path / "alone").glob("*.safetensors")] == ["checkpoint.safetensors"]
+
+    spawn(go_on_sharded, args=(3, str(tmp_path)), nprocs=3)
+    found = torch.load(tmp_path / "went-on.pt", weights_only=True)
+    assert found["resumed"] == 10
+    same(found["weights"], alone.state_dict())
+
+
+def test_one_process_has_nothing_to_shard(tmp_path):
+    with pytest.raises(MemboundError, match=r"several processes, and there is one: start them with torchrun"):
+        train_run(None, shard=True)
+
+
+def torchrun(processes: int, *arguments: object) -> subprocess.Popen:
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [sys.executable, *launcher, "-m", "membound", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
+
+
+@pytest.mark.full
+def test_a_killed_process_ends_the_run_with_one_line_and_the_run_goes_on(tmp_path):
+    run, out = tmp_path / "run", tmp_path / "net.safetensors"
+    command = [
+        "train", "lenet", "--data", "mnist", "--subsample", 500, "--iterations", 60, "--batch-size", 20,
+        "--device", "cpu", "--precision", "float64", "--keep", "fc*=0.1", "--evaluate-every", 20,
+        "--checkpoint-seconds", 0,
+    ]  # fmt: skip
+    going = torchrun(2, *command, "--shard", "--run-dir", run)
+    deadline = time.monotonic() + 200
+    while not (run / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    workers = subprocess.run(["pgrep", "-P", str(going.pid)], capture_output=True, text=True).stdout.split()
+    os.kill(int(workers[-1]), signal.SIGKILL)
+    said = going.communicate(timeout=200)[0]
+    assert going.returncode == 1
+    assert "membound: error: another process of this run is gone, at iteration" in said
+    assert "the same command goes on from the last checkpoint" in said
+
+    going = torchrun(3, *command, "--shard", "--run-dir", run, "--out", out, "--json")
+    said = going.communicate(timeout=400)[0]
+    assert going.returncode == 0, said
+    facts = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    assert facts["resumed"] >= 20
+    alone = tmp_path / "alone.safetensors"
+    going = torchrun(1, *command, "--out", alone)
+    said = going.communicate(timeout=400)[0]
+    assert going.returncode == 0, said
+    same(load_file(out), load_file(alone))

@@ -19,7 +19,7 @@ import numpy as np
 from membound.bench.contenders import OPENVINO_DEFAULT, OURS, PEERS, Files
 from membound.bench.machine import available_cores, describe
 from membound.errors import MemboundError, ModelError
-from membound.run.files import check_model_file, write_array
+from membound.run.files import find_model_file, write_array
 from membound.store.file import read
 from membound.store.onnx import write_onnx
 
@@ -48,7 +48,7 @@ def race(
         raise MemboundError(f"there is no peer {unknown[0]!r}: the peers are {', '.join(PEERS)}")
     if not threads or min(threads) < 1:
         raise MemboundError(f"--threads {list(threads)}: give counts from 1 up, such as 1,2")
-    check_model_file(file)
+    file = find_model_file(file)
     model = read(file)
     installed = [name for name in peers if importlib.util.find_spec(name) is not None]
     with tempfile.TemporaryDirectory(prefix="membound-bench-") as folder:

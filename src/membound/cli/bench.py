@@ -27,6 +27,9 @@ def bench_command(
     peers: Annotated[
         str, typer.Option(metavar="NAME,...", help="Which runtimes to compare with, or none.")
     ] = "torch,onnxruntime,openvino,deepsparse",
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Time each operator of the network instead, against its floor.")
+    ] = False,
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
@@ -35,6 +38,15 @@ def bench_command(
     Latency, time to load and memory; every runtime is a process of its own, and those that are not installed are
     left out.
     """
+    if layers:
+        from membound.bench.layers import time_layers
+
+        (count, *more) = _counts(threads)
+        if more:
+            raise MemboundError(f"--layers takes one count of threads, not {threads}")
+        found = time_layers(file, threads=count, batch=batch, runs=runs, seed=seed)
+        options.print_json(found) if as_json else _print_layers(found)
+        return
     from membound.bench.race import race
 
     names = [] if peers.strip() in ("", "none") else [name.strip() for name in peers.split(",")]
@@ -101,6 +113,31 @@ def _print(facts: dict[str, Any]) -> None:
             typer.echo(f"{row['name']} failed: {row['error']}")
     if facts["missing"]:
         typer.echo(f"not installed: {', '.join(facts['missing'])}")
+
+
+def _print_layers(facts: dict[str, Any]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("operator", "format"):
+        table.add_column(column, no_wrap=True)
+    for column in ("nonzeros", "multiplications", "ms", "floor ms", "times"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in facts["layers"]:
+        table.add_row(
+            row["name"], row["format"] or "", f"{row['nonzeros']:,}", f"{row['multiplications']:,}",
+            f"{row['ms']:.4f}", f"{row['floor_ms']:.4f}" if row["floor_ms"] else "",
+            f"{row['ms'] / row['floor_ms']:.1f}" if row["floor_ms"] else "",
+        )  # fmt: skip
+    Console().print(table)
+    machine, total = facts["machine"], sum(row["ms"] for row in facts["layers"])
+    typer.echo(
+        f"{total:.3f} ms in all, the fastest of {facts['runs']} runs each; batch {facts['batch']}, {facts['threads']} "
+        f"threads. Floor: the multiplications at {machine['multiplications'] / 1e9:.1f} billion a second, or the "
+        f"weights' bytes at {machine['bytes'] / 2**30:.1f} GiB a second, as numpy reaches them here"
+    )
 
 
 def _label(row: dict[str, Any]) -> str:

@@ -73,7 +73,8 @@ def evaluate_command(
         options.print_json(facts)
     else:
         typer.echo(
-            f"accuracy  {facts['accuracy']:.2f} %   ({facts['errors']:,} errors in {facts['images']:,} images)"
+            f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
+            f"({facts['errors']:,} errors in {facts['images']:,} images)"
         )
         typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
 
@@ -81,8 +82,9 @@ def evaluate_command(
 def _is_model_file(net: str) -> bool:
     """Whether NET is a FILE; one that holds weights alone needs its network."""
     from membound.run.files import holds_plain_weights
+    from membound.run.hub import is_address
 
-    return net.endswith(".safetensors") and not holds_plain_weights(Path(net))
+    return is_address(net) or (net.endswith(".safetensors") and not holds_plain_weights(Path(net)))
 
 
 def _split(name: str) -> str:
@@ -111,6 +113,7 @@ def _evaluate_file(
         options.print_json(facts)
         return
     typer.echo(
-        f"accuracy  {facts['accuracy']:.2f} %   ({facts['errors']:,} errors in {facts['images']:,} images)"
+        f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
+        f"({facts['errors']:,} errors in {facts['images']:,} images)"
     )
     typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")

@@ -1,7 +1,7 @@
-"""membound export: trained weights become a model file, a model file becomes ONNX."""
+"""membound export: trained weights become a model file, a model file becomes ONNX or a folder for the Hub."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,15 +11,30 @@ from membound.errors import MemboundError
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="FILE|NET", help="A model file (with --onnx), or a network (with --init and --out)."
+        metavar="FILE|NET",
+        help="A model file (with --onnx or --hub), or a network (with --init and --out).",
     ),
 ]
+
+SPARSE_NOTE = (
+    "note: sparse initializers save bytes of the file only: ONNX Runtime makes them dense as it loads, in memory and "
+    "time they save nothing, and OpenVINO does not read them"
+)
 
 
 def export_command(
     source: Source,
     onnx: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Write the model FILE as dense ONNX here (.onnx).")
+    ] = None,
+    sparse: Annotated[
+        bool, typer.Option("--sparse", help="With --onnx: weights as sparse initializers, where smaller.")
+    ] = False,
+    hub: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write the model FILE and its card as a folder for the Hugging Face Hub."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -62,29 +77,32 @@ def export_command(
     size: options.Size = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a model file of weights, or ONNX of a model file.
+    """Make a model file of weights, or ONNX or a Hub folder of a model file.
 
     membound export lenet --init weights.safetensors --out net.safetensors
 
     membound export net.safetensors --onnx net.onnx
+
+    membound export net.safetensors --hub lenet-20k --data mnist
     """
-    if (onnx is None) == (out is None):
+    if [onnx, hub, out].count(None) != 2:
         raise MemboundError(
-            "say what to write: membound export FILE --onnx OUT.onnx, or membound export NET --init WEIGHTS --out FILE"
+            "say what to write, one of: membound export FILE --onnx OUT.onnx, membound export FILE --hub FOLDER, "
+            "membound export NET --init WEIGHTS --out FILE"
         )
-    if onnx is not None:
-        unused = {
-            "--init": init,
-            "--name": name,
-            "--shape": shape,
-            "--data": data,
-            "--mean": mean,
-            "--size": size,
-        }
+    if out is None:
+        read_data = {} if hub is not None else {"--data": data, "--layout": layout, "--size": size}
+        unused = {"--init": init, "--name": name, "--shape": shape, "--mean": mean, **read_data}
         given = [option for option, value in unused.items() if value is not None]
         if given:
             raise MemboundError(f"{given[0]} goes with NET and --out: a model FILE already is all it says")
-        _to_onnx(Path(source), onnx, as_json)
+    if onnx is not None:
+        _to_onnx(Path(source), onnx, sparse, as_json)
+        return
+    if sparse:
+        raise MemboundError("--sparse goes with --onnx: a model file is sparse by itself")
+    if hub is not None:
+        _to_hub(Path(source), hub, data, layout, size, as_json)
         return
     assert out is not None
     if init is None:
@@ -98,20 +116,51 @@ def export_command(
     _to_model_file(source, init, out, name, values, prefer, _shape(shape), data, mean, layout, size, as_json)
 
 
-def _to_onnx(file: Path, target: Path, as_json: bool) -> None:
-    from membound.run.files import check_model_file
+def _to_onnx(file: Path, target: Path, sparse: bool, as_json: bool) -> None:
+    from membound.run.files import find_model_file
     from membound.store.file import read
-    from membound.store.onnx import write_onnx
+    from membound.store.onnx import to_onnx, write_onnx
 
     if target.suffix != ".onnx":
         raise MemboundError(f"--onnx {target}: let the name of an ONNX model end in .onnx")
-    check_model_file(file)
-    model = read(file)
-    size = write_onnx(target, model)
+    model = read(find_model_file(file))
+    size = write_onnx(target, model, sparse)
+    dense = sum(map(len, to_onnx(model))) if sparse else size
+    if sparse:
+        typer.echo(SPARSE_NOTE, err=True)
     if as_json:
-        options.print_json({"out": str(target), "onnx_bytes": size, "file_bytes": model.file_bytes})
+        facts = {"out": str(target), "onnx_bytes": size, "dense_onnx_bytes": dense}
+        options.print_json(facts | {"file_bytes": model.file_bytes})
     else:
-        typer.echo(f"onnx      {target}: {size:,} bytes, dense (the model file has {model.file_bytes:,})")
+        how = f"sparse initializers, {dense:,} dense" if sparse else "dense"
+        typer.echo(f"onnx      {target}: {size:,} bytes, {how} (the model file has {model.file_bytes:,})")
+
+
+def _to_hub(
+    given: Path, folder: Path, data: str | None, layout: str | None, size: int | None, as_json: bool
+) -> None:
+    from membound.run.files import find_model_file
+    from membound.run.hub_folder import check_folder, write_folder
+
+    if data is None and (layout or size):
+        raise MemboundError("--layout and --size go with --data, and there is none: add it or leave them out")
+    check_folder(folder)
+    file = find_model_file(given)
+    known: dict[str, Any] = {}
+    if data is not None:
+        from membound.data import load
+        from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
+
+        net = open_for_evaluation(file)
+        facts = evaluate_file(net, load(data, layout=layout, size=size or image_size(net, data)))
+        known = {"accuracy": facts["accuracy"], "data": Path(data).name}
+    write_folder(folder, file, **known)
+    if as_json:
+        options.print_json({"out": str(folder), **known})
+        return
+    told = "accuracy not known: add --data" if data is None else f"accuracy {known['accuracy']:.2f} %"
+    typer.echo(f"folder    {folder}: the model file and its card ({told})")
+    typer.echo(f"upload    hf upload ORG/{folder.absolute().name} {folder}")
 
 
 def _to_model_file(

@@ -132,6 +132,15 @@ def fit_command(
             help="Keep what is finished here: the same command goes on from there after a crash.",
         ),
     ] = None,
+    hub: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Also write a folder with a model card for the Hugging Face Hub."
+        ),
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves for TensorBoard into --run-dir.")
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The HTML report (NAME.report.html beside --out if left out)."),
@@ -162,11 +171,17 @@ def fit_command(
     _check_effective("--candidate-steps", candidate_steps, "--strategy greedy or --stages", steps_on)
     _check_effective("--validation", validation, "--strategy greedy, --within or --stages", searches)
     _check_effective("--name", name, "--init", init)
+    _check_effective("--tensorboard", tensorboard or None, "--run-dir", run_dir)
+    if tensorboard and ray is not None:
+        raise MemboundError(
+            "--tensorboard and --ray: the workers of a cluster write no curves: leave one out"
+        )
     page = None if no_report else report or out.with_name(f"{out.stem}.report.html")
     if no_report and report is not None:
         raise MemboundError(f"--report {report} and --no-report: leave one out")
     files = _name_files(out, amounts)
     _check_files([out, *files], page, init)
+    _check_hub(hub, files)
     begun = time.monotonic()
     given = {
         "steps": steps, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "solver": solver,
@@ -175,6 +190,7 @@ def fit_command(
     }  # fmt: skip
     asked: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     asked |= {"strategy": strategy, "values": values, "members": members, "dense": not no_dense, "seed": seed}
+    asked["tensorboard"] = tensorboard
     folder = {"skip_corrupt": skip_corrupt, "cache": cache}
     try:
         with _terminable():
@@ -184,6 +200,8 @@ def fit_command(
             results = _fit(network, dataset, asked, ray=ray, device=device, run_dir=run_dir, verbose=verbose)
             for result, file in zip(results, files, strict=True):
                 result.save(file)
+            if hub is not None:
+                _write_hub(hub, files[0], results[0], data)
     except KeyboardInterrupt:
         again = "run the same command again to go on" if run_dir else "without --run-dir nothing was saved"
         raise options.Stopped(f"interrupted: {again}") from None
@@ -196,7 +214,7 @@ def fit_command(
         device="cpu" if ray is not None else str(choose_device(device)),
     )  # fmt: skip
     failure = _write_report(page, summary, files)
-    _tell(summary, None if failure else page, run_dir, as_json)
+    _tell(summary, None if failure else page, run_dir, hub, as_json)
     if failure is not None:
         raise failure
 
@@ -346,14 +364,36 @@ def _write_report(page: Path | None, summary: dict[str, Any], files: Sequence[Pa
     return None
 
 
-def _tell(summary: dict[str, Any], page: Path | None, run_dir: Path | None, as_json: bool) -> None:
+def _check_hub(hub: Path | None, files: Sequence[Path]) -> None:
+    """Before training, so that nothing is lost at its end."""
+    if hub is None:
+        return
+    from membound.run.hub_folder import check_folder
+
+    if len(files) > 1:
+        raise MemboundError(
+            "--hub is a folder for one network: export the files of several with membound export --hub"
+        )
+    check_folder(hub)
+
+
+def _write_hub(hub: Path, file: Path, result: Any, data: str) -> None:
+    from membound.run.hub_folder import write_folder
+
+    where = {"accuracy_on": result.accuracy_on, "data": Path(data).name}
+    write_folder(hub, file, accuracy=result.accuracy, dense=result.dense, **where)
+
+
+def _tell(
+    summary: dict[str, Any], page: Path | None, run_dir: Path | None, hub: Path | None, as_json: bool
+) -> None:
     """What came of it, and where it is."""
     if as_json:
         from membound.search.summary import without_curves
 
         places = {
             name: None if path is None else str(path)
-            for name, path in (("report", page), ("run_dir", run_dir))
+            for name, path in (("report", page), ("run_dir", run_dir), ("hub", hub))
         }
         options.print_json(without_curves(summary) | places)
         return
@@ -370,6 +410,8 @@ def _tell(summary: dict[str, Any], page: Path | None, run_dir: Path | None, as_j
         typer.echo(f"file      {final['file']}")
     if page is not None:
         typer.echo(f"report    {page}")
+    if hub is not None:
+        typer.echo(f"folder    {hub}: to upload, hf upload ORG/{hub.absolute().name} {hub}")
     if run_dir is not None:
         typer.echo(f"run       {run_dir}")
 

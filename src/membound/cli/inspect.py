@@ -8,18 +8,20 @@ import typer
 from membound.cli import options
 
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A model file (.safetensors), as fit and export write it.")
+    Path,
+    typer.Argument(
+        metavar="FILE", help="A model file (.safetensors), or hf://ORG/NAME on the Hugging Face Hub."
+    ),
 ]
 
 
 def inspect_command(file: File, as_json: options.Json = False) -> None:
     """List the layers of a model file: nonzeros, formats, bytes."""
-    from membound.run.files import check_model_file
+    from membound.run.files import find_model_file
     from membound.run.inspection import inspect
     from membound.store.file import read
 
-    check_model_file(file)
-    facts = inspect(read(file))
+    facts = inspect(read(find_model_file(file)))
     options.print_json(facts) if as_json else _print(facts)
 
 

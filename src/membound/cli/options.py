@@ -156,3 +156,9 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def top5(facts: dict[str, Any]) -> str:
+    """The part of images whose class is among the five best, where there are more than five classes."""
+    value = facts.get("top5_accuracy")
+    return "" if value is None else f", top-5 {value:.2f} %"

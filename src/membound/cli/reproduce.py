@@ -10,7 +10,7 @@ import typer
 
 from membound.cli import options
 from membound.errors import MemboundError
-from membound.paper import FIGURES
+from membound.paper import FIGURES, LARGE
 
 
 def reproduce_command(
@@ -18,8 +18,8 @@ def reproduce_command(
         str,
         typer.Argument(
             metavar="NAME",
-            help=f"all, or one of {', '.join(FIGURES)}.",
-            autocompletion=options.completed("all", *FIGURES),
+            help=f"all, or one of {', '.join((*FIGURES, *LARGE))}.",
+            autocompletion=options.completed("all", *FIGURES, *LARGE),
         ),
     ],
     quick: Annotated[
@@ -50,6 +50,22 @@ def reproduce_command(
     longer: Annotated[
         bool, typer.Option(help="Train ensembles for 20,000 iterations, too, beside the paper's 5,000.")
     ] = True,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="imagenet: a folder of class folders, or with train/ and val/."),
+    ] = None,
+    init: options.Init = None,
+    layer: options.Names = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="imagenet: iterations of the dense and of the last training.")
+    ] = None,
+    candidate_steps: Annotated[
+        int, typer.Option(min=1, help="imagenet: iterations of a step of a stage.")
+    ] = 10_000,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="imagenet: images a step.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="imagenet: networks, of other seeds.")] = 1,
+    cache: options.Cache = None,
+    skip_corrupt: options.SkipCorrupt = False,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -57,7 +73,14 @@ def reproduce_command(
 
     Its protocol to the letter, and ours beside it. What was trained is kept: the same command goes on where it
     stopped, and trains only what has changed.
+    imagenet is made by its name only, from a folder: AlexNet, dense or --init, brought under the paper's counts.
     """
+    if (data is None) == (name == "imagenet") and not draw:
+        raise MemboundError(
+            "reproduce imagenet needs its images: add --data FOLDER"
+            if data is None
+            else f"--data is for imagenet: {name} has its own data; leave it out"
+        )
     from membound.paper import figure
     from membound.paper import reproduce as work
     from membound.train.loop import Interrupted
@@ -69,6 +92,14 @@ def reproduce_command(
             lab = None
             if not draw:
                 lab = stack.enter_context(_lab(run_dir or out / "networks", device, ray, quick, longer, net))
+                if data is not None:
+                    from membound import data as sets
+                    from membound.paper.imagenet import Task
+
+                    dataset = sets.load(data, size=256, skip_corrupt=skip_corrupt, cache=cache)
+                    options.tell_left_out(dataset)
+                    mapped = options.pairs("--name", layer, str)
+                    lab.imagenet = Task(dataset, init, mapped, steps, candidate_steps, seeds, batch_size)
             for each in names:
                 if lab is None:
                     documents[each] = work.read(out, each)

@@ -31,7 +31,7 @@ def run_command(
     as_json: options.Json = False,
 ) -> None:
     """Run a model file on an array, and write the output."""
-    from membound.run.files import check_model_file, read_array, run_array, top_classes, write_array
+    from membound.run.files import find_model_file, read_array, run_array, top_classes, write_array
     from membound.run.net import load
 
     if not input.name:
@@ -39,8 +39,7 @@ def run_command(
     target = input.with_name(f"{input.stem}.out.npy") if out is None else out
     if target.suffix != ".npy":
         raise MemboundError(f"--out {target}: the output is a .npy file: let its name end in .npy")
-    check_model_file(file)
-    net = load(file, threads=threads)
+    net = load(find_model_file(file), threads=threads)
     images = read_array(input)
     if target.exists() and target.samefile(input):
         raise MemboundError(f"--out {target} is the input: choose another name")

@@ -92,6 +92,16 @@ def train_command(
             autocompletion=options.completed("float32", "bf16", "float64"),
         ),
     ] = "float32",
+    accumulate: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Parts of a batch that are passed one after another, to save memory."
+        ),
+    ] = 1,
+    shard: Annotated[
+        bool,
+        typer.Option("--shard", help="Spread weights and optimizer over torchrun's processes (FSDP)."),
+    ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard.")] = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
@@ -124,7 +134,10 @@ def train_command(
         every=every or 100,
         ramp=ramp,
     )
-    settings = Settings(seed, device, precision, evaluate_every, run_dir, checkpoint_seconds, tensorboard)
+    settings = Settings(
+        seed, device, precision, evaluate_every, run_dir, checkpoint_seconds, tensorboard,
+        shard=shard, accumulate=accumulate,
+    )  # fmt: skip
     recipe = job.choose_recipe(model, solver, iterations, batch_size, lr, weight_decay, warmup)
     names = options.pairs("--name", name, str)
     try:
@@ -199,8 +212,8 @@ def _print(facts: dict[str, Any], out: Path | None) -> None:
             )
         console.print(table)
     typer.echo(
-        f"accuracy  {facts['accuracy']:.2f} % on {facts['images']:,} {facts['evaluated_on']} images "
-        f"({facts['errors']:,} errors)"
+        f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)} on {facts['images']:,} "
+        f"{facts['evaluated_on']} images ({facts['errors']:,} errors)"
     )
     typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
     typer.echo(f"time      {facts['seconds']:.1f} s for {facts['iterations']:,} iterations")

@@ -14,6 +14,7 @@ FIGURES = (
     "starvation",
     "frontier",
 )
+LARGE = ("imagenet",)  # made by name only: needs a folder of images
 
 
 def figure(name: str) -> ModuleType:

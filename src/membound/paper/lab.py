@@ -108,6 +108,7 @@ class Lab:
     show: Show | None = None
     done: Finished | None = None
     say: Callable[[str], None] = lambda text: None
+    imagenet: Any = None  # the task of the figure of this name, which brings its own data
 
     def __post_init__(self) -> None:
         self.trained = 0  # networks, in all; what is cached is not

@@ -11,7 +11,7 @@ import torch
 
 from membound.bench import machine
 from membound.errors import DataError, MemboundError
-from membound.paper import FIGURES, figure
+from membound.paper import FIGURES, LARGE, figure
 from membound.paper.lab import NETS, Lab
 from membound.store.whole import replace_file
 
@@ -22,8 +22,8 @@ def choose(name: str) -> list[str]:
     """The figures that a name stands for."""
     if name == "all":
         return list(FIGURES)
-    if name not in FIGURES:
-        raise MemboundError(f"there is no figure {name!r}: choose all, {', '.join(FIGURES)}")
+    if name not in (*FIGURES, *LARGE):
+        raise MemboundError(f"there is no figure {name!r}: choose all, {', '.join((*FIGURES, *LARGE))}")
     return [name]
 
 
@@ -66,6 +66,10 @@ def _command(name: str, lab: Lab) -> str:
     options = [f"--net {net}" for net in lab.nets] if len(lab.nets) < len(NETS) else []
     options += ["--quick"] if lab.size.quick else []
     options += [] if lab.longer else ["--no-longer"]
+    if name in LARGE:
+        options += ["--data FOLDER", *(["--init FILE"] if lab.imagenet.init is not None else [])]
+        options += [f"--seeds {lab.imagenet.seeds}", f"--candidate-steps {lab.imagenet.candidate_steps}"]
+        options += [f"--steps {lab.imagenet.steps}"] if lab.imagenet.steps is not None else []
     return " ".join(["membound reproduce", name, *options])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from membound.data import Dataset, named
 from membound.errors import DataError
-from membound.run.files import check_model_file
+from membound.run.files import find_model_file
 from membound.run.inspection import count_nonzeros
 from membound.run.net import Net, load
 
@@ -20,14 +20,19 @@ def evaluate_file(net: Net, dataset: Dataset, split: str = "test", batch: int = 
     half = dataset.test if split == "test" else dataset.train
     prepare: Callable[[Any], Any] = np.asarray if net.model.preprocess is None else net.preprocess
     _check_fits(net, dataset, prepare)
-    correct = 0
+    correct = among_five = 0
     for begin in range(0, len(half), batch):
         rows = np.arange(begin, min(begin + batch, len(half)))
         scores = net(prepare(half.read(rows)))
-        correct += int((scores.argmax(1) == half.labels[rows]).sum())
+        labels = half.labels[rows]
+        correct += int((scores.argmax(1) == labels).sum())
+        if scores.shape[1] > 5:
+            best = np.argpartition(-scores, 5, axis=1)[:, :5]
+            among_five += int((best == labels[:, None]).sum())
     errors = len(half) - correct
     return {
         "accuracy": 100.0 * correct / len(half),
+        "top5_accuracy": 100.0 * among_five / len(half) if net.output_shape[0] > 5 else None,
         "errors": errors,
         "images": len(half),
         **count_nonzeros(net.model),
@@ -37,8 +42,7 @@ def evaluate_file(net: Net, dataset: Dataset, split: str = "test", batch: int = 
 
 def open_for_evaluation(path: Path, batch: int = BATCH) -> Net:
     """The network in a model file, with room for a batch, or for a slice of a large one."""
-    check_model_file(path)
-    return load(path, max_batch=min(batch, BATCH))
+    return load(find_model_file(path), max_batch=min(batch, BATCH))
 
 
 def image_size(net: Net, data: str) -> int | None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import DataError, ModelError
+from membound.run.hub import fetch, is_address
 from membound.run.net import Net
 from membound.store.rules import MAX_HEADER
 from membound.store.whole import write_whole
@@ -18,8 +19,12 @@ from membound.store.whole import write_whole
 Array = npt.NDArray[Any]
 
 
-def check_model_file(path: Path) -> None:
-    """Refuse what is no model file in words that help more than the first rule it breaks."""
+def find_model_file(given: Path) -> Path:
+    """The path of a model file, which is fetched first if it is an address on the Hub.
+
+    What is no model file is refused in words that help more than the first rule it breaks.
+    """
+    path = fetch(given) if is_address(given) else given
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ModelError(f"{path} is a {'folder' if path.is_dir() else 'device'}: name a model file")
@@ -31,6 +36,7 @@ def check_model_file(path: Path) -> None:
             f"{path} holds weights without their network: make a model file of them with "
             f"membound export NET --init {path.name} --out net.safetensors"
         )
+    return path
 
 
 def holds_plain_weights(path: Path) -> bool:

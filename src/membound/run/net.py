@@ -13,6 +13,7 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.notebook import html_block, show_shape
+from membound.run.hub import fetch, is_address
 from membound.run.plan import plan
 from membound.store.file import read
 from membound.store.formats import decode
@@ -93,6 +94,13 @@ class Net:
             raise ModelError(f"this network cannot be run: {error}") from None
 
     def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        return self._run(x)[0]
+
+    def time(self, x: npt.ArrayLike) -> list[float]:
+        """Run the network, and say how many seconds each of its operators took, in the graph's order."""
+        return self._run(x, timed=True)[1]
+
+    def _run(self, x: npt.ArrayLike, timed: bool = False) -> tuple[npt.NDArray[np.float32], list[float]]:
         images = np.asarray(x)
         if images.dtype != np.float32:
             raise ModelError(
@@ -105,13 +113,13 @@ class Net:
         images = np.ascontiguousarray(images)
         out = np.empty((len(images), *self.output_shape), np.float32)
         try:
-            self._core.run(images, out, len(images))
+            seconds = (self._core.time if timed else self._core.run)(images, out, len(images))
         except MemoryError:
             raise ModelError(
                 f"there is no memory for the arena of {self.memory().arena:,} bytes: "
                 "take a smaller max_batch or concurrency"
             ) from None
-        return out
+        return out, seconds
 
     def __reduce__(self) -> tuple[Callable[[], "Net"], tuple[()]]:
         return self._remake, ()
@@ -158,7 +166,7 @@ def load(
     mmap: bool | None = None,
     isa: str | None = None,
 ) -> Net:
-    """Load a model file; everything in it is validated before anything is used.
+    """Load a model file, or `hf://org/name` from the Hugging Face Hub; all of it is validated before it is used.
 
     - `threads`: how many work on one call; 0 takes every CPU.
     - `max_batch`: examples that the working memory has room for; larger batches run in slices of that many.
@@ -166,11 +174,17 @@ def load(
     - `mmap`: None maps files from 1 MiB on, False reads the file into memory, True always maps.
     - `isa` forces an instruction set, as the environment variable MEMBOUND_ISA does.
     """
-    model = read(Path(path), mmap)
+    file = fetch(path) if is_address(path) else Path(path)
+    model = read(file, mmap)
     net = Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa)
-    where = Path(path).absolute()
     net._remake = partial(
-        load, where, threads=threads, max_batch=max_batch, concurrency=concurrency, mmap=mmap, isa=isa
+        load,
+        file.absolute(),
+        threads=threads,
+        max_batch=max_batch,
+        concurrency=concurrency,
+        mmap=mmap,
+        isa=isa,
     )
     return net
 

@@ -119,6 +119,8 @@ class Cluster:
         self, problem: Problem, orders: Sequence[Order], show: Show | None = None
     ) -> Iterator[Finished]:
         """Have all orders done; outcomes come as they finish. Workers do not `show` the steps between."""
+        if any(order.curves is not None for order in orders):
+            raise MemboundError("the workers of a cluster write no curves for TensorBoard: leave that out")
         with graceful_interrupt(World()) as interrupted:
             yield from self._have_done(problem, orders, interrupted)
 

@@ -45,6 +45,7 @@ from membound.train.fingerprints import describe_preprocess, describe_split, des
 from membound.train.parallel import choose_device
 from membound.train.projection import project_
 from membound.train.rules import load_plain_
+from membound.train.tensorboard import check_installed
 
 WIDER = "-f32"  # what the keys of jobs end with that are done again for values of 32 bits
 
@@ -76,6 +77,7 @@ def fit(
     device: str | None = None,
     seed: int = 0,
     run_dir: str | Path | None = None,
+    tensorboard: bool = False,
     ram: Amount | Sequence[Amount] | None = None,
     nonzeros: Amount | Sequence[Amount] | None = None,
     within: float | None = None,
@@ -104,9 +106,14 @@ def fit(
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
     - `loss(outputs, targets)` and `score(outputs, targets)` are for tasks other than classification.
     - `dense=False` trains no dense network to compare with.
-    - With a `run_dir` a fit that was killed goes on when the same call is made again.
+    - With a `run_dir` a fit that was killed goes on when the same call is made again; with `tensorboard` the curves of
+      every network that it trains are there, too.
     - `workers` say where it is trained, such as a `ray_cluster`; `watch` is told what happens.
     """
+    if tensorboard and run_dir is None:
+        raise MemboundError("curves for TensorBoard are kept in the run directory: name one as run_dir")
+    if tensorboard:
+        check_installed()
     if isinstance(stages, str | Path):
         stages = Stages.read(stages)
     kind, amounts = find_bound(budget, ram, nonzeros, within, stages)
@@ -139,7 +146,9 @@ def fit(
     with ExitStack() as stack:
         config = _describe(problem, wanted, picked)
         directory = stack.enter_context(open_run(None if run_dir is None else Path(run_dir), config))
-        workshop = Workshop(problem, directory, workers or this_process(chosen), watch.show, watch.done)
+        workshop = Workshop(
+            problem, directory, workers or this_process(chosen), watch.show, watch.done, tensorboard
+        )
         fitting = _Fitting(workshop, wanted, watch, at_once=7 if chosen.type == "cuda" or workers else 1)
         results = fitting.run(plans)
     several = any(isinstance(given, list | tuple) for given in (budget, ram, nonzeros))

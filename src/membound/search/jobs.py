@@ -86,11 +86,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Order:
-    """A job with what it needs from elsewhere: the weights it starts from, a folder for its checkpoints."""
+    """A job with what it needs from elsewhere: weights it starts from, folders for its checkpoints and its curves."""
 
     job: Job
     start: State | None = None
     folder: Path | None = None
+    curves: Path | None = None
 
 
 def carry_out(
@@ -162,6 +163,7 @@ class _Bench:
             device=str(self.device),
             evaluate_every=max(steps // (job.looks or (4 if job.tuning else 20)), 1),
             run_dir=order.folder,
+            tensorboard=order.curves or False,
             watched=None if job.looks else WATCHED,
         )
         return Run(

@@ -32,9 +32,10 @@ class Workshop:
         workers: Workers,
         show: Show | None = None,
         tell: Finished | None = None,
+        tensorboard: bool = False,
     ) -> None:
         self.problem, self.directory, self.workers = problem, directory, workers
-        self.show, self.tell = show, tell
+        self.show, self.tell, self.tensorboard = show, tell, tensorboard
 
     def do(self, jobs: Sequence[Job], weights: bool = True) -> list[dict[str, Any]]:
         """The facts of every job, in this order; those that the ledger has are not done again.
@@ -47,7 +48,12 @@ class Workshop:
             if job.start is not None and job.start not in starts:
                 starts[job.start] = self.directory.weights(job.start)
         orders = [
-            Order(job, None if job.start is None else starts[job.start], self.directory.job_folder(job.key))
+            Order(
+                job,
+                None if job.start is None else starts[job.start],
+                self.directory.job_folder(job.key),
+                self.directory.path / "tensorboard" / job.key if self.tensorboard else None,
+            )
             for job in waiting
         ]
         if orders:

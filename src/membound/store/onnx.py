@@ -1,8 +1,10 @@
-"""A stored network as a dense ONNX model: the way out, to any runtime. Written by hand, without the onnx package.
+"""A stored network as an ONNX model: the way out, to any runtime. Written by hand, without the onnx package.
 
-Operator set 13; the batch stays free. What ONNX has no operator for, or one of another meaning, is put together from
-others: an average pool's uncounted edge is a product with constants, a general adaptive pool two small products or
-two gathers, a normalisation over an even number of channels a product with a band of ones.
+Operator set 13; the batch stays free. Weights are dense; or, where that is asked for and takes fewer bytes, sparse
+initializers, whose places are flat and written as varints, two or three bytes each. What ONNX has no operator for, or
+one of another meaning, is put together from others: an average pool's uncounted edge is a product with constants, a
+general adaptive pool two small products or two gathers, a normalisation over an even number of channels a product with
+a band of ones.
 """
 
 import json
@@ -18,7 +20,7 @@ import numpy.typing as npt
 from membound.errors import ModelError
 from membound.store.graph import Node, Shape, attributes
 from membound.store.model import Model, StoredModel
-from membound.store.protobuf import Message, Part
+from membound.store.protobuf import Message, Part, packed_varints
 from membound.store.shapes import infer_shapes
 from membound.store.whole import write_whole
 
@@ -32,18 +34,21 @@ Array = npt.NDArray[Any]
 Attributes = dict[str, Any]
 
 
-def write_onnx(path: str | os.PathLike[str], model: StoredModel | Model) -> int:
-    """Write a network as a dense ONNX model, whole or not at all; how many bytes it has."""
-    parts = to_onnx(model)
+def write_onnx(path: str | os.PathLike[str], model: StoredModel | Model, sparse: bool = False) -> int:
+    """Write a network as an ONNX model, whole or not at all; how many bytes it has."""
+    parts = to_onnx(model, sparse)
     write_whole(Path(path), parts)
     return sum(map(len, parts))
 
 
-def to_onnx(model: StoredModel | Model) -> list[Part]:
-    """The bytes of the ONNX model, in parts; the input is called `input`, the output `output`."""
+def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
+    """The bytes of the ONNX model, in parts; the input is called `input`, the output `output`.
+
+    With `sparse` a weight is a sparse initializer where that has fewer bytes.
+    """
     dense = model.decode() if isinstance(model, StoredModel) else model
     shapes = infer_shapes(dense.graph, {name: array.shape for name, array in dense.tensors.items()})
-    writer = _Writer()
+    writer = _Writer(sparse)
     values = [INPUT]
     for number, node in enumerate(dense.graph.nodes, 1):
         inputs = [values[value] for value in node.inputs]
@@ -58,7 +63,7 @@ def to_onnx(model: StoredModel | Model) -> list[Part]:
     found = _model(writer, dense, shapes[0], shapes[dense.graph.output])
     if found.size > LIMIT:
         raise ModelError(
-            f"the dense network has {found.size:,} bytes: an ONNX file holds at most {LIMIT:,}, so keep the model file"
+            f"the ONNX model has {found.size:,} bytes: an ONNX file holds at most {LIMIT:,}, so keep the model file"
         )
     return found.parts
 
@@ -70,6 +75,8 @@ def _model(writer: "_Writer", dense: Model, input_shape: Shape, output_shape: Sh
     graph.content(2, "membound")
     for tensor in writer.tensors.values():
         graph.content(5, tensor)
+    for tensor in writer.sparse_tensors.values():
+        graph.content(15, tensor)
     graph.content(11, _value_info(INPUT, input_shape))
     graph.content(12, _value_info(OUTPUT, output_shape))
     found = Message().integer(1, IR_VERSION).content(2, "membound").content(7, graph)
@@ -91,9 +98,11 @@ def _value_info(name: str, shape: Shape) -> Message:
 class _Writer:
     """Nodes and tensors as they come. A colon is in no name of a weight, so that made-up names have one."""
 
-    def __init__(self) -> None:
+    def __init__(self, sparse: bool = False) -> None:
+        self.sparse = sparse
         self.nodes: list[Message] = []
         self.tensors: dict[str, Message] = {}
+        self.sparse_tensors: dict[str, Message] = {}
         self._constants: dict[tuple[str, Shape, bytes], str] = {}
 
     def emit(self, op: str, inputs: Sequence[str], output: str | None = None, **given: Any) -> str:
@@ -110,8 +119,14 @@ class _Writer:
 
     def weight(self, name: str, array: Array) -> str:
         known = f"{name}:" if name in (INPUT, OUTPUT) else name
-        if known not in self.tensors:
-            self.tensors[known] = _tensor(known, array)
+        if known in self.tensors or known in self.sparse_tensors:
+            return known
+        dense = _tensor(known, array)
+        sparse = _sparse_tensor(known, array) if self.sparse else None
+        if sparse is not None and sparse.size < dense.size:
+            self.sparse_tensors[known] = sparse
+        else:
+            self.tensors[known] = dense
         return known
 
     def constant(self, value: Any, dtype: npt.DTypeLike = np.float32) -> str:
@@ -134,6 +149,17 @@ def _tensor(name: str, array: Array) -> Message:
     flat = np.ascontiguousarray(array).reshape(-1)
     tensor.integer(2, _TYPES[flat.dtype]).content(8, name)
     return tensor.content(9, flat.astype(flat.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)
+
+
+def _sparse_tensor(name: str, array: Array) -> Message:
+    """The nonzeros and their places in the flattened array, ascending, which ONNX wants as int64."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    places = np.flatnonzero(flat).astype(np.int64)
+    indices = Message().integer(1, len(places)).integer(2, INT64).content(7, packed_varints(places))
+    tensor = Message().content(1, _tensor(name, flat[places])).content(2, indices)
+    for size in array.shape:
+        tensor.integer(3, size)
+    return tensor
 
 
 def _attribute(name: str, value: Any) -> Message:

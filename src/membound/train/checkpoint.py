@@ -5,7 +5,7 @@ No pickle: tensors are tensors, everything else is JSON in the file's metadata.
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from membound.errors import TrainingError
 from membound.store.whole import replace_file
+from membound.train.parallel import World
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
@@ -33,7 +34,20 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a safetensors file, and the metadata that `write_tensors` put there."""
+    """The tensors of a safetensors file, and the metadata that `write_tensors` put there.
+
+    What several processes wrote in parts comes back whole.
+    """
+    tensors, metadata = _read_file(path)
+    about = metadata.get("membound")
+    if isinstance(about, dict) and about.get("parts"):
+        found = [_read_file(path.parent / str(Path(name).name))[0] for name in about["parts"]]
+        for name in found[0]:
+            tensors[name] = torch.cat([part[name] for part in found])
+    return tensors, metadata
+
+
+def _read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -41,6 +55,21 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (SafetensorError, OSError) as error:
         raise TrainingError(f"{path} is not a readable safetensors file: {error}") from None
     return tensors, {key: _decoded(value) for key, value in raw.items()}
+
+
+def write_part(path: Path, tensors: Mapping[str, Tensor], iteration: int, world: World) -> list[str]:
+    """Write this process's part of a checkpoint beside it; the names of all parts, once all are there."""
+    names = [f"{path.stem}-{iteration}-{rank}-of-{world.size}{path.suffix}" for rank in range(world.size)]
+    write_tensors(path.parent / names[world.rank], tensors, {})
+    world.sum(0.0)  # nobody goes on before all have come here
+    return names
+
+
+def remove_parts(path: Path, but: Sequence[str] = ()) -> None:
+    """Of checkpoints before."""
+    for part in path.parent.glob(f"{path.stem}-*-of-*{path.suffix}"):
+        if part.name not in but:
+            part.unlink(missing_ok=True)
 
 
 def _decoded(value: str) -> Any:

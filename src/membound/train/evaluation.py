@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from membound.errors import DataError, MemboundError, TrainingError
 from membound.train.batches import Feeder, whole
 from membound.train.parallel import World
+from membound.train.projection import is_sharded
 from membound.train.task import CLASSIFICATION, Task
 
 
@@ -22,12 +23,14 @@ class Score:
 
     For classification `correct` counts images and `value` is None; a task with a loss or score of its own has no
     right and wrong: there `correct` and `errors` are None and `value` is the mean of its score over the examples.
+    `among_five` counts images whose class is one of the five best, where there are more than five.
     """
 
     images: int
     correct: int | None
     loss: float
     value: float | None = None
+    among_five: int | None = None
 
     @property
     def accuracy(self) -> float:
@@ -36,6 +39,11 @@ class Score:
             assert self.value is not None
             return self.value
         return 100.0 * self.correct / self.images
+
+    @property
+    def top5(self) -> float | None:
+        """In percent."""
+        return None if self.among_five is None else 100.0 * self.among_five / self.images
 
     @property
     def errors(self) -> int | None:
@@ -124,8 +132,11 @@ def evaluate(
     world = world or World()
     gained = torch.zeros((), dtype=torch.float64, device=feeder.device)  # whole numbers stay exact
     loss = torch.zeros((), dtype=torch.float64, device=feeder.device)
+    among_five = torch.zeros_like(gained)
+    done, classes = 0, 0  # classes: that the network tells apart
     with _in_eval_mode(model):
         for x, y in feeder.batches(whole(feeder.split, batch_size, world.share())):
+            done += 1
             with torch.autocast(feeder.device.type, torch.bfloat16, enabled=bf16):
                 outputs = model(x)
             if task.classifies:
@@ -134,11 +145,25 @@ def evaluate(
                 loss += task.batch_loss(outputs, y).double() * len(y)
             if task.counts:
                 gained += (outputs.argmax(1) == y).sum()
+                classes = outputs.shape[1]
+                if classes > 5:
+                    among_five += (outputs.topk(5).indices == y[:, None]).sum()
             elif task.score is not None:
                 gained += task.batch_score(outputs, y) * len(y)
-    total_gained, total_loss = world.sum(float(gained), float(loss))
+        _keep_in_step(model, feeder, world, batch_size, done)
+    total_gained, total_loss, total_among = world.sum(float(gained), float(loss), float(among_five))
     images = len(feeder.split)
     if task.counts:
-        return Score(images, int(total_gained), total_loss / images)
+        among = int(total_among) if classes > 5 else None
+        return Score(images, int(total_gained), total_loss / images, among_five=among)
     value = total_gained / images if task.score is not None else -total_loss / images
     return Score(images, None, total_loss / images, value)
+
+
+def _keep_in_step(model: nn.Module, feeder: Feeder, world: World, batch_size: int, done: int) -> None:
+    """Every pass of a sharded network needs all processes: those with fewer batches than the leader make up for it."""
+    if world.size > 1 and any(is_sharded(weight) for weight in model.parameters()):
+        leaders = -(-len(feeder.split) // world.size)
+        for _ in range(-(-leaders // batch_size) - done):
+            x, _y = next(feeder.batches(iter([np.zeros(1, np.int64)])))
+            model(x)

@@ -21,6 +21,7 @@ from membound.train.recipe import Recipe
 from membound.train.rules import select
 from membound.train.schedules import Number
 from membound.train.schedules import ramp as ramp_schedule
+from membound.train.sharded import count_nonzeros, gathered
 from membound.train.updates import Update, chain, l0_project, l1_shrink, l1_subgradient, l2_decay
 from membound.train.weights import load_weights_, save_weights
 
@@ -127,15 +128,19 @@ def train_network(
     result = train(
         model, split, recipe, rules, preprocess=preprocess, held_out=judge, settings=settings, show=show
     )
-    if not join(choose_device(settings.device)).leads:
+    leads = join(choose_device(settings.device)).leads
+    counts = count_parameters(model)
+    state = gathered(model.state_dict(), keep=leads and out is not None)
+    if not leads:
         return None
     assert result.score is not None
     facts = {
         "accuracy": result.score.accuracy,
+        "top5_accuracy": result.score.top5,
         "errors": result.score.errors,
         "images": result.score.images,
         "evaluated_on": "validation" if validation is not None else "test",
-        **count_parameters(model),
+        **counts,
         "layers": [] if result.report is None else [asdict(layer) for layer in result.report.layers],
         "iterations": recipe.iterations,
         "seed": settings.seed,
@@ -151,7 +156,7 @@ def train_network(
             "shape": list(split.shape),
             "classes": list(dataset.classes),
         }
-        save_weights(out, model, preprocess, about)
+        save_weights(out, state, preprocess, about)
     return facts
 
 
@@ -193,17 +198,19 @@ def evaluate_weights(
     model.to(chosen, torch.float32)
     check_fits(model, feeder)
     score = evaluate(model, feeder, batch_size)
-    facts = {"accuracy": score.accuracy, "errors": score.errors, "images": score.images, "loss": score.loss}
+    facts = {
+        "accuracy": score.accuracy, "top5_accuracy": score.top5, "errors": score.errors, "images": score.images,
+        "loss": score.loss,
+    }  # fmt: skip
     return {**facts, **count_parameters(model)}
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
     """Parameters and nonzeros, biases included; `weight_nonzeros` leaves them out."""
     values = dict(model.named_parameters())
+    counts = {name: count_nonzeros(value) for name, value in values.items()}
     return {
         "parameters": sum(value.numel() for value in values.values()),
-        "nonzeros": sum(int(value.count_nonzero()) for value in values.values()),
-        "weight_nonzeros": sum(
-            int(v.count_nonzero()) for name, v in values.items() if not name.endswith("bias")
-        ),
+        "nonzeros": sum(counts.values()),
+        "weight_nonzeros": sum(count for name, count in counts.items() if not name.endswith("bias")),
     }

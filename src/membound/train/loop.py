@@ -28,13 +28,15 @@ from membound.train.fingerprints import (
     describe_update,
     network_digest,
 )
-from membound.train.parallel import World, choose_device, join
+from membound.train.parallel import World, choose_device, gradients_wait, join, lost_another
+from membound.train.projection import is_sharded
 from membound.train.recipe import Recipe, make_optimizer
 from membound.train.regularizer import Regularizer, Report, attach
 from membound.train.rules import load_plain_, plain_keys, select
+from membound.train.sharded import local_part, shard_like
 from membound.train.stepping import make_stepper
 from membound.train.task import Task
-from membound.train.tensorboard import check_installed, write_scalars
+from membound.train.tensorboard import Curves, check_installed
 from membound.train.updates import Update
 from membound.train.weights import CHECKPOINT, MEAN_IMAGE, MODEL
 
@@ -57,8 +59,10 @@ class Settings:
     evaluate_every: int | None = None  # ten times in all by default
     run_dir: Path | None = None  # checkpoints, to resume from
     checkpoint_seconds: float = 20.0
-    tensorboard: bool = False
+    tensorboard: bool | Path = False  # curves: in run_dir, or in this folder
     watched: int | None = None  # held-out images that evaluations before the last one look at; all by default
+    shard: bool = False  # weights and the optimizer's state are spread over the processes
+    accumulate: int = 1  # parts of a batch that go through the network one after another
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -67,6 +71,8 @@ class Settings:
             raise MemboundError(
                 f"evaluations come every so many iterations, from 1: {self.evaluate_every} cannot be"
             )
+        if self.accumulate < 1:
+            raise MemboundError(f"a batch has at least 1 part: to accumulate {self.accumulate} cannot be")
 
 
 @dataclass(frozen=True)
@@ -157,10 +163,10 @@ class Run:
             raise MemboundError(
                 f"a batch of {self.recipe.batch_size:,} images: there are {len(self.split):,} to train on; take no more"
             )
-        if self.recipe.batch_size < self.world.size:
+        if self.recipe.batch_size < self.world.size * self.settings.accumulate:
             raise MemboundError(
-                f"a batch of {self.recipe.batch_size} images cannot be shared by {self.world.size} processes: "
-                f"take a batch size of at least {self.world.size}"
+                f"a batch of {self.recipe.batch_size} images cannot be shared by {self.world.size} processes in "
+                f"{self.settings.accumulate} parts each: take at least {self.world.size * self.settings.accumulate}"
             )
         dtype = PRECISIONS[self.settings.precision]
         self.model.to(self.device, dtype)
@@ -172,11 +178,16 @@ class Run:
             some = np.linspace(0, len(self.held_out) - 1, watched, dtype=np.int64)
             self.watch = Feeder(self.held_out.take(some), self.preprocess, self.device, dtype)
         self._check_model()
-        if self.settings.tensorboard:
+        self.curves: Curves | None = None
+        if asked := self.settings.tensorboard:
             check_installed()
+            own = (self.settings.run_dir or Path("runs")) / "tensorboard"
+            self.curves = Curves(asked if isinstance(asked, Path) else own) if self.world.leads else None
         self.evaluate_every = self.settings.evaluate_every or max(self.recipe.iterations // 10, 1)
         self.description = {} if self.path is None else self._description()  # of the network as it starts
         torch.manual_seed(self.settings.seed + self.world.rank)  # dropout
+        if self.settings.shard:
+            self.world.shard_(self.model, self.device)
         self.optimizer = make_optimizer(self.model, self.recipe, undecayed=self._decayed_by_rules())
         self.reg: Regularizer | None = None
         if self.bound is not None:
@@ -210,6 +221,8 @@ class Run:
         finally:
             if self.reg is not None:
                 self.reg.detach()
+            if self.curves is not None:
+                self.curves.close()
 
     def result(self) -> Result:
         """Of a run that has taken all of its steps."""
@@ -229,49 +242,64 @@ class Run:
         self.model.train()
         take = make_stepper(self)
         while self.iteration < self.recipe.iterations:
-            with self._named_failure():
+            with self._named_failure(f"iteration {self.iteration + 1}"):
                 take()
             self.iteration += 1
             last = self.iteration == self.recipe.iterations
             evaluating = last or self.iteration % self.evaluate_every == 0
             stopping = interrupted()
             if evaluating or stopping or self.iteration % LOOK_EVERY == 0:
-                self._check_loss()
-                self.seconds = time.monotonic() - started
-                if last and self.reg is not None:
-                    self.reg.finish()
-                if evaluating:
-                    self._evaluate()
-                else:
-                    self._tell()
-                if stopping or last or time.monotonic() - saved > self.settings.checkpoint_seconds:
-                    self._save()
-                    saved = time.monotonic()
+                with self._named_failure(f"what comes after iteration {self.iteration}"):
+                    self._check_loss()
+                    self.seconds = time.monotonic() - started
+                    if last and self.reg is not None:
+                        self.reg.finish()
+                    if evaluating:
+                        self._evaluate()
+                    else:
+                        self._tell()
+                    due = time.monotonic() - saved > self.settings.checkpoint_seconds
+                    if stopping or last or self.world.agree(due):
+                        self._save()
+                        saved = time.monotonic()
             if stopping and not last:
                 raise Interrupted
             yield
 
     @contextmanager
-    def _named_failure(self) -> Iterator[None]:
+    def _named_failure(self, what: str) -> Iterator[None]:
         try:
             yield
         except MemboundError:
             raise
         except Exception as error:
+            if self.world.size > 1 and lost_another(error):
+                again = "the same command goes on from the last checkpoint"
+                if self.path is None:
+                    again = "with a run directory the same command would go on from a checkpoint"
+                raise TrainingError(
+                    f"another process of this run is gone, at iteration {self.iteration}: {again}"
+                ) from error
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
-            raise TrainingError(
-                f"iteration {self.iteration + 1} failed with {type(error).__name__}: {reason}"
-            ) from error
+            raise TrainingError(f"{what} failed with {type(error).__name__}: {reason}") from error
 
     def backward(self, network: nn.Module, x: Tensor, y: Tensor) -> None:
         """Leave the gradients of the mean loss over the global batch."""
+        parts = self.settings.accumulate
+        for number, (some, targets) in enumerate(
+            zip(x.tensor_split(parts), y.tensor_split(parts), strict=True)
+        ):
+            with gradients_wait(network, number < parts - 1):
+                self._backward(network, some, targets)
+
+    def _backward(self, network: nn.Module, x: Tensor, y: Tensor) -> None:
         bf16 = self.settings.precision == "bf16"
         # Without a cache of its own: a recording must not rely on casts made before it.
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
             outputs = network(x)
         if bf16:
             outputs = outputs.float()
-        # DistributedDataParallel averages over processes, whose shares of the batch may differ in size.
+        # Averaged over processes, whose shares of the batch may differ in size.
         loss = self.task.batch_loss(outputs, y) * (len(y) * self.world.size / self.recipe.batch_size)
         loss.backward()  # type: ignore[no-untyped-call]
         self.running += loss.detach() / self.world.size
@@ -296,12 +324,15 @@ class Run:
             entry |= {"accuracy": score.accuracy, "test_loss": score.loss}
             if self.finished:
                 self.score = score
-        if self.reg is not None:
-            entry["nonzeros"] = self._bounded_nonzeros()
+        report = None if self.reg is None else self.reg.report()
+        if report is not None:
+            entry["nonzeros"] = report.at_bound().nonzeros
         self.history.append(entry)
-        if self.settings.tensorboard and self.world.leads:
-            folder = (self.settings.run_dir or Path("runs")) / "tensorboard"
-            write_scalars(folder, entry, None if self.reg is None else self.reg.report())
+        if self.curves is not None:
+            drawn = ("loss", "accuracy", "test_loss")
+            scalars: dict[str, float] = {name: entry[name] for name in drawn if name in entry}
+            scalars["learning_rate"] = self.recipe.lr(self.iteration - 1)  # of the step just taken
+            self.curves.add(self.iteration, scalars, report)
         self._tell(score, loss)
 
     def _score(self) -> Score:
@@ -314,13 +345,6 @@ class Run:
             return evaluate(self.model, judge, world=self.world, bf16=bf16, task=self.task)
         with self.reg.projected():
             return evaluate(self.model, judge, world=self.world, bf16=bf16, task=self.task)
-
-    def _bounded_nonzeros(self) -> int:
-        assert self.reg is not None
-        layers = self.reg.report().layers
-        return sum(
-            layer.nonzeros if layer.bound is None else min(layer.nonzeros, layer.bound) for layer in layers
-        )
 
     def _tell(self, score: Score | None = None, loss: float | None = None) -> None:
         if self.show is not None and self.world.leads:
@@ -357,11 +381,17 @@ class Run:
         }
 
     def _save(self) -> None:
-        if self.path is None or not self.world.leads:
+        """The leader's file; what is sharded goes to a file of each process beside it."""
+        if self.path is None:
             return
         moments, plain = files.optimizer_tensors(self.optimizer)
         tensors = {MODEL + name: value for name, value in plain_keys(self.model.state_dict()).items()}
         tensors |= {f"optimizer/{name}": value for name, value in moments.items()}
+        mine = {name: local_part(value) for name, value in tensors.items() if is_sharded(value)}
+        parts = files.write_part(self.path, mine, self.iteration, self.world) if mine else []
+        if not self.world.leads:
+            return
+        tensors = {name: value for name, value in tensors.items() if name not in mine}
         tensors |= {f"random/{name}": value for name, value in files.random_state().items()}
         tensors["running"] = self.running
         if self.preprocess.mean_image is not None:
@@ -374,8 +404,10 @@ class Run:
             "history": self.history,
             "optimizer": plain,
             "regularizer": None if self.reg is None else self.reg.state_dict(),
+            "parts": parts,
         }
         files.write_tensors(self.path, tensors, {"membound": about})
+        files.remove_parts(self.path, but=parts)
 
     def _resume(self, path: Path) -> None:
         tensors, metadata = files.read_tensors(path)
@@ -393,8 +425,15 @@ class Run:
             ) from error
 
     def _restore(self, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
-        load_plain_(self.model, _within(tensors, MODEL))
-        files.load_optimizer_(self.optimizer, _within(tensors, "optimizer/"), about["optimizer"])
+        self._restore_weights(_within(tensors, MODEL))
+        moments = _within(tensors, "optimizer/")
+        if self.settings.shard:
+            weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+            for name, value in moments.items():
+                weight = weights[int(name.split(".", 1)[0])]
+                if value.shape == weight.shape:
+                    moments[name] = shard_like(value, weight)
+        files.load_optimizer_(self.optimizer, moments, about["optimizer"])
         if self.world.size == 1:
             files.restore_random_state(_within(tensors, "random/"))
         else:  # only the leader's is saved, and processes must not drop the same units
@@ -405,6 +444,15 @@ class Run:
         self.iteration, self.seconds = int(about["iteration"]), float(about["seconds"])
         self.history = [dict(entry) for entry in about["history"]]
         self.resumed = self.iteration
+
+    def _restore_weights(self, state: dict[str, Tensor]) -> None:
+        if self.settings.shard:
+            own = plain_keys(self.model.state_dict())
+            state = {
+                name: shard_like(value, own[name]) if is_sharded(own[name]) else value
+                for name, value in state.items()
+            }
+        load_plain_(self.model, state)
 
     def _check_same(self, there: dict[str, Any], path: Path) -> None:
         for key, here in self.description.items():

@@ -1,7 +1,9 @@
-"""Data parallelism by torchrun: who am I, how many are we, and sums over all of us."""
+"""Several processes, by torchrun: who am I, how many are we, and sums over all of us."""
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,6 +13,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from membound.errors import MemboundError
+from membound.train.projection import is_sharded
+from membound.train.sharded import shard_
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,47 @@ class World:
 
     def parallel(self, model: nn.Module, device: torch.device) -> nn.Module:
         """The model with gradients averaged over all processes."""
-        if self.size == 1:
+        if self.size == 1 or is_sharded(next(model.parameters())):  # FSDP averages by itself
             return model
         if device.type == "cuda":
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
             return DistributedDataParallel(model, device_ids=[device.index])
         return DistributedDataParallel(model)
+
+    def shard_(self, model: nn.Module, device: torch.device) -> None:
+        """Spread the parameters over all processes."""
+        if self.size == 1:
+            raise MemboundError(
+                "sharding is for several processes, and there is one: start them with "
+                "torchrun --nproc-per-node N -m membound, or leave it out"
+            )
+        if device.type == "cuda":
+            nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+        shard_(model, device)
+
+    def agree(self, wish: bool) -> bool:
+        """What the leader wishes, in all processes."""
+        return wish if self.size == 1 else bool(self.sum(float(wish and self.leads))[0])
+
+
+def lost_another(error: BaseException) -> bool:
+    """Whether an error says that another process is gone."""
+    if isinstance(error, dist.DistBackendError | dist.DistNetworkError):
+        return True
+    signs = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Timed out waiting")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+
+
+@contextmanager
+def gradients_wait(network: nn.Module, wait: bool) -> Iterator[None]:
+    """Inside, gradients are added up in each process, if they are to `wait` for others before they are averaged."""
+    if isinstance(network, DistributedDataParallel):
+        with network.no_sync() if wait else nullcontext():
+            yield
+        return
+    if hasattr(network, "set_requires_gradient_sync"):  # FSDP2
+        network.set_requires_gradient_sync(not wait)  # type: ignore[operator]
+    yield
 
 
 def join(device: torch.device) -> World:

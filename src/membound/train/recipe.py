@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from membound.errors import MemboundError
 from membound.train.caffe_sgd import CaffeSGD
+from membound.train.projection import is_sharded
 from membound.zoo.solver import Solver
 
 
@@ -139,7 +140,8 @@ def make_optimizer(model: nn.Module, recipe: Recipe, undecayed: Collection[nn.Pa
     ]
     if recipe.optimizer == "caffe":
         return CaffeSGD(params, momentum=recipe.momentum)
-    fused = all(weight.is_cuda for weight in model.parameters())  # can be recorded in a graph
+    # Fused ones can be recorded in a graph.
+    fused = all(weight.is_cuda and not is_sharded(weight) for weight in model.parameters())
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(params, momentum=recipe.momentum, fused=fused or None)
     return torch.optim.AdamW(params, fused=fused or None, capturable=fused)

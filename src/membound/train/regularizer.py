@@ -6,7 +6,7 @@ No subclass, no proxy, no copy of the weights, and the keys of every state_dict 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from numbers import Integral
 from typing import Any
@@ -67,6 +67,13 @@ class LayerReport:
     format: str
     bytes: int
 
+    def at_bound(self) -> "LayerReport":
+        """The same with its bound imposed: what would be deployed now."""
+        if self.bound is None or self.nonzeros <= self.bound:
+            return self
+        name, size = best_format(self.size, self.bound)
+        return replace(self, nonzeros=self.bound, format=name, bytes=size)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -93,6 +100,10 @@ class Report:
         head = ["layer", "shape", "format", "nonzeros", "allowed", "bytes"]
         title = f"{self.nonzeros:,} nonzeros under rules, {self.bytes:,} bytes"
         return html_block(title, html_table(head, rows, words=3))
+
+    def at_bound(self) -> "Report":
+        """The same with every bound imposed: between projections weights are dense, deployed they are not."""
+        return Report([layer.at_bound() for layer in self.layers])
 
     def __str__(self) -> str:
         rows = [("layer", "shape", "nonzeros", "kept", "bound", "bytes", "format")]

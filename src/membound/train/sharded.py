@@ -1,15 +1,16 @@
-"""Weights that are sharded over processes (FSDP2, a DTensor): projected and counted without gathering them.
+"""Weights that are sharded over processes (FSDP2, a DTensor): projected, counted and saved without gathering them.
 
 The exact selection is distributed: processes add up histograms of the leading bits of their magnitudes, which narrows
 the threshold by eleven bits at a time, then share how many weights each has at the threshold, so that ties go to the
 earlier positions, as in one process. What is sent is a few times 2,048 numbers, however large the weight is.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from membound.errors import RuleError
 from membound.train.projection import BITS, NonFiniteError, is_sharded
@@ -18,6 +19,50 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 DIGIT = 11  # bits of a magnitude that one histogram tells apart
+LARGE = (
+    1 << 20
+)  # parameters of a layer that is gathered on its own, when it is needed; smaller ones are together
+
+
+def shard_(model: nn.Module, device: torch.device) -> None:
+    """Spread the parameters of a network over all processes, as FSDP2 does."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for layer in list(model.modules()):
+        if layer is not model and sum(p.numel() for p in layer.parameters(recurse=False)) >= LARGE:
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def shard_like(whole: Tensor, weight: Tensor) -> Tensor:
+    """A whole tensor as this process has the weight: its rows of it."""
+    from torch.distributed.tensor import DTensor
+
+    sharded: DTensor = weight.data  # type: ignore[assignment]
+    mine = whole
+    group = shard_group(weight)
+    if group is not None:
+        chunk = -(-len(whole) // dist.get_world_size(group))  # as torch.chunk has it
+        start = dist.get_rank(group) * chunk
+        mine = whole[start : start + chunk]
+    if mine.shape != sharded.to_local().shape:
+        raise ValueError(f"a part of shape {tuple(mine.shape)}, not {tuple(sharded.to_local().shape)}")
+    return DTensor.from_local(
+        mine.to(sharded.device, copy=True), sharded.device_mesh, sharded.placements,
+        shape=sharded.shape, stride=sharded.stride(),
+    )  # fmt: skip
+
+
+def gathered(state: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
+    """The whole tensors on the host, one after another; every process must call it, those that `keep` get them."""
+    found = {}
+    for name, value in state.items():
+        whole = value.full_tensor() if is_sharded(value) else value  # type: ignore[attr-defined]
+        if keep:
+            found[name] = whole.detach().cpu()
+    return found
 
 
 def local_part(weight: Tensor) -> Tensor:

@@ -20,9 +20,11 @@ MODEL, MEAN_IMAGE = "model/", "membound.mean_image"
 TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 
 
-def save_weights(path: Path, model: nn.Module, preprocess: Preprocess, about: Mapping[str, Any]) -> None:
-    """Write a network's weights under their plain names; how images are prepared travels with them."""
-    tensors = plain_keys(model.state_dict())
+def save_weights(
+    path: Path, state: Mapping[str, Tensor], preprocess: Preprocess, about: Mapping[str, Any]
+) -> None:
+    """Write a network's state under its plain names; how images are prepared travels with it."""
+    tensors = plain_keys(dict(state))
     if preprocess.mean_image is not None:
         tensors[MEAN_IMAGE] = torch.from_numpy(preprocess.mean_image)
     write_tensors(path, tensors, {"membound": {"preprocess": preprocess.to_json(), **about}})

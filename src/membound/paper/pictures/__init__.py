@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from membound.paper.pictures.filters import draw_kernels
 from membound.paper.pictures.looks import DPI, STYLE, add_quick_note, settle
 from membound.paper.pictures.searches import draw_layers, draw_memory
+from membound.paper.pictures.stages import draw_imagenet
 from membound.paper.pictures.sweeps import draw_frontier, draw_partial, draw_thresholding
 from membound.paper.pictures.trainings import draw_ensembles, draw_optimization, draw_starvation
 from membound.store.whole import replace_file
@@ -25,6 +26,7 @@ DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Figure]] = {
     "ensembles": draw_ensembles,
     "starvation": draw_starvation,
     "frontier": draw_frontier,
+    "imagenet": draw_imagenet,
 }
 
 

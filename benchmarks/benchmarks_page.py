@@ -1,0 +1,189 @@
+"""docs/BENCHMARKS.md from the numbers in results/: nothing on that page is written by hand but this.
+
+python benchmarks/benchmarks_page.py
+"""
+
+import json
+from typing import Any
+
+from _record import ROOT
+
+from membound.store.whole import replace_file
+
+RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "BENCHMARKS.md"
+OURS = "membound"
+
+HEAD = """# Benchmarks
+
+`make bench` measures all of this again and writes this page: deployment against torch, ONNX Runtime, OpenVINO and,
+where it exists for the machine, DeepSparse; training against `torch.nn.utils.prune` and torchao's proximal pruning;
+scaling. Contenders take turns, each in a process of its own; times are the fastest of many runs. Every number is in a
+JSON file under [`results/`](../results), with the command, the hardware, the versions, the date and the seed.
+"""
+
+DEPLOYMENT = """## Deployed networks
+
+Peers run the dense network in float32. *times* is the fastest of them over ours: above 1 ours is faster. Resident
+memory is what the process grew by since the runtime was imported.
+"""
+
+LAYERS = """### Where the time goes
+
+Batch 1, one thread. The floor is an operator's multiplications at the peak that numpy's matrix product reaches, or its
+weights' bytes at the bandwidth of a copy, whichever is more; weights that stay in a cache can be below it.
+`membound bench FILE --layers` shows it for any file.
+"""
+
+TRAINING = """## Ways to train a sparse network
+
+The same network, images, optimizer, learning rates and steps; the file of each result has at most so many bytes.
+`benchmarks/training_peers.py` says what each method does.
+"""
+
+SCALING = """## Size
+
+A network of three equal layers with a tenth of its weights kept, by the number of weights. Memory is what the process's
+highest grew by; fit is one step of training under a bound, all of fit's other work included.
+"""
+
+
+def main() -> None:
+    replace_file(PAGE, [make_page().encode()])
+
+
+def make_page() -> str:
+    """What was measured; what was not is left out."""
+    parts = [HEAD]
+    if (found := read("deployment")) is not None:
+        parts += [DEPLOYMENT, made(found, "deployment"), *deployment(found), LAYERS, *layers(found)]
+    trained = {
+        name: found for name in ("lenet", "quick") if (found := read(f"training-peers-{name}")) is not None
+    }
+    if trained:
+        parts.append(TRAINING)
+    for name, found in trained.items():
+        parts += [made(found, f"training-peers-{name}"), *training(found)]
+    if (found := read("scaling")) is not None:
+        parts += [SCALING, made(found, "scaling"), *scaling(found)]
+    return "\n".join(parts)
+
+
+def read(name: str) -> Any:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def made(found: dict[str, Any], name: str) -> str:
+    hardware, versions = found["hardware"], found["versions"]
+    said = ", ".join(f"{package} {version}" for package, version in versions.items() if package != "python")
+    where = f"{hardware.get('gpu') or hardware['cpu']}, {hardware['cores']} cores"
+    return (
+        f"`{found['command']}` ({where}, {found['date'][:10]}; {said}; [numbers](../results/{name}.json))\n"
+    )
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)] + [""]
+
+
+def deployment(found: dict[str, Any]) -> list[str]:
+    rows = []
+    for entry in found["results"]:
+        times = {row["name"]: row for row in entry["rows"] if row.get("min_ms") is not None}
+        ours, peer = times[OURS], times[entry["fastest_peer"]]
+        lower = [row for name, row in times.items() if "default" in name]
+        rows.append(
+            [
+                entry["network"], str(entry["batch"]), str(entry["threads"]), f"{ours['min_ms']:.3g}",
+                f"{peer['min_ms']:.3g} ({entry['fastest_peer']})", f"**{entry['times_faster']:.2f}**"
+                if entry["times_faster"] < 1 else f"{entry['times_faster']:.2f}",
+                f"{lower[0]['min_ms']:.3g} ({lower[0]['precision']})" if lower else "",
+                mebibytes(ours["file_bytes"]), mebibytes(peer["file_bytes"]), mebibytes(ours["resident_bytes"]),
+                mebibytes(peer["resident_bytes"]), f"{ours['load_ms']:.3g}", f"{peer['load_ms']:.3g}",
+            ]
+        )  # fmt: skip
+    head = [
+        "network", "batch", "threads", "ms", "fastest f32 peer, ms", "times", "OpenVINO's default, ms", "file, MiB",
+        "peer's", "resident, MiB", "peer's", "load, ms", "peer's",
+    ]  # fmt: skip
+    behind = [entry for entry in found["results"] if entry["times_faster"] < 1]
+    words = f"{len(found['results']) - len(behind)} of {len(found['results'])} rows are faster than every float32 peer."
+    if behind:
+        words += " Behind, in bold: " + "; ".join(
+            f"{each['network']}, batch {each['batch']}, {each['threads']} threads ({each['times_faster']:.2f})"
+            for each in behind
+        )
+    missing = sorted({name for entry in found["results"] for name in entry["missing"]})
+    if missing:
+        words += f" Not installed, or not made for this machine: {', '.join(missing)}."
+    return [*table(head, rows), words, ""]
+
+
+def mebibytes(count: float | None) -> str:
+    return "" if count is None else f"{count / 2**20:.3g}"
+
+
+def layers(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for entry in found["results"]:
+        if "layers" in entry and ("alexnet" in entry["network"] or "10%" in entry["network"]):
+            rows = [
+                [
+                    row["name"], row["format"] or "", f"{row['nonzeros']:,}", f"{row['ms']:.3f}",
+                    f"{row['floor_ms']:.3f}", f"{row['ms'] / row['floor_ms']:.1f}",
+                ]
+                for row in entry["layers"]
+                if row["floor_ms"]
+            ]  # fmt: skip
+            rest = sum(row["ms"] for row in entry["layers"] if not row["floor_ms"])
+            head = ["layer", "format", "nonzeros", "ms", "floor, ms", "times the floor"]
+            parts += [
+                f"<details><summary>{entry['network']} (operators without weights: {rest:.3f} ms)</summary>", "",
+                *table(head, rows), "</details>", "",
+            ]  # fmt: skip
+    return parts
+
+
+def training(found: dict[str, Any]) -> list[str]:
+    title = f"{found['net']} on {found['data']}, {found['bytes']:,} bytes, {found['steps']:,} steps"
+    title += f", {found['seeds']} seeds"
+    rows = []
+    for method, summary in found["summary"].items():
+        mine = [row for row in found["rows"] if row["method"] == method]
+        rows.append(
+            [
+                method, f"{summary['accuracy']:.2f} ± {summary['std']:.2f}", f"{max(row['bytes'] for row in mine):,}",
+                f"{sum(row['nonzeros'] for row in mine) / len(mine):,.0f}", f"{summary['ms_a_step']:.2f}",
+            ]
+        )  # fmt: skip
+    head = ["method", "test accuracy, %", "bytes at most", "nonzero weights", "ms a step"]
+    return [f"{title}:\n", *table(head, rows)]
+
+
+def scaling(found: dict[str, Any]) -> list[str]:
+    times = {
+        "project_ms": "projection",
+        "save_ms": "save",
+        "load_ms": "load",
+        "run_ms": "run",
+        "fit_ms_a_step": "fit",
+    }
+    sizes = {"file_bytes": "file", "save_bytes": "save", "load_bytes": "load", "fit_bytes": "fit"}
+    head = [
+        "weights",
+        *(f"{name}, ms" for name in times.values()),
+        *(f"{name}, MiB" for name in sizes.values()),
+    ]
+    rows = [
+        [
+            f"{row['weights']:,}",
+            *(f"{row[key]:.3g}" for key in times),
+            *(mebibytes(row[key]) for key in sizes),
+        ]
+        for row in found["rows"]
+    ]
+    return table(head, rows)
+
+
+if __name__ == "__main__":
+    main()

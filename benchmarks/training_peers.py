@@ -1,0 +1,241 @@
+"""Ways to train a sparse network, at equal bytes of file: accuracy, and what a step takes.
+
+    python benchmarks/training_peers.py lenet mnist --bytes 20480 --steps 1500 --out results/training-peers-lenet.json
+
+Same network, images, optimizer, learning rates and number of steps for all; only what makes zeros differs.
+
+    one shot           trained dense, then the largest weights of the whole network are kept
+    one shot, tuned    the same at two thirds of the training, which then goes on under the mask
+    torch prune        torch.nn.utils.prune, global magnitudes, ten prunings along a cubic, then on under the mask
+    torchao            proximal pruning (prototype/pat), one global constraint along its own cubic schedule, then its
+                       healing; `uniform` is its constraint on each layer alone
+    membound           one bound on the file, LAMP scores along a cubic ramp, as fit trains
+
+How much others keep is set so that the file of the result is within the bytes: what they prune last is found by
+bisection, and torchao, whose sparsity is fixed at the start, is trained once more with what the first attempt says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from _problem import zoo_problem
+from _record import record
+from torch import Tensor, nn
+from torch.nn.utils import prune
+
+from membound.search.jobs import Job, Order, carry_out
+from membound.search.problem import Problem
+from membound.train.batches import Feeder, index_stream
+from membound.train.evaluation import evaluate
+from membound.train.recipe import make_optimizer, set_learning_rate_
+
+BEGIN, UNTIL, PRUNINGS = (
+    0.1,
+    0.6,
+    10,
+)  # when others prune, in parts of the training; the ramp of ours is the same
+TUNED_AT = 2 / 3
+CLOSE = 0.985  # of the bytes: near enough
+
+
+class Trial:
+    """One training in a plain loop; `after(step)` prunes."""
+
+    def __init__(self, problem: Problem, seed: int, device: torch.device, feeders: dict[str, Feeder]) -> None:
+        self.problem, self.seed, self.device, self.feeders = problem, seed, device, feeders
+        self.model = problem.make(seed).to(device)
+        self.recipe = problem.training.recipe
+        self.optimizer: Any = make_optimizer(self.model, self.recipe)
+
+    def weights(self) -> list[tuple[nn.Module, str]]:
+        return [
+            (self.model.get_submodule(name.rpartition(".")[0]), "weight") for name in self.problem.weights
+        ]
+
+    def run(self, after: Callable[[int], None] = lambda step: None) -> float:
+        """Seconds of a step."""
+        feeder, loss = self.feeders["train"], nn.functional.cross_entropy
+        indices = index_stream(len(feeder.split), self.recipe.batch_size, self.seed)
+        begin = time.monotonic()
+        for step, (x, y) in zip(
+            range(self.recipe.iterations), feeder.augmented(indices, self.seed), strict=False
+        ):
+            set_learning_rate_(self.optimizer, self.recipe.lr(step))
+            self.optimizer.zero_grad()
+            loss(self.model(x), y).backward()
+            self.optimizer.step()
+            after(step + 1)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return (time.monotonic() - begin) / self.recipe.iterations
+
+    def state(self) -> dict[str, Tensor]:
+        """Plain, whatever torch's pruning has made of it."""
+        for module, name in self.weights():
+            if prune.is_pruned(module):
+                prune.remove(module, name)
+        return {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
+
+    def keep_to_(self, limit: int) -> None:
+        """Prune, all weights together, to the largest number whose file is within the limit."""
+        whole = sum(getattr(module, name).numel() for module, name in self.weights())
+        low, high = 1, whole
+        while high - low > max(low // 200, 1):
+            middle = (low + high) // 2
+            if self.problem.measure(self._cut(middle)) <= limit:
+                low = middle
+            else:
+                high = middle
+        self.prune_(low)
+
+    def _cut(self, kept: int) -> dict[str, Tensor]:
+        """The state with so many weights, without touching the network."""
+        state = {
+            name.replace("_orig", ""): value
+            for name, value in self.model.state_dict().items()
+            if "_mask" not in name
+        }
+        magnitudes = torch.cat(
+            [getattr(module, name).detach().abs().flatten() for module, name in self.weights()]
+        )
+        threshold = magnitudes.kthvalue(len(magnitudes) - kept + 1).values
+        for name in self.problem.weights:
+            state[name] = torch.where(state[name].abs() >= threshold, state[name], 0)
+        return {name: value.cpu() for name, value in state.items()}
+
+    def prune_(self, kept: int) -> None:
+        """So many weights in all are left; torch counts what it has pruned before."""
+        left = sum(int(getattr(module, name).count_nonzero()) for module, name in self.weights())
+        if kept < left:
+            prune.global_unstructured(self.weights(), prune.L1Unstructured, amount=left - kept)
+
+
+def one_shot(trial: Trial, limit: int) -> float:
+    seconds = trial.run()
+    trial.keep_to_(limit)
+    return seconds
+
+
+def one_shot_tuned(trial: Trial, limit: int) -> float:
+    at = round(TUNED_AT * trial.recipe.iterations)
+    return trial.run(lambda step: trial.keep_to_(limit) if step == at else None)
+
+
+def torch_prune(trial: Trial, limit: int) -> float:
+    steps, whole = trial.recipe.iterations, sum(trial.problem.sizes.values())
+    times = [round(steps * (BEGIN + (UNTIL - BEGIN) * (n + 1) / PRUNINGS)) for n in range(PRUNINGS)]
+
+    def after(step: int) -> None:
+        if step == times[-1]:
+            trial.keep_to_(limit)
+        elif step in times:
+            left = (1 - (times.index(step) + 1) / PRUNINGS) ** 3
+            trial.prune_(round(whole * (0.02 + 0.98 * left)))
+
+    return trial.run(after)
+
+
+def torchao(trial: Trial, sparsity: float, kind: str) -> float:
+    from torchao.prototype.pat.optim import PruneOptimizer
+
+    bounded = {id(module.weight) for module, _ in trial.weights()}
+    groups = []
+    for group in trial.optimizer.param_groups:
+        rest = {key: value for key, value in group.items() if key != "params"}
+        mine = [weight for weight in group["params"] if id(weight) in bounded]
+        others = [weight for weight in group["params"] if id(weight) not in bounded]
+        config = {
+            "prox_type": kind, "group_type": "KElementGrouper", "k": 1, "min_sparsity": sparsity,
+            "min_sparsity_schedule": True, "prox_freq": trial.problem.training.every,
+        }  # fmt: skip
+        groups += [{"params": mine, **rest, **config}] if mine else []
+        groups += [{"params": others, **rest}] if others else []
+    steps = trial.recipe.iterations
+    base = type(trial.optimizer)(groups, lr=trial.recipe.lr(0), momentum=trial.recipe.momentum)
+    trial.optimizer = PruneOptimizer(base, round(BEGIN * steps), round(UNTIL * steps))
+    return trial.run()
+
+
+def fitted(
+    problem: Problem, method: str, seed: int, limit: int, device: torch.device, feeders: Any
+) -> dict[str, Any]:
+    """One network by one method: its accuracy, bytes, nonzeros and seconds a step."""
+    if method == "membound":
+        order = Order(Job("ours", seed, limit=limit, everything=True))
+        begin = time.monotonic()
+        ((_, outcome),) = carry_out(problem, [order], device)
+        seconds = (time.monotonic() - begin) / problem.training.recipe.iterations
+        state = outcome.state
+    elif method.startswith("torchao"):
+        kind = "MinSparsityConstraint" if "uniform" in method else "GlobalMinSparsityConstraint"
+        sparsity = 1 - limit / 3.5 / sum(problem.sizes.values())
+        for _ in range(4):
+            trial = Trial(problem, seed, device, feeders)
+            seconds = torchao(trial, sparsity, kind)
+            state = trial.state()
+            size = problem.measure(state)
+            if CLOSE * limit <= size <= limit:
+                break
+            header = problem.measure({name: torch.zeros_like(value) for name, value in state.items()})
+            sparsity = 1 - (1 - sparsity) * 0.993 * (limit - header) / (size - header)
+    else:
+        trial = Trial(problem, seed, device, feeders)
+        seconds = {"one shot": one_shot, "one shot, tuned": one_shot_tuned, "torch prune": torch_prune}[
+            method
+        ](trial, limit)
+        state = trial.state()
+    model = problem.make(seed)
+    model.load_state_dict(state)
+    score = evaluate(model.to(device), feeders["test"])
+    nonzeros = sum(int(state[name].count_nonzero()) for name in problem.weights)
+    row = {"method": method, "seed": seed, "accuracy": score.accuracy, "bytes": problem.measure(state)}
+    return {**row, "nonzeros": nonzeros, "ms_a_step": 1000 * seconds}
+
+
+METHODS = ("one shot", "one shot, tuned", "torch prune", "torchao", "torchao, uniform", "membound")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("net", choices=("lenet", "cifar10_quick"))
+    parser.add_argument("data", choices=("mnist", "cifar10"))
+    parser.add_argument("--bytes", type=int, default=20_480)
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--every", type=int, default=7, help="steps between projections")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--methods", default=";".join(METHODS))
+    parser.add_argument("--out", default="results/training-peers-lenet.json")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    problem = zoo_problem(options.net, options.data, steps=options.steps, every=options.every)
+    feeders = {
+        name: Feeder(split, problem.data.preprocess, device, torch.float32)
+        for name, split in (("train", problem.data.train), ("test", problem.data.test))
+    }
+    rows = []
+    for seed in range(options.seeds):
+        for method in options.methods.split(";"):
+            rows.append(fitted(problem, method, seed, options.bytes, device, feeders))
+            print(rows[-1], flush=True)
+    summary = {
+        method: {
+            "accuracy": statistics.mean(row["accuracy"] for row in rows if row["method"] == method),
+            "std": statistics.pstdev([row["accuracy"] for row in rows if row["method"] == method]),
+            "ms_a_step": min(row["ms_a_step"] for row in rows if row["method"] == method),
+        }
+        for method in dict.fromkeys(row["method"] for row in rows)
+    }
+    record(options.out, {**vars(options), "summary": summary, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
