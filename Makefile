@@ -1,5 +1,6 @@
 # make demo   fit LeNet on the embedded MNIST into 20 KiB, and print it beside the dense network
 # make test   every check, as CI runs it
+# make docs   the documents and the Python reference as a site, build/site/index.html
 # make bench  everything in docs/BENCHMARKS.md measured again, against the peers: about an hour
 # make fuzz   damaged inputs through every reader, then damaged model files through the core under sanitizers
 # make sanitize   the core's own test drivers under the address, undefined-behaviour and thread sanitizers
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/*)
 
 # Two test processes on two cores: more threads in each would only wait for one another.
-.PHONY: demo test test-full lint bench fuzz sanitize clean
+.PHONY: demo test test-full lint docs bench fuzz sanitize clean
 
 demo: $(VENV)/installed
 	mkdir -p runs
@@ -28,6 +29,11 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The reference is read from the source: neither torch nor a compiler is needed.
+docs: $(VENV)/docs
+	PATH=$(BIN):$$PATH $(BIN)/mkdocs build --strict
+	@echo build/site/index.html
+
 fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz_readers.py --seconds $(or $(SECONDS),10)
 	benchmarks/fuzz_under_asan.sh $(or $(COUNT),20000)
@@ -40,6 +46,12 @@ $(VENV)/installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,dev]'
+	touch $@
+
+$(VENV)/docs: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $@.txt
+	$(BIN)/python -m pip install --quiet -r $@.txt
 	touch $@
 
 bench: $(VENV)/installed

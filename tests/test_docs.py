@@ -1,6 +1,8 @@
 """What the README says: its numbers are in `results/`, its names and options exist."""
 
+import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import membound as mb
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 FITTING = (ROOT / "docs" / "FITTING.md").read_text()
-OTHERS = ("TRAINING", "DEPLOYING", "CLUSTER", "REPRODUCTION")
+OTHERS = ("TRAINING", "DEPLOYING", "CLUSTER", "REPRODUCTION", "TUTORIAL", "YOUR_OWN_MODEL", "GALLERY")
 PAGES = [README, FITTING, *((ROOT / "docs" / f"{name}.md").read_text() for name in OTHERS)]
 
 
@@ -89,6 +91,28 @@ def test_every_number_about_fitting_was_measured(number):
     assert number in FITTING
 
 
+def test_the_numbers_of_the_tutorial_were_measured():
+    page, fit = (ROOT / "docs" / "TUTORIAL.md").read_text(), results("gallery")["fits"]["fit"]
+    assert fit["command"] in page
+    for net in fit["networks"].values():
+        numbers = (
+            f"{net['accuracy']:.2f} %",
+            f"{net['errors']:,} of {net['images']:,}",
+            f"{net['file_bytes']:,}",
+            f"{net['nonzeros']:,}",
+        )
+        assert re.search(r" +".join(map(re.escape, numbers)), page)
+
+
+def test_the_gallery_shows_small_pictures_of_the_fits_it_names():
+    page = (ROOT / "docs" / "GALLERY.md").read_text().replace("\\\n    ", "")
+    for name, fit in results("gallery")["fits"].items():
+        picture = f"gallery/{name}.png"
+        assert picture in page
+        assert fit["command"] in page
+        assert (ROOT / "docs" / picture).stat().st_size < 200_000
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
 def test_every_result_says_how_it_was_made(path):
     result = json.loads(path.read_text())
@@ -115,10 +139,15 @@ def test_the_page_about_the_paper_is_made_of_its_numbers(monkeypatch):
     assert (ROOT / "docs" / "REPRODUCTION.md").read_text() == make_page()
 
 
+def help_of(*command: str) -> str:
+    arguments = [sys.executable, "-m", "membound", *command, "--help"]
+    done = subprocess.run(arguments, capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_every_command_in_the_documents_exists():
-    help_text = subprocess.run(
-        [sys.executable, "-m", "membound", "--help"], capture_output=True, text=True, env={"COLUMNS": "200"}
-    ).stdout
+    help_text = help_of()
     there = re.findall(r"^  ([a-z]+)  ", help_text, re.MULTILINE)
     for page in PAGES:
         blocks = "\n".join(page.split("```")[1::2])
@@ -129,15 +158,8 @@ def test_every_command_in_the_documents_exists():
 
 
 def test_names_options_and_links_in_the_documents_exist():
-    help_text = "".join(
-        subprocess.run(
-            [sys.executable, "-m", "membound", command, "--help"],
-            capture_output=True,
-            text=True,
-            env={"COLUMNS": "200"},
-        ).stdout
-        for command in ("fit", "train", "evaluate", "inspect", "run", "bench", "export", "reproduce")
-    )
+    commands = ("fit", "train", "evaluate", "inspect", "run", "bench", "export", "reproduce")
+    help_text = help_of() + "".join(help_of(command) for command in commands)
     for page in PAGES:
         for name in re.findall(r"\bmb\.(\w+)", page):
             assert hasattr(mb, name), name
@@ -146,5 +168,31 @@ def test_names_options_and_links_in_the_documents_exist():
             "--address",
         }:
             assert option in help_text, option
-        for link in re.findall(r"\]\((?!http)([^)]+)\)", page):
-            assert (ROOT / link).exists() or (ROOT / "docs" / link).exists(), link
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.stem
+)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+def test_every_page_is_on_the_site():
+    named = re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(
+        [page.name for page in ROOT.glob("docs/*.md")] + ["index.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+    )
+
+
+def test_the_reference_has_every_public_name_and_no_other():
+    named = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "API.md").read_text(), re.MULTILINE)
+    assert len(set(named)) == len(named)
+    public = {f"membound.{name}" for name in mb.__all__} - {"membound.data", "membound.zoo"}
+    for module in (mb.data, mb.zoo):
+        public |= {f"{module.__name__}.{name}" for name in module.__all__}
+    assert public <= set(named)
+    for name in named:
+        module, _, last = name.rpartition(".")
+        if last not in ("updates", "schedules"):  # modules, whose docstrings are shown
+            assert getattr(importlib.import_module(module), last).__doc__

@@ -1,52 +1,63 @@
-"""Who may import whom, and that a deployed process never loads torch."""
+"""Who may import whom, that a deployed process never loads torch, and that the picture of it is the code's."""
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "src" / "membound"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "membound"
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import import_diagram  # noqa: E402
 
 # What each part may import from the rest of the package, and whether it may import torch.
 ALLOWED = {
     "data": ({"errors"}, False),
     "store": ({"errors", "units"}, False),
-    "run": ({"errors", "units", "store", "data", "_core"}, False),
+    "run": ({"errors", "units", "notebook", "store", "data", "_core"}, False),
     "zoo": ({"errors"}, True),
     "capture": ({"errors", "store", "data", "train"}, True),
-    "train": ({"errors", "units", "data", "zoo", "store", "_core"}, True),
+    "train": ({"errors", "units", "notebook", "data", "zoo", "store", "_core"}, True),
     "bench": ({"errors", "store", "run"}, True),
-    "search": ({"errors", "units", "data", "zoo", "train", "capture", "store", "run", "bench"}, True),
+    "search": (
+        {"errors", "units", "notebook", "data", "zoo", "train", "capture", "store", "run", "bench"},
+        True,
+    ),
     "report": ({"errors", "units", "store"}, False),
     "paper": (
         {"errors", "data", "zoo", "train", "search", "store", "bench", "report"},
         True,
     ),
 }
+ALLOWED["cli"] = ({"errors", *ALLOWED}, True)
 FILES = [path for part in ALLOWED for path in sorted((PACKAGE / part).rglob("*.py"))]
-
-
-def imported(path: Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(path):
     part = path.relative_to(PACKAGE).parts[0]
     allowed, torch = ALLOWED[part]
-    names = imported(path)
+    names = import_diagram.imported(path)
     if not torch:
         assert not {name for name in names if name.split(".")[0] in ("torch", "safetensors", "triton")}
     inside = {name.split(".")[1] for name in names if name.startswith("membound.")}
     assert inside <= allowed | {part}
+
+
+def test_every_package_has_a_rule():
+    assert set(import_diagram.packages()) == set(ALLOWED)
+
+
+def test_the_picture_of_the_imports_is_what_the_code_gives():
+    """If not: python benchmarks/import_diagram.py"""
+    assert (ROOT / "docs" / "imports.svg").read_text() == import_diagram.draw()
+
+
+def test_the_picture_draws_what_does_not_follow_from_the_rest():
+    imports = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    assert import_diagram.reduced(imports) == {"a": {"b"}, "b": {"c"}, "c": set()}
+    assert import_diagram.find_rows(imports) == {"a": 2, "b": 1, "c": 0}
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,10 @@ def save(
 ) -> StoredModel:
     """Write `model` as a file that `load` runs without torch; what was stored comes back.
 
-    `example_input` is a batch of any size, float32. `values` is f32 or f16; `prefer` says what formats are chosen
-    for: fewest bytes, or speed. `preprocess` and the names of `classes` travel with the network.
+    - `example_input`: a float32 batch of any size; its values do not matter.
+    - `values`: 'f32', or 'f16' for half the bytes.
+    - `prefer`: what formats are chosen for: the fewest 'bytes', or 'speed'.
+    - `preprocess` and the names of `classes` travel with the network.
 
     >>> import tempfile, torch
     >>> import membound as mb

@@ -20,7 +20,9 @@ from membound.errors import MemboundError
 
 app = typer.Typer(
     name="membound",
-    help="Train networks under a memory bound, and run them in that memory.",
+    help="Give it a network and a byte budget; get back the most accurate network that fits.",
+    epilog="To begin: membound fit lenet --data mnist --budget 20KiB --steps 300 --out lenet.safetensors",
+    context_settings={"max_content_width": 110},
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -39,7 +41,7 @@ app.command("data")(data_command)
 
 @app.callback(invoke_without_command=True)
 def membound(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
-    """Train networks under a memory bound, and run them in that memory."""
+    """Give it a network and a byte budget; get back the most accurate network that fits."""
     if version:
         import membound as package
 

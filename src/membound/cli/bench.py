@@ -14,10 +14,16 @@ from membound.errors import MemboundError
 
 def bench_command(
     file: File,
-    threads: Annotated[str, typer.Option(metavar="N,...", help="Counts of threads, each measured.")] = "1",
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each contender, over all rounds.")] = 100,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns that the contenders take.")] = 5,
-    batch: Annotated[int, typer.Option(min=1, help="Images in a run.")] = 1,
+    threads: Annotated[
+        str, typer.Option(metavar="N,...", help="Numbers of threads to measure with, such as 1,2.")
+    ] = "1",
+    runs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Runs of each runtime, over all rounds.")
+    ] = 100,
+    rounds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Rounds, in which the runtimes take turns.")
+    ] = 5,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Images in a run.")] = 1,
     peers: Annotated[
         str, typer.Option(metavar="NAME,...", help="Which runtimes to compare with, or none.")
     ] = "torch,onnxruntime,openvino,deepsparse",
@@ -27,7 +33,11 @@ def bench_command(
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Measure a network against the dense runtimes that are installed, each in its own process."""
+    """Race a model file against the dense runtimes installed.
+
+    Latency, time to load and memory; every runtime is a process of its own, and those that are not installed are
+    left out.
+    """
     if layers:
         from membound.bench.layers import time_layers
 

@@ -9,17 +9,21 @@ from membound.errors import DataError
 
 
 def data_command(
-    name: Annotated[str, typer.Argument(help="mnist, cifar10, a folder of class folders, or an .npz file.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA", help=options.DATA_HELP, autocompletion=options.completed(*options.DATA)
+        ),
+    ],
     as_json: options.Json = False,
     layout: options.Layout = None,
     size: options.Size = None,
     test_fraction: Annotated[
-        float, typer.Option(help="Part of a folder that becomes its test split, where it has none.")
+        float,
+        typer.Option(metavar="X", help="Part of a folder that becomes its test images, where it has none."),
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Seed of that split.")] = 0,
-    skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="Leave out images of a folder that cannot be decoded.")
-    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed by which they are drawn.")] = 0,
+    skip_corrupt: options.SkipCorrupt = False,
 ) -> None:
     """Fetch, verify and describe a data set."""
     from membound.data import describe, load

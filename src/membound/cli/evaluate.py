@@ -11,24 +11,38 @@ from membound.errors import MemboundError
 
 def evaluate_command(
     net: Annotated[
-        str, typer.Argument(metavar="FILE|NET", help="A model file, or (with --init) a network as for train.")
+        str, typer.Argument(metavar="FILE|NET", help="A model file; or, with --init, a network as for train.")
     ],
     data: options.Data,
     init: options.Init = None,
     name: options.Names = None,
-    split: Annotated[str, typer.Option(help="Which half of the data: test or train.")] = "test",
+    split: Annotated[
+        str,
+        typer.Option(
+            metavar="HALF",
+            help="Which half of the data: test or train.",
+            autocompletion=options.completed("test", "train"),
+        ),
+    ] = "test",
     mean: options.Mean = None,
     layout: options.Layout = None,
     size: options.Size = None,
-    batch_size: Annotated[int, typer.Option(min=1)] = 500,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images at once.")] = 500,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=2**32 - 1, help="Seed of a folder's split (the weights' own if left out)."),
+        typer.Option(
+            min=0, max=2**32 - 1, metavar="N", help="Seed of a folder's split (the weights' own if left out)."
+        ),
     ] = None,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Evaluate a model file through the runtime, or a network with given weights in torch."""
+    """Measure the accuracy of a model file, or of weights.
+
+    A model file is run without torch, as it will be deployed; weights of other kinds (--init) in torch.
+
+    membound evaluate net.safetensors --data mnist
+    """
     if init is None and _is_model_file(net):
         unused = {"--name": name, "--mean": mean, "--device": None if device in ("auto", "cpu") else device}
         if given := [option for option, value in unused.items() if value is not None]:

@@ -25,7 +25,7 @@ SPARSE_NOTE = (
 def export_command(
     source: Source,
     onnx: Annotated[
-        Path | None, typer.Option(help="Write the model FILE as dense ONNX here (.onnx).")
+        Path | None, typer.Option(metavar="OUT", help="Write the model FILE as dense ONNX here (.onnx).")
     ] = None,
     sparse: Annotated[
         bool, typer.Option("--sparse", help="With --onnx: weights as sparse initializers, where smaller.")
@@ -38,27 +38,51 @@ def export_command(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write NET with the weights of --init as a model file here (.safetensors)."),
+        typer.Option(
+            metavar="OUT", help="Write NET with the weights of --init as a model file here (.safetensors)."
+        ),
     ] = None,
     init: options.Init = None,
     name: options.Names = None,
-    values: Annotated[str, typer.Option(help="Values of the model file: f32 or f16.")] = "f32",
-    prefer: Annotated[str, typer.Option(help="What its formats are chosen for: bytes or speed.")] = "bytes",
+    values: Annotated[
+        str,
+        typer.Option(
+            metavar="TYPE",
+            help="How the model file stores values: f32 or f16.",
+            autocompletion=options.completed("f32", "f16"),
+        ),
+    ] = "f32",
+    prefer: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="What its formats are chosen for: fewest bytes, or speed.",
+            autocompletion=options.completed("bytes", "speed"),
+        ),
+    ] = "bytes",
     shape: Annotated[
         str | None, typer.Option(metavar="C,H,W", help="Shape of one input, where the weights do not say it.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", help="Data to take shape, mean and classes from, where not said.")
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="Data to take shape, mean and classes from, where the weights do not say them.",
+            autocompletion=options.completed(*options.DATA),
+        ),
     ] = None,
     mean: options.Mean = None,
     layout: options.Layout = None,
     size: options.Size = None,
     as_json: options.Json = False,
 ) -> None:
-    """Turn trained weights into a model file, or a model file into ONNX or a folder for the Hugging Face Hub.
+    """Make a model file of weights, or ONNX or a Hub folder of a model file.
 
-    membound export lenet --init weights.safetensors --out net.safetensors;
-    membound export net.safetensors --onnx net.onnx;
+    membound export lenet --init weights.safetensors --out net.safetensors
+
+    membound export net.safetensors --onnx net.onnx
+
     membound export net.safetensors --hub lenet-20k --data mnist
     """
     if [onnx, hub, out].count(None) != 2:

@@ -25,49 +25,69 @@ def fit_command(
     data: options.Data,
     out: Annotated[
         Path,
-        typer.Option(help="The model file (.safetensors); of several budgets each is added to its name."),
+        typer.Option(
+            metavar="FILE",
+            help="The model file (.safetensors); of several budgets one each, which its name tells.",
+        ),
     ],
     budget: Annotated[
         Texts,
-        typer.Option(metavar="SIZE", help="Bytes of the file: 20KiB, 20480, or 10% of dense; repeatable."),
+        typer.Option(metavar="SIZE", help="Bound the file: 20KiB, 20480 bytes, or 10% of dense; repeatable."),
     ] = None,
     ram: Annotated[
-        Texts, typer.Option(metavar="SIZE", help="Or bytes of memory when it runs; repeatable.")
+        Texts, typer.Option(metavar="SIZE", help="Or bound the memory in which it runs; repeatable.")
     ] = None,
     nonzeros: Annotated[
-        Texts, typer.Option(metavar="N", help="Or nonzero parameters: 4000, or 10%; repeatable.")
+        Texts, typer.Option(metavar="N", help="Or bound the nonzero parameters: 4000, or 10%; repeatable.")
     ] = None,
     within: Annotated[
         float | None,
-        typer.Option(metavar="POINTS", help="Or the smallest file within so many points of dense."),
+        typer.Option(metavar="POINTS", help="Or find the smallest file within so many points of dense."),
     ] = None,
     stages: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Or counts of layers, tightened stage by stage: a TOML file."),
+        typer.Option(metavar="FILE", help="Or tighten layers stage by stage, as this TOML file says."),
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Images at once, for --ram (1 if left out).")
+        int | None, typer.Option(min=1, metavar="N", help="Images at once, for --ram (1 if left out).")
     ] = None,
     strategy: Annotated[
-        str, typer.Option(help="Which layer keeps how much: global, greedy, uniform or magnitude.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How layers share the bound: global, greedy (the paper's search), uniform or magnitude.",
+            autocompletion=options.completed("global", "greedy", "uniform", "magnitude"),
+        ),
     ] = "global",
     values: Annotated[
-        str, typer.Option(help="Values of the file: f16, f32, or auto (f16 where that costs nothing).")
+        str,
+        typer.Option(
+            metavar="TYPE",
+            help="How values are stored: f16, f32, or auto (f16 unless that costs accuracy).",
+            autocompletion=options.completed("auto", "f16", "f32"),
+        ),
     ] = "auto",
     members: Annotated[
-        int, typer.Option(min=1, max=64, help="Networks of an ensemble, all within the budget.")
+        int,
+        typer.Option(min=1, max=64, metavar="N", help="Networks of an ensemble, together within the bound."),
     ] = 1,
     average: Annotated[
-        str | None, typer.Option(help="What an ensemble averages: scores (if left out) or probabilities.")
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="What an ensemble averages: scores (if left out) or probabilities.",
+            autocompletion=options.completed("scores", "probabilities"),
+        ),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps of each network.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Images a step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Decay of every weight.")] = None,
-    solver: Annotated[
-        str | None, typer.Option(help="caffe (default for the zoo), sgd (default) or adamw.")
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Training steps of each network (the solver's if left out)."),
     ] = None,
-    every: Annotated[int | None, typer.Option(min=1, help="Steps between projections.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Images in a step.")] = None,
+    lr: Annotated[float | None, typer.Option(metavar="X", help="Peak learning rate.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(metavar="X", help="Weight decay.")] = None,
+    solver: options.Solver = None,
+    every: Annotated[int | None, typer.Option(min=1, metavar="N", help="Steps between projections.")] = None,
     layer: Annotated[
         Texts, typer.Option(metavar="PATTERN", help="Bound only these layers, such as 'fc*'; repeatable.")
     ] = None,
@@ -78,16 +98,18 @@ def fit_command(
         bool, typer.Option("--depthwise", help="Bound depthwise convolutions, too.")
     ] = False,
     greedy_step: Annotated[
-        float | None, typer.Option(help="Part of a layer that a greedy candidate loses (0.2 if left out).")
+        float | None,
+        typer.Option(metavar="X", help="Part of a layer that a greedy candidate loses (0.2 if left out)."),
     ] = None,
     candidate_steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of a greedy candidate or within a stage (1000).")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Steps of a greedy candidate, or of a step in a stage (1000)."),
     ] = None,
     validation: Annotated[
         str | None,
         typer.Option(
             metavar="N",
-            help="Training images that choices are made by: a count or a fraction (0.1).",
+            help="Training images held out to make choices by: a count or a fraction (0.1 if left out).",
         ),
     ] = None,
     init: options.Init = None,
@@ -106,7 +128,8 @@ def fit_command(
     run_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Keep what is finished here; the same command goes on from there. Else nothing is kept."
+            metavar="DIR",
+            help="Keep what is finished here: the same command goes on from there after a crash.",
         ),
     ] = None,
     hub: Annotated[
@@ -119,17 +142,21 @@ def fit_command(
         bool, typer.Option("--tensorboard", help="Write curves for TensorBoard into --run-dir.")
     ] = False,
     report: Annotated[
-        Path | None, typer.Option(help="The HTML report (beside --out as NAME.report.html if left out).")
+        Path | None,
+        typer.Option(metavar="FILE", help="The HTML report (NAME.report.html beside --out if left out)."),
     ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Write a line for every network that is trained to stderr.")
+        bool, typer.Option("--verbose", help="Say on stderr when a network is trained, a line each.")
     ] = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Train the most accurate network that fits, and write it as a file that membound runs.
+    """Fit a network into a budget of bytes, as a file of that size.
+
+    One bound is given: --budget, --ram, --nonzeros, --within or --stages. A dense network is trained beside it, to
+    compare with, and a report is written beside the file.
 
     membound fit lenet --data mnist --budget 20KiB --out net.safetensors
     """

@@ -8,12 +8,15 @@ import typer
 from membound.cli import options
 
 File = Annotated[
-    Path, typer.Argument(help="A model file (.safetensors), or hf://ORG/NAME on the Hugging Face Hub.")
+    Path,
+    typer.Argument(
+        metavar="FILE", help="A model file (.safetensors), or hf://ORG/NAME on the Hugging Face Hub."
+    ),
 ]
 
 
 def inspect_command(file: File, as_json: options.Json = False) -> None:
-    """List the layers of a model file: shapes, nonzeros, formats, bytes."""
+    """List the layers of a model file: nonzeros, formats, bytes."""
     from membound.run.files import find_model_file
     from membound.run.inspection import inspect
     from membound.store.file import read

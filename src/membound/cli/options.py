@@ -10,39 +10,87 @@ import typer
 
 from membound.errors import MemboundError
 
+# Named here again, because the zoo's own list is where torch is imported, and the data's where numpy is.
+NETS = ("lenet", "cifar10_quick", "alexnet", "efficientnet_lite0")
+DATA = ("mnist", "cifar10")
+
+
+def completed(*names: str) -> Callable[[str], list[str]]:
+    """What a shell completes a word to; where nothing fits, it goes on to names of files.
+
+    >>> completed("mnist", "cifar10")("m")
+    ['mnist']
+    """
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]  # typer wants this name
+
+
 Net = Annotated[
     str,
     typer.Argument(
-        help="lenet, cifar10_quick, alexnet, efficientnet_lite0, or your own package.module:callable."
+        metavar="NET",
+        help=f"{', '.join(NETS)}, or your own package.module:callable.",
+        autocompletion=completed(*NETS),
     ),
 ]
-Data = Annotated[
-    str, typer.Option("--data", help="mnist, cifar10, a folder of class folders, or an .npz file.")
+DATA_HELP = f"{', '.join(DATA)}, a folder of class folders, or an .npz file."
+Data = Annotated[str, typer.Option("--data", metavar="DATA", help=DATA_HELP, autocompletion=completed(*DATA))]
+Layout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="AXES",
+        help="Layout of an .npz, where it cannot be told: NHW, NCHW or NHWC.",
+        autocompletion=completed("NHW", "NCHW", "NHWC"),
+    ),
 ]
-Layout = Annotated[str | None, typer.Option(help="Layout of an .npz: NHW, NCHW or NHWC.")]
 Size = Annotated[
-    int | None, typer.Option(min=1, max=4096, help="Side in pixels that images of a folder are read at.")
+    int | None,
+    typer.Option(min=1, max=4096, metavar="PIXELS", help="Read the images of a folder at this size, square."),
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option(help="A folder to keep the images of a folder in, decoded: it is then read fast."),
+    typer.Option(metavar="DIR", help="Keep the images of a folder here, decoded, to read them fast."),
 ]
 SkipCorrupt = Annotated[
     bool, typer.Option("--skip-corrupt", help="Leave out images of a folder that cannot be decoded.")
 ]
 Mean = Annotated[
-    str | None, typer.Option(help="Mean to subtract: image, channel or none (the network's own if left out).")
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="Mean to subtract: image, channel or none (what the network wants, if left out).",
+        autocompletion=completed("image", "channel", "none"),
+    ),
 ]
 Init = Annotated[
-    Path | None, typer.Option(help="Weights to load: .safetensors, .caffemodel, .pt, or a run directory.")
+    Path | None,
+    typer.Option(
+        metavar="WEIGHTS", help="Weights to load: .safetensors, .caffemodel, .pt, or a run directory."
+    ),
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Option("--name", metavar="CAFFE=MODULE", help="Where a Caffe layer goes; repeatable."),
+    typer.Option(
+        "--name", metavar="CAFFE=MODULE", help="Which module a Caffe layer's weights go to; repeatable."
+    ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, or cuda:N.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Seed of all that is random.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE",
+        help="auto, cpu, cuda, or cuda:N.",
+        autocompletion=completed("auto", "cpu", "cuda"),
+    ),
+]
+Solver = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="caffe, sgd or adamw (if left out: caffe for the zoo, sgd for your own).",
+        autocompletion=completed("caffe", "sgd", "adamw"),
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
 class Stopped(Exception):

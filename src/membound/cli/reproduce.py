@@ -10,23 +10,42 @@ import typer
 
 from membound.cli import options
 from membound.errors import MemboundError
+from membound.paper import FIGURES, LARGE
 
 
 def reproduce_command(
-    name: Annotated[str, typer.Argument(help="all, or one figure: memory, layers, thresholding, ...")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help=f"all, or one of {', '.join((*FIGURES, *LARGE))}.",
+            autocompletion=options.completed("all", *FIGURES, *LARGE),
+        ),
+    ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small networks' worth of everything, to see it work on a CPU.")
+        bool,
+        typer.Option(
+            "--quick", help="Little of everything, to see it work on a CPU: the numbers mean nothing."
+        ),
     ] = False,
-    out: Annotated[Path, typer.Option(help="Where numbers and pictures go.")] = Path("reproduced"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where numbers and pictures go.")] = Path(
+        "reproduced"
+    ),
     run_dir: Annotated[
-        Path | None, typer.Option(help="Where trained networks are kept (OUT/networks if left out).")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where trained networks are kept (OUT/networks if left out)."),
     ] = None,
     ray: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster to train on; local starts one.")
+        str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, local, HOST:PORT.")
     ] = None,
     draw: Annotated[bool, typer.Option("--draw", help="Train nothing: draw again what is in OUT.")] = False,
     net: Annotated[
-        list[str] | None, typer.Option(help="Only lenet or quick, in figures that have both; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="NET",
+            help="Only lenet or only quick, in figures that have both.",
+            autocompletion=options.completed("lenet", "quick"),
+        ),
     ] = None,
     longer: Annotated[
         bool, typer.Option(help="Train ensembles for 20,000 iterations, too, beside the paper's 5,000.")
@@ -50,9 +69,10 @@ def reproduce_command(
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Make a figure or table of the paper: its protocol to the letter, and ours beside it.
+    """Make a figure or table of the paper.
 
-    What was trained is kept: the same command goes on where it stopped, and trains only what has changed.
+    Its protocol to the letter, and ours beside it. What was trained is kept: the same command goes on where it
+    stopped, and trains only what has changed.
     imagenet is made by its name only, from a folder: AlexNet, dense or --init, brought under the paper's counts.
     """
     if (data is None) == (name == "imagenet") and not draw:

@@ -11,7 +11,7 @@ from membound.errors import MemboundError
 
 SHOWN = 10  # images whose classes are printed
 
-Threads = Annotated[int, typer.Option(min=0, max=256, help="Threads; 0 takes every CPU.")]
+Threads = Annotated[int, typer.Option(min=0, max=256, metavar="N", help="Threads; 0 takes every CPU.")]
 
 
 def run_command(
@@ -19,16 +19,18 @@ def run_command(
     input: Annotated[
         Path,
         typer.Argument(
-            metavar="INPUT.npy", help="float32, prepared, or uint8 images as they are: [batch, ...]."
+            metavar="INPUT.npy",
+            help="An array [batch, ...]: uint8 images as they are, or float32 as prepared.",
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Where the output goes (.npy); INPUT.out.npy if left out.")
+        Path | None,
+        typer.Option(metavar="OUT.npy", help="Where the output goes (INPUT.out.npy if left out)."),
     ] = None,
     threads: Threads = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Run a network on an array and write its output."""
+    """Run a model file on an array, and write the output."""
     from membound.run.files import find_model_file, read_array, run_array, top_classes, write_array
     from membound.run.net import load
 

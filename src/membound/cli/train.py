@@ -18,38 +18,50 @@ def train_command(
     net: options.Net,
     data: options.Data,
     keep: Annotated[
-        Rules, typer.Option(metavar="LAYER=N", help="l0: keep a fraction (0.05) or a count (2000).")
+        Rules,
+        typer.Option(
+            metavar="LAYER=N", help="l0: keep a fraction of the weights (0.05) or a count (2000); repeatable."
+        ),
     ] = None,
     every: Annotated[
-        int | None, typer.Option(min=1, help="Iterations between l0 projections (100 if left out).")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Iterations between l0 projections (100 if left out)."),
     ] = None,
     ramp: Annotated[
         bool, typer.Option("--ramp", help="Tighten --keep along a cubic from 15 % to 70 % of the run.")
     ] = False,
     shrink: Annotated[
-        Rules, typer.Option(metavar="LAYER=X", help="l1 by shrinkage, of this strength.")
+        Rules, typer.Option(metavar="LAYER=X", help="l1 by shrinkage, of this strength; repeatable.")
     ] = None,
-    l1: Annotated[Rules, typer.Option(metavar="LAYER=X", help="l1 by subgradient, of this strength.")] = None,
+    l1: Annotated[
+        Rules, typer.Option(metavar="LAYER=X", help="l1 by subgradient, of this strength; repeatable.")
+    ] = None,
     decay: Annotated[
-        Rules, typer.Option(metavar="LAYER=X", help="l2 decay, instead of the solver's.")
+        Rules, typer.Option(metavar="LAYER=X", help="l2 decay, instead of the solver's; repeatable.")
     ] = None,
-    solver: Annotated[
-        str | None, typer.Option(help="caffe (default for the zoo), sgd (default) or adamw.")
+    solver: options.Solver = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Training steps (the solver's if left out).")
     ] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Images a step, over all processes.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate (sgd and adamw).")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Images in a step, over all processes.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(metavar="X", help="Peak learning rate (sgd and adamw).")] = None,
     weight_decay: Annotated[
-        float | None, typer.Option(help="Decay of every weight without a --decay (sgd, adamw).")
+        float | None,
+        typer.Option(metavar="X", help="Decay of every weight without a --decay (sgd and adamw)."),
     ] = None,
-    warmup: Annotated[int | None, typer.Option(min=0, help="Iterations of warm-up (sgd and adamw).")] = None,
+    warmup: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Iterations of warm-up (sgd and adamw).")
+    ] = None,
     init: options.Init = None,
     name: options.Names = None,
     validation: Annotated[
-        int | None, typer.Option(min=1, help="Hold out so many training images, and report on them.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Hold out so many training images, and report on them."),
     ] = None,
     subsample: Annotated[
-        int | None, typer.Option(min=1, help="Train on so many images, chosen by the seed.")
+        int | None, typer.Option(min=1, metavar="N", help="Train on so many images, chosen by the seed.")
     ] = None,
     bag: Annotated[
         bool, typer.Option("--bag", help="Train on a bagged resample, drawn by the seed.")
@@ -59,15 +71,32 @@ def train_command(
     size: options.Size = None,
     cache: options.Cache = None,
     skip_corrupt: options.SkipCorrupt = False,
-    out: Annotated[Path | None, typer.Option(help="Where the trained weights go (.safetensors).")] = None,
-    run_dir: Annotated[
-        Path | None, typer.Option(help="Where checkpoints go; the same command resumes from there.")
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the trained weights go (.safetensors).")
     ] = None,
-    checkpoint_seconds: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 20.0,
-    evaluate_every: Annotated[int | None, typer.Option(min=1, help="Iterations between evaluations.")] = None,
-    precision: Annotated[str, typer.Option(help="float32, bf16 or float64.")] = "float32",
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where checkpoints go; the same command resumes from there."),
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, metavar="X", help="Seconds between checkpoints.")
+    ] = 20.0,
+    evaluate_every: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Iterations between evaluations.")
+    ] = None,
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="TYPE",
+            help="float32, bf16 or float64.",
+            autocompletion=options.completed("float32", "bf16", "float64"),
+        ),
+    ] = "float32",
     accumulate: Annotated[
-        int, typer.Option(min=1, help="Parts of a batch that are passed one after another, to save memory.")
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Parts of a batch that are passed one after another, to save memory."
+        ),
     ] = 1,
     shard: Annotated[
         bool,
@@ -78,10 +107,12 @@ def train_command(
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Train a network; rules such as --keep fc1=0.05 bound its layers.
+    """Train a network under rules, such as --keep fc1=0.05.
 
     A LAYER is a name or a pattern ('conv*', '*'); the first match of each kind wins, and kinds are chained
     decay, l1, shrink, keep. The solver's own decay stays on every weight that no --decay names.
+
+    membound train lenet --data mnist --keep 'fc*=0.05' --ramp --every 20 --out lenet.safetensors
     """
     _check_effective(keep=keep, every=every, ramp=ramp, init=init, name=name)
     from membound import data as sets

@@ -58,6 +58,9 @@ class FolderSplit:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def __repr__(self) -> str:
+        return f"FolderSplit({len(self):,} images, 3 x {self.size} x {self.size})"
+
     def read(self, indices: Array) -> npt.NDArray[np.uint8]:
         """The chosen images, [n, 3, size, size]; one that cannot be decoded is a DataError with its name."""
         chosen = as_indices(indices, len(self))

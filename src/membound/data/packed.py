@@ -42,6 +42,9 @@ class PackedSplit:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        return f"PackedSplit({len(self):,} images, {' x '.join(map(str, self.shape))})"
+
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_mapped"}
 

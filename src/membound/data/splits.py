@@ -65,6 +65,10 @@ class ArraySplit:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        return f"ArraySplit({len(self):,} images, {shape} {self.images.dtype})"
+
     def read(self, indices: Array) -> Array:
         """The chosen images, copied."""
         chosen: Array = self.images[as_indices(indices, len(self))]
@@ -108,6 +112,11 @@ class Dataset:
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of every image."""
         return self.train.shape
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        images = f"{len(self.train):,} training and {len(self.test):,} test images"
+        return f"Dataset({self.name!r}: {images}, {shape}, {len(self.classes)} classes)"
 
 
 def as_indices(indices: Array, length: int) -> npt.NDArray[np.intp]:

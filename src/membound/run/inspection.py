@@ -1,10 +1,12 @@
 """What a model file holds, as facts."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from membound.errors import ModelError
+from membound.notebook import html_block, html_table, show_shape
 from membound.run.net import Net
 from membound.store.formats import Encoded
 from membound.store.graph import Shape
@@ -14,18 +16,42 @@ from membound.store.sizes import total_bytes
 DENSE_VALUE_BYTES = 4  # what a dense network has for each weight: float32
 
 
-def inspect(model: StoredModel) -> dict[str, Any]:
+class Inspection(dict[str, Any]):
+    """What a model file holds: a plain dictionary, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        arena = "" if self["arena_bytes"] is None else f"; working memory {self['arena_bytes']:,} at batch 1"
+        return html_block(
+            f"{self['file_bytes']:,} bytes: {self['nonzeros']:,} of {self['parameters']:,} parameters are not zero",
+            show_layers(self["layers"]),
+            note=f"{self['dense_bytes']:,} bytes dense, {self['ratio']:.1f} times the file{arena}",
+        )
+
+
+def show_layers(layers: Sequence[Mapping[str, Any]]) -> str:
+    """The layers of an inspection as a table for notebooks."""
+    rows = [
+        [
+            layer["name"], show_shape(layer["shape"]), layer["format"], f"{layer['nonzeros']:,}",
+            f"{layer['nonzeros'] / max(layer['original_size'], 1):.2%}", f"{layer['bytes']:,}",
+        ]
+        for layer in layers
+    ]  # fmt: skip
+    return html_table(["layer", "shape", "format", "nonzeros", "kept", "bytes"], rows, words=3)
+
+
+def inspect(model: StoredModel) -> Inspection:
     """Layers and totals of a stored network.
 
     `dense_bytes` is float32 for every element of the shapes before dead channels were left out; `paper` counts the
     same in the formats of the paper's appendix: all dense, all indexed, and the smallest for each tensor.
     """
     original = {name: model.original_shapes.get(name, tensor.shape) for name, tensor in model.tensors.items()}
-    layers = [_layer(name, tensor, original[name]) for name, tensor in model.tensors.items()]
+    layers = list_layers(model)
     counted = {layer["name"]: (original[layer["name"]], layer["nonzeros"]) for layer in layers}
     dense = total_bytes(counted, "dense", value_bytes=DENSE_VALUE_BYTES)
     image = model.mean_image
-    return {
+    facts = {
         "file_bytes": model.file_bytes,
         "header_bytes": model.header_bytes,
         "weight_bytes": sum(layer["bytes"] for layer in layers),
@@ -46,6 +72,15 @@ def inspect(model: StoredModel) -> dict[str, Any]:
         "classes": model.classes,
         "layers": layers,
     }
+    return Inspection(facts)
+
+
+def list_layers(model: StoredModel) -> list[dict[str, Any]]:
+    """Every tensor: its shapes, nonzeros, format and bytes."""
+    return [
+        _layer(name, tensor, model.original_shapes.get(name, tensor.shape))
+        for name, tensor in model.tensors.items()
+    ]
 
 
 def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from membound.data import Preprocess
 from membound.errors import ModelError
+from membound.notebook import html_block, show_shape
 from membound.run.hub import fetch, is_address
 from membound.run.plan import plan
 from membound.store.file import read
@@ -21,23 +22,32 @@ from membound.store.model import StoredModel
 
 @dataclass(frozen=True)
 class Memory:
-    """Where the bytes of a loaded network are."""
+    """Where the bytes of a loaded network are.
 
-    weights: int  # the file: mapped and shared between processes, or read into memory if it is small
-    tables: int  # made at load from the weights: where rows start, where kernels reach, dense biases
-    arena: int  # activations and working room, for as many calls at once as were asked for
+    - `weights`: the file, mapped and shared between processes, or read into memory if it is small.
+    - `tables`: made at load from the weights: where rows start, where kernels reach, dense biases.
+    - `arena`: activations and working room, for as many calls at once as were asked for.
+    """
+
+    weights: int
+    tables: int
+    arena: int
 
     @property
     def working(self) -> int:
+        """What is needed beside the file: tables and arena."""
         return self.tables + self.arena
 
     @property
     def total(self) -> int:
+        """All of it."""
         return self.weights + self.tables + self.arena
 
 
 class Net:
     """A network that runs: `net(x)` takes preprocessed float32 [batch, ...] and gives float32 [batch, ...].
+
+    `input_shape` and `output_shape` are those of one example. `load` makes a Net of a file.
 
     Calls are safe from many threads: up to `concurrency` run at once, the others wait. The GIL is released. A child
     process of fork() may go on using the network. Pickled, a network that was loaded is its path, to be loaded
@@ -135,6 +145,17 @@ class Net:
     def __repr__(self) -> str:
         return f"Net({self.input_shape} -> {self.output_shape}, {self.model.file_bytes:,} bytes)"
 
+    def _repr_html_(self) -> str:
+        from membound.run.inspection import list_layers, show_layers
+
+        memory = self.memory()
+        return html_block(
+            f"Net: {show_shape(self.input_shape)} → {show_shape(self.output_shape)}",
+            show_layers(list_layers(self.model)),
+            note=f"{memory.total:,} bytes of memory: weights {memory.weights:,}, tables {memory.tables:,}, "
+            f"arena {memory.arena:,}",
+        )
+
 
 def load(
     path: str | os.PathLike[str],
@@ -147,8 +168,11 @@ def load(
 ) -> Net:
     """Load a model file, or `hf://org/name` from the Hugging Face Hub; all of it is validated before it is used.
 
-    `threads`: 0 takes every CPU. The arena is as large as `max_batch` images need, and larger batches run in slices
-    of that many. `mmap=None` maps files from 1 MiB on. `isa` forces an instruction set, as MEMBOUND_ISA does.
+    - `threads`: how many work on one call; 0 takes every CPU.
+    - `max_batch`: examples that the working memory has room for; larger batches run in slices of that many.
+    - `concurrency`: calls that run at once, each with working memory of its own.
+    - `mmap`: None maps files from 1 MiB on, False reads the file into memory, True always maps.
+    - `isa` forces an instruction set, as the environment variable MEMBOUND_ISA does.
     """
     file = fetch(path) if is_address(path) else Path(path)
     model = read(file, mmap)

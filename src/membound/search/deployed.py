@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from membound.data import Split
-from membound.run.inspection import inspect
+from membound.notebook import html_block, html_table
+from membound.run.inspection import inspect, show_layers
 from membound.run.net import Net
 from membound.search.measure import FileBytes
 from membound.search.problem import Problem, State
@@ -30,8 +31,13 @@ TIMED_RUNS, TIMED_SECONDS = 200, 0.5  # of a latency, at most
 class Fitted:
     """A network within its budget.
 
-    `accuracy` is in percent, on `accuracy_on`, through the deployed runtime; for a task with a score of its own it is
-    that score. `history` has every candidate that was trained on the way, `dense` the dense network beside it.
+    - `model` is the torch module, with its zeros in place; `save` writes it as a file.
+    - `accuracy` is in percent, on `accuracy_on` ('test' or 'validation' images, `errors` of `images`), through the
+      deployed runtime; for a task with a score of its own it is that score. None where nothing could judge.
+    - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
+    - `dense` has the same facts about the dense network beside it, or is None.
+    - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way;
+      `facts` has all else, layers included, as JSON.
     """
 
     model: nn.Module
@@ -55,10 +61,32 @@ class Fitted:
         return self.files.write(path, self.model.state_dict())
 
     def __repr__(self) -> str:
-        score = (
-            "no accuracy" if self.accuracy is None else f"accuracy {self.accuracy:.4g} on {self.accuracy_on}"
+        bound = f"{self.name!r}: " if self.name else ""
+        return f"Fitted({bound}{self.file_bytes:,} bytes, {self._show(self.accuracy)})"
+
+    def _show(self, accuracy: float | None) -> str:
+        if accuracy is None:
+            return "accuracy not measured"
+        if self.errors is None:  # a score of the user's own
+            return f"score {accuracy:.4g} on {self.accuracy_on}"
+        return f"accuracy {accuracy:.2f} % on {self.accuracy_on}"
+
+    def _repr_html_(self) -> str:
+        networks = [] if self.dense is None else [("dense", self.dense)]
+        networks.append((self.name or "fitted", {**self.facts, "accuracy": self.accuracy}))
+        rows = [
+            [
+                name, self._show(facts["accuracy"]), f"{facts['file_bytes']:,}", f"{facts['memory_bytes']:,}",
+                f"{facts['latency_ms']:.3f} ms", f"{facts['nonzeros']:,}",
+            ]
+            for name, facts in networks
+        ]  # fmt: skip
+        head = ["network", "", "file bytes", "memory", "latency", "nonzeros"]
+        layers = show_layers([{**layer, "original_size": layer["size"]} for layer in self.facts["layers"]])
+        title = f"{self.file_bytes:,} bytes, {self._show(self.accuracy)}"
+        return html_block(
+            title, html_table(head, rows, words=2), f"<details><summary>layers</summary>{layers}</details>"
         )
-        return f"Fitted({self.file_bytes:,} bytes, {score})"
 
 
 def describe_stored(stored: StoredModel, batch: int = 1) -> dict[str, Any]:

@@ -92,15 +92,23 @@ def fit(
 ) -> Any:
     """The most accurate network that fits: a Fitted, or a list of them for several budgets.
 
-    `model` is a network, or a function that makes one (then every member of an ensemble starts anew). The data is a
-    Dataset, a DataLoader, a pair (x, y) of arrays, or a membound Dataset. One bound is given: `budget` (bytes of the
-    file: '40 KiB', 40960, or '10%' of the dense file), `ram` (weights and working memory at `batch` images on
-    one thread), `nonzeros`, `within` (the smallest file that is within so many points of dense), or `stages` (counts of
-    layers, tightened as long as accuracy allows: a `stages.Stages` or its file). `strategy` is 'global' (the default),
-    'greedy' (the paper's), 'magnitude' or 'uniform'. Other choices: `setup.Choices`.
-
-    With a `run_dir` a fit that was killed goes on when the same call is made again; with `tensorboard` the curves of
-    every network that it trains are there, too.
+    - `model` is a network, or a function that makes one (then every member of an ensemble starts anew).
+    - `train_data`, `val_data`, `test_data`: a torch Dataset or DataLoader, a pair (x, y) of arrays, or a membound
+      Dataset, which brings its test images with it. Choices are made on `val_data`, or on images held out of
+      `train_data`; test images only judge.
+    - One bound is given. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of the dense file. `ram`: file and
+      working memory at `batch` images on one thread. `nonzeros`: parameters that are not zero. `within`: the smallest
+      file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows (a
+      `search.stages.Stages`, or its file). A list of budgets gives a list of results.
+    - `strategy` says which layer keeps how much: 'global' (the default), 'greedy' (the paper's), 'magnitude' or
+      'uniform'. `steps`, `batch_size`, `lr` and the other fields of Choices are named like other arguments.
+    - `values` are stored in 'f16', 'f32', or 'auto': 16 bits unless they cost accuracy.
+    - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
+    - `loss(outputs, targets)` and `score(outputs, targets)` are for tasks other than classification.
+    - `dense=False` trains no dense network to compare with.
+    - With a `run_dir` a fit that was killed goes on when the same call is made again; with `tensorboard` the curves of
+      every network that it trains are there, too.
+    - `workers` say where it is trained, such as a `ray_cluster`; `watch` is told what happens.
     """
     if tensorboard and run_dir is None:
         raise MemboundError("curves for TensorBoard are kept in the run directory: name one as run_dir")

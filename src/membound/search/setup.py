@@ -42,8 +42,14 @@ PRETRAINED_RATE = 0.2  # of the peak learning rate, for weights that are trained
 class Choices:
     """How networks are trained and searched; None is the default of the network or of the length of training.
 
-    `layers` and `protect` are patterns of layer names. `pretrained` says that the weights are not random: the bound
-    tightens from the first step, at a lower learning rate.
+    - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'caffe' (networks of the zoo), 'sgd'
+      or 'adamw'. The weights are projected `every` so many steps.
+    - `layers` and `protect` are patterns of layer names: those that are bounded, and those that are left alone.
+      `depthwise=True` bounds depthwise convolutions, too.
+    - `validation`: training images held out for choices, a count or a fraction.
+    - `greedy_step` and `candidate_steps`: what part of a layer a candidate of the greedy search loses, and how long it
+      is trained.
+    - `pretrained` says that the weights are not random: the bound tightens from the first step, at a lower rate.
     """
 
     steps: int | None = None

@@ -43,6 +43,10 @@ class StoredModel:
     file_bytes: int
     mapped: bool = False
 
+    def __repr__(self) -> str:
+        nonzeros = sum(tensor.nonzeros for tensor in self.tensors.values())
+        return f"StoredModel({self.file_bytes:,} bytes, {nonzeros:,} nonzeros in {len(self.tensors)} tensors)"
+
     def decode(self) -> Model:
         """The network with dense float32 arrays."""
         return Model(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
+from membound.notebook import html_block, html_table, show_shape
 from membound.store.sizes import best_format
 from membound.train.projection import BITS, NonFiniteError, project_
 from membound.train.rules import Target, check_rules, resolve
@@ -32,6 +33,9 @@ def attach(
     optimizer: Optimizer, model: nn.Module, rules: Mapping[str, Update], total_steps: int | None = None
 ) -> "Regularizer":
     """Run updates around every step of `optimizer`, each on the weights that its pattern selects.
+
+    `rules` maps a layer's dotted name, or a pattern for names, to an update; the first match wins. `total_steps` is
+    needed where a number is a schedule. Call `finish()` on what comes back when the loop is done.
 
     >>> model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -50,7 +54,10 @@ def attach(
 
 @dataclass(frozen=True)
 class LayerReport:
-    """The state of one weight under a rule; `bytes` are in the best of the paper's storage formats."""
+    """The state of one weight under a rule: its nonzeros, and how many are allowed now (`bound`).
+
+    `bytes` are in the best of the paper's storage formats, which is `format`.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -82,6 +89,18 @@ class Report:
     def bytes(self) -> int:
         return sum(layer.bytes for layer in self.layers)
 
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                layer.name, show_shape(layer.shape), layer.format, f"{layer.nonzeros:,}",
+                "–" if layer.bound is None else f"{layer.bound:,}", f"{layer.bytes:,}",
+            ]
+            for layer in self.layers
+        ]  # fmt: skip
+        head = ["layer", "shape", "format", "nonzeros", "allowed", "bytes"]
+        title = f"{self.nonzeros:,} nonzeros under rules, {self.bytes:,} bytes"
+        return html_block(title, html_table(head, rows, words=3))
+
     def at_bound(self) -> "Report":
         """The same with every bound imposed: between projections weights are dense, deployed they are not."""
         return Report([layer.at_bound() for layer in self.layers])
@@ -101,7 +120,7 @@ class Report:
 
 
 class Regularizer:
-    """The handle that attach() returns."""
+    """What `attach` returns: it runs the updates at every step, until `finish` makes the bounds hold and detaches."""
 
     def __init__(
         self, optimizer: Optimizer, model: nn.Module, rules: Mapping[str, Update], total_steps: int | None
@@ -124,6 +143,11 @@ class Regularizer:
             optimizer.register_step_post_hook(_eager(self._after_step)),
         ]
         _active.add(self)
+
+    def __repr__(self) -> str:
+        of = "" if self.total_steps is None else f" of {self.total_steps:,}"
+        state = ", finished" if self.finished else ""
+        return f"Regularizer(step {self.step:,}{of}, weights under rules: {len(self._targets)}{state})"
 
     @property
     def progress(self) -> float | None:

@@ -54,14 +54,14 @@ class Update:
 
     kinds: tuple[str, ...]
     arguments: tuple[Any, ...]
-    before: Stage | None = field(default=None, compare=False)
-    after: Stage | None = field(default=None, compare=False)
-    bound: Callable[[int, float | None], int] | None = field(default=None, compare=False)
+    before: Stage | None = field(default=None, compare=False, repr=False)
+    after: Stage | None = field(default=None, compare=False, repr=False)
+    bound: Callable[[int, float | None], int] | None = field(default=None, compare=False, repr=False)
     # `after` has nothing to do on other steps than multiples of `every`.
-    every: int = field(default=1, compare=False)
+    every: int = field(default=1, compare=False, repr=False)
     # Whether a stage is the same at every step, but for the learning rate: then a recording can do it, too.
-    steady_before: bool = field(default=False, compare=False)
-    steady_after: bool = field(default=False, compare=False)
+    steady_before: bool = field(default=False, compare=False, repr=False)
+    steady_after: bool = field(default=False, compare=False, repr=False)
 
     @property
     def scheduled(self) -> bool:

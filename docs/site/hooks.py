@@ -1,0 +1,40 @@
+"""What mkdocs does for our pages beyond its own: the files of the root are pages too, and links leave the site nowhere.
+
+The documents are written to be read in a checkout, so that they link to source, examples and results. On the site
+such a link becomes its text. A link to what does not exist is a warning, which ends a strict build.
+"""
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+FROM_ROOT = {"index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
+PAGE_OF = {ROOT / name: page for page, name in FROM_ROOT.items()}
+LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
+log = logging.getLogger("mkdocs.hooks")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    for page, name in FROM_ROOT.items():
+        files.append(File.generated(config, page, content=(ROOT / name).read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    folder = ROOT if page.file.src_uri in FROM_ROOT else DOCS / Path(page.file.src_uri).parent
+    return LINK.sub(lambda found: _relink(found, folder, page.file.src_uri), markdown)
+
+
+def _relink(found: re.Match[str], folder: Path, page: str) -> str:
+    picture, text, target, anchor = found.groups()
+    path = Path(os.path.normpath(folder / target))
+    if not path.exists():
+        log.warning("%s links to %s, which does not exist", page, target)
+    inside = PAGE_OF.get(path) or (path.relative_to(DOCS).as_posix() if path.is_relative_to(DOCS) else None)
+    return text if inside is None else f"{picture}[{text}]({inside}{anchor or ''})"
