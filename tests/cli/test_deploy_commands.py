@@ -220,7 +220,7 @@ def test_evaluate_through_the_runtime(file, data, capsys):
     assert run("evaluate", file, "--data", data, "--json") == 0
     facts = loads(capsys.readouterr().out)
     assert facts == {
-        "accuracy": 100.0, "errors": 0, "images": 20, "nonzeros": 35, "weight_nonzeros": 35,
+        "accuracy": 100.0, "top5_accuracy": None, "errors": 0, "images": 20, "nonzeros": 35, "weight_nonzeros": 35,
         "file_bytes": os.path.getsize(file),
     }  # fmt: skip
     assert run("evaluate", file, "--data", data, "--split", "train", "--batch-size", "7") == 0
