@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from deployed import BROKEN, CLASSES, broken_files, images, refused, run, write_network
+from PIL import Image
 
 import membound as mb
 
@@ -278,3 +279,19 @@ def test_no_command_for_files_needs_torch(file, data, tmp_path):
         code += f"main({list(map(str, command))})"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def test_evaluate_leaves_out_what_cannot_be_decoded(tmp_path, capsys):
+    file = write_network(tmp_path / "rgb.safetensors", channels=3, classes=["bright", "dark"])
+    for name, value in (("dark", 30), ("bright", 200)):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for number in range(8):
+            Image.fromarray(np.full((6, 6, 3), value, np.uint8)).save(folder / f"{number}.png")
+    broken = tmp_path / "photos" / "dark" / "9.png"
+    broken.write_bytes(b"no image")
+    command = ("evaluate", file, "--data", tmp_path / "photos", "--size", "6", "--split", "train", "--json")
+    assert run(*command, "--skip-corrupt") == 0
+    said = capsys.readouterr()
+    assert "cannot be decoded: 1" in said.err
+    assert loads(said.out)["images"] >= 8

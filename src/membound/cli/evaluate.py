@@ -1,7 +1,7 @@
 """membound evaluate: the accuracy of a model file, or of weights of any supported kind."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,6 +27,7 @@ def evaluate_command(
     mean: options.Mean = None,
     layout: options.Layout = None,
     size: options.Size = None,
+    skip_corrupt: options.SkipCorrupt = False,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images at once.")] = 500,
     seed: Annotated[
         int | None,
@@ -47,7 +48,8 @@ def evaluate_command(
         unused = {"--name": name, "--mean": mean, "--device": None if device in ("auto", "cpu") else device}
         if given := [option for option, value in unused.items() if value is not None]:
             raise MemboundError(f"{given[0]} goes with NET --init: the file says all, and runs on the CPU")
-        _evaluate_file(Path(net), data, _split(split), layout, size, seed or 0, batch_size, as_json)
+        folder = {"layout": layout, "seed": seed or 0, "skip_corrupt": skip_corrupt}
+        _evaluate_file(Path(net), data, _split(split), size, batch_size, folder, as_json)
         return
     if init is None:
         raise MemboundError(
@@ -63,7 +65,8 @@ def evaluate_command(
     saved = saved_facts(init)
     seed = saved.get("seed", 0) if seed is None else seed
     size = size or image_size(net, data, saved.get("image_size"))
-    dataset = load(data, layout=layout, size=size, seed=seed)
+    dataset = load(data, layout=layout, size=size, seed=seed, skip_corrupt=skip_corrupt)
+    options.tell_left_out(dataset)
     model = options.network(net, len(dataset.classes), seed)
     names = options.pairs("--name", name, str)
     facts = evaluate_weights(
@@ -94,21 +97,16 @@ def _split(name: str) -> str:
 
 
 def _evaluate_file(
-    file: Path,
-    data: str,
-    split: str,
-    layout: str | None,
-    size: int | None,
-    seed: int,
-    batch: int,
-    as_json: bool,
+    file: Path, data: str, split: str, size: int | None, batch: int, folder: dict[str, Any], as_json: bool
 ) -> None:
     from membound.data import load
     from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
 
     net = open_for_evaluation(file, batch)
     size = size or image_size(net, data)
-    facts = evaluate_file(net, load(data, layout=layout, size=size, seed=seed), split, batch)
+    dataset = load(data, size=size, **folder)
+    options.tell_left_out(dataset)
+    facts = evaluate_file(net, dataset, split, batch)
     if as_json:
         options.print_json(facts)
         return
