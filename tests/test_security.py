@@ -28,12 +28,14 @@ NETWORK = {
     "aiohttp", "asyncio", "ftplib", "http", "httpx", "huggingface_hub", "imaplib", "poplib", "requests", "smtplib",
     "socket", "socketserver", "ssl", "telnetlib", "urllib", "urllib3", "websockets", "xmlrpc",
 }  # fmt: skip
-DOWNLOADS, CLUSTER, ARCHIVES, USERS_CODE = (
+DOWNLOADS, CLUSTER, ARCHIVES, USERS_CODE, HUB = (
     "data/fetch.py",
     "search/cluster.py",
     "data/named.py",
     "zoo/networks.py",
+    "run/hub.py",
 )
+MAY = {(CLUSTER, "socket"), (HUB, "huggingface_hub")}  # the module that may, and what
 RUNS_TEXT = {"eval", "exec", "compile", "__import__", "breakpoint"}
 RUNS_A_SHELL = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
 FOUND_BY_NAME = {"importlib.import_module", "importlib.__import__"}
@@ -80,7 +82,7 @@ def _about_import(name: str, file: str) -> Iterator[str]:
     top = name.split(".")[0]
     if top in EXECUTED_WHEN_READ:
         yield f"imports {name}: reading it can execute what was read"
-    if top in NETWORK and not (file == DOWNLOADS or (file, name) == (CLUSTER, "socket")):
+    if top in NETWORK and file != DOWNLOADS and (file, top) not in MAY:
         yield f"imports {name}: only {DOWNLOADS} reaches the network"
     if top == "pooch" and file != DOWNLOADS:
         yield f"imports {name}: only {DOWNLOADS} downloads"
@@ -169,6 +171,7 @@ OFFENCES = {
     "import urllib.request": "reaches the network",
     "from http import client": "reaches the network",
     "import requests": "reaches the network",
+    "import huggingface_hub": "reaches the network",
     "import pooch": "downloads",
     "import tarfile": "unpacks",
     "import zipfile": "only the name of its error",
@@ -216,6 +219,7 @@ def test_an_offence_is_found_where_more_is_allowed(file, source):
             "import tarfile\ntar.extractall(folder, filter='data')\nfetch.download(url, sha256, target)",
         ),
         (CLUSTER, "import socket"),
+        (HUB, "import huggingface_hub as hub\nfrom huggingface_hub import errors"),
         (DOWNLOADS, "import pooch, urllib.request\npooch.retrieve(url, f'sha256:{digest}')"),
     ],
 )
