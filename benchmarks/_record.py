@@ -41,7 +41,7 @@ def _relative(argument: str) -> str:
     inside = path.resolve()
     if path.exists() and inside.is_relative_to(ROOT):
         value = inside.relative_to(ROOT).as_posix()
-    elif path.is_absolute():
+    elif path.is_absolute() or ".." in path.parts:
         value = path.name
     return option + equals + value
 

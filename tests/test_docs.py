@@ -139,6 +139,13 @@ def test_the_page_about_the_paper_is_made_of_its_numbers(monkeypatch):
     assert (ROOT / "docs" / "REPRODUCTION.md").read_text() == make_page()
 
 
+def test_the_page_of_benchmarks_is_made_of_its_numbers(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from benchmarks_page import make_page
+
+    assert (ROOT / "docs" / "BENCHMARKS.md").read_text() == make_page()
+
+
 def help_of(*command: str) -> str:
     arguments = [sys.executable, "-m", "membound", *command, "--help"]
     done = subprocess.run(arguments, capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})

@@ -23,7 +23,7 @@ from membound.train.schedules import Number
 from membound.train.schedules import ramp as ramp_schedule
 from membound.train.sharded import count_nonzeros, gathered
 from membound.train.updates import Update, chain, l0_project, l1_shrink, l1_subgradient, l2_decay
-from membound.train.weights import load_weights_, save_weights
+from membound.train.weights import load_weights_, write_state
 
 RAMP_BEGIN, RAMP_UNTIL = 0.15, 0.7
 ITERATIONS = 5000  # of a network that brings no solver
@@ -156,7 +156,7 @@ def train_network(
             "shape": list(split.shape),
             "classes": list(dataset.classes),
         }
-        save_weights(out, state, preprocess, about)
+        write_state(out, state, preprocess, about)
     return facts
 
 

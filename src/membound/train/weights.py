@@ -20,10 +20,15 @@ MODEL, MEAN_IMAGE = "model/", "membound.mean_image"
 TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 
 
-def save_weights(
+def save_weights(path: Path, model: nn.Module, preprocess: Preprocess, about: Mapping[str, Any]) -> None:
+    """Write a network's weights under their plain names; how images are prepared travels with them."""
+    write_state(path, model.state_dict(), preprocess, about)
+
+
+def write_state(
     path: Path, state: Mapping[str, Tensor], preprocess: Preprocess, about: Mapping[str, Any]
 ) -> None:
-    """Write a network's state under its plain names; how images are prepared travels with it."""
+    """The same of a state dict, such as one that was gathered from several processes."""
     tensors = plain_keys(dict(state))
     if preprocess.mean_image is not None:
         tensors[MEAN_IMAGE] = torch.from_numpy(preprocess.mean_image)
