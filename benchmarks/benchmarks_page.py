@@ -114,8 +114,8 @@ def deployment(found: dict[str, Any]) -> list[str]:
             for each in behind
         )
         words += (
-            ". With a weight in five left, a sparse 3x3 convolution is about as much work as OpenVINO's dense one, which "
-            "has algorithms with fewer multiplications than weights."
+            ". With a weight in five left, a sparse 3x3 convolution is about as much work as OpenVINO's dense one, "
+            "which has algorithms with fewer multiplications than weights."
         )
     missing = sorted({name for entry in found["results"] for name in entry["missing"]})
     if missing:
