@@ -37,7 +37,8 @@ weights' bytes at the bandwidth of a copy, whichever is more; weights that stay 
 TRAINING = """## Ways to train a sparse network
 
 The same network, images, optimizer, learning rates and steps; the file of each result has at most so many bytes.
-`benchmarks/training_peers.py` says what each method does.
+`benchmarks/training_peers.py` says what each method does. The time of membound's step has fit's own evaluations in it,
+twenty on the way and one at the end, which the plain loop of the others does not make.
 """
 
 SCALING = """## Size
