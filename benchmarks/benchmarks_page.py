@@ -124,8 +124,12 @@ def deployment(found: dict[str, Any]) -> list[str]:
     return [*table(head, rows), words, ""]
 
 
+def short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def mebibytes(count: float | None) -> str:
-    return "" if count is None else f"{count / 2**20:.3g}"
+    return "" if count is None else short(count / 2**20)
 
 
 def layers(found: dict[str, Any]) -> list[str]:
@@ -182,7 +186,7 @@ def scaling(found: dict[str, Any]) -> list[str]:
     rows = [
         [
             f"{row['weights']:,}",
-            *(f"{row[key]:.3g}" for key in times),
+            *(short(row[key]) for key in times),
             *(mebibytes(row[key]) for key in sizes),
         ]
         for row in found["rows"]
