@@ -149,6 +149,7 @@ def test_a_search_is_the_same_when_a_machine_is_lost(cluster, workers, expected,
     assert_same(found, expected)
 
 
+@pytest.mark.full
 def test_an_interrupted_search_goes_on_to_the_same_end(workers, expected, tmp_path):
     problem, path = with_lr(Trap, tmp_path), tmp_path / "run"
     held: list[int] = []
