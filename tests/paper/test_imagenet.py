@@ -52,10 +52,14 @@ def test_the_table_has_the_papers_numbers_beside(tmp_path):
     assert (tmp_path / "imagenet.svg").stat().st_size > 5000
 
 
-def refused(capsys, *arguments):
+def run(*arguments):
     with pytest.raises(SystemExit) as stopped:
         main(list(arguments))
-    assert stopped.value.code == 1
+    return stopped.value.code
+
+
+def refused(capsys, *arguments):
+    assert run(*arguments) == 1
     return capsys.readouterr().err
 
 
@@ -64,6 +68,7 @@ def test_images_are_asked_for_and_not_where_they_would_not_be_used(capsys, tmp_p
         capsys, "reproduce", "imagenet"
     )
     assert "--data is for imagenet" in refused(capsys, "reproduce", "memory", "--data", str(tmp_path))
+    assert "--seeds is for imagenet" in refused(capsys, "reproduce", "memory", "--seeds", "3")
 
 
 @pytest.mark.full
@@ -91,12 +96,12 @@ def test_every_stage_passes_on_a_folder_with_a_thousand_classes(tmp_path, capsys
         "--out",
         str(tmp_path / "out"),
     ]
-    main(command)
+    assert run(*command) == 0
     said = capsys.readouterr()
     assert f"cannot be decoded: {corrupt}" in said.err
     found = json.loads(said.out)
     assert found["numbers"]["classes"] == 1000
     assert found["numbers"]["rows"][0]["counts"] == found["numbers"]["wanted"]
     assert found["quick"] is True
-    main(command)  # what was trained is not trained again
+    assert run(*command) == 0  # what was trained is not trained again
     assert json.loads(capsys.readouterr().out)["date"] == found["date"]

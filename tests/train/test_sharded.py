@@ -25,6 +25,7 @@ from sharded_ranks import (
 )
 
 from membound.errors import MemboundError
+from membound.train.checkpoint import read_tensors, write_tensors
 
 spawn = torch.multiprocessing.spawn
 
@@ -87,6 +88,18 @@ def test_a_sharded_run_is_the_run_of_one_process_and_goes_on_with_any_number_of_
     found = torch.load(tmp_path / "went-on.pt", weights_only=True)
     assert found["resumed"] == 10
     same(found["weights"], alone.state_dict())
+
+
+def test_parts_that_do_not_fit_together_are_said(tmp_path):
+    """Of a checkpoint whose parts are of another kind, or lack a tensor; a name never leads out of the folder."""
+    write_tensors(tmp_path / "a-0-of-2.safetensors", {"x": torch.zeros(2)}, {})
+    write_tensors(tmp_path / "a-1-of-2.safetensors", {"y": torch.zeros(2)}, {})
+    for parts in (5, [3], ["a-0-of-2.safetensors", "a-1-of-2.safetensors"]):
+        write_tensors(tmp_path / "a.safetensors", {}, {"membound": {"parts": parts}})
+        with pytest.raises(MemboundError, match="do not fit together"):
+            read_tensors(tmp_path / "a.safetensors")
+    write_tensors(tmp_path / "a.safetensors", {}, {"membound": {"parts": ["../../a-0-of-2.safetensors"]}})
+    assert read_tensors(tmp_path / "a.safetensors")[0]["x"].tolist() == [0, 0]
 
 
 def test_one_process_has_nothing_to_shard(tmp_path):

@@ -60,10 +60,10 @@ def reproduce_command(
         int | None, typer.Option(min=1, help="imagenet: iterations of the dense and of the last training.")
     ] = None,
     candidate_steps: Annotated[
-        int, typer.Option(min=1, help="imagenet: iterations of a step of a stage.")
-    ] = 10_000,
+        int | None, typer.Option(min=1, help="imagenet: iterations of a step of a stage (10,000).")
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="imagenet: images a step.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="imagenet: networks, of other seeds.")] = 1,
+    seeds: Annotated[int | None, typer.Option(min=1, help="imagenet: networks, of other seeds (1).")] = None,
     cache: options.Cache = None,
     skip_corrupt: options.SkipCorrupt = False,
     device: options.Device = "auto",
@@ -81,6 +81,13 @@ def reproduce_command(
             if data is None
             else f"--data is for imagenet: {name} has its own data; leave it out"
         )
+    if name != "imagenet":
+        own = {
+            "--init": init, "--name": layer, "--steps": steps, "--batch-size": batch_size, "--cache": cache,
+            "--skip-corrupt": skip_corrupt or None, "--candidate-steps": candidate_steps, "--seeds": seeds,
+        }  # fmt: skip
+        if given := [option for option, value in own.items() if value is not None]:
+            raise MemboundError(f"{given[0]} is for imagenet: {name} has its own; leave it out")
     from membound.paper import figure
     from membound.paper import reproduce as work
     from membound.train.loop import Interrupted
@@ -99,7 +106,9 @@ def reproduce_command(
                     dataset = sets.load(data, size=256, skip_corrupt=skip_corrupt, cache=cache)
                     options.tell_left_out(dataset)
                     mapped = options.pairs("--name", layer, str)
-                    lab.imagenet = Task(dataset, init, mapped, steps, candidate_steps, seeds, batch_size)
+                    lab.imagenet = Task(
+                        dataset, init, mapped, steps, candidate_steps or 10_000, seeds or 1, batch_size
+                    )
             for each in names:
                 if lab is None:
                     documents[each] = work.read(out, each)

@@ -26,7 +26,13 @@ from membound.search.workshop import Finished, Workers, Workshop
 from membound.store.sizes import total_bytes
 from membound.train.batches import Feeder
 from membound.train.evaluation import evaluate
-from membound.train.fingerprints import describe_preprocess, describe_split, digest, network_digest
+from membound.train.fingerprints import (
+    describe_preprocess,
+    describe_split,
+    describe_task,
+    digest,
+    network_digest,
+)
 from membound.train.preprocessing import preprocess_for
 from membound.train.recipe import Recipe, annealed, caffe
 from membound.train.rules import load_plain_
@@ -205,7 +211,8 @@ class Study:
     def description(self) -> dict[str, Any]:
         """What its trainings have in common, as JSON: other facts make other trainings."""
         problem, data = self.problem, self.problem.data
-        return {
+        task = {} if problem.task.counts else {"task": describe_task(problem.task)}
+        return task | {
             "recipe": problem.training.recipe.describe(),
             "tuning": problem.training.tuning.describe(),
             "every": problem.training.every,

@@ -43,6 +43,7 @@ from membound.store.model import StoredModel
 from membound.train.evaluation import Score
 from membound.train.fingerprints import describe_preprocess, describe_split, describe_task, network_digest
 from membound.train.parallel import choose_device
+from membound.train.population import trains_together
 from membound.train.projection import project_
 from membound.train.rules import load_plain_
 from membound.train.tensorboard import check_installed
@@ -149,7 +150,8 @@ def fit(
         workshop = Workshop(
             problem, directory, workers or this_process(chosen), watch.show, watch.done, tensorboard
         )
-        fitting = _Fitting(workshop, wanted, watch, at_once=7 if chosen.type == "cuda" or workers else 1)
+        together = workers is not None or trains_together(problem.make(seed), chosen)
+        fitting = _Fitting(workshop, wanted, watch, at_once=7 if together else 1)
         results = fitting.run(plans)
     several = any(isinstance(given, list | tuple) for given in (budget, ram, nonzeros))
     return results if several else results[0]

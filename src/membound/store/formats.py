@@ -31,6 +31,7 @@ Prefer = Literal["bytes", "speed"]
 FORMATS = ("dense", "csr", "bitmask", "delta", "indexed")
 VALUE_TYPES: Mapping[str, npt.DTypeLike] = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2")}
 FAR = 256  # the longest distance of one delta entry: a filler is one of that distance, with the value 0
+INFINITE = 0x7C00  # the bits of a half that is infinite, but for its sign
 NARROW_COLUMNS, NARROW_COUNT = 65536, 65535  # up to which csr's columns and row pointers are 16-bit
 
 
@@ -95,10 +96,11 @@ def encode(array: Array, format: str, value_type: str = "f32") -> Encoded:
     shape = tuple(array.shape)
     if format == "dense":
         return Encoded(shape, format, flat)
-    found = np.flatnonzero(flat)
+    there = _is_nonzero(flat)
+    found = np.flatnonzero(there)
     values = flat[found]
     if format == "bitmask":
-        return Encoded(shape, format, values, np.packbits(flat != 0, bitorder="little"))
+        return Encoded(shape, format, values, np.packbits(there, bitorder="little"))
     if format == "indexed":
         if flat.size > 2**32:
             raise ModelError(
@@ -156,7 +158,7 @@ def exact_bytes(array: Array, value_type: str = "f32") -> dict[str, int]:
     {'dense': 40000, 'csr': 802, 'bitmask': 1650, 'delta': 500, 'indexed': 800}
     """
     flat = _as_values(array, value_type)
-    found = np.flatnonzero(flat)
+    found = np.flatnonzero(_is_nonzero(flat))
     sizes = count_bytes(tuple(array.shape), len(found), flat.itemsize)
     entries = len(found) + int(_fillers(found).sum())
     return {name: entries * (1 + flat.itemsize) if name == "delta" else sizes[name] for name in FORMATS}
@@ -218,12 +220,23 @@ def _as_values(array: Array, value_type: str) -> Array:
         return flat
     with np.errstate(over="ignore", under="ignore"):
         narrow = flat.astype(kind)
-    lost = np.isinf(narrow) & np.isfinite(flat)
-    if lost.any():
+    infinite = _magnitude_bits(narrow) == INFINITE
+    if infinite.any() and (lost := infinite & np.isfinite(flat)).any():
         raise ModelError(
             f"the value {flat[lost][0]:g} does not fit f16, which ends at 65504: store the values as f32"
         )
     return narrow
+
+
+def _is_nonzero(flat: Array) -> npt.NDArray[np.bool_]:
+    # Numpy compares and searches halves several times slower than their bits.
+    found: npt.NDArray[np.bool_] = (_magnitude_bits(flat) if flat.itemsize == 2 else flat) != 0
+    return found
+
+
+def _magnitude_bits(halves: Array) -> npt.NDArray[np.uint16]:
+    bits: npt.NDArray[np.uint16] = halves.view(np.uint16) & np.uint16(0x7FFF)
+    return bits
 
 
 def _fillers(found: Array) -> Array:

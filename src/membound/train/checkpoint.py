@@ -41,10 +41,18 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors, metadata = _read_file(path)
     about = metadata.get("membound")
     if isinstance(about, dict) and about.get("parts"):
-        found = [_read_file(path.parent / str(Path(name).name))[0] for name in about["parts"]]
-        for name in found[0]:
-            tensors[name] = torch.cat([part[name] for part in found])
+        tensors |= _read_parts(path, about["parts"])
     return tensors, metadata
+
+
+def _read_parts(path: Path, names: Any) -> dict[str, Tensor]:
+    try:
+        found = [
+            _read_file(path.parent / Path(name).name)[0] for name in names
+        ]  # beside it, and nowhere else
+        return {name: torch.cat([part[name] for part in found]) for name in found[0]}
+    except (TypeError, KeyError, RuntimeError, ValueError) as error:
+        raise TrainingError(f"the parts of {path} do not fit together: delete them to begin anew") from error
 
 
 def _read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -52,10 +53,11 @@ def describe_update(update: Update) -> list[Any]:
 
 
 def describe_task(task: Task) -> dict[str, str | None]:
-    """What a task's functions are called: all that can be said of them from process to process."""
-    return {
-        name: None
-        if function is None
-        else str(getattr(function, "__qualname__", type(function).__qualname__))
-        for name, function in vars(task).items()
-    }
+    """What a task's functions are called, and what a data class among them holds: all that can be said of them."""
+    return {name: None if value is None else _name(value) for name, value in vars(task).items()}
+
+
+def _name(function: Any) -> str:
+    if is_dataclass(function):
+        return repr(function)
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

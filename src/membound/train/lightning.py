@@ -83,7 +83,7 @@ class MemoryBound(Callback):
         last = trainer.global_step >= self._last
         if (
             last
-        ):  # before the checkpoint of this step is written, which Lightning's callbacks do after all others
+        ):  # before Lightning's own callback, which comes after all others, writes this step's checkpoint
             self.reg.finish()
         if last or trainer.global_step % max(trainer.log_every_n_steps, 1) == 0:
             self._log(trainer)

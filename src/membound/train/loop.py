@@ -33,7 +33,7 @@ from membound.train.projection import is_sharded
 from membound.train.recipe import Recipe, make_optimizer
 from membound.train.regularizer import Regularizer, Report, attach
 from membound.train.rules import load_plain_, plain_keys, select
-from membound.train.sharded import local_part, shard_like
+from membound.train.sharded import local_part, shard_all
 from membound.train.stepping import make_stepper
 from membound.train.task import Task
 from membound.train.tensorboard import Curves, check_installed
@@ -425,15 +425,11 @@ class Run:
             ) from error
 
     def _restore(self, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
-        self._restore_weights(_within(tensors, MODEL))
-        moments = _within(tensors, "optimizer/")
-        if self.settings.shard:
-            weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
-            for name, value in moments.items():
-                weight = weights[int(name.split(".", 1)[0])]
-                if value.shape == weight.shape:
-                    moments[name] = shard_like(value, weight)
-        files.load_optimizer_(self.optimizer, moments, about["optimizer"])
+        load_plain_(self.model, shard_all(_within(tensors, MODEL), plain_keys(self.model.state_dict())))
+        moments = _within(tensors, "optimizer/")  # each by its weight's number and its own name
+        weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        owners = {name: weights[int(name.split(".", 1)[0])] for name in moments}
+        files.load_optimizer_(self.optimizer, shard_all(moments, owners), about["optimizer"])
         if self.world.size == 1:
             files.restore_random_state(_within(tensors, "random/"))
         else:  # only the leader's is saved, and processes must not drop the same units
@@ -444,15 +440,6 @@ class Run:
         self.iteration, self.seconds = int(about["iteration"]), float(about["seconds"])
         self.history = [dict(entry) for entry in about["history"]]
         self.resumed = self.iteration
-
-    def _restore_weights(self, state: dict[str, Tensor]) -> None:
-        if self.settings.shard:
-            own = plain_keys(self.model.state_dict())
-            state = {
-                name: shard_like(value, own[name]) if is_sharded(own[name]) else value
-                for name, value in state.items()
-            }
-        load_plain_(self.model, state)
 
     def _check_same(self, there: dict[str, Any], path: Path) -> None:
         for key, here in self.description.items():

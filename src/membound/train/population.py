@@ -24,6 +24,11 @@ STAGGER = 20  # steps between the first members and the last
 FIRST_STEPS = 2  # that show what memory a member needs: the second is recorded
 
 
+def trains_together(model: nn.Module, device: torch.device) -> bool:
+    """Whether several such networks train side by side, not one after another."""
+    return device.type == "cuda" and not draws_random_numbers(model)
+
+
 def train_all(members: Sequence[Callable[[], Run]], device: torch.device) -> Iterator[tuple[int, Run]]:
     """Train every member; each comes back, with its number, when it is done.
 
@@ -57,7 +62,7 @@ class _Chunk:
         """Whether one more member fits: it is taken to need as much memory as those before it."""
         if not self.lanes:
             return True
-        if self.device.type != "cuda" or len(self.lanes) >= MOST or draws_random_numbers(self.lanes[0].model):
+        if len(self.lanes) >= MOST or not trains_together(self.lanes[0].model, self.device):
             return False
         taken = (self.free - self._free()) / len(self.lanes)
         return (len(self.lanes) + 1) * taken <= SPARE * self.free

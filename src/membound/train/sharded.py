@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 DIGIT = 11  # bits of a magnitude that one histogram tells apart
-LARGE = (
-    1 << 20
-)  # parameters of a layer that is gathered on its own, when it is needed; smaller ones are together
+LARGE = 1 << 20  # parameters of a layer that is gathered on its own; smaller ones are together
 
 
 def shard_(model: nn.Module, device: torch.device) -> None:
@@ -53,6 +51,17 @@ def shard_like(whole: Tensor, weight: Tensor) -> Tensor:
         mine.to(sharded.device, copy=True), sharded.device_mesh, sharded.placements,
         shape=sharded.shape, stride=sharded.stride(),
     )  # fmt: skip
+
+
+def shard_all(state: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Whole tensors as this process has those of the same names, where these are sharded and of the same shape."""
+
+    def fits(name: str, value: Tensor) -> bool:
+        return name in like and is_sharded(like[name]) and value.shape == like[name].shape
+
+    return {
+        name: shard_like(value, like[name]) if fits(name, value) else value for name, value in state.items()
+    }
 
 
 def gathered(state: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:

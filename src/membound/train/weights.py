@@ -67,9 +67,8 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
         tensors = checkpoint or tensors
     else:
         tensors = _read_torch(path)
-    rename = getattr(
-        model, "published_name", lambda name: name
-    )  # networks whose published files have other names
+    # Of networks whose published files have other names.
+    rename = getattr(model, "published_name", lambda name: name)
     _copy_(model, {rename(name): value for name, value in plain_keys(tensors).items()}, path)
     return preprocess
 

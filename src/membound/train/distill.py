@@ -1,0 +1,69 @@
+"""Learning from other networks: their scores of the training images beside the labels.
+
+>>> import numpy as np
+>>> from membound.data import ArraySplit
+>>> plain = ArraySplit(np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 2, 1]))
+>>> taught = teach(plain, np.zeros((4, 3), np.float32))
+>>> task = distillation(temperature=4.0)
+>>> float(task.batch_score(torch.eye(3)[plain.labels], torch.from_numpy(taught.labels)))
+100.0
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from membound.data import Split
+from membound.train.batches import Feeder, whole
+from membound.train.task import Task
+from membound.train.user_data import ExampleSplit
+
+
+def distillation(temperature: float = 4.0, part: float = 0.9) -> Task:
+    """Classification of images that `teach` has prepared; accuracy in percent counts the labels, as ever."""
+    return Task(TaughtLoss(temperature, part), taught_accuracy)
+
+
+def teach(split: Split, scores: npt.NDArray[np.float32]) -> ExampleSplit:
+    """The images of `split` with a teacher's class scores [n, classes] beside their labels."""
+    labels = np.concatenate([split.labels[:, None], scores], 1, dtype=np.float32)
+    return ExampleSplit(split.read(np.arange(len(split))), labels)
+
+
+@torch.no_grad()
+def mean_scores(networks: Iterable[nn.Module], feeder: Feeder) -> npt.NDArray[np.float32]:
+    """The class scores of all images of the feeder's split, averaged over the networks."""
+    found = []
+    for network in networks:
+        network.to(feeder.device).eval()
+        found.append(torch.cat([network(x) for x, _ in feeder.batches(whole(feeder.split, 1000))]).cpu())
+        network.cpu()
+    mean: npt.NDArray[np.float32] = torch.stack(found).mean(0).float().numpy()
+    return mean
+
+
+@dataclass(frozen=True)
+class TaughtLoss:
+    """`part` of the loss is the cross entropy with the teacher's probabilities, both softened by the temperature."""
+
+    temperature: float
+    part: float
+
+    def __call__(self, scores: Tensor, targets: Tensor) -> Tensor:
+        if targets.dim() == 1:  # images without a teacher, such as those held out
+            return nn.functional.cross_entropy(scores, targets)
+        labels, teacher = targets[:, 0].long(), targets[:, 1:]
+        heat = self.temperature
+        soft = nn.functional.cross_entropy(scores / heat, (teacher / heat).softmax(1))
+        # Softened gradients are smaller by the square of the temperature (Hinton et al., 2015).
+        return (1 - self.part) * nn.functional.cross_entropy(scores, labels) + self.part * heat**2 * soft
+
+
+def taught_accuracy(scores: Tensor, targets: Tensor) -> Tensor:
+    """In percent."""
+    labels = targets if targets.dim() == 1 else targets[:, 0]
+    return 100 * (scores.argmax(1) == labels).double().mean()
