@@ -36,7 +36,7 @@ docs: $(VENV)/docs
 
 fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz_readers.py --seconds $(or $(SECONDS),10)
-	benchmarks/fuzz_under_asan.sh $(or $(COUNT),20000)
+	benchmarks/fuzz_under_asan.sh files --count $(or $(COUNT),20000)
 
 # Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has the first of the two.
 sanitize: $(VENV)/installed

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Damaged model files through load and run, with the core under the address and undefined-behaviour sanitizers.
+# Damaged inputs with the core under the address and undefined-behaviour sanitizers.
 #
-#   benchmarks/fuzz_under_asan.sh [COUNT [options of fuzz_files.py]]      such as 20000 --seed 3 --save-each
+#   benchmarks/fuzz_under_asan.sh files --count 20000 --seed 3     model files through load and run: fuzz_files.py
+#   benchmarks/fuzz_under_asan.sh readers --seconds 600            every reader: fuzz_readers.py
 #
 # Builds the Python module anew in build/asan and needs GCC, cmake and the environment that .venv or PYTHON names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-count=${1:-20000}
-shift || true
+what=${1:?files or readers}
+shift
 python=$(realpath -s "${PYTHON:-.venv/bin/python}")
 bin=$(dirname "$python")
 cmake=$(PATH="$bin:$PATH" command -v cmake)
@@ -34,4 +35,4 @@ export OMP_NUM_THREADS=1
 root=$PWD
 cd "$folder"  # where the bytes of a failure are saved
 "$python" -S -c "from membound import _core; assert _core.__file__.startswith('$folder'), _core.__file__"
-exec "$python" -S "$root/benchmarks/fuzz_files.py" --count "$count" "$@"
+exec "$python" -S "$root/benchmarks/fuzz_$what.py" "$@"
