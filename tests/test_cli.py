@@ -209,13 +209,13 @@ def test_a_size_saved_with_the_weights_is_for_folders_only(own, capsys):
     assert run("evaluate", *command, "--init", "net.safetensors") == 0
 
 
-def test_a_corrupt_image_is_told_without_options_that_the_command_lacks(own, capsys):
+def test_a_corrupt_image_is_told_with_the_option_that_leaves_it_out(own, capsys):
     Path("photos/class 1/bad.png").write_bytes(b"no image")
     command = ("cli_nets:for_classes", "--data", "photos", "--device", "cpu")
     assert run("train", *command, "--size", "8", "--iterations", "100") == 1
     said = capsys.readouterr().err
     assert "bad.png cannot be decoded as an image" in said
-    assert said.endswith("repair or remove it\n")
+    assert said.endswith("repair or remove it, or leave out all such files with --skip-corrupt\n")
     assert run("data", "photos") == 1
     assert capsys.readouterr().err.endswith("leave out all such files with --skip-corrupt\n")
 

@@ -6,7 +6,7 @@ import torch
 
 import membound as mb
 from membound.data import ArraySplit, subsample
-from membound.errors import DataError
+from membound.errors import DataError, TrainingError
 from membound.train.batches import Feeder
 from membound.train.distill import distillation, mean_scores, teach
 
@@ -43,6 +43,26 @@ def test_scores_that_do_not_belong_to_the_images_are_refused(shape):
         teach(split, np.zeros(shape, np.float32))
 
 
+def test_what_cannot_be_learned_from_is_refused():
+    split, scores = some()
+    scores[2, 1] = np.nan
+    with pytest.raises(DataError, match="not finite"):
+        teach(split, scores.tolist())
+    for wrong in ({"temperature": 0.0}, {"temperature": np.inf}, {"part": 1.5}, {"part": -0.1}):
+        with pytest.raises(TrainingError, match="a temperature above 0 and a part from 0 to 1"):
+            distillation(**wrong)
+
+
+def test_scores_are_the_mean_over_teachers():
+    split, _ = some()
+    first, second = (torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(9, 4)) for _ in range(2))
+    feeder = Feeder(split, mb.data.Preprocess(), torch.device("cpu"), torch.float32)
+    x = torch.from_numpy(split.images).float()
+    with torch.no_grad():
+        expected = (first(x) + second(x)) / 2
+    np.testing.assert_allclose(mean_scores([first, second], feeder), expected.numpy(), rtol=1e-5)
+
+
 def test_a_network_is_fitted_to_what_a_teacher_says(tmp_path):
     """The teacher mistakes two digits for each other; its student, which is told to listen to it alone, does too."""
     mnist = mb.data.load("mnist")
@@ -57,7 +77,7 @@ def test_a_network_is_fitted_to_what_a_teacher_says(tmp_path):
     )  # fmt: skip
     assert fitted.file_bytes <= 60 * 1024
     feeder = Feeder(test, fitted.files.preprocess, torch.device("cpu"), torch.float32)
-    found = mean_scores([fitted.model, fitted.model], feeder).argmax(1)
+    found = mean_scores([fitted.model], feeder).argmax(1)
     swapped = np.isin(test.labels, (0, 1))
     assert (found[swapped] == 1 - test.labels[swapped]).mean() > 0.8
     assert (found[~swapped] == test.labels[~swapped]).mean() > 0.6

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
-from membound.errors import DataError
 
 
 def data_command(
@@ -27,20 +26,11 @@ def data_command(
 ) -> None:
     """Fetch, verify and describe a data set."""
     from membound.data import describe, load
-    from membound.data.folders import CorruptImageError
 
-    try:
-        dataset = load(
-            name,
-            layout=layout,
-            size=size,
-            test_fraction=test_fraction,
-            seed=seed,
-            skip_corrupt=skip_corrupt,
-        )
-        facts = describe(dataset)
-    except CorruptImageError as error:
-        raise DataError(f"{error}, or leave out all such files with --skip-corrupt") from None
+    dataset = load(
+        name, layout=layout, size=size, test_fraction=test_fraction, seed=seed, skip_corrupt=skip_corrupt
+    )
+    facts = describe(dataset)
     if as_json:
         options.print_json(facts)
     else:

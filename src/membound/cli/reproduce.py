@@ -12,6 +12,8 @@ from membound.cli import options
 from membound.errors import MemboundError
 from membound.paper import FIGURES, LARGE
 
+PANELS = ("memory", "layers", "partial")  # figures with a panel for each network
+
 
 def reproduce_command(
     name: Annotated[
@@ -88,6 +90,12 @@ def reproduce_command(
         }  # fmt: skip
         if given := [option for option, value in own.items() if value is not None]:
             raise MemboundError(f"{given[0]} is for imagenet: {name} has its own; leave it out")
+    if net and name not in ("all", *PANELS):
+        raise MemboundError(f"--net is for {', '.join(PANELS)}: {name} has one network; leave it out")
+    if draw and (net or data is not None):
+        raise MemboundError("--draw draws what is there: leave --net and --data out")
+    if not draw:
+        out.mkdir(parents=True, exist_ok=True)  # what cannot be written to is said before anything is trained
     from membound.paper import figure
     from membound.paper import reproduce as work
     from membound.train.loop import Interrupted

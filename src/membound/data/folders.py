@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TEST_NAMES = ("test", "val", "valid", "validation")
 LARGEST_DEFAULT = 256
+REMEDY = "repair or remove it, or leave out all such files with --skip-corrupt"
 _SAMPLED = 1000  # images whose headers decide the default size
 _NOT_PICTURES = {
     "BUFR",
@@ -30,7 +31,7 @@ _NOT_PICTURES = {
 
 
 class CorruptImageError(DataError):
-    """An image that cannot be decoded; a caller that can leave such files out says how."""
+    """An image that cannot be decoded."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +90,7 @@ def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
             rgb = _to_rgb(image, pillow)
             return np.asarray(rgb if size is None else _fit(rgb, size, pillow), np.uint8)
     except Exception as error:  # a corrupt file makes Pillow raise almost anything
-        raise CorruptImageError(
-            f"{path} cannot be decoded as an image ({error}): repair or remove it"
-        ) from error
+        raise CorruptImageError(f"{path} cannot be decoded as an image ({error}): {REMEDY}") from error
 
 
 def load_folder(

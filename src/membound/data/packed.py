@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from membound.data.folders import CorruptImageError, FolderSplit, decode
+from membound.data.folders import REMEDY, CorruptImageError, FolderSplit, decode
 from membound.data.splits import Array, Labels, as_indices
 from membound.errors import DataError
 
@@ -90,7 +90,7 @@ def pack(
     bad = np.array(about["bad"], np.int64)
     if len(bad) and not skip_corrupt:
         decode(split.paths[bad[0]])  # says what is wrong with it
-        raise CorruptImageError(f"{split.paths[bad[0]]} could not be decoded: repair or remove it")
+        raise CorruptImageError(f"{split.paths[bad[0]]} could not be decoded: {REMEDY}")
     rows = np.setdiff1d(np.arange(len(split)), bad)
     return PackedSplit(f"{base}.images.npy", rows, split.labels[rows], split.shape), len(bad)
 

@@ -85,12 +85,15 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         if row["n"] == 1:
             one[row["track"]] = row["scores"]["mean"]
     most = max(row["nonzeros"] for row in result["rows"])
-    gain = best["paper"][0] - one["paper"]
+    several, n = max(
+        (row["scores"]["mean"], row["n"]) for row in means(result) if row["track"] == "paper" and row["n"] > 1
+    )
+    gain = several - one["paper"]
     found = [
         claim("paper track: one network within 0.6 points of 75.85 %", abs(one["paper"] - 75.85) <= 0.6,
               f"{one['paper']:.2f} %"),
         claim("paper track: an ensemble under the same nonzeros is ahead of one network (by 1.55 in the paper)",
-              gain > 0, f"{gain:+.2f} points, n = {best['paper'][1]}"),
+              gain > 0, f"{gain:+.2f} points, n = {n}"),
         claim("our track, as many iterations: the best n above the paper's best, 77.40 %", best["ours"][0] > 77.40,
               f"{best['ours'][0]:.2f} %, n = {best['ours'][1]}"),
         claim(f"never more than {BUDGET:,} nonzeros in all, biases included", most <= BUDGET, f"at most {most:,}"),

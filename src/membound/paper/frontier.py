@@ -54,8 +54,9 @@ def run(lab: Lab) -> dict[str, Any]:
 def make_study(lab: Lab) -> Study:
     """LeNet, trained longer, at a higher rate, and dense for a while."""
     study = Study(lab, "lenet", "longer")
+    rate = 0.1 if not lab.size.quick else 0.01  # few images a step, and little time to warm up
     study.recipe = modern(
-        "sgd", study.steps, 128, lr=0.1, weight_decay=5e-4, warmup=min(200, study.steps // 10)
+        "sgd", study.steps, 128, lr=rate, weight_decay=5e-4, warmup=min(200, study.steps // 10)
     )
     training = replace(study.problem.training, every=EVERY if not lab.size.quick else 2, ramp=Ramp(0.15, 0.7))
     study.problem = replace(study.problem, training=training)

@@ -5,6 +5,7 @@ dense; at the sparse end l0 keeps moderate accuracy where l1 often yields no ver
 under study the sparsity update replaces the l2 decay, which stays on all others. Not in the paper: low rank.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -162,7 +163,7 @@ def layer_bytes(panel: dict[str, Any], row: dict[str, Any]) -> int:
 
 
 def curve(panel: dict[str, Any], method: str) -> list[dict[str, Any]]:
-    """Means over seeds at each strength of a method, from many nonzeros to few; what failed is left out."""
+    """Means over seeds at each strength of a method, from dense to sparse; what failed is left out."""
     points = []
     mine = [row for row in panel["rows"] if row["method"] == method and row["nonzeros"] is not None]
     for strength in dict.fromkeys(row["strength"] for row in mine):
@@ -175,16 +176,21 @@ def curve(panel: dict[str, Any], method: str) -> list[dict[str, Any]]:
                 "accuracy": spread([row["accuracy"] for row in rows]),
             }
         )
-    return sorted(points, key=lambda point: -point["nonzeros"])
+    return points
 
 
-def accuracy_at(panel: dict[str, Any], method: str, part: float) -> float | None:
-    """Between the points of a method, at this part of the layer's weights; None where there are no points."""
-    points = [point for point in curve(panel, method) if point["nonzeros"] > 0]
-    x = [np.log(point["nonzeros"]) for point in points][::-1]
-    y = [point["accuracy"]["mean"] for point in points][::-1]
-    at = np.log(part * panel["size"])
-    return None if len(x) < 2 or not x[0] <= at <= x[-1] else float(np.interp(at, x, y))
+def best_within(panel: dict[str, Any], methods: Sequence[str], count: float) -> float | None:
+    """The best mean accuracy of these methods with at most so many weights of the layer; None where there is none."""
+    points = [point for method in methods for point in curve(panel, method)]
+    within = [point["accuracy"]["mean"] for point in points if 0 < point["nonzeros"] <= count]
+    return max(within, default=None)
+
+
+def _lead(panel: dict[str, Any], part: float) -> float | None:
+    """Points by which l0 is ahead of the best l1 with at most as many weights: this part of the layer's."""
+    count = max(round(part * panel["size"]), 1)
+    l0, l1 = best_within(panel, ["l0"], count), best_within(panel, ["shrink", "subgradient"], count)
+    return None if l0 is None or l1 is None else l0 - l1
 
 
 def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -193,19 +199,13 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         middle = 0.2 if panel["layer"] == "conv1" else 0.05
         if (gap := _lead(panel, middle)) is not None:
             text = f"{panel['title']}: l0 and l1 are comparable (within 1 point) at {middle:.0%} of the layer"
-            found.append(claim(text, abs(gap) <= 1, f"l0 {gap:+.2f} points from the better l1"))
+            detail = f"l0 {gap:+.2f} points from the best l1 with at most as many weights"
+            found.append(claim(text, abs(gap) <= 1, detail))
         if (gap := _lead(panel, 0.5)) is not None:
             text = f"{panel['title']}: l0 is ahead of l1 at half of the layer, within an order of magnitude of dense"
             found.append(claim(text, gap > 0, f"by {gap:+.2f} points"))
         found.append(_sparse_end(panel))
     return found
-
-
-def _lead(panel: dict[str, Any], part: float) -> float | None:
-    """Points by which l0 is ahead of the better l1 at this part of the layer's weights, where it can be told."""
-    best = [v for m in ("shrink", "subgradient") if (v := accuracy_at(panel, m, part)) is not None]
-    l0 = accuracy_at(panel, "l0", part)
-    return None if l0 is None or not best else l0 - max(best)
 
 
 def _sparse_end(panel: dict[str, Any]) -> dict[str, Any]:
@@ -214,22 +214,23 @@ def _sparse_end(panel: dict[str, Any]) -> dict[str, Any]:
     if not points:
         return claim(text, None, "every training with l0 projection has failed")
     last = points[-1]
-    least = {
-        method: min(
-            (point["nonzeros"] for point in curve(panel, method) if point["nonzeros"] > 0), default=None
-        )
-        for method in ("shrink", "subgradient")
-    }
+    least = {method: _sparsest(panel, method) for method in ("shrink", "subgradient")}
     missing = [METHODS[m] for m, count in least.items() if count is None or count > 1.5 * last["nonzeros"]]
     detail = (
         f"l0 has {last['accuracy']['mean']:.2f} % with {last['nonzeros']:,.0f} weights; sparsest with any: "
     )
-    detail += ", ".join(
-        f"{METHODS[m]} {'none' if n is None else format(n, ',.0f')}" for m, n in least.items()
-    )
+    detail += ", ".join(f"{METHODS[m]} {'none' if n is None else format(n, ',')}" for m, n in least.items())
     if (gap := _lead(panel, last["nonzeros"] / panel["size"])) is not None:
-        detail += f"; l0 is {gap:+.2f} points from the better of them there"
+        detail += f"; l0 is {gap:+.2f} points from the best l1 with at most as many"
     return claim(text, bool(missing), detail)
+
+
+def _sparsest(panel: dict[str, Any], method: str) -> int | None:
+    """The fewest weights of a network of this method that has any."""
+    return min(
+        (row["nonzeros"] for row in panel["rows"] if row["method"] == method and row["nonzeros"]),
+        default=None,
+    )
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:

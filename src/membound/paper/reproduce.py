@@ -99,10 +99,11 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     path = folder / f"{name}.json"
     try:
         document = json.loads(path.read_text())
-        document["numbers"], document["claims"]
+        document["claims"], document["quick"], document["seconds"] + 0
+        figure(name).claims(document["numbers"]), figure(name).table(document["numbers"])
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}: make it with `membound reproduce {name}`") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise DataError(f"{path} is not what `membound reproduce {name}` writes: make it again") from error
     found: dict[str, Any] = document
     return found

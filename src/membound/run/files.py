@@ -65,8 +65,11 @@ def read_array(path: Path) -> Array:
         raise
     except Exception as error:  # a damaged file makes numpy raise anything at all
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        if "pickle" in reason:  # what numpy says of anything that is not its own
+            reason = "it is not one, or one of Python objects"
         raise DataError(
-            f"{path}: cannot be read: {reason[:200]}: it must be a .npy file of numbers, as np.save writes it"
+            f"{path}: cannot be read: {reason[:200]}: a .npy file of numbers is needed, as np.save writes it, such as "
+            "images uint8 [N, C, H, W]"
         ) from None
     if not isinstance(found, np.ndarray):
         found.close()

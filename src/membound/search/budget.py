@@ -52,7 +52,7 @@ class Wanted:
         if (self.within is not None or self.stages is not None) and (count > 1 or self.strategy == "greedy"):
             name = "within" if self.stages is None else "stages"
             raise MemboundError(
-                f"{name} goes with one network and one of the scores: leave members and greedy out"
+                f"{name} goes with one network and one of the scores: leave out several members and the greedy strategy"
             )
 
 

@@ -4,11 +4,12 @@
 >>> from membound.data import ArraySplit
 >>> plain = ArraySplit(np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 2, 1]))
 >>> taught = teach(plain, np.zeros((4, 3), np.float32))
->>> task = distillation(temperature=4.0)
+>>> task = distillation(temperature=3.0)
 >>> float(task.batch_score(torch.eye(3)[plain.labels], torch.from_numpy(taught.labels)))
 100.0
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,19 +19,28 @@ import torch
 from torch import Tensor, nn
 
 from membound.data import Split
-from membound.errors import DataError
+from membound.errors import DataError, TrainingError
 from membound.train.batches import Feeder, whole
 from membound.train.task import Task
 from membound.train.user_data import ExampleSplit
 
 
-def distillation(temperature: float = 4.0, part: float = 0.9) -> Task:
-    """Classification of images that `teach` has prepared; accuracy in percent counts the labels, as ever."""
+def distillation(temperature: float = 3.0, part: float = 0.5) -> Task:
+    """Classification of images that `teach` has prepared; accuracy in percent counts the labels, as ever.
+
+    The loss grows with the square of the temperature: high ones need a lower learning rate. Images that have no
+    teacher, such as those held out, have their labels alone.
+    """
+    if not (0 < temperature < math.inf and 0 <= part <= 1):
+        raise TrainingError(
+            f"temperature={temperature!r}, part={part!r}: a temperature above 0 and a part from 0 to 1 are needed"
+        )
     return Task(TaughtLoss(temperature, part), taught_accuracy)
 
 
-def teach(split: Split, scores: npt.NDArray[np.float32]) -> ExampleSplit:
+def teach(split: Split, scores: npt.ArrayLike) -> ExampleSplit:
     """The images of `split` with a teacher's class scores [n, classes] beside their labels."""
+    scores = np.asarray(scores, np.float32)
     if scores.ndim != 2 or len(scores) != len(split) or split.labels.ndim != 1:
         raise DataError(
             f"the scores are {list(scores.shape)} for {len(split)} images with labels {list(split.labels.shape)}: "
@@ -38,6 +48,8 @@ def teach(split: Split, scores: npt.NDArray[np.float32]) -> ExampleSplit:
         )
     if not 0 <= split.labels.min(initial=0) <= split.labels.max(initial=0) < scores.shape[1]:
         raise DataError(f"there are scores of {scores.shape[1]} classes, but a label is {split.labels.max()}")
+    if not np.isfinite(scores).all():
+        raise DataError("a score of the teacher is not finite")
     labels = np.concatenate([split.labels[:, None], scores], 1, dtype=np.float32)
     return ExampleSplit(split.read(np.arange(len(split))), labels)
 

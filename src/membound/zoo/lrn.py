@@ -4,13 +4,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 class ChannelNorm(nn.LocalResponseNorm):
-    """torch's LocalResponseNorm of an odd size; only gradients are computed another way, and only in training."""
+    """torch's LocalResponseNorm of an odd size; in training computed another way, and differentiable once."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if not (self.training and torch.is_grad_enabled()) or self.size % 2 == 0:
+        if not (self.training and torch.is_grad_enabled()) or self.size % 2 == 0 or input.dim() < 3:
             return super().forward(input)
         wide = input.float() if input.itemsize < 4 else input  # squares need the range
         found: Tensor = _Normalise.apply(wide, self.size, self.alpha / self.size, self.beta, self.k)  # type: ignore[no-untyped-call]
@@ -29,6 +30,7 @@ class _Normalise(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, d, y = ctx.saved_tensors
         size, scale, beta = ctx.given

@@ -124,11 +124,11 @@ def add_title(axes: Axes, title: str, *notes: str) -> None:
 
 
 def draw_spread(axes: Axes, points: Iterable[Point], look: Look, label: str, **changes: Any) -> None:
-    """Means joined by a line, with standard deviations as bars; what is not known is left out."""
+    """Means joined by a line in this order, standard deviations as bars; what is not known is left out."""
     known = [(x, value["mean"], value["std"]) for x, value in points if value is not None]
     if not known:
         return
-    x, mean, std = zip(*sorted(known), strict=True)
+    x, mean, std = zip(*known, strict=True)
     options: dict[str, Any] = {
         "color": look.colour, "marker": look.marker, "linestyle": look.line, "capsize": 2.5, "elinewidth": 1,
     }  # fmt: skip
