@@ -71,6 +71,11 @@ def compared() -> list[str]:
     ways = {(row["way"], row["networks"], row["tf32"]): row for row in results("population-ways")["rows"]}
     for way in (("eager, one network", 1), ("streams", 20), ("grouped", 20), ("vmap", 20), ("im2col", 20)):
         numbers.append(f"{ways[*way, True]['ms_a_network']:.2f} ms")
+    numbers += [f"{rate:,.0f}" for rate in results("data-path")["summary"]["images_a_second"].values()]
+    taught = {(row["way"], row["nonzeros"]): row for row in results("distillation")["rows"]}
+    for way in ("T 3, 0.5", "labels alone"):
+        row = taught[way, 3160]
+        numbers.append(f"{row['error']:.2f} ± {row['std']:.2f}")
     search = results("greedy-quick")["summary"]
     return [*numbers, f"{search['seconds']:.0f} s", f"{search['times_faster']:.1f} times"]
 
