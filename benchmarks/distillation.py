@@ -35,7 +35,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nonzeros", type=int, nargs="+", default=[6_580, 3_160])
-    parser.add_argument("--steps", type=int, default=12_000)
+    parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))

@@ -94,13 +94,13 @@ def reproduce_command(
         raise MemboundError(f"--net is for {', '.join(PANELS)}: {name} has one network; leave it out")
     if draw and (net or data is not None):
         raise MemboundError("--draw draws what is there: leave --net and --data out")
-    if not draw:
-        out.mkdir(parents=True, exist_ok=True)  # what cannot be written to is said before anything is trained
     from membound.paper import figure
     from membound.paper import reproduce as work
     from membound.train.loop import Interrupted
 
     names = work.choose(name)
+    if not draw:
+        out.mkdir(parents=True, exist_ok=True)  # what cannot be written to is said before anything is trained
     documents = {}
     try:
         with contextlib.ExitStack() as stack:

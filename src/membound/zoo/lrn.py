@@ -1,4 +1,4 @@
-"""Normalisation across channels that trains about twice as fast as torch's own, which goes through a pooling in 3-D."""
+"""Normalisation across channels whose training is faster than torch's own, which goes through a pooling in 3-D."""
 
 from typing import Any
 
