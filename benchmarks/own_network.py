@@ -2,6 +2,7 @@
 pruning of the same dense network to the same bytes.
 
 python benchmarks/own_network.py imagenette160 --budget 10% --seeds 3 --out results/own-network.json
+python benchmarks/own_network.py imagenette160 --net mobilenet --size 128 --steps 3000 --out results/own-mobilenet.json
 """
 
 import argparse
@@ -10,9 +11,11 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
+from _networks import mobilenet
 from _record import ROOT, record
 
 import membound as mb
@@ -24,12 +27,15 @@ from membound.search.setup import Choices, make_problem
 sys.path.insert(0, str(ROOT))
 from examples.residual import small_resnet
 
+NETWORKS = {"resnet": small_resnet, "mobilenet": partial(mobilenet, 10)}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data")
+    parser.add_argument("--net", choices=NETWORKS, default="resnet")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--budget", default="10%")
     parser.add_argument("--steps", type=int, default=900)
@@ -39,16 +45,16 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     data = mb.data.load(options.data, size=options.size)
-    rows = []
+    make, rows = NETWORKS[options.net], []
     for seed in range(options.seeds):
         begun = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             chosen = {"steps": options.steps, "batch_size": options.batch_size}
             fitted = mb.fit(
-                small_resnet, data, options.budget, seed=seed, device=options.device, run_dir=folder, **chosen
+                make, data, options.budget, seed=seed, device=options.device, run_dir=folder, **chosen
             )
             state = dense_state(Path(folder))
-        pruned = one_shot(data, state, fitted.limit, seed, chosen)
+        pruned = one_shot(make, data, state, fitted.limit, seed, chosen)
         rows.append(
             {
                 "seed": seed,
@@ -78,15 +84,15 @@ def dense_state(folder: Path) -> dict:
         return directory.weights("dense")
 
 
-def one_shot(data, state, limit: int, seed: int, chosen: dict) -> dict:
+def one_shot(make, data, state, limit: int, seed: int, chosen: dict) -> dict:
     """The dense network's weights within the same bytes, without training: by magnitude, and by score."""
     problem = make_problem(
-        small_resnet, data, Choices(**chosen), kind="file", values="f16", batch=1, seed=seed, val_data=None,
+        make, data, Choices(**chosen), kind="file", values="f16", batch=1, seed=seed, val_data=None,
         test_data=None, loss=None, score=None, preprocess=None, classes=None, hold_out=False,
     )  # fmt: skip
     found = {}
     for score in ("magnitude", "lamp"):
-        model = small_resnet()
+        model = make()
         model.load_state_dict(state)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         bound = NetworkBound(
