@@ -46,22 +46,30 @@ class Conv final : public Op {
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
     const Tasks tasks = cut(image, rows, groups_, direct, place.threads, place.kernels);
     const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
+    const size_t each_image = groups_ * tasks.count();
+    const auto multiply_task = [&](const float* x, float* y, size_t task, int worker) {
+      const size_t group = task / tasks.count();
+      multiply(weight_, image, x + group * (channels_ / groups_) * channel_floats_, group * rows, rows,
+               y + group * rows * pixels, pixels, finish, direct, tasks, task % tasks.count(), place.room(worker),
+               place.kernels);
+    };
+    const size_t in_floats = channels_ * height_ * width_, out_floats = weight_.rows() * pixels;
+    if (in_place_) {  // nothing is laid out for one image after another: threads meet once for all of them
+      place.each(batch * each_image, static_cast<double>(batch) * operations, [&](size_t task, int worker) {
+        const size_t n = task / each_image;
+        multiply_task(inputs[0] + n * in_floats, output + n * out_floats, task % each_image, worker);
+      });
+      return;
+    }
     for (size_t n = 0; n < batch; ++n) {
-      const float* x = inputs[0] + n * channels_ * height_ * width_;
-      if (!in_place_) {
-        const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
-        place.each(parts, static_cast<double>(channels_ * channel_floats_), [&](size_t part, int) {
-          for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
-            lay_out(x, channel, place.shared + channel * channel_floats_);
-        });
-        x = place.shared;
-      }
-      float* y = output + n * weight_.rows() * pixels;
-      place.each(groups_ * tasks.count(), operations, [&](size_t task, int worker) {
-        const size_t group = task / tasks.count();
-        multiply(weight_, image, x + group * (channels_ / groups_) * channel_floats_, group * rows, rows,
-                 y + group * rows * pixels, pixels, finish, direct, tasks, task % tasks.count(), place.room(worker),
-                 place.kernels);
+      const float* x = inputs[0] + n * in_floats;
+      const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
+      place.each(parts, static_cast<double>(channels_ * channel_floats_), [&](size_t part, int) {
+        for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
+          lay_out(x, channel, place.shared + channel * channel_floats_);
+      });
+      place.each(each_image, operations, [&](size_t task, int worker) {
+        multiply_task(place.shared, output + n * out_floats, task, worker);
       });
     }
   }

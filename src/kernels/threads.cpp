@@ -34,10 +34,9 @@ using Body = std::function<void(size_t, int)>;
 struct Job {
   const Body* body;
   size_t tasks;
-  int threads;               // how many may take part
+  int threads;  // how many may take part, the caller among them
   std::atomic<size_t> next{0};
-  int joined = 1;            // the caller is worker 0; guarded by Pool::mutex_
-  std::atomic<int> running{0};  // helpers inside work(); changed under Pool::mutex_
+  std::atomic<int> left{0};  // helpers that have joined and are done
 
   Job(const Body& b, size_t n, int t) : body(&b), tasks(n), threads(t) {}
 
@@ -46,28 +45,29 @@ struct Job {
   }
 };
 
+// Helpers join and leave a job without a lock: with many threads, and operators of microseconds, they would spend their
+// time waiting for it. The lock is for those that sleep.
 class Pool {
  public:
   // Run the job and return true, or return false if another caller has the pool.
   bool run(Job& job) {
     std::unique_lock<std::mutex> one_caller(caller_, std::try_to_lock);
     if (!one_caller.owns_lock()) return false;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      start_helpers(job.threads - 1);
-      job_ = &job;
-      posted_.fetch_add(1, std::memory_order_release);
-    }
-    wake_.notify_all();
+    start_helpers(job.threads - 1);
+    job_ = &job;
+    const uint64_t closed = (gate_.load(std::memory_order_relaxed) | kPlaces) + 1;  // of the next job
+    const int places = job.threads - 1;
+    gate_ = closed + static_cast<uint64_t>(places);
+    wake(std::min(places, asleep_.load()));
     job.work(0);
-    for (int look = 0; look < kLooks && job.running.load(std::memory_order_relaxed) != 0; ++look) pause();
-    std::unique_lock<std::mutex> lock(mutex_);
-    job_ = nullptr;  // a helper that wakes up only now finds nothing to join
-    done_.wait(lock, [&] { return job.running == 0; });
+    const uint64_t last = gate_.exchange(closed);  // a helper that wakes up only now finds nothing to join
+    wait_for(job, places - static_cast<int>(last & kPlaces));
     return true;
   }
 
  private:
+  static constexpr uint64_t kPlaces = 0xffff;
+
   void start_helpers(int wanted) {
     try {
       for (; helpers_ < wanted; ++helpers_) std::thread([this] { help(); }).detach();
@@ -76,37 +76,55 @@ class Pool {
     }
   }
 
-  void help() {
+  void wake(int sleepers) {
+    if (sleepers == 0) return;
+    { std::lock_guard<std::mutex> lock(mutex_); }  // one that is about to sleep has seen the gate open, or sleeps by now
+    for (int i = 0; i < sleepers; ++i) wake_.notify_one();
+  }
+
+  void wait_for(const Job& job, int joined) {
+    for (int look = 0; look < kLooks && job.left.load(std::memory_order_acquire) != joined; ++look) pause();
+    if (job.left.load(std::memory_order_acquire) == joined) return;
     std::unique_lock<std::mutex> lock(mutex_);
+    caller_sleeps_ = true;
+    done_.wait(lock, [&] { return job.left == joined; });
+    caller_sleeps_ = false;
+  }
+
+  void help() {
     for (;;) {
-      if (!can_join()) {
-        const uint64_t seen = posted_.load(std::memory_order_relaxed);
-        lock.unlock();
-        for (int look = 0; look < kLooks && posted_.load(std::memory_order_relaxed) == seen; ++look) pause();
-        lock.lock();
+      for (int look = 0; look < kLooks && !is_open(); ++look) pause();
+      if (!is_open()) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        ++asleep_;
+        wake_.wait(lock, [&] { return is_open(); });
+        --asleep_;
       }
-      wake_.wait(lock, [&] { return can_join(); });
-      Job& job = *job_;
-      const int worker = job.joined++;
-      ++job.running;
-      lock.unlock();
-      job.work(worker);
-      lock.lock();
-      if (--job.running == 0) done_.notify_one();
+      uint64_t seen = gate_.load();
+      while ((seen & kPlaces) != 0 && !gate_.compare_exchange_weak(seen, seen - 1)) {
+      }
+      if ((seen & kPlaces) == 0) continue;
+      Job& job = *job_;  // it stays until we have left it
+      job.work(job.threads - static_cast<int>(seen & kPlaces));
+      ++job.left;
+      if (caller_sleeps_) {
+        { std::lock_guard<std::mutex> lock(mutex_); }
+        done_.notify_one();
+      }
     }
   }
 
-  bool can_join() const {
-    return job_ != nullptr && job_->joined < job_->threads &&
-           job_->next.load(std::memory_order_relaxed) < job_->tasks;
-  }
+  bool is_open() const { return (gate_.load() & kPlaces) != 0; }
 
   std::mutex caller_;  // held by the caller whose job this is
-  std::mutex mutex_;   // guards what follows
-  std::condition_variable wake_, done_;
   Job* job_ = nullptr;
+  std::atomic<uint64_t> gate_{0};  // how many may still join the job, and above those 16 bits which job it is
   int helpers_ = 0;
-  std::atomic<uint64_t> posted_{0};  // jobs so far
+
+  std::mutex mutex_;  // of those who sleep
+  std::condition_variable wake_, done_;
+  std::atomic<int> asleep_{0};
+  std::atomic<bool> caller_sleeps_{false};
 };
 
 // Never destroyed: helpers may still be waiting on it while the process ends.

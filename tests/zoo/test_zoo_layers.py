@@ -1,6 +1,10 @@
 """Pooling and normalisation against Caffe's rules, spelled out in numpy."""
 
+import importlib.util
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -103,3 +107,41 @@ def test_lrn_of_16_bit_values_is_computed_in_32():
     assert torch.allclose(found.float(), lrn(5, 1e-4, 0.75)(halves.float()), rtol=1e-3)
     found.sum().backward()
     assert halves.grad.isfinite().all()
+
+
+TRITON = """
+import contextlib, sys, torch
+from torch import nn
+from membound.zoo.lrn_triton import gradient, normalise
+device = sys.argv[1]
+if device == "cpu":
+    torch.cuda.device = contextlib.nullcontext
+torch.manual_seed(0)
+for shape, size in (((2, 7, 40, 30), 5), ((3, 2, 5), 5), ((1, 1, 3, 3), 3), ((2, 9, 1), 1)):
+    for dtype, near in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
+        x = (3 * torch.randn(shape, device=device)).to(dtype)
+        g = torch.randn(shape, device=device).to(dtype)
+        wide = x.double().requires_grad_()
+        expected = nn.LocalResponseNorm(size, 0.5, 0.75, 2.0)(wide)
+        (slope,) = torch.autograd.grad(expected, wide, g.double())
+        y, d = normalise(x, size, 0.5 / size, 0.75, 2.0)
+        assert y.dtype == dtype
+        found = gradient(x, d, g, size, 0.5 / size, 0.75)
+        torch.testing.assert_close(y.double(), expected, rtol=near, atol=near)
+        torch.testing.assert_close(found.double(), slope, rtol=near, atol=near)
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is absent: only torch builds for GPUs bring it"
+)
+def test_the_gpu_kernels_of_lrn():
+    """On a GPU, or in Triton's interpreter where there is none."""
+    gpu = torch.cuda.is_available()
+    result = subprocess.run(
+        [sys.executable, "-c", TRITON, "cuda" if gpu else "cpu"],
+        env=dict(os.environ) if gpu else {**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr

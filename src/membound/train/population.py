@@ -53,6 +53,10 @@ class _Chunk:
         self.device, self.interrupted = device, interrupted
         self.stack = contextlib.ExitStack()
         self.lanes: list[_Lane] = []
+        if (
+            device.type == "cuda"
+        ):  # torch keeps what members before took for their streams, which these will not have
+            torch.cuda.empty_cache()
         self.free = self._free()
 
     def _free(self) -> int:

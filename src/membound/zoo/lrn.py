@@ -1,5 +1,6 @@
 """Normalisation across channels whose training is faster than torch's own, which goes through a pooling in 3-D."""
 
+import importlib.util
 from typing import Any
 
 import torch
@@ -13,9 +14,38 @@ class ChannelNorm(nn.LocalResponseNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not (self.training and torch.is_grad_enabled()) or self.size % 2 == 0 or input.dim() < 3:
             return super().forward(input)
+        given = self.size, self.alpha / self.size, self.beta, self.k
+        if input.is_cuda and input.itemsize <= 4 and input.numel() and _has_triton():
+            return _OnGpu.apply(input, *given)  # type: ignore[no-any-return, no-untyped-call]
         wide = input.float() if input.itemsize < 4 else input  # squares need the range
-        found: Tensor = _Normalise.apply(wide, self.size, self.alpha / self.size, self.beta, self.k)  # type: ignore[no-untyped-call]
+        found: Tensor = _Normalise.apply(wide, *given)  # type: ignore[no-untyped-call]
         return found.to(input.dtype)
+
+
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+class _OnGpu(torch.autograd.Function):
+    """The same as _Normalise, in a kernel each way; it takes any of the floating types, and sums in float32."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: int, scale: float, beta: float, k: float) -> Tensor:
+        from membound.zoo.lrn_triton import normalise
+
+        x = x.contiguous()
+        y, d = normalise(x, size, scale, beta, k)
+        ctx.save_for_backward(x, d)
+        ctx.given = size, scale, beta
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        from membound.zoo.lrn_triton import gradient
+
+        x, d = ctx.saved_tensors
+        return gradient(x, d, g.contiguous(), *ctx.given), None, None, None, None
 
 
 class _Normalise(torch.autograd.Function):
