@@ -77,6 +77,7 @@ Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Seed
 Device = Annotated[
     str,
     typer.Option(
+        "--device",
         metavar="DEVICE",
         help="auto, cpu, cuda, or cuda:N.",
         autocompletion=completed("auto", "cpu", "cuda"),

@@ -44,6 +44,7 @@ def reproduce_command(
     net: Annotated[
         list[str] | None,
         typer.Option(
+            "--net",
             metavar="NET",
             help="Only lenet or only quick, in figures that have both.",
             autocompletion=options.completed("lenet", "quick"),
