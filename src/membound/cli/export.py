@@ -39,7 +39,9 @@ def export_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="OUT", help="Write NET with the weights of --init as a model file here (.safetensors)."
+            "--out",
+            metavar="OUT",
+            help="Write NET with the weights of --init as a model file here (.safetensors).",
         ),
     ] = None,
     init: options.Init = None,
