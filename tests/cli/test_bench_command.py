@@ -122,6 +122,7 @@ def test_layers_are_timed_against_their_floor(file, capsys):
         assert row["floor_ms"] > 0
     assert run("bench", file, "--layers", "--runs", "1") == 0
     assert "billion a second" in capsys.readouterr().out
+    assert "leave --peers and --rounds out" in refused(capsys, "bench", file, "--layers", "--rounds", "2")
     assert "--layers takes one count of threads" in refused(
         capsys, "bench", file, "--layers", "--threads", "1,2"
     )

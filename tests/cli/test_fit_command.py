@@ -281,6 +281,7 @@ BAD = {
         (*SHORT, *OUT, "--budget", "9KiB", "--members", "2", "--average", "x"),
         "no average of 'x'",
     ),
+    "no dense": ((*SHORT, *OUT, "--within", "1", "--no-dense"), "leave --no-dense out"),
     "batch": ((*SHORT, *OUT, "--budget", "4KiB", "--batch", "4"), "--batch goes with --ram"),
     "greedy": ((*SHORT, *OUT, "--budget", "4KiB", "--greedy-step", "0.1"), "goes with --strategy greedy"),
     "candidates": (

@@ -11,6 +11,8 @@ from membound.cli import options
 from membound.cli.inspect import File
 from membound.errors import MemboundError
 
+PEERS = "torch,onnxruntime,openvino,deepsparse"
+
 
 def bench_command(
     file: File,
@@ -21,12 +23,15 @@ def bench_command(
         int, typer.Option(min=1, metavar="N", help="Runs of each runtime, over all rounds.")
     ] = 100,
     rounds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Rounds, in which the runtimes take turns.")
-    ] = 5,
+        int | None, typer.Option(min=1, metavar="N", help="Rounds, in which the runtimes take turns (5).")
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Images in a run.")] = 1,
     peers: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Which runtimes to compare with, or none.")
-    ] = "torch,onnxruntime,openvino,deepsparse",
+        str | None,
+        typer.Option(
+            metavar="NAME,...", help=f"Which runtimes to compare with, or none ({PEERS} if left out)."
+        ),
+    ] = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Time each operator of the network instead, against its floor.")
     ] = False,
@@ -44,16 +49,19 @@ def bench_command(
         (count, *more) = _counts(threads)
         if more:
             raise MemboundError(f"--layers takes one count of threads, not {threads}")
+        if peers is not None or rounds is not None:
+            raise MemboundError("--layers compares with no other runtime: leave --peers and --rounds out")
         found = time_layers(file, threads=count, batch=batch, runs=runs, seed=seed)
         options.print_json(found) if as_json else _print_layers(found)
         return
     from membound.bench.race import race
 
+    peers = PEERS if peers is None else peers
     names = [] if peers.strip() in ("", "none") else [name.strip() for name in peers.split(",")]
     with _status() as show:
         facts = race(
-            file, peers=list(dict.fromkeys(names)), threads=_counts(threads), runs=runs, rounds=rounds, batch=batch,
-            seed=seed, show=show,
+            file, peers=list(dict.fromkeys(names)), threads=_counts(threads), runs=runs, rounds=rounds or 5,
+            batch=batch, seed=seed, show=show,
         )  # fmt: skip
     options.print_json(facts) if as_json else _print(facts)
 

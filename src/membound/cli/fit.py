@@ -176,6 +176,8 @@ def fit_command(
         raise MemboundError(
             "--tensorboard and --ray: the workers of a cluster write no curves: leave one out"
         )
+    if no_dense and within is not None:
+        raise MemboundError("--within compares with the dense network: leave --no-dense out")
     page = None if no_report else report or out.with_name(f"{out.stem}.report.html")
     if no_report and report is not None:
         raise MemboundError(f"--report {report} and --no-report: leave one out")

@@ -131,7 +131,10 @@ class Preprocess:
             )
         for name, value in (("mean", self.mean), ("std", self.std)):
             if value is not None and len(value) != shape[1]:
-                raise DataError(f"images have {shape[1]} channels but {name} has {len(value)}")
+                raise DataError(
+                    f"images have {shape[1]} channels but {name} has {len(value)}: images of as many "
+                    "channels as those of the training are needed"
+                )
         if self.crop is not None and self.crop > min(shape[2:]):
             raise DataError(f"a crop of {self.crop} does not fit images of {shape[2]} x {shape[3]}")
 

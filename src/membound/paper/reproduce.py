@@ -70,6 +70,7 @@ def _command(name: str, lab: Lab) -> str:
         options += ["--data FOLDER", *(["--init FILE"] if lab.imagenet.init is not None else [])]
         options += [f"--seeds {lab.imagenet.seeds}", f"--candidate-steps {lab.imagenet.candidate_steps}"]
         options += [f"--steps {lab.imagenet.steps}"] if lab.imagenet.steps is not None else []
+        options += [f"--batch-size {lab.imagenet.batch_size}"] if lab.imagenet.batch_size is not None else []
     return " ".join(["membound reproduce", name, *options])
 
 
