@@ -38,7 +38,8 @@ fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz_readers.py --seconds $(or $(SECONDS),10)
 	benchmarks/fuzz_under_asan.sh files --count $(or $(COUNT),20000)
 
-# Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has the first of the two.
+# Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has the first of the two,
+# and the pool under both.
 sanitize: $(VENV)/installed
 	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not everything"
 

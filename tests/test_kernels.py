@@ -20,11 +20,14 @@ def tool(name: str) -> str | None:
     )
 
 
-def build(folder, *options):
+def build(folder, *options, target="all"):
     """Build the drivers, warnings being errors."""
     always = ["-DMEMBOUND_BUILD_TESTS=ON", "-DMEMBOUND_BUILD_PYTHON=OFF", "-DMEMBOUND_WERROR=ON"]
     configure = [tool("cmake"), "-S", str(ROOT), "-B", str(folder), *always, *options]
-    for command in (configure, [tool("cmake"), "--build", str(folder), "--parallel", "2"]):
+    for command in (
+        configure,
+        [tool("cmake"), "--build", str(folder), "--parallel", "2", "--target", target],
+    ):
         built = subprocess.run(command, capture_output=True, text=True)
         assert built.returncode == 0, built.stdout + built.stderr
 
@@ -54,6 +57,13 @@ def test_the_drivers_pass_under_sanitizers(tmp_path, sanitizers, only):
     build(tmp_path, f"-DMEMBOUND_SANITIZE={sanitizers}")
     for driver, cases in DRIVERS.items():
         assert check(cases, tmp_path / driver, *only)["checks"] > 0
+
+
+@pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")
+@pytest.mark.parametrize("sanitizers", ["thread", "address,undefined"])
+def test_the_pool_passes_under_sanitizers(tmp_path, sanitizers):
+    build(tmp_path, f"-DMEMBOUND_SANITIZE={sanitizers}", target="test_threads")
+    assert check(1000, tmp_path / "test_threads")["checks"] > 4000
 
 
 OTHER = "aarch64" if platform.machine().lower() in ("x86_64", "amd64") else "x86_64"
