@@ -271,3 +271,58 @@ def test_without_lightning_it_says_what_to_install():
         [sys.executable, "-c", f"{code}import membound.train.lightning"], capture_output=True
     )
     assert b"pip install 'lightning>=2.5'" in done.stderr.splitlines()[-1]
+
+
+TWO_PROCESSES = """
+import os, sys, torch
+from lightning import pytorch as lightning
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+import membound as mb
+from membound.train.lightning import MemoryBound
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 3)).double()
+    def training_step(self, batch):
+        return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+
+processes, out = int(sys.argv[1]), sys.argv[2]
+torch.set_num_threads(1)
+x = torch.randn(64, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+data = TensorDataset(x, x[:, :3].argmax(1))
+share = DistributedSampler(data, processes, int(os.environ.get("RANK", 0)), shuffle=False)
+data = DataLoader(data, batch_size=16 // processes, sampler=share)
+bound = MemoryBound({"net.0": mb.l0_project(mb.ramp(1.0, 0.1), every=2)})
+trainer = lightning.Trainer(
+    accelerator="cpu", devices=processes, strategy="ddp" if processes > 1 else "auto", use_distributed_sampler=False,
+    max_epochs=6, callbacks=[bound], logger=False, enable_checkpointing=False, enable_progress_bar=False,
+)
+net = Net()
+trainer.fit(net, data)
+torch.save(net.state_dict(), f"{out}-{processes}-{trainer.global_rank}.pt")
+"""
+
+
+@pytest.mark.full
+def test_two_processes_are_as_one(tmp_path):
+    """Data parallel: both end with the same weights, and with those of one process that sees the same batches.
+
+    Every other image is dealt to each, so that a batch of both has those of a batch of one.
+    """
+    script = tmp_path / "train.py"
+    script.write_text(TWO_PROCESSES)
+    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for processes, launch in ((1, []), (2, run)):
+        command = [sys.executable, *launch, str(script), str(processes), str(tmp_path / "net")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, first, second = (torch.load(tmp_path / f"net-{name}.pt") for name in ("1-0", "2-0", "2-1"))
+    assert int(first["net.0.weight"].count_nonzero()) == KEPT
+    for name, value in one.items():
+        assert torch.equal(first[name], second[name])
+        assert torch.allclose(first[name], value, rtol=0, atol=1e-10)
