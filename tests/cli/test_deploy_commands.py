@@ -119,6 +119,38 @@ def test_run_prints_the_best_classes(file, tmp_path, capsys):
     assert lines[10] == "      and 3 more"
 
 
+def test_run_takes_pictures(file, tmp_path, capsys):
+    """At the size of the network, and gray, as it takes them."""
+    dark, bright = tmp_path / "dark.png", tmp_path / "night.JPG"
+    Image.new("RGB", (9, 30), (220, 210, 200)).save(dark)
+    Image.new("L", (40, 12), 10).save(bright)
+    before = set(tmp_path.iterdir())
+    assert run("run", file, dark, bright) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["dark.png", "bright"], ["night.JPG", "dark"]]
+    assert set(tmp_path.iterdir()) == before  # nothing is written unless it is asked for
+    assert run("run", file, dark, "--out", tmp_path / "y.npy", "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    assert facts["top"][0][0]["class"] == "bright"
+    net, gray = mb.load(file), round(0.299 * 220 + 0.587 * 210 + 0.114 * 200)
+    expected = net(net.preprocess(np.full((1, 1, 6, 6), gray, np.uint8)))
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+
+
+def test_pictures_that_cannot_be_run(file, tmp_path, capsys):
+    (tmp_path / "broken.png").write_bytes(b"not a picture")
+    good = tmp_path / "good.png"
+    Image.new("L", (6, 6)).save(good)
+    said = refused(capsys, "run", file, tmp_path / "broken.png")
+    assert "broken.png cannot be decoded as an image" in said
+    assert "--skip-corrupt" not in said
+    assert "there is no picture at" in refused(capsys, "run", file, tmp_path / "gone.png")
+    x = saved(tmp_path / "x.npy", images()[0])
+    assert "several are pictures" in refused(capsys, "run", file, good, x)
+    (tmp_path / "folder.png").mkdir()
+    assert "there is no picture at" in refused(capsys, "run", file, tmp_path / "folder.png")
+
+
 BAD_INPUTS = {
     "wrong shape": (np.zeros((2, 1, 5, 6), np.float32), "this network takes (batch, 1, 6, 6)"),
     "no batch": (np.zeros((1, 6, 6), np.float32), "this network takes (batch, 1, 6, 6)"),

@@ -1,4 +1,4 @@
-"""membound run FILE INPUT.npy: run a network once."""
+"""membound run FILE INPUT...: run a network once."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,47 +17,88 @@ Threads = Annotated[int, typer.Option(min=0, max=256, metavar="N", help="Threads
 def run_command(
     file: File,
     input: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            metavar="INPUT.npy",
-            help="An array [batch, ...]: uint8 images as they are, or float32 as prepared.",
+            metavar="INPUT",
+            help="Pictures; or an array [batch, ...] in a .npy file: uint8 images as they are, or float32 as prepared.",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="OUT.npy", help="Where the output goes (INPUT.out.npy if left out)."),
+        typer.Option(
+            metavar="OUT.npy", help="Where the output goes (INPUT.out.npy if left out; of pictures nowhere)."
+        ),
     ] = None,
     threads: Threads = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Run a model file on an array, and write the output."""
-    from membound.run.files import find_model_file, read_array, run_array, top_classes, write_array
+    """Run a model file on pictures or an array; write the output.
+
+    membound run net.safetensors cat.jpg dog.jpg
+    """
+    from membound.run.files import (
+        PICTURES,
+        find_model_file,
+        read_pictures,
+        run_array,
+        top_classes,
+        write_array,
+    )
     from membound.run.net import load
 
-    if not input.name:
-        raise MemboundError(f"{input} is a folder: name a .npy file")
-    target = input.with_name(f"{input.stem}.out.npy") if out is None else out
-    if target.suffix != ".npy":
-        raise MemboundError(f"--out {target}: the output is a .npy file: let its name end in .npy")
+    pictures = all(path.suffix.lower() in PICTURES for path in input)
+    target = _target(input, out, pictures)
     net = load(find_model_file(file), threads=threads)
-    images = read_array(input)
-    if target.exists() and target.samefile(input):
-        raise MemboundError(f"--out {target} is the input: choose another name")
+    images = read_pictures(net, input) if pictures else _array(input[0], target)
     output = run_array(net, images)
-    write_array(target, output)
+    if target is not None:
+        write_array(target, output)
     top = top_classes(net, output)
+    if pictures and top is None and target is None:
+        raise MemboundError(
+            "the network has no names of classes to print: say with --out where its output goes"
+        )
     if as_json:
         named = (
             None if top is None else [[{"class": name, "score": score} for name, score in row] for row in top]
         )
-        options.print_json({"out": str(target), "shape": list(output.shape), "top": named})
+        where = None if target is None else str(target)
+        options.print_json({"out": where, "shape": list(output.shape), "top": named})
     else:
-        _print(target, output, top)
+        _print(target, output, top, [path.name for path in input] if pictures else None)
 
 
-def _print(target: Path, output: Any, top: Any) -> None:
-    for number, row in enumerate((top or [])[:SHOWN]):
-        typer.echo(f"{number:>4}  " + ", ".join(f"{name} {score:.4g}" for name, score in row))
-    if top is not None and len(top) > SHOWN:
-        typer.echo(f"      and {len(top) - SHOWN:,} more")
-    typer.echo(f"output  {target}: float32 {' x '.join(map(str, output.shape))}")
+def _target(given: list[Path], out: Path | None, pictures: bool) -> Path | None:
+    """Where the output goes."""
+    from membound.run.files import PICTURES
+
+    if not pictures and len(given) > 1:
+        other = next(path for path in given if path.suffix.lower() not in PICTURES)
+        raise MemboundError(f"{len(given)} inputs: several are pictures, which {other} is not by its name")
+    if not given[0].name:
+        raise MemboundError(f"{given[0]} is a folder: name a .npy file or a picture")
+    if out is None:
+        return None if pictures else given[0].with_name(f"{given[0].stem}.out.npy")
+    if out.suffix != ".npy":
+        raise MemboundError(f"--out {out}: the output is a .npy file: let its name end in .npy")
+    return out
+
+
+def _array(path: Path, target: Path | None) -> Any:
+    from membound.run.files import read_array
+
+    images = read_array(path)
+    if target is not None and target.exists() and target.samefile(path):
+        raise MemboundError(f"--out {target} is the input: choose another name")
+    return images
+
+
+def _print(target: Path | None, output: Any, top: Any, names: list[str] | None) -> None:
+    shown = SHOWN if names is None else len(names)
+    for number, row in enumerate((top or [])[:shown]):
+        name = f"{number:>4}" if names is None else names[number]
+        typer.echo(f"{name}  " + ", ".join(f"{name} {score:.4g}" for name, score in row))
+    if top is not None and len(top) > shown:
+        typer.echo(f"      and {len(top) - shown:,} more")
+    if target is not None:
+        typer.echo(f"output  {target}: float32 {' x '.join(map(str, output.shape))}")

@@ -1,15 +1,17 @@
-"""Files that the commands take and give: models, and arrays in .npy files."""
+"""Files that the commands take and give: models, arrays in .npy files, and pictures."""
 
 import io
 import json
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from membound.data.folders import REMEDY, CorruptImageError, decode
 from membound.errors import DataError, ModelError
 from membound.run.hub import fetch, is_address
 from membound.run.net import Net
@@ -17,6 +19,9 @@ from membound.store.rules import MAX_HEADER
 from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
+PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+BEFORE_CROP = 256  # the side that pictures are read at where the network takes a crop of them
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def find_model_file(given: Path) -> Path:
@@ -75,6 +80,37 @@ def read_array(path: Path) -> Array:
         found.close()
         raise DataError(f"{path} is an .npz file: save the one array with np.save")
     return found
+
+
+def read_pictures(net: Net, paths: Sequence[Path]) -> Array:
+    """Pictures as the images that the network was trained on, uint8 [N, C, H, W]: at its size, and gray if it is."""
+    side = _picture_side(net)
+    images = []
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"there is no picture at {path}")
+        try:
+            images.append(decode(path, side))
+        except CorruptImageError as error:
+            raise DataError(str(error).removesuffix(f": {REMEDY}")) from None
+    found = np.stack(images)
+    if net.input_shape[0] == 1:
+        found = np.rint(found @ LUMA)[..., None].astype(np.uint8)
+    return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
+
+
+def _picture_side(net: Net) -> int:
+    if net.model.mean_image is not None:
+        return net.model.mean_image.shape[1]
+    crop = (net.model.preprocess or {}).get("crop")
+    if crop is not None:
+        return max(int(crop), BEFORE_CROP)
+    shape = net.input_shape
+    if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
+        raise DataError(
+            f"this network takes {list(shape)}, not square pictures: give it an array in a .npy file"
+        )
+    return shape[1]
 
 
 def write_array(path: Path, array: Array) -> None:
