@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.cli.fit_tables import tell
 from membound.errors import MemboundError
 
 Texts = list[str] | None
@@ -216,7 +217,7 @@ def fit_command(
         device="cpu" if ray is not None else str(choose_device(device)),
     )  # fmt: skip
     failure = _write_report(page, summary, files)
-    _tell(summary, None if failure else page, run_dir, hub, as_json)
+    tell(summary, None if failure else page, run_dir, hub, as_json)
     if failure is not None:
         raise failure
 
@@ -384,78 +385,3 @@ def _write_hub(hub: Path, file: Path, result: Any, data: str) -> None:
 
     where = {"accuracy_on": result.accuracy_on, "data": Path(data).name}
     write_folder(hub, file, accuracy=result.accuracy, dense=result.dense, **where)
-
-
-def _tell(
-    summary: dict[str, Any], page: Path | None, run_dir: Path | None, hub: Path | None, as_json: bool
-) -> None:
-    """What came of it, and where it is."""
-    if as_json:
-        from membound.search.summary import without_curves
-
-        places = {
-            name: None if path is None else str(path)
-            for name, path in (("report", page), ("run_dir", run_dir), ("hub", hub))
-        }
-        options.print_json(without_curves(summary) | places)
-        return
-    from rich.console import Console
-
-    console = Console()
-    console.print(_summary_table(summary))
-    for final in summary["finals"]:
-        console.print(_layer_table(final, titled=len(summary["finals"]) > 1))
-    for final in summary["finals"]:
-        if final["member_accuracies"]:
-            alone = ", ".join(map(_percent, final["member_accuracies"]))
-            typer.echo(f"members   {alone}")
-        typer.echo(f"file      {final['file']}")
-    if page is not None:
-        typer.echo(f"report    {page}")
-    if hub is not None:
-        typer.echo(f"folder    {hub}: to upload, hf upload ORG/{hub.absolute().name} {hub}")
-    if run_dir is not None:
-        typer.echo(f"run       {run_dir}")
-
-
-def _summary_table(summary: dict[str, Any]) -> Any:
-    """Every final network, and the dense one, a line each."""
-    from rich.table import Table
-
-    from membound.report.text import show_count, show_milliseconds
-
-    table = Table("network")
-    for head in ("accuracy", "errors", "file bytes", "memory", "latency", "nonzeros"):
-        table.add_column(head, justify="right")
-    dense = [] if summary["dense"] is None else [{"name": "dense", **summary["dense"]}]
-    for net in [*dense, *summary["finals"]]:
-        table.add_row(
-            net["name"],
-            _percent(net["accuracy"]),
-            "n/a" if net["errors"] is None else f"{net['errors']:,} of {net['images']:,}",
-            show_count(net["file_bytes"]),
-            show_count(net["memory_bytes"]),
-            show_milliseconds(net["latency_ms"]),
-            show_count(net["nonzeros"]),
-        )
-    return table
-
-
-def _layer_table(final: dict[str, Any], titled: bool) -> Any:
-    from rich.table import Table
-
-    table = Table("layer", "shape", title=final["name"] if titled else None, title_justify="left")
-    for column in ("nonzeros", "kept", "bytes"):
-        table.add_column(column, justify="right")
-    table.add_column("format")
-    for layer in final["layers"]:
-        kept = f"{layer['nonzeros'] / layer['size']:.2%}" if layer["size"] else "n/a"
-        shape = " x ".join(map(str, layer["shape"]))
-        table.add_row(
-            layer["name"], shape, f"{layer['nonzeros']:,}", kept, f"{layer['bytes']:,}", layer["format"]
-        )
-    return table
-
-
-def _percent(accuracy: float | None) -> str:
-    return "n/a" if accuracy is None else f"{accuracy:.2f} %"

@@ -29,16 +29,15 @@ from membound.train.fingerprints import (
     network_digest,
 )
 from membound.train.parallel import World, choose_device, gradients_wait, join, lost_another
-from membound.train.projection import is_sharded
 from membound.train.recipe import Recipe, make_optimizer
 from membound.train.regularizer import Regularizer, Report, attach
-from membound.train.rules import load_plain_, plain_keys, select
-from membound.train.sharded import local_part, shard_all
+from membound.train.resume import resume, save
+from membound.train.rules import select
 from membound.train.stepping import make_stepper
 from membound.train.task import Task
 from membound.train.tensorboard import Curves, check_installed
 from membound.train.updates import Update
-from membound.train.weights import CHECKPOINT, MEAN_IMAGE, MODEL
+from membound.train.weights import CHECKPOINT
 
 PRECISIONS = {"float32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
 LARGEST_BATCH = 1 << 16  # beyond the size of the data; up to here a small set may repeat within a batch
@@ -213,7 +212,7 @@ class Run:
         """From where it is to the end: each time it goes on, one step is taken."""
         try:
             if self.path is not None and self.path.exists():
-                self._resume(self.path)
+                resume(self, self.path)
             if not self.finished:
                 yield from self._train(interrupted)
             if self.judge is not None and self.score is None:
@@ -260,7 +259,7 @@ class Run:
                         self._tell()
                     due = time.monotonic() - saved > self.settings.checkpoint_seconds
                     if stopping or last or self.world.agree(due):
-                        self._save()
+                        save(self)
                         saved = time.monotonic()
             if stopping and not last:
                 raise Interrupted
@@ -379,86 +378,6 @@ class Run:
             "precision": self.settings.precision,
             "evaluate_every": self.evaluate_every,
         }
-
-    def _save(self) -> None:
-        """The leader's file; what is sharded goes to a file of each process beside it."""
-        if self.path is None:
-            return
-        moments, plain = files.optimizer_tensors(self.optimizer)
-        tensors = {MODEL + name: value for name, value in plain_keys(self.model.state_dict()).items()}
-        tensors |= {f"optimizer/{name}": value for name, value in moments.items()}
-        mine = {name: local_part(value) for name, value in tensors.items() if is_sharded(value)}
-        parts = files.write_part(self.path, mine, self.iteration, self.world) if mine else []
-        if not self.world.leads:
-            return
-        tensors = {name: value for name, value in tensors.items() if name not in mine}
-        tensors |= {f"random/{name}": value for name, value in files.random_state().items()}
-        tensors["running"] = self.running
-        if self.preprocess.mean_image is not None:
-            tensors[MEAN_IMAGE] = torch.from_numpy(self.preprocess.mean_image)
-        about = {
-            "preprocess": self.preprocess.to_json(),
-            "description": self.description,
-            "iteration": self.iteration,
-            "seconds": self.seconds,
-            "history": self.history,
-            "optimizer": plain,
-            "regularizer": None if self.reg is None else self.reg.state_dict(),
-            "parts": parts,
-        }
-        files.write_tensors(self.path, tensors, {"membound": about})
-        files.remove_parts(self.path, but=parts)
-
-    def _resume(self, path: Path) -> None:
-        tensors, metadata = files.read_tensors(path)
-        about = metadata.get("membound")
-        if not isinstance(about, dict) or not isinstance(about.get("description"), dict):
-            raise TrainingError(
-                f"{path} is not a checkpoint of ours: choose another run directory, or delete it"
-            )
-        self._check_same(about["description"], path)
-        try:
-            self._restore(tensors, about)
-        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-            raise TrainingError(
-                f"{path} is damaged ({type(error).__name__}): delete it to begin anew"
-            ) from error
-
-    def _restore(self, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
-        load_plain_(self.model, shard_all(_within(tensors, MODEL), plain_keys(self.model.state_dict())))
-        moments = _within(tensors, "optimizer/")  # each by its weight's number and its own name
-        weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
-        owners = {name: weights[int(name.split(".", 1)[0])] for name in moments}
-        files.load_optimizer_(self.optimizer, shard_all(moments, owners), about["optimizer"])
-        if self.world.size == 1:
-            files.restore_random_state(_within(tensors, "random/"))
-        else:  # only the leader's is saved, and processes must not drop the same units
-            torch.manual_seed((self.settings.seed + self.world.rank) * 1_000_003 + about["iteration"])
-        self.running.copy_(tensors["running"])
-        if self.reg is not None:
-            self.reg.load_state_dict(about["regularizer"])
-        self.iteration, self.seconds = int(about["iteration"]), float(about["seconds"])
-        self.history = [dict(entry) for entry in about["history"]]
-        self.resumed = self.iteration
-
-    def _check_same(self, there: dict[str, Any], path: Path) -> None:
-        for key, here in self.description.items():
-            if there.get(key) != here:
-                detail = ""
-                if isinstance(here, dict) and isinstance(there.get(key), dict):
-                    names = sorted(
-                        k for k in here.keys() | there[key].keys() if here.get(k) != there[key].get(k)
-                    )
-                    detail = f" ({', '.join(names)})"
-                what = {"data": "other data", "rules": "other rules", "preprocess": "other preprocessing"}
-                raise TrainingError(
-                    f"{path.parent} holds a run with {what.get(key, f'another {key}')}{detail}: "
-                    "choose another run directory, or delete it"
-                )
-
-
-def _within(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 @contextmanager

@@ -1,0 +1,96 @@
+"""Where a training run stands, as a checkpoint: written, and read back into a run that is the same."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from membound.errors import TrainingError
+from membound.train import checkpoint as files
+from membound.train.projection import is_sharded
+from membound.train.rules import load_plain_, plain_keys
+from membound.train.sharded import local_part, shard_all
+from membound.train.weights import MEAN_IMAGE, MODEL
+
+if TYPE_CHECKING:
+    from membound.train.loop import Run
+
+
+def save(run: "Run") -> None:
+    """The leader's file; what is sharded goes to a file of each process beside it."""
+    if run.path is None:
+        return
+    moments, plain = files.optimizer_tensors(run.optimizer)
+    tensors = {MODEL + name: value for name, value in plain_keys(run.model.state_dict()).items()}
+    tensors |= {f"optimizer/{name}": value for name, value in moments.items()}
+    mine = {name: local_part(value) for name, value in tensors.items() if is_sharded(value)}
+    parts = files.write_part(run.path, mine, run.iteration, run.world) if mine else []
+    if not run.world.leads:
+        return
+    tensors = {name: value for name, value in tensors.items() if name not in mine}
+    tensors |= {f"random/{name}": value for name, value in files.random_state().items()}
+    tensors["running"] = run.running
+    if run.preprocess.mean_image is not None:
+        tensors[MEAN_IMAGE] = torch.from_numpy(run.preprocess.mean_image)
+    about = {
+        "preprocess": run.preprocess.to_json(),
+        "description": run.description,
+        "iteration": run.iteration,
+        "seconds": run.seconds,
+        "history": run.history,
+        "optimizer": plain,
+        "regularizer": None if run.reg is None else run.reg.state_dict(),
+        "parts": parts,
+    }
+    files.write_tensors(run.path, tensors, {"membound": about})
+    files.remove_parts(run.path, but=parts)
+
+
+def resume(run: "Run", path: Path) -> None:
+    tensors, metadata = files.read_tensors(path)
+    about = metadata.get("membound")
+    if not isinstance(about, dict) or not isinstance(about.get("description"), dict):
+        raise TrainingError(f"{path} is not a checkpoint of ours: choose another run directory, or delete it")
+    _check_same(run, about["description"], path)
+    try:
+        _restore(run, tensors, about)
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise TrainingError(f"{path} is damaged ({type(error).__name__}): delete it to begin anew") from error
+
+
+def _restore(run: "Run", tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    load_plain_(run.model, shard_all(_within(tensors, MODEL), plain_keys(run.model.state_dict())))
+    moments = _within(tensors, "optimizer/")  # each by its weight's number and its own name
+    weights = [weight for group in run.optimizer.param_groups for weight in group["params"]]
+    owners = {name: weights[int(name.split(".", 1)[0])] for name in moments}
+    files.load_optimizer_(run.optimizer, shard_all(moments, owners), about["optimizer"])
+    if run.world.size == 1:
+        files.restore_random_state(_within(tensors, "random/"))
+    else:  # only the leader's is saved, and processes must not drop the same units
+        torch.manual_seed((run.settings.seed + run.world.rank) * 1_000_003 + about["iteration"])
+    run.running.copy_(tensors["running"])
+    if run.reg is not None:
+        run.reg.load_state_dict(about["regularizer"])
+    run.iteration, run.seconds = int(about["iteration"]), float(about["seconds"])
+    run.history = [dict(entry) for entry in about["history"]]
+    run.resumed = run.iteration
+
+
+def _check_same(run: "Run", there: Mapping[str, Any], path: Path) -> None:
+    for key, here in run.description.items():
+        if there.get(key) != here:
+            detail = ""
+            if isinstance(here, dict) and isinstance(there.get(key), dict):
+                names = sorted(k for k in here.keys() | there[key].keys() if here.get(k) != there[key].get(k))
+                detail = f" ({', '.join(names)})"
+            what = {"data": "other data", "rules": "other rules", "preprocess": "other preprocessing"}
+            raise TrainingError(
+                f"{path.parent} holds a run with {what.get(key, f'another {key}')}{detail}: "
+                "choose another run directory, or delete it"
+            )
+
+
+def _within(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
