@@ -55,6 +55,8 @@ def fitted() -> list[str]:
     rows = [*quick.values(), joint["n1"], joint["n5"], *results("demo")["summary"].values()]
     own, lenet = results("own-network")["summary"], deployed_lenet()
     rows += [own["dense"], own["fitted"], own["one_shot_magnitude"], lenet["dense"], lenet["lamp-20KiB"]]
+    (alexnet,) = results("pretrained-alexnet")["summary"]
+    rows += [alexnet["dense"], alexnet["sparse"]]
     return [spread(row) for row in rows]
 
 
