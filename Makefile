@@ -1,7 +1,7 @@
 # make demo   fit LeNet on the embedded MNIST into 20 KiB, and print it beside the dense network
 # make test   every check, as CI runs it
 # make docs   the documents and the Python reference as a site, build/site/index.html
-# make bench  everything in docs/BENCHMARKS.md measured again, against the peers: about an hour
+# make bench  everything in docs/BENCHMARKS.md measured again, against the peers: more than an hour
 # make fuzz   damaged inputs through every reader, then damaged model files through the core under sanitizers
 # make sanitize   the core's own test drivers under the address, undefined-behaviour and thread sanitizers
 # Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
@@ -59,6 +59,8 @@ bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/deployment.py $(if $(SKIMCAFFE),--skimcaffe $(SKIMCAFFE))
 	$(BIN)/python benchmarks/training_peers.py lenet mnist
+	if $(BIN)/membound data cifar10 > /dev/null; then $(BIN)/python benchmarks/training_peers.py cifar10_quick cifar10 \
+	  --bytes 40960 --steps 500 --out results/training-peers-quick.json; fi
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/benchmarks_page.py
 

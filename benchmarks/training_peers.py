@@ -6,7 +6,8 @@ Same network, images, optimizer, learning rates and number of steps for all; onl
 
     one shot           trained dense, then the largest weights of the whole network are kept
     one shot, tuned    the same at two thirds of the training, which then goes on under the mask
-    torch prune        torch.nn.utils.prune, global magnitudes, ten prunings along a cubic, then on under the mask
+    torch prune        torch.nn.utils.prune, global magnitudes, ten prunings along a cubic, then on under the mask;
+                       `uniform` takes the same part of each layer, for networks whose layers differ in scale
     torchao            proximal pruning (prototype/pat), one global constraint along its own cubic schedule, then its
                        healing; `uniform` is its constraint on each layer alone
     membound           one bound on the file, LAMP scores along a cubic ramp, as fit trains
@@ -47,8 +48,16 @@ CLOSE = 0.97  # of the bytes: near enough
 class Trial:
     """One training in a plain loop; `after(step)` prunes."""
 
-    def __init__(self, problem: Problem, seed: int, device: torch.device, feeders: dict[str, Feeder]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        seed: int,
+        device: torch.device,
+        feeders: dict[str, Feeder],
+        uniform: bool = False,
+    ) -> None:
         self.problem, self.seed, self.device, self.feeders = problem, seed, device, feeders
+        self.uniform = uniform  # layers are pruned alike, not all weights together
         self.model = problem.make(seed).to(device)
         self.recipe = problem.training.recipe
         self.optimizer: Any = make_optimizer(self.model, self.recipe)
@@ -83,8 +92,8 @@ class Trial:
         return {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
 
     def keep_to_(self, limit: int) -> None:
-        """Prune, all weights together, to the largest number whose file is within the limit."""
-        whole = sum(getattr(module, name).numel() for module, name in self.weights())
+        """Prune to the largest number of weights whose file is within the limit."""
+        whole = sum(self.problem.sizes.values())
         low, high = 1, whole
         while high - low > max(low // 200, 1):
             middle = (low + high) // 2
@@ -101,19 +110,35 @@ class Trial:
             for name, value in self.model.state_dict().items()
             if "_mask" not in name
         }
-        magnitudes = torch.cat(
-            [getattr(module, name).detach().abs().flatten() for module, name in self.weights()]
-        )
-        threshold = magnitudes.kthvalue(len(magnitudes) - kept + 1).values
-        for name in self.problem.weights:
-            state[name] = torch.where(state[name].abs() >= threshold, state[name], 0)
+        if self.uniform:
+            for name in self.problem.weights:
+                state[name] = _largest(state[name], self._share(name, kept))
+        else:
+            every = _largest(torch.cat([state[name].flatten() for name in self.problem.weights]), kept)
+            parts = every.split([state[name].numel() for name in self.problem.weights])
+            for name, part in zip(self.problem.weights, parts, strict=True):
+                state[name] = part.view_as(state[name])
         return {name: value.cpu() for name, value in state.items()}
 
     def prune_(self, kept: int) -> None:
         """So many weights in all are left; torch counts what it has pruned before."""
+        if self.uniform:
+            for (module, _), name in zip(self.weights(), self.problem.weights, strict=True):
+                more = int(module.weight.count_nonzero()) - self._share(name, kept)
+                if more > 0:
+                    prune.l1_unstructured(module, "weight", more)
+            return
         left = sum(int(getattr(module, name).count_nonzero()) for module, name in self.weights())
         if kept < left:
             prune.global_unstructured(self.weights(), prune.L1Unstructured, amount=left - kept)
+
+    def _share(self, name: str, kept: int) -> int:
+        return max(round(kept * self.problem.sizes[name] / sum(self.problem.sizes.values())), 1)
+
+
+def _largest(values: Tensor, kept: int) -> Tensor:
+    threshold = values.abs().flatten().kthvalue(values.numel() - kept + 1).values
+    return torch.where(values.abs() >= threshold, values, 0)
 
 
 def one_shot(trial: Trial, limit: int) -> float:
@@ -185,10 +210,10 @@ def fitted(
             header = problem.measure({name: torch.zeros_like(value) for name, value in state.items()})
             sparsity = 1 - (1 - sparsity) * 0.993 * (limit - header) / (size - header)
     else:
-        trial = Trial(problem, seed, device, feeders)
-        seconds = {"one shot": one_shot, "one shot, tuned": one_shot_tuned, "torch prune": torch_prune}[
-            method
-        ](trial, limit)
+        trial = Trial(problem, seed, device, feeders, uniform="uniform" in method)
+        way = method.removesuffix(", uniform")
+        ways = {"one shot": one_shot, "one shot, tuned": one_shot_tuned, "torch prune": torch_prune}
+        seconds = ways[way](trial, limit)
         state = trial.state()
     model = problem.make(seed)
     model.load_state_dict(state)
@@ -198,7 +223,9 @@ def fitted(
     return {**row, "nonzeros": nonzeros, "ms_a_step": 1000 * seconds}
 
 
-METHODS = ("one shot", "one shot, tuned", "torch prune", "torchao", "torchao, uniform", "membound")
+METHODS = (
+    "one shot", "one shot, tuned", "torch prune", "torch prune, uniform", "torchao", "torchao, uniform", "membound"
+)  # fmt: skip
 
 
 def main() -> None:
@@ -229,12 +256,16 @@ def main() -> None:
     summary = {
         method: {
             "accuracy": statistics.mean(row["accuracy"] for row in rows if row["method"] == method),
-            "std": statistics.pstdev([row["accuracy"] for row in rows if row["method"] == method]),
+            "std": spread([row["accuracy"] for row in rows if row["method"] == method]),
             "ms_a_step": min(row["ms_a_step"] for row in rows if row["method"] == method),
         }
         for method in dict.fromkeys(row["method"] for row in rows)
     }
     record(options.out, {**vars(options), "summary": summary, "rows": rows})
+
+
+def spread(values: list[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 if __name__ == "__main__":
