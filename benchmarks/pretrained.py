@@ -34,17 +34,19 @@ def main() -> None:
     bound = parser.add_mutually_exclusive_group(required=True)
     bound.add_argument("--within", type=float)
     bound.add_argument("--budget", action="append")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, help="as many as there are networks, or 3 of one")
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--file", type=Path, help="where the first network is saved")
+    parser.add_argument("--file", type=Path, help="where the smallest network of the first seed is saved")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     data = mb.data.load(options.data, size=options.size, cache=options.cache)
+    if options.seeds is None:
+        options.seeds = len(options.init) if len(options.init) > 1 else 3
     rows: list[dict] = []
     for seed in range(options.seeds):
         begun = time.monotonic()

@@ -92,7 +92,10 @@ class Trial:
         return {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
 
     def keep_to_(self, limit: int) -> None:
-        """Prune to the largest number of weights whose file is within the limit."""
+        self.prune_(self.affordable(limit))
+
+    def affordable(self, limit: int) -> int:
+        """The most weights whose file is within the limit; one with a layer that has none left is small."""
         whole = sum(self.problem.sizes.values())
         low, high = 1, whole
         while high - low > max(low // 200, 1):
@@ -101,7 +104,7 @@ class Trial:
                 low = middle
             else:
                 high = middle
-        self.prune_(low)
+        return low
 
     def _cut(self, kept: int) -> dict[str, Tensor]:
         """The state with so many weights, without touching the network."""
@@ -110,6 +113,8 @@ class Trial:
             for name, value in self.model.state_dict().items()
             if "_mask" not in name
         }
+        for (module, _), name in zip(self.weights(), self.problem.weights, strict=True):
+            state[name] = module.weight.detach()  # under its mask
         if self.uniform:
             for name in self.problem.weights:
                 state[name] = _largest(state[name], self._share(name, kept))
@@ -161,7 +166,8 @@ def torch_prune(trial: Trial, limit: int) -> float:
             trial.keep_to_(limit)
         elif step in times:
             left = (1 - (times.index(step) + 1) / PRUNINGS) ** 3
-            trial.prune_(round(whole * (0.02 + 0.98 * left)))
+            least = trial.affordable(limit)
+            trial.prune_(round(least + (whole - least) * left))
 
     return trial.run(after)
 

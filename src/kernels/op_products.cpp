@@ -44,7 +44,7 @@ class Conv final : public Op {
     const Image image = this->image();
     const bool direct = is_direct(weight_, image, rows, place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
-    const Tasks tasks = cut(image, rows, groups_, direct, place.threads, place.kernels);
+    const Tasks tasks = cut(image, rows, groups_ * (in_place_ ? batch : 1), direct, place.threads, place.kernels);
     const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
     const size_t each_image = groups_ * tasks.count();
     const auto multiply_task = [&](const float* x, float* y, size_t task, int worker) {

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -149,6 +150,37 @@ def test_pictures_that_cannot_be_run(file, tmp_path, capsys):
     assert "several are pictures" in refused(capsys, "run", file, good, x)
     (tmp_path / "folder.png").mkdir()
     assert "there is no picture at" in refused(capsys, "run", file, tmp_path / "folder.png")
+
+
+def test_a_damaged_picture_is_said_in_one_line(file, tmp_path):
+    """Pillow warns of some before it gives up."""
+    path = tmp_path / "cut.tif"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:-4000])
+    code = "import sys; from membound.cli import main; main(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", str(file), str(path)], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_thin_picture_takes_little_memory(file, tmp_path, capsys):
+    """Its middle counts, not all of it enlarged."""
+    thin = np.zeros((1, 60_000), np.uint8)
+    thin[0, 29_000:31_000] = 250
+    Image.fromarray(thin).save(tmp_path / "thin.png")
+    assert run("run", file, tmp_path / "thin.png") == 0
+    assert capsys.readouterr().out.split()[:2] == ["thin.png", "bright"]
+
+
+def test_pictures_are_cropped_as_in_training():
+    """A picture is read somewhat larger than the crop that the network takes of it."""
+    from membound.run.files import _picture_side
+
+    for crop, side in ((227, 256), (28, 32)):
+        model = SimpleNamespace(mean_image=None, preprocess={"crop": crop})
+        assert _picture_side(SimpleNamespace(model=model, input_shape=(3, crop, crop))) == side
 
 
 BAD_INPUTS = {

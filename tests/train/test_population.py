@@ -1,5 +1,7 @@
 """A population: every member ends with the weights that it would have alone."""
 
+import gc
+import weakref
 from functools import partial
 
 import numpy as np
@@ -167,3 +169,20 @@ def test_penalties_are_recorded_with_the_step(monkeypatch):
         )
         if name in ("conv1.weight", "fc2.weight"):
             assert int((recorded.model.state_dict()[name] == 0).sum()) > 0
+
+
+def test_a_member_that_is_done_is_let_go_before_the_next_one_begins():
+    """On a CPU they come one after another: of those before, no network is left."""
+    split, cpu, there = digits(64), torch.device("cpu"), []
+
+    def member(number: int) -> Run:
+        gc.collect()
+        there.append([model() is not None for model in models])
+        run = begin(batch_normed, number, split, cpu, "float32")
+        models.append(weakref.ref(run.model))
+        return run
+
+    models: list[weakref.ref] = []
+    for _, run in train_all([partial(member, number) for number in range(3)], cpu):
+        del run
+    assert there == [[], [False], [False, False]]

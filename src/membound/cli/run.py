@@ -10,6 +10,7 @@ from membound.cli.inspect import File
 from membound.errors import MemboundError
 
 SHOWN = 10  # images whose classes are printed
+AT_ONCE = 64  # pictures
 
 Threads = Annotated[int, typer.Option(min=0, max=256, metavar="N", help="Threads; 0 takes every CPU.")]
 
@@ -36,28 +37,20 @@ def run_command(
 
     membound run net.safetensors cat.jpg dog.jpg
     """
-    from membound.run.files import (
-        PICTURES,
-        find_model_file,
-        read_pictures,
-        run_array,
-        top_classes,
-        write_array,
-    )
+    from membound.run.files import find_model_file, run_array, top_classes, write_array
     from membound.run.net import load
 
-    pictures = all(path.suffix.lower() in PICTURES for path in input)
-    target = _target(input, out, pictures)
+    pictures = _are_pictures(input)
+    target = _target(input[0], out, pictures)
     net = load(find_model_file(file), threads=threads)
-    images = read_pictures(net, input) if pictures else _array(input[0], target)
-    output = run_array(net, images)
-    if target is not None:
-        write_array(target, output)
-    top = top_classes(net, output)
-    if pictures and top is None and target is None:
+    if pictures and target is None and (net.classes is None or len(net.output_shape) != 1):
         raise MemboundError(
             "the network has no names of classes to print: say with --out where its output goes"
         )
+    output = _run_pictures(net, input) if pictures else run_array(net, _array(input[0], target))
+    if target is not None:
+        write_array(target, output)
+    top = top_classes(net, output)
     if as_json:
         named = (
             None if top is None else [[{"class": name, "score": score} for name, score in row] for row in top]
@@ -68,17 +61,36 @@ def run_command(
         _print(target, output, top, [path.name for path in input] if pictures else None)
 
 
-def _target(given: list[Path], out: Path | None, pictures: bool) -> Path | None:
-    """Where the output goes."""
-    from membound.run.files import PICTURES
+def _are_pictures(given: list[Path]) -> bool:
+    """By their names; several inputs must be."""
+    if len(given) == 1 and given[0].suffix == ".npy":
+        return False
+    from membound.data.folders import image_extensions
 
-    if not pictures and len(given) > 1:
-        other = next(path for path in given if path.suffix.lower() not in PICTURES)
-        raise MemboundError(f"{len(given)} inputs: several are pictures, which {other} is not by its name")
-    if not given[0].name:
-        raise MemboundError(f"{given[0]} is a folder: name a .npy file or a picture")
+    others = [path for path in given if path.suffix.lower() not in image_extensions()]
+    if others and len(given) > 1:
+        raise MemboundError(
+            f"{len(given)} inputs: several are pictures, which {others[0]} is not by its name"
+        )
+    return not others
+
+
+def _run_pictures(net: Any, paths: list[Path]) -> Any:
+    """Some at a time, however many there are."""
+    import numpy as np
+
+    from membound.run.files import read_pictures, run_array
+
+    parts = [paths[begin : begin + AT_ONCE] for begin in range(0, len(paths), AT_ONCE)]
+    return np.concatenate([run_array(net, read_pictures(net, part)) for part in parts])
+
+
+def _target(given: Path, out: Path | None, pictures: bool) -> Path | None:
+    """Where the output goes."""
+    if not given.name:
+        raise MemboundError(f"{given} is a folder: name a .npy file or a picture")
     if out is None:
-        return None if pictures else given[0].with_name(f"{given[0].stem}.out.npy")
+        return None if pictures else given.with_name(f"{given.stem}.out.npy")
     if out.suffix != ".npy":
         raise MemboundError(f"--out {out}: the output is a .npy file: let its name end in .npy")
     return out

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TEST_NAMES = ("test", "val", "valid", "validation")
 LARGEST_DEFAULT = 256
+THIN = 16  # times as long as wide: of longer pictures only the middle is looked at
 REMEDY = "repair or remove it, or leave out all such files with --skip-corrupt"
 _SAMPLED = 1000  # images whose headers decide the default size
 _NOT_PICTURES = {
@@ -90,7 +91,8 @@ def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
             rgb = _to_rgb(image, pillow)
             return np.asarray(rgb if size is None else _fit(rgb, size, pillow), np.uint8)
     except Exception as error:  # a corrupt file makes Pillow raise almost anything
-        raise CorruptImageError(f"{path} cannot be decoded as an image ({error}): {REMEDY}") from error
+        reason = str(error) or type(error).__name__
+        raise CorruptImageError(f"{path} cannot be decoded as an image ({reason}): {REMEDY}") from error
 
 
 def load_folder(
@@ -162,7 +164,7 @@ def _list_classes(folder: Path) -> _Listing:
     classes = _subfolders(folder)
     if not classes:
         raise DataError(f"{folder} has no class folders: images must lie in {folder}/CLASS/")
-    extensions = _image_extensions()
+    extensions = image_extensions()
     barrier = {_identity(place) for place in (folder, *classes)}
     listing = _Listing(tuple(place.name for place in classes), [], [], [])
     empty = []
@@ -238,7 +240,8 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[str]:
         yield from (os.path.join(place, name) for name in sorted(files) if name[0] != ".")
 
 
-def _image_extensions() -> set[str]:
+def image_extensions() -> set[str]:
+    """How the names of pictures end, with the dot: those that Pillow reads."""
     pillow, _ = _pillow()
     readable = pillow.registered_extensions()
     return {ext for ext, kind in readable.items() if kind in pillow.OPEN and kind not in _NOT_PICTURES}
@@ -289,6 +292,10 @@ def _fit(image: "Image", size: int, pillow: Any) -> "Image":
     if (width, height) == (size, size):
         return image
     short = min(width, height)
+    if max(width, height) > THIN * short:  # resized whole, a thin one could take any amount of memory
+        left, top = (max(side - THIN * short, 0) // 2 for side in (width, height))
+        image = image.crop((left, top, width - left, height - top))
+        width, height = image.size
     width, height = round(width * size / short), round(height * size / short)
     left, top = (width - size) // 2, (height - size) // 2
     resized = image.resize((width, height), pillow.Resampling.BILINEAR)

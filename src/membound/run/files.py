@@ -4,6 +4,7 @@ import io
 import json
 import os
 import stat
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from membound.store.rules import MAX_HEADER
 from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
-PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-BEFORE_CROP = 256  # the side that pictures are read at where the network takes a crop of them
+BEFORE_CROP = (
+    256 / 227
+)  # the side that pictures are read at over that of the crop which is taken of them: AlexNet's
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -74,7 +76,7 @@ def read_array(path: Path) -> Array:
             reason = "it is not one, or one of Python objects"
         raise DataError(
             f"{path}: cannot be read: {reason[:200]}: a .npy file of numbers is needed, as np.save writes it, such as "
-            "images uint8 [N, C, H, W]"
+            "images uint8 [N, C, H, W], or pictures, whose names end in .jpg, .png and the like"
         ) from None
     if not isinstance(found, np.ndarray):
         found.close()
@@ -85,15 +87,18 @@ def read_array(path: Path) -> Array:
 def read_pictures(net: Net, paths: Sequence[Path]) -> Array:
     """Pictures as the images that the network was trained on, uint8 [N, C, H, W]: at its size, and gray if it is."""
     side = _picture_side(net)
-    images = []
-    for path in paths:
-        if not path.is_file():
-            raise DataError(f"there is no picture at {path}")
-        try:
-            images.append(decode(path, side))
-        except CorruptImageError as error:
-            raise DataError(str(error).removesuffix(f": {REMEDY}")) from None
-    found = np.stack(images)
+    found = np.empty((len(paths), side, side, 3), np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # Pillow's, about what it could read all the same, or says as an error
+        for number, path in enumerate(paths):
+            if not path.is_file():
+                raise DataError(f"there is no picture at {path}")
+            try:
+                found[number] = decode(path, side)
+            except CorruptImageError as error:
+                raise DataError(str(error).removesuffix(f": {REMEDY}")) from None
     if net.input_shape[0] == 1:
         found = np.rint(found @ LUMA)[..., None].astype(np.uint8)
     return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
@@ -104,7 +109,7 @@ def _picture_side(net: Net) -> int:
         return net.model.mean_image.shape[1]
     crop = (net.model.preprocess or {}).get("crop")
     if crop is not None:
-        return max(int(crop), BEFORE_CROP)
+        return round(int(crop) * BEFORE_CROP)
     shape = net.input_shape
     if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
         raise DataError(

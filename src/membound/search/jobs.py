@@ -120,6 +120,7 @@ def carry_out(
                 failure = failure or run.failure
             else:
                 yield job, bench.conclude(job, run)
+            del run  # its memory is the next ones'
         if failure is not None:
             raise failure
     finally:

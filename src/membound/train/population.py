@@ -42,6 +42,7 @@ def train_all(members: Sequence[Callable[[], Run]], device: torch.device) -> Ite
             while waiting and chunk.has_room():
                 chunk.add(*waiting.pop(0))
             yield from chunk.train()
+            del chunk  # and its members: the next one counts what memory is free
             if interrupted():  # at the last step of the last member: it is done, what comes after is not
                 raise Interrupted
 
@@ -170,3 +171,4 @@ class _Lane:
         close = getattr(self.steps, "close", None)
         if close is not None:
             close()
+        self.run, self.steps = None, iter(())

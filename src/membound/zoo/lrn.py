@@ -1,6 +1,7 @@
 """Normalisation across channels whose training is faster than torch's own, which goes through a pooling in 3-D."""
 
 import importlib.util
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,15 +16,25 @@ class ChannelNorm(nn.LocalResponseNorm):
         if not (self.training and torch.is_grad_enabled()) or self.size % 2 == 0 or input.dim() < 3:
             return super().forward(input)
         given = self.size, self.alpha / self.size, self.beta, self.k
-        if input.is_cuda and input.itemsize <= 4 and input.numel() and _has_triton():
+        if input.is_cuda and input.itemsize <= 4 and input.numel() and _kernels_work(input.device):
             return _OnGpu.apply(input, *given)  # type: ignore[no-any-return, no-untyped-call]
         wide = input.float() if input.itemsize < 4 else input  # squares need the range
         found: Tensor = _Normalise.apply(wide, *given)  # type: ignore[no-untyped-call]
         return found.to(input.dtype)
 
 
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+@cache
+def _kernels_work(device: torch.device) -> bool:
+    """Whether Triton is there and can build for this GPU, by trying: it also needs a C compiler."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    from membound.zoo.lrn_triton import normalise
+
+    try:
+        normalise(torch.ones(1, 1, 1, device=device), 1, 1.0, 1.0, 1.0)
+    except Exception:  # of many kinds
+        return False
+    return True
 
 
 class _OnGpu(torch.autograd.Function):
