@@ -16,6 +16,8 @@ from pathlib import Path
 
 from _record import ROOT, record
 
+from membound.paper.lab import spread
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -73,10 +75,6 @@ def run(seed: int, strategy: str, dense: bool) -> dict:
         "dense_bytes": beside.get("file_bytes"),
         "seconds": round(seconds, 1),
     }
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ python benchmarks/own_network.py imagenette160 --net mobilenet --size 128 --step
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from _networks import mobilenet
 from _record import ROOT, record
 
 import membound as mb
+from membound.paper.lab import spread
 from membound.search.bound import NetworkBound, Ramp
 from membound.search.deployed import score_stored
 from membound.search.ledger import open_run
@@ -104,10 +104,6 @@ def one_shot(make, data, state, limit: int, seed: int, chosen: dict) -> dict:
         assert stored.file_bytes <= limit
         found[f"one_shot_{score}"] = score_stored(stored, problem.data.test, problem).accuracy
     return found
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
 if __name__ == "__main__":

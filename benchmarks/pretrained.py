@@ -9,7 +9,6 @@ python benchmarks/pretrained.py efficientnet_lite0 imagenette160 --init lite0.sa
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from _record import record
 
 import membound as mb
+from membound.paper.lab import spread
 from membound.train.preprocessing import preprocess_for
 from membound.train.weights import load_weights_
 
@@ -107,10 +107,6 @@ def summarise(rows: list[dict]) -> list[dict]:
         for limit in sorted({row["limit"] for row in rows}, reverse=True)
         if (some := [row for row in rows if row["limit"] == limit])
     ]
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ bisection, and torchao, whose sparsity is fixed at the start, is trained once mo
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,10 +29,12 @@ from _record import record
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
+from membound.paper.lab import spread
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.problem import Problem
 from membound.train.batches import Feeder, index_stream
 from membound.train.evaluation import evaluate
+from membound.train.projection import project_
 from membound.train.recipe import make_optimizer, set_learning_rate_
 
 BEGIN, UNTIL, PRUNINGS = (
@@ -142,8 +143,9 @@ class Trial:
 
 
 def _largest(values: Tensor, kept: int) -> Tensor:
-    threshold = values.abs().flatten().kthvalue(values.numel() - kept + 1).values
-    return torch.where(values.abs() >= threshold, values, 0)
+    found = values.clone()
+    project_(found, kept)
+    return found
 
 
 def one_shot(trial: Trial, limit: int) -> float:
@@ -259,19 +261,13 @@ def main() -> None:
         for method in options.methods.split(";"):
             rows.append(fitted(problem, method, seed, options.bytes, device, feeders))
             print(rows[-1], flush=True)
-    summary = {
-        method: {
-            "accuracy": statistics.mean(row["accuracy"] for row in rows if row["method"] == method),
-            "std": spread([row["accuracy"] for row in rows if row["method"] == method]),
-            "ms_a_step": min(row["ms_a_step"] for row in rows if row["method"] == method),
-        }
-        for method in dict.fromkeys(row["method"] for row in rows)
-    }
+    summary = {}
+    for method in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == method]
+        found = spread([row["accuracy"] for row in mine])
+        fastest = min(row["ms_a_step"] for row in mine)
+        summary[method] = {"accuracy": found["mean"], "std": found["std"], "ms_a_step": fastest}
     record(options.out, {**vars(options), "summary": summary, "rows": rows})
-
-
-def spread(values: list[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 if __name__ == "__main__":

@@ -174,13 +174,14 @@ def test_a_thin_picture_takes_little_memory(file, tmp_path, capsys):
     assert capsys.readouterr().out.split()[:2] == ["thin.png", "bright"]
 
 
-def test_pictures_are_cropped_as_in_training():
-    """A picture is read somewhat larger than the crop that the network takes of it."""
-    from membound.run.files import _picture_side
+def test_images_are_read_larger_than_the_crop_that_the_network_takes():
+    from membound.run.evaluation import image_size
+    from membound.run.files import image_side
 
     for crop, side in ((227, 256), (28, 32)):
         model = SimpleNamespace(mean_image=None, preprocess={"crop": crop})
-        assert _picture_side(SimpleNamespace(model=model, input_shape=(3, crop, crop))) == side
+        net = SimpleNamespace(model=model, input_shape=(3, crop, crop))
+        assert image_side(net) == image_size(net, "folder") == side
 
 
 BAD_INPUTS = {

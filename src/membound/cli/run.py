@@ -67,7 +67,8 @@ def _are_pictures(given: list[Path]) -> bool:
         return False
     from membound.data.folders import image_extensions
 
-    others = [path for path in given if path.suffix.lower() not in image_extensions()]
+    known = image_extensions()
+    others = [path for path in given if path.suffix.lower() not in known]
     if others and len(given) > 1:
         raise MemboundError(
             f"{len(given)} inputs: several are pictures, which {others[0]} is not by its name"
@@ -108,8 +109,8 @@ def _array(path: Path, target: Path | None) -> Any:
 def _print(target: Path | None, output: Any, top: Any, names: list[str] | None) -> None:
     shown = SHOWN if names is None else len(names)
     for number, row in enumerate((top or [])[:shown]):
-        name = f"{number:>4}" if names is None else names[number]
-        typer.echo(f"{name}  " + ", ".join(f"{name} {score:.4g}" for name, score in row))
+        image = f"{number:>4}" if names is None else names[number]
+        typer.echo(f"{image}  " + ", ".join(f"{name} {score:.4g}" for name, score in row))
     if top is not None and len(top) > shown:
         typer.echo(f"      and {len(top) - shown:,} more")
     if target is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from membound.data import Dataset, named
 from membound.errors import DataError
-from membound.run.files import find_model_file
+from membound.run.files import find_model_file, image_side
 from membound.run.inspection import count_nonzeros
 from membound.run.net import Net, load
 
@@ -49,11 +49,7 @@ def image_size(net: Net, data: str) -> int | None:
     """The side to read a folder's images at, where the file says it; other data have a size of their own."""
     if data in named.FILES or data.lower().endswith(".npz"):
         return None
-    if net.model.mean_image is not None:
-        return net.model.mean_image.shape[1]
-    if len(net.input_shape) != 3 or (net.model.preprocess or {}).get("crop") is not None:
-        return None
-    return net.input_shape[1]
+    return image_side(net)
 
 
 def _check_fits(net: Net, dataset: Dataset, prepare: Callable[[Any], Any]) -> None:

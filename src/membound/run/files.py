@@ -86,7 +86,11 @@ def read_array(path: Path) -> Array:
 
 def read_pictures(net: Net, paths: Sequence[Path]) -> Array:
     """Pictures as the images that the network was trained on, uint8 [N, C, H, W]: at its size, and gray if it is."""
-    side = _picture_side(net)
+    side = image_side(net)
+    if side is None:
+        raise DataError(
+            f"this network takes {list(net.input_shape)}, not square pictures: give it an array in a .npy file"
+        )
     found = np.empty((len(paths), side, side, 3), np.uint8)
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -104,18 +108,15 @@ def read_pictures(net: Net, paths: Sequence[Path]) -> Array:
     return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
 
 
-def _picture_side(net: Net) -> int:
+def image_side(net: Net) -> int | None:
+    """The side of the square images that the network was trained on, before a crop; None if it takes no such images."""
     if net.model.mean_image is not None:
         return net.model.mean_image.shape[1]
     crop = (net.model.preprocess or {}).get("crop")
     if crop is not None:
         return round(int(crop) * BEFORE_CROP)
     shape = net.input_shape
-    if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
-        raise DataError(
-            f"this network takes {list(shape)}, not square pictures: give it an array in a .npy file"
-        )
-    return shape[1]
+    return shape[1] if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] else None
 
 
 def write_array(path: Path, array: Array) -> None:
