@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from _networks import mobilenet
 from _record import ROOT, record
+from _seeds import each_seed
 
 import membound as mb
 from membound.paper.lab import spread
@@ -41,40 +42,42 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=1, help="seeds that are trained side by side")
+    parser.add_argument("--file", type=Path, help="where the network of the first seed is saved")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
-    data = mb.data.load(options.data, size=options.size)
-    make, rows = NETWORKS[options.net], []
-    for seed in range(options.seeds):
-        begun = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            chosen = {"steps": options.steps, "batch_size": options.batch_size}
-            fitted = mb.fit(
-                make, data, options.budget, seed=seed, device=options.device, run_dir=folder, **chosen
-            )
-            state = dense_state(Path(folder))
-        pruned = one_shot(make, data, state, fitted.limit, seed, chosen)
-        rows.append(
-            {
-                "seed": seed,
-                "fitted": fitted.accuracy,
-                "dense": fitted.dense["accuracy"],
-                **pruned,
-                "file_bytes": fitted.file_bytes,
-                "limit": fitted.limit,
-                "dense_bytes": fitted.dense["file_bytes"],
-                "nonzeros": fitted.facts["nonzeros"],
-                "latency_ms": fitted.facts["latency_ms"],
-                "dense_latency_ms": fitted.dense["latency_ms"],
-                "seconds": time.monotonic() - begun,
-            }
-        )
-        print(rows[-1], flush=True)
-        summary = {name: spread([row[name] for row in rows]) for name in ("dense", "fitted", *pruned)}
-        about = {key: value for key, value in vars(options).items() if key not in ("out", "device", "data")}
+    rows: list[dict] = []
+    for row in each_seed(partial(one_seed, options), range(options.seeds), options.processes):
+        rows = sorted([*rows, row], key=lambda row: row["seed"])
+        print(row, flush=True)
+        judged = ("dense", "fitted", "one_shot_magnitude", "one_shot_lamp")
+        summary = {name: spread([row[name] for row in rows]) for name in judged}
+        about = {
+            key: value for key, value in vars(options).items() if key not in ("out", "device", "data", "file")
+        }
         record(options.out, {"data": Path(options.data).name, **about, "summary": summary, "rows": rows})
     print(summary)
+
+
+def one_seed(options: argparse.Namespace, seed: int) -> dict:
+    begun = time.monotonic()
+    data, make = mb.data.load(options.data, size=options.size), NETWORKS[options.net]
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = {"steps": options.steps, "batch_size": options.batch_size}
+        fitted = mb.fit(
+            make, data, options.budget, seed=seed, device=options.device, run_dir=folder, **chosen
+        )
+        state = dense_state(Path(folder))
+    if seed == 0 and options.file is not None:
+        fitted.save(options.file)
+    return {
+        "seed": seed, "fitted": fitted.accuracy, "dense": fitted.dense["accuracy"],
+        **one_shot(make, data, state, fitted.limit, seed, chosen),
+        "file_bytes": fitted.file_bytes, "limit": fitted.limit, "dense_bytes": fitted.dense["file_bytes"],
+        "nonzeros": fitted.facts["nonzeros"], "latency_ms": fitted.facts["latency_ms"],
+        "dense_latency_ms": fitted.dense["latency_ms"], "seconds": time.monotonic() - begun,
+    }  # fmt: skip
 
 
 def dense_state(folder: Path) -> dict:

@@ -11,10 +11,12 @@ python benchmarks/pretrained.py efficientnet_lite0 imagenette160 --init lite0.sa
 import argparse
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
 from _record import record
+from _seeds import each_seed
 
 import membound as mb
 from membound.paper.lab import spread
@@ -35,6 +37,7 @@ def main() -> None:
     bound.add_argument("--within", type=float)
     bound.add_argument("--budget", action="append")
     parser.add_argument("--seeds", type=int, help="as many as there are networks, or 3 of one")
+    parser.add_argument("--processes", type=int, default=1, help="seeds that are trained side by side")
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=128)
@@ -44,30 +47,41 @@ def main() -> None:
     parser.add_argument("--file", type=Path, help="where the smallest network of the first seed is saved")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
-    data = mb.data.load(options.data, size=options.size, cache=options.cache)
     if options.seeds is None:
         options.seeds = len(options.init) if len(options.init) > 1 else 3
-    rows: list[dict] = []
-    for seed in range(options.seeds):
-        begun = time.monotonic()
-        init = options.init[seed % len(options.init)]
-        if options.budget:
-            found = fit(data, init, seed, {"budget": options.budget}, options)
-        elif not rows:
-            found = [fit(data, init, seed, {"within": options.within}, options)]
-        else:
-            found = fit(data, init, seed, {"budget": [rows[0]["limit"]]}, options)
-        if not rows and options.file is not None:
-            found[-1].save(options.file)
-        for fitted in found:
-            rows.append(describe(fitted, seed) | {"seconds": time.monotonic() - begun})
-            print(
-                {key: value for key, value in rows[-1].items() if key not in ("layers", "tried")}, flush=True
-            )
-        names = ("net", "within", "budget", "size", "steps", "batch_size", "every")
-        about = {name: getattr(options, name) for name in names}
-        about |= {"data": Path(options.data).name, "seeds": seed + 1}
-        record(options.out, {**about, "summary": summarise(rows), "rows": rows})
+    # Packed before processes share it, and not by each of them.
+    mb.data.load(options.data, size=options.size, cache=options.cache)
+    bound: dict = {"budget": options.budget} if options.budget else {"within": options.within}
+    rows = one_seed(options, bound, 0) if options.within else []
+    if rows:
+        keep(rows, options)
+        bound = {"budget": [rows[0]["limit"]]}
+    for more in each_seed(
+        partial(one_seed, options, bound), range(len(rows), options.seeds), options.processes
+    ):
+        rows += more
+        keep(rows, options)
+
+
+def one_seed(options: argparse.Namespace, bound: dict, seed: int) -> list[dict]:
+    begun = time.monotonic()
+    data = mb.data.load(options.data, size=options.size, cache=options.cache)
+    found = fit(data, options.init[seed % len(options.init)], seed, bound, options)
+    found = found if isinstance(found, list) else [found]
+    if seed == 0 and options.file is not None:
+        min(found, key=lambda fitted: fitted.file_bytes).save(options.file)
+    rows = [describe(fitted, seed) | {"seconds": time.monotonic() - begun} for fitted in found]
+    for row in rows:
+        print({key: value for key, value in row.items() if key not in ("layers", "tried")}, flush=True)
+    return rows
+
+
+def keep(rows: list[dict], options: argparse.Namespace) -> None:
+    rows = sorted(rows, key=lambda row: (row["seed"], -row["limit"]))
+    names = ("net", "within", "budget", "size", "steps", "batch_size", "every", "processes")
+    about = {name: getattr(options, name) for name in names}
+    about |= {"data": Path(options.data).name, "seeds": len({row["seed"] for row in rows})}
+    record(options.out, {**about, "summary": summarise(rows), "rows": rows})
 
 
 def fit(data, init: Path, seed: int, bound: dict, options):

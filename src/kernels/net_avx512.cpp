@@ -17,6 +17,8 @@ inline void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
 inline Vec fill(float x) { return _mm512_set1_ps(x); }
 inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+// Of these two, the second operand is the result where either is NaN.
+inline Vec within(Vec v, Vec low, Vec high) { return _mm512_min_ps(high, _mm512_max_ps(low, v)); }
 inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
 
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {

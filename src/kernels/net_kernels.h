@@ -29,6 +29,14 @@ struct Count {
   float divisor;         // 0: as above
 };
 
+// How sums begin, with a number or with what is there (null), and the limits that they are brought within, if they are.
+// NaN stays.
+struct Sums {
+  const float* start;
+  bool limited;
+  float low, high;
+};
+
 struct NetKernels {
   const char* name;
   int width;        // floats in a vector
@@ -36,9 +44,9 @@ struct NetKernels {
   // How fast `accumulate` does its multiplications, relative to gemm(): what decides between the two.
   float direct_speed;
 
-  // y[p] += sum over k of values[k] x[offsets[k] + p], for p in [0, vectors * width).
-  void (*accumulate)(const int32_t* offsets, const float* values, size_t count, const float* x, float* y,
-                     size_t vectors);
+  // y[p] = the sum over k of values[k] x[offsets[k] + p], and what it starts with, for p in [0, n).
+  void (*accumulate)(const int32_t* offsets, const float* values, size_t count, const float* x, float* y, size_t n,
+                     const Sums& sums);
 
   // c[r][p] (+)= sum over k of a[k][r] b[k][p]: a is packed [depth][gemm_rows], rows <= gemm_rows of it count;
   // b has rows `b_step` floats apart, c `c_step`. With `start`, c begins as start[r], else as it is.

@@ -18,6 +18,7 @@ inline Vec fill(float x) { return vdupq_n_f32(x); }
 inline Vec fma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
 inline Vec add(Vec a, Vec b) { return vaddq_f32(a, b); }
 inline float total(Vec v) { return vaddvq_f32(v); }
+inline Vec within(Vec v, Vec low, Vec high) { return vminq_f32(vmaxq_f32(v, low), high); }
 
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   const uint16x8_t wide = vmovl_u8(vld1_u8(bytes));
@@ -117,7 +118,7 @@ inline __attribute__((always_inline)) void gemm_step(const float* a, const Vec (
 }  // namespace
 
 const NetKernels& neon_net_kernels() {
-  static const NetKernels kernels = table("neon", 0.6f);
+  static const NetKernels kernels = table("neon", 0.75f);
   return kernels;
 }
 

@@ -35,6 +35,12 @@ inline Vec fma(Vec a, Vec b, Vec c) {
 inline Vec add(Vec a, Vec b) {
   return lanes([&](size_t i) { return a.lane[i] + b.lane[i]; });
 }
+inline Vec within(Vec v, Vec low, Vec high) {
+  return lanes([&](size_t i) {
+    const float x = v.lane[i] < low.lane[i] ? low.lane[i] : v.lane[i];
+    return x > high.lane[i] ? high.lane[i] : x;
+  });
+}
 inline float total(Vec v) { return (v.lane[0] + v.lane[1]) + (v.lane[2] + v.lane[3]); }
 
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {

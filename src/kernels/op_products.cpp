@@ -33,25 +33,25 @@ class Conv final : public Op {
     if (stride_h == 1 && stride_w == 1 && span_w > pad_left + width_)
       shared_zeros_ = std::min(pad_left, span_w - pad_left - width_);
     plane_w_ -= shared_zeros_;
-    channel_floats_ = stride_h * stride_w * plane_h_ * plane_w_ + shared_zeros_;
+    planes_h_ = std::min(stride_h, static_cast<size_t>(window.dilation_h * (window.kernel_h - 1)) + 1);
+    planes_w_ = std::min(stride_w, static_cast<size_t>(window.dilation_w * (window.kernel_w - 1)) + 1);
+    channel_floats_ = planes_h_ * planes_w_ * plane_h_ * plane_w_ + shared_zeros_;
     if (channels_ * channel_floats_ > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     make_offsets();
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    if (groups_ == channels_) return run_by_channel(inputs[0], output, batch, place);
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_;
-    const Image image = this->image();
-    const bool direct = is_direct(weight_, image, rows, place.kernels);
+    const Product product(weight_, image(), rows, finish(), place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
-    const Tasks tasks = cut(image, rows, groups_ * (in_place_ ? batch : 1), direct, place.threads, place.kernels);
-    const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
+    const Tasks tasks = product.cut(groups_ * (in_place_ ? batch : 1), place.threads);
     const size_t each_image = groups_ * tasks.count();
     const auto multiply_task = [&](const float* x, float* y, size_t task, int worker) {
       const size_t group = task / tasks.count();
-      multiply(weight_, image, x + group * (channels_ / groups_) * channel_floats_, group * rows, rows,
-               y + group * rows * pixels, pixels, finish, direct, tasks, task % tasks.count(), place.room(worker),
-               place.kernels);
+      product.multiply(x + group * (channels_ / groups_) * channel_floats_, group * rows, y + group * rows * pixels,
+                       pixels, tasks, task % tasks.count(), place.room(worker));
     };
     const size_t in_floats = channels_ * height_ * width_, out_floats = weight_.rows() * pixels;
     if (in_place_) {  // nothing is laid out for one image after another: threads meet once for all of them
@@ -66,7 +66,7 @@ class Conv final : public Op {
       const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
       place.each(parts, static_cast<double>(channels_ * channel_floats_), [&](size_t part, int) {
         for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
-          lay_out(x, channel, place.shared + channel * channel_floats_);
+          lay_out(x + channel * height_ * width_, place.shared + channel * channel_floats_, true);
       });
       place.each(each_image, operations, [&](size_t task, int worker) {
         multiply_task(place.shared, output + n * out_floats, task, worker);
@@ -74,9 +74,12 @@ class Conv final : public Op {
     }
   }
 
-  size_t shared_floats(size_t) const override { return in_place_ ? 0 : channels_ * channel_floats_ + kSlack; }
+  size_t shared_floats(size_t) const override {
+    return in_place_ || groups_ == channels_ ? 0 : channels_ * channel_floats_ + kSlack;
+  }
   size_t worker_floats(size_t, const NetKernels& kernels) const override {
-    return product_room(weight_, image(), kernels);
+    const size_t laid_out = !in_place_ && groups_ == channels_ ? channel_floats_ + kSlack : 0;
+    return product_room(weight_, image(), kernels) + laid_out;
   }
   size_t table_bytes() const override {
     return weight_.table_bytes() + bias_.capacity() * sizeof(float) + offsets_.capacity() * sizeof(int32_t);
@@ -94,6 +97,29 @@ class Conv final : public Op {
     return image;
   }
 
+  // Depthwise: a channel is laid out by the one that needs it, where it stays near.
+  void run_by_channel(const float* x, float* y, size_t batch, const Workplace& place) const {
+    const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, all = batch * channels_;
+    const Product product(weight_, image(), rows, finish(), place.kernels);
+    const Tasks tasks = product.cut(all, 1);
+    const size_t parts = std::min(all, (place.threads > 1 ? 4 : 1) * static_cast<size_t>(place.threads));
+    const double operations = static_cast<double>(all * (rows * weight_.columns() * pixels + channel_floats_));
+    place.each(parts, operations, [&](size_t part, int worker) {
+      float* room = place.room(worker);
+      float* laid_out = room + product_room(weight_, image(), place.kernels);
+      const size_t first = all * part / parts;
+      for (size_t i = first; i < all * (part + 1) / parts; ++i) {
+        const float* channel = x + i * height_ * width_;
+        if (!in_place_) lay_out(channel, laid_out, i == first);
+        for (size_t task = 0; task < tasks.count(); ++task)
+          product.multiply(in_place_ ? channel : laid_out, i % channels_ * rows, y + i * rows * pixels, pixels, tasks,
+                           task, room);
+      }
+    });
+  }
+
+  Finish finish() const { return {bias_.data(), fused_.activation, fused_.first, fused_.second}; }
+
   // Where each column of the weight reads: its channel, and within it the plane that its stride falls on.
   void make_offsets() {
     const size_t stride_h = static_cast<size_t>(window_.stride_h), stride_w = static_cast<size_t>(window_.stride_w);
@@ -102,39 +128,45 @@ class Conv final : public Op {
       for (size_t i = 0; i < static_cast<size_t>(window_.kernel_h); ++i)
         for (size_t j = 0; j < static_cast<size_t>(window_.kernel_w); ++j) {
           const size_t h = i * static_cast<size_t>(window_.dilation_h), w = j * static_cast<size_t>(window_.dilation_w);
-          const size_t plane = (h % stride_h) * stride_w + w % stride_w;
+          const size_t plane = (h % stride_h) * planes_w_ + w % stride_w;
           offsets_.push_back(static_cast<int32_t>(channel * channel_floats_ + plane * plane_h_ * plane_w_ +
                                                   h / stride_h * plane_w_ + w / stride_w));
         }
   }
 
-  // One channel padded, and split into planes of the pixels that one step of the stride apart.
-  void lay_out(const float* x, size_t channel, float* out) const {
+  // One channel padded, and split into planes of the pixels that are one step of the stride apart. Where another channel
+  // was laid out before, the zeros around the pixels are there.
+  void lay_out(const float* from, float* out, bool with_zeros) const {
     const long stride_h = window_.stride_h, stride_w = window_.stride_w;
-    const float* from = x + channel * height_ * width_;
-    for (long ph = 0; ph < stride_h; ++ph)
-      for (long pw = 0; pw < stride_w; ++pw)
-        for (long i = 0; i < static_cast<long>(plane_h_); ++i, out += plane_w_) {
+    const long high = static_cast<long>(height_), wide = static_cast<long>(width_), plane_w = static_cast<long>(plane_w_);
+    const auto zeros = [&](float* begin, float* end) {
+      if (with_zeros) std::fill(begin, end, 0.0f);
+    };
+    for (long ph = 0; ph < static_cast<long>(planes_h_); ++ph)
+      for (long pw = 0; pw < static_cast<long>(planes_w_); ++pw) {
+        // The first and the last of the plane's pixels, across, that lie in the image.
+        const long shift = pw - window_.pad_left;
+        const long first = std::min(plane_w, shift >= 0 ? 0 : (-shift + stride_w - 1) / stride_w);
+        const long last = std::max(first, std::min(plane_w, wide > shift ? (wide - shift + stride_w - 1) / stride_w : 0));
+        for (long i = 0; i < static_cast<long>(plane_h_); ++i, out += plane_w) {
           const long h = i * stride_h + ph - window_.pad_top;
-          if (h < 0 || h >= static_cast<long>(height_)) {
-            std::fill_n(out, plane_w_, 0.0f);
+          if (h < 0 || h >= high) {
+            zeros(out, out + plane_w);
             continue;
           }
-          const float* row = from + static_cast<size_t>(h) * width_;
-          const long shift = pw - window_.pad_left, wide = static_cast<long>(width_);
-          const long plane_w = static_cast<long>(plane_w_);
-          // The first and the last of the plane's pixels that lie in the image.
-          const long first = std::min(plane_w, shift >= 0 ? 0 : (-shift + stride_w - 1) / stride_w);
-          const long last = std::max(first, std::min(plane_w, wide > shift ? (wide - shift + stride_w - 1) / stride_w : 0));
-          std::fill(out, out + first, 0.0f);
+          const float* row = from + h * wide + shift;
+          zeros(out, out + first);
           if (stride_w == 1) {
-            std::memcpy(out + first, row + shift + first, static_cast<size_t>(last - first) * sizeof(float));
+            std::memcpy(out + first, row + first, static_cast<size_t>(last - first) * sizeof(float));
+          } else if (stride_w == 2) {  // the usual one, with vectors
+            for (long j = first; j < last; ++j) out[j] = row[2 * j];
           } else {
-            for (long j = first; j < last; ++j) out[j] = row[shift + j * stride_w];
+            for (long j = first; j < last; ++j) out[j] = row[j * stride_w];
           }
-          std::fill(out + last, out + plane_w, 0.0f);
+          zeros(out + last, out + plane_w);
         }
-    std::fill_n(out, shared_zeros_, 0.0f);
+      }
+    zeros(out, out + shared_zeros_);
   }
 
   Weight weight_;
@@ -145,7 +177,7 @@ class Conv final : public Op {
   Fused fused_;
   size_t channels_, height_, width_, out_h_, out_w_;
   bool in_place_;
-  size_t plane_h_, plane_w_, channel_floats_;
+  size_t planes_h_, planes_w_, plane_h_, plane_w_, channel_floats_;
   size_t shared_zeros_ = 0;  // behind the last row, where no next one begins with them
 };
 
@@ -192,22 +224,20 @@ class Linear final : public Op {
   void run_as_image(const float* x, float* y, size_t vectors, const Workplace& place) const {
     const size_t in = weight_.columns(), out = weight_.rows();
     float* across = place.shared;
-    float* product = place.shared + vectors * in + kSlack;
+    float* products = place.shared + vectors * in + kSlack;
     const size_t blocks = divide_up(in, 64);
     place.each(blocks, static_cast<double>(4 * vectors * in), [&](size_t block, int) {
       for (size_t n = 0; n < vectors; ++n)
         for (size_t i = block * 64; i < std::min(in, (block + 1) * 64); ++i) across[i * vectors + n] = x[n * in + i];
     });
-    const Image image = Linear::image(vectors);
-    const bool direct = is_direct(weight_, image, out, place.kernels);
-    const Tasks tasks = cut(image, out, 1, direct, place.threads, place.kernels);
     const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
+    const Product product(weight_, image(vectors), out, finish, place.kernels);
+    const Tasks tasks = product.cut(1, place.threads);
     place.each(tasks.count(), weight_.density() * static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
-      multiply(weight_, image, across, 0, out, product, vectors, finish, direct, tasks, task, place.room(worker),
-               place.kernels);
+      product.multiply(across, 0, products, vectors, tasks, task, place.room(worker));
     });
     for (size_t n = 0; n < vectors; ++n)
-      for (size_t i = 0; i < out; ++i) y[n * out + i] = product[i * vectors + n];
+      for (size_t i = 0; i < out; ++i) y[n * out + i] = products[i * vectors + n];
   }
 
   void run_vector(const float* x, float* y, const Workplace& place) const {

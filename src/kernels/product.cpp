@@ -2,17 +2,25 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace membound {
 namespace {
 
 // Sizes in floats. What is read again and again stays in the nearest cache, the rest in the second.
 constexpr size_t kNear = 10240;        // of the image, for the nonzeros of one row after another
-constexpr size_t kChannelNear = 1024;  // of one channel: more rows of the image are another tile
+constexpr size_t kChannelNear = 1024;  // of one channel: more of the image is another tile
 constexpr size_t kSums = 16384;        // of output rows that wait for the next channels,
 constexpr size_t kMostRows = 256;      // and how many rows may
 constexpr size_t kMostEntries = 4096;  // that are unpacked at once
 constexpr size_t kDepth = 256;         // columns that a dense block takes at once
+constexpr size_t kLeastTile = 56;      // in vectors: the nonzeros are unpacked anew for each tile
+// Rows of an image that are long enough, in vectors, to be summed one by one, where few nonzeros meet them: with many,
+// the registers that a row leaves unused cost more than copying does.
+constexpr size_t kLongRow = 14;
+constexpr double kFewEntries = 25;
+// What a dense product takes for each output beside the multiplications, in multiplications more than a direct one.
+constexpr double kDenseFinish = 7;
 
 size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
@@ -24,96 +32,185 @@ size_t offset_of(const Image& image, size_t column) {
   return image.offsets ? static_cast<size_t>(image.offsets[column]) : column * image.column_step;
 }
 
+size_t vectors(size_t floats, const NetKernels& kernels) {
+  return divide_up(floats, static_cast<size_t>(kernels.width));
+}
+
+// Whether an image's sums go straight to where they belong: its rows follow one another there as here, or are summed one
+// by one. Others are summed with what lies between their rows, and copied from there.
+bool is_whole(const Image& image) { return image.row_step == image.pixels || image.rows == 1; }
+bool by_rows(const Weight& weight, const Image& image, const NetKernels& kernels) {
+  return !is_whole(image) && vectors(image.pixels, kernels) >= kLongRow &&
+         weight.density() * static_cast<double>(weight.columns()) <= kFewEntries;
+}
+
+// What an activation does to sums, if limits say it all; the kernel of the sums then brings them within.
+bool as_limits(const Finish& finish, Sums* limits) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  *limits = {nullptr, false, -kInfinite, kInfinite};
+  if (finish.activation == Activation::relu) *limits = {nullptr, true, 0.0f, kInfinite};
+  if (finish.activation == Activation::clip) *limits = {nullptr, true, finish.first, finish.second};
+  return limits->limited || finish.activation == Activation::none;
+}
+
+bool is_direct(const Weight& weight, const Image& image, size_t rows, const NetKernels& kernels) {
+  const size_t width = static_cast<size_t>(kernels.width), gemm_rows = static_cast<size_t>(kernels.gemm_rows);
+  const double columns = static_cast<double>(weight.columns());
+  const size_t length = (image.rows - 1) * image.row_step + image.pixels;
+  const double direct = weight.density() * columns / kernels.direct_speed *
+                        static_cast<double>(rows * vectors(length, kernels) * width);
+  const double dense = (columns + kDenseFinish) * static_cast<double>(divide_up(rows, gemm_rows) * gemm_rows) *
+                       static_cast<double>(vectors(image.rows * image.pixels, kernels) * width);
+  return direct < dense;
+}
+
+}  // namespace
+
+Product::Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish,
+                 const NetKernels& kernels)
+    : weight_(weight), image_(image), rows_(rows), finish_(finish), kernels_(kernels),
+      direct_plan_(plan_direct(weight, image, kernels)), dense_plan_(plan_dense(weight, image, kernels)),
+      direct_(is_direct(weight, image, rows, kernels)) {}
+
+// Enough for this image and for every one with fewer pixels: a batch may be smaller than the largest.
+size_t product_room(const Weight& weight, const Image& image, const NetKernels& kernels) {
+  const auto direct = Product::plan_direct(weight, image, kernels);
+  const size_t entries = std::clamp(weight.columns(), Weight::kLeastRead, kMostEntries);
+  const size_t rows = std::min(kMostRows, weight.rows());
+  const bool copied = !direct.whole && !by_rows(weight, image, kernels);
+  const size_t sums = copied ? direct.group * direct.step + kSlack : 0;
+  auto dense = Product::plan_dense(weight, image, kernels);
+  dense.step = divide_up(std::min(image.rows * image.pixels, block_pixels(kernels)), kSlack) * kSlack + kSlack;
+  const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows), read = std::max(dense.depth, Weight::kLeastRead);
+  return std::max(sums + 2 * entries + 2 * rows,
+                  dense.depth * dense.step + kSlack + dense.depth * gemm_rows + 2 * read + 2 * weight.rows());
+}
+
+Tasks Product::cut(size_t products, int threads) const {
+  Tasks tasks{1, 1};
+  if (!direct_) tasks.image_tasks = divide_up(image_.rows * image_.pixels, block_pixels(kernels_));
+  if (threads > 1) {
+    // Nonzeros may be cut fine, so that the last thread to finish is not late. Every dense task gathers its pixels
+    // anew, so there are no more than are needed for all threads to have one.
+    const size_t wanted = static_cast<size_t>(threads) * (direct_ ? 4 : 1), least = direct_ ? 4 : 16;
+    tasks.row_tasks = std::clamp<size_t>(divide_up(wanted, tasks.image_tasks * products), 1,
+                                         std::max<size_t>(1, rows_ / least));
+  }
+  return tasks;
+}
+
+void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
+                       float* room) const {
+  const size_t row_task = task % tasks.row_tasks, image_task = task / tasks.row_tasks;
+  const size_t unit = direct_ ? 1 : static_cast<size_t>(kernels_.gemm_rows), units = divide_up(rows_, unit);
+  Part part;
+  part.first_row = first_row + std::min(rows_, units * row_task / tasks.row_tasks * unit);
+  part.last_row = first_row + std::min(rows_, units * (row_task + 1) / tasks.row_tasks * unit);
+  y += (part.first_row - first_row) * y_step;
+  if (direct_) {
+    for (part.first = 0; part.first < direct_plan_.extent; part.first = part.last) {
+      part.last = std::min(part.first + direct_plan_.tile, direct_plan_.extent);
+      multiply_direct(x, part, y, y_step, room);
+    }
+  } else {
+    part.first = image_task * dense_plan_.pixels;
+    part.last = std::min(part.first + dense_plan_.pixels, image_.rows * image_.pixels);
+    if (part.first < part.last) multiply_dense(x, part, y, y_step, room);
+  }
+}
+
+void Product::finish_row(float* y, size_t n) const {
+  if (finish_.activation != Activation::none)
+    kernels_.activate(finish_.activation, finish_.first, finish_.second, y, n);
+}
+
 // --- direct: nonzero by nonzero ---
 
-struct DirectPlan {
-  size_t tile_rows;      // rows of the image at once
-  size_t block_columns;  // columns of the weight at once: whole channels
-  size_t group;          // rows of the weight whose sums wait for the next block
-  size_t step;           // floats between their sums
-};
-
-DirectPlan plan_direct(const Weight& weight, const Image& image, size_t width) {
+Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& image, const NetKernels& kernels) {
+  const size_t width = static_cast<size_t>(kernels.width), all_channels = weight.columns() / image.channel_columns;
+  // Of as many channels as are read at once, at least, a tile stays near.
+  const size_t least = std::min(all_channels, divide_up(Weight::kLeastRead, image.channel_columns));
+  const size_t near = std::clamp(kNear / least, std::min(kLeastTile * width, kChannelNear), kChannelNear);
   DirectPlan plan;
-  const size_t rows_near = std::max<size_t>(1, kChannelNear / std::max<size_t>(1, image.row_step));
-  const size_t tiles = divide_up(image.rows, std::min(image.rows, rows_near));
-  plan.tile_rows = divide_up(image.rows, tiles);
-  const size_t footprint = image.channel_floats * plan.tile_rows / image.rows + 2 * image.row_step;
+  plan.whole = is_whole(image);
+  plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
+  const size_t most = plan.whole ? near : std::max<size_t>(1, near / std::max<size_t>(1, image.row_step));
+  plan.tile = divide_up(plan.extent, divide_up(plan.extent, most));
+  if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
+  const size_t footprint =
+      plan.whole ? plan.tile : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
   const size_t channels = std::max<size_t>(1, kNear / footprint);
   plan.block_columns = std::min(weight.columns(), std::max(channels * image.channel_columns, Weight::kLeastRead));
-  const size_t length = (plan.tile_rows - 1) * image.row_step + image.pixels;
+  const size_t length = plan.whole ? plan.tile : (plan.tile - 1) * image.row_step + image.pixels;
   plan.step = divide_up(length, width) * width;
   const size_t most_rows = std::min(kMostRows, weight.rows());
   plan.group = plan.block_columns >= weight.columns() ? 1 : std::clamp<size_t>(kSums / plan.step, 1, most_rows);
   return plan;
 }
 
-size_t most_entries(const Weight& weight, const DirectPlan& plan) {
-  return std::clamp(std::min(plan.block_columns, weight.columns()), Weight::kLeastRead, kMostEntries);
-}
-
-// Enough for this image and for every one with fewer pixels: a batch may be smaller than the largest.
-size_t direct_room(const Weight& weight, const DirectPlan& plan) {
-  const size_t entries = std::clamp(weight.columns(), Weight::kLeastRead, kMostEntries);
-  const size_t rows = plan.block_columns >= weight.columns() ? 1 : std::min(kMostRows, weight.rows());
-  return std::max(plan.step, std::min(kSums, rows * plan.step)) + kSlack + 2 * entries + 2 * rows;
-}
-
-void finish_rows(float* y, size_t n, const Finish& finish, const NetKernels& kernels) {
-  if (finish.activation != Activation::none) kernels.activate(finish.activation, finish.first, finish.second, y, n);
-}
-
-void multiply_direct(const Weight& weight, const Image& image, const float* x, size_t first_row, size_t last_row,
-                     size_t first, size_t last, float* y, size_t y_step, size_t y_row, const Finish& finish,
-                     const DirectPlan& plan, float* room, const NetKernels& kernels) {
-  const size_t most = most_entries(weight, plan);
+void Product::multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
+  const DirectPlan& plan = direct_plan_;
+  const size_t most = std::clamp(plan.block_columns, Weight::kLeastRead, kMostEntries), rows = part.last - part.first;
+  const bool row_by_row = by_rows(weight_, image_, kernels_), straight = plan.whole || row_by_row;
   float* sums = room;
-  int32_t* offsets = reinterpret_cast<int32_t*>(room + plan.group * plan.step + kSlack);
-  float* converted = room + plan.group * plan.step + kSlack + most;
-  auto* cursors = reinterpret_cast<Weight::Cursor*>(room + plan.group * plan.step + kSlack + 2 * most);
-  const size_t length = (last - first - 1) * image.row_step + image.pixels;
-  const size_t vectors = divide_up(length, static_cast<size_t>(kernels.width));
-  const float* tile = x + first * image.row_step;
-  for (size_t begin = first_row; begin < last_row; begin += plan.group) {
-    const size_t end = std::min(begin + plan.group, last_row);
+  if (!straight) room += plan.group * plan.step + kSlack;
+  int32_t* offsets = reinterpret_cast<int32_t*>(room);
+  float* converted = room + most;
+  auto* cursors = reinterpret_cast<Weight::Cursor*>(room + 2 * most);
+  x += part.first * (plan.whole ? 1 : image_.row_step);
+  y += part.first * (plan.whole ? 1 : image_.pixels);
+  // The tile is summed in pieces, which lie some steps apart in the image and in the output. What is copied later is
+  // summed in whole vectors.
+  const size_t pieces = row_by_row ? rows : 1;
+  const size_t length = (rows - 1) * image_.row_step + image_.pixels, width = static_cast<size_t>(kernels_.width);
+  const size_t floats = plan.whole ? rows : row_by_row ? image_.pixels : divide_up(length, width) * width;
+  Sums limits;
+  const bool limits_suffice = as_limits(finish_, &limits);
+  for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
+    const size_t end = std::min(begin + plan.group, part.last_row);
+    const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
+    const auto accumulate = [&](size_t row, const Weight::Entries& entries, const Sums& how) {
+      float* to = straight ? out(row) : sums + (row - begin) * plan.step;
+      for (size_t piece = 0; piece < pieces; ++piece)
+        kernels_.accumulate(offsets, entries.values, entries.count, x + piece * image_.row_step,
+                            to + piece * image_.pixels, floats, how);
+    };
     for (size_t row = begin; row < end; ++row) {
-      std::fill_n(sums + (row - begin) * plan.step, plan.step, finish.bias[row]);
-      cursors[row - begin] = weight.start(row);
+      const auto cursor = cursors[row - begin] = weight_.start(row);
+      if (weight_.at_end(row, cursor)) accumulate(row, {0, converted}, {finish_.bias + row, limits.limited, limits.low, limits.high});
     }
-    for (size_t column = 0; column < weight.columns(); column += plan.block_columns) {
-      const size_t column_end = std::min(column + plan.block_columns, weight.columns());
+    for (size_t column = 0; column < weight_.columns(); column += plan.block_columns) {
+      const size_t column_end = std::min(column + plan.block_columns, weight_.columns());
       for (size_t row = begin; row < end; ++row) {
+        Weight::Cursor& cursor = cursors[row - begin];
         for (;;) {
-          const auto entries = weight.read(row, cursors[row - begin], column_end, most, offsets, converted, kernels);
+          const float* start = weight_.at_start(row, cursor) ? finish_.bias + row : nullptr;
+          const auto entries = weight_.read(row, cursor, column_end, most, offsets, converted, kernels_);
           if (entries.count == 0) break;
-          if (image.offsets) {
-            for (size_t k = 0; k < entries.count; ++k) offsets[k] = image.offsets[offsets[k]];
+          if (image_.offsets) {
+            for (size_t k = 0; k < entries.count; ++k) offsets[k] = image_.offsets[offsets[k]];
           } else {
-            const int32_t step = static_cast<int32_t>(image.column_step);
+            const int32_t step = static_cast<int32_t>(image_.column_step);
             for (size_t k = 0; k < entries.count; ++k) offsets[k] *= step;
           }
-          kernels.accumulate(offsets, entries.values, entries.count, tile, sums + (row - begin) * plan.step,
-                             vectors);
+          const bool last = weight_.at_end(row, cursor);
+          accumulate(row, entries, {start, last && limits.limited, limits.low, limits.high});
         }
       }
     }
     for (size_t row = begin; row < end; ++row) {
-      const float* from = sums + (row - begin) * plan.step;
-      float* to = y + (row - y_row) * y_step + first * image.pixels;
-      for (size_t i = first; i < last; ++i, from += image.row_step, to += image.pixels)
-        std::memcpy(to, from, image.pixels * sizeof(float));
-      finish_rows(y + (row - y_row) * y_step + first * image.pixels, (last - first) * image.pixels, finish, kernels);
+      if (!straight)
+        for (size_t i = 0; i < rows; ++i)
+          std::memcpy(out(row) + i * image_.pixels, sums + (row - begin) * plan.step + i * image_.row_step,
+                      image_.pixels * sizeof(float));
+      if (!limits_suffice) finish_row(out(row), plan.whole ? rows : rows * image_.pixels);
     }
   }
 }
 
 // --- dense: blocks of the weight, unpacked as they are used, times a matrix of pixels ---
 
-struct DensePlan {
-  size_t depth, pixels, step;
-};
-
-DensePlan plan_dense(const Weight& weight, const Image& image, const NetKernels& kernels) {
+Product::DensePlan Product::plan_dense(const Weight& weight, const Image& image, const NetKernels& kernels) {
   const size_t all = image.rows * image.pixels;
   DensePlan plan;
   plan.depth = divide_up(weight.columns(), std::max<size_t>(1, divide_up(weight.columns(), kDepth)));
@@ -122,126 +219,64 @@ DensePlan plan_dense(const Weight& weight, const Image& image, const NetKernels&
   return plan;
 }
 
-// Like direct_room(), enough for images with fewer pixels too.
-size_t dense_room(const Weight& weight, const Image& image, const NetKernels& kernels) {
-  DensePlan plan = plan_dense(weight, image, kernels);
-  plan.step = divide_up(std::min(image.rows * image.pixels, block_pixels(kernels)), kSlack) * kSlack + kSlack;
-  const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows);
-  const size_t read = std::max(plan.depth, Weight::kLeastRead);
-  return plan.depth * plan.step + kSlack + plan.depth * gemm_rows + 2 * read + 2 * weight.rows();
-}
-
 // The pixels [first, last) that the columns [begin, end) meet, as rows of a matrix.
-void gather_pixels(const Image& image, const float* x, size_t begin, size_t end, size_t first, size_t last,
-                   float* out, size_t step) {
-  const size_t first_row = first / image.pixels, first_pixel = first % image.pixels;
-  for (size_t column = begin; column < end; ++column, out += step) {
-    const float* from = x + offset_of(image, column) + first_row * image.row_step;
+void Product::gather_pixels(const float* x, size_t begin, size_t end, size_t first, size_t last, float* out) const {
+  const size_t first_row = first / image_.pixels, first_pixel = first % image_.pixels;
+  for (size_t column = begin; column < end; ++column, out += dense_plan_.step) {
+    const float* from = x + offset_of(image_, column) + first_row * image_.row_step;
     size_t pixel = first_pixel;
     for (size_t p = first; p < last;) {
-      const size_t n = std::min(image.pixels - pixel, last - p);
+      const size_t n = std::min(image_.pixels - pixel, last - p);
       // Vectors of a fixed size: what is written behind the row is overwritten by the next, or lies in the slack.
       float* to = out + (p - first);
       for (size_t i = 0; i < n; i += 8) std::memcpy(to + i, from + pixel + i, 8 * sizeof(float));
       p += n;
       pixel = 0;
-      from += image.row_step;
+      from += image_.row_step;
     }
   }
 }
 
 // Rows of the weight, columns [begin, end), as gemm() takes them: packed[column][row].
-void pack_rows(const Weight& weight, size_t row, size_t rows, size_t begin, size_t end, Weight::Cursor* cursors,
-               float* packed, int32_t* columns, float* converted, size_t most, const NetKernels& kernels) {
-  const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows), depth = end - begin;
-  if (rows == gemm_rows && weight.dense_row(row)) {
-    kernels.pack(weight.dense_row(row) + begin, weight.columns(), depth, packed);
+void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, Weight::Cursor* cursors, float* packed,
+                        int32_t* columns, float* converted, size_t most) const {
+  const size_t gemm_rows = static_cast<size_t>(kernels_.gemm_rows), depth = end - begin;
+  if (rows == gemm_rows && weight_.dense_row(row)) {
+    kernels_.pack(weight_.dense_row(row) + begin, weight_.columns(), depth, packed);
     return;
   }
   std::fill_n(packed, depth * gemm_rows, 0.0f);
   for (size_t r = 0; r < rows; ++r)
     for (;;) {
-      const auto entries = weight.read(row + r, cursors[r], end, most, columns, converted, kernels);
+      const auto entries = weight_.read(row + r, cursors[r], end, most, columns, converted, kernels_);
       if (entries.count == 0) break;
       for (size_t k = 0; k < entries.count; ++k)
         packed[(static_cast<size_t>(columns[k]) - begin) * gemm_rows + r] = entries.values[k];
     }
 }
 
-void multiply_dense(const Weight& weight, const Image& image, const float* x, size_t first_row, size_t last_row,
-                    size_t first, size_t last, float* y, size_t y_step, size_t y_row, const Finish& finish,
-                    const DensePlan& plan, float* room, const NetKernels& kernels) {
-  const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows);
+void Product::multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
+  const DensePlan& plan = dense_plan_;
+  const size_t gemm_rows = static_cast<size_t>(kernels_.gemm_rows), n = part.last - part.first;
   const size_t most = std::max(plan.depth, Weight::kLeastRead);
   float* pixels = room;
   float* packed = pixels + plan.depth * plan.step + kSlack;
   int32_t* columns = reinterpret_cast<int32_t*>(packed + plan.depth * gemm_rows);
   float* converted = packed + plan.depth * gemm_rows + most;
   auto* cursors = reinterpret_cast<Weight::Cursor*>(converted + most);
-  for (size_t row = first_row; row < last_row; ++row) cursors[row - first_row] = weight.start(row);
-  for (size_t begin = 0; begin < weight.columns(); begin += plan.depth) {
-    const size_t end = std::min(begin + plan.depth, weight.columns());
-    gather_pixels(image, x, begin, end, first, last, pixels, plan.step);
-    for (size_t row = first_row; row < last_row; row += gemm_rows) {
-      const size_t rows = std::min(gemm_rows, last_row - row);
-      pack_rows(weight, row, rows, begin, end, cursors + (row - first_row), packed, columns, converted, most, kernels);
-      float* to = y + (row - y_row) * y_step + first;
-      kernels.gemm(packed, end - begin, pixels, plan.step, last - first, to, y_step, static_cast<int>(rows),
-                   begin == 0 ? finish.bias + row : nullptr);
-      if (end == weight.columns())
-        for (size_t r = 0; r < rows; ++r) finish_rows(to + r * y_step, last - first, finish, kernels);
+  for (size_t row = part.first_row; row < part.last_row; ++row) cursors[row - part.first_row] = weight_.start(row);
+  for (size_t begin = 0; begin < weight_.columns(); begin += plan.depth) {
+    const size_t end = std::min(begin + plan.depth, weight_.columns());
+    gather_pixels(x, begin, end, part.first, part.last, pixels);
+    for (size_t row = part.first_row; row < part.last_row; row += gemm_rows) {
+      const size_t rows = std::min(gemm_rows, part.last_row - row);
+      pack_rows(row, rows, begin, end, cursors + (row - part.first_row), packed, columns, converted, most);
+      float* to = y + (row - part.first_row) * y_step + part.first;
+      kernels_.gemm(packed, end - begin, pixels, plan.step, n, to, y_step, static_cast<int>(rows),
+                    begin == 0 ? finish_.bias + row : nullptr);
+      if (end == weight_.columns())
+        for (size_t r = 0; r < rows; ++r) finish_row(to + r * y_step, n);
     }
-  }
-}
-
-}  // namespace
-
-bool is_direct(const Weight& weight, const Image& image, size_t rows, const NetKernels& kernels) {
-  const size_t width = static_cast<size_t>(kernels.width), gemm_rows = static_cast<size_t>(kernels.gemm_rows);
-  const size_t length = (image.rows - 1) * image.row_step + image.pixels;
-  const double direct = weight.density() * static_cast<double>(rows) *
-                        static_cast<double>(divide_up(length, width) * width) / kernels.direct_speed;
-  const double dense = static_cast<double>(divide_up(rows, gemm_rows) * gemm_rows) *
-                       static_cast<double>(divide_up(image.rows * image.pixels, width) * width);
-  return direct < dense;
-}
-
-size_t product_room(const Weight& weight, const Image& image, const NetKernels& kernels) {
-  return std::max(direct_room(weight, plan_direct(weight, image, static_cast<size_t>(kernels.width))),
-                  dense_room(weight, image, kernels));
-}
-
-Tasks cut(const Image& image, size_t rows, size_t products, bool direct, int threads, const NetKernels& kernels) {
-  Tasks tasks{1, 1};
-  if (!direct) tasks.image_tasks = divide_up(image.rows * image.pixels, block_pixels(kernels));
-  if (threads > 1) {
-    // Nonzeros may be cut fine, so that the last thread to finish is not late. Every dense task gathers its pixels
-    // anew, so there are no more than are needed for all threads to have one.
-    const size_t wanted = static_cast<size_t>(threads) * (direct ? 4 : 1), least = direct ? 4 : 16;
-    tasks.row_tasks = std::clamp<size_t>(divide_up(wanted, tasks.image_tasks * products), 1,
-                                         std::max<size_t>(1, rows / least));
-  }
-  return tasks;
-}
-
-void multiply(const Weight& weight, const Image& image, const float* x, size_t first_row, size_t rows, float* y,
-              size_t y_step, const Finish& finish, bool direct, const Tasks& tasks, size_t task, float* room,
-              const NetKernels& kernels) {
-  const size_t row_task = task % tasks.row_tasks, image_task = task / tasks.row_tasks;
-  const size_t unit = direct ? 1 : static_cast<size_t>(kernels.gemm_rows), units = divide_up(rows, unit);
-  const size_t begin = first_row + std::min(rows, units * row_task / tasks.row_tasks * unit);
-  const size_t end = first_row + std::min(rows, units * (row_task + 1) / tasks.row_tasks * unit);
-  if (direct) {
-    const DirectPlan plan = plan_direct(weight, image, static_cast<size_t>(kernels.width));
-    for (size_t first = 0; first < image.rows; first += plan.tile_rows)
-      multiply_direct(weight, image, x, begin, end, first, std::min(first + plan.tile_rows, image.rows), y, y_step,
-                      first_row, finish, plan, room, kernels);
-  } else {
-    const DensePlan plan = plan_dense(weight, image, kernels);
-    const size_t all = image.rows * image.pixels;
-    const size_t first = image_task * plan.pixels, last = std::min(first + plan.pixels, all);
-    if (first < last)
-      multiply_dense(weight, image, x, begin, end, first, last, y, y_step, first_row, finish, plan, room, kernels);
   }
 }
 

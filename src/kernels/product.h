@@ -25,19 +25,61 @@ struct Finish {
 // Floats that one worker needs as room for a product with this weight and this image, or one with fewer pixels.
 size_t product_room(const Weight& weight, const Image& image, const NetKernels& kernels);
 
-// Whether the nonzeros are best met one by one, or as a dense product of blocks that are unpacked as they are used.
-bool is_direct(const Weight& weight, const Image& image, size_t rows, const NetKernels& kernels);
-
-// How a product of `rows` rows of a weight is cut into tasks for `threads`; `products` of them run side by side.
+// How a product is cut into tasks.
 struct Tasks {
   size_t row_tasks, image_tasks;
   size_t count() const { return row_tasks * image_tasks; }
 };
-Tasks cut(const Image& image, size_t rows, size_t products, bool direct, int threads, const NetKernels& kernels);
 
-// One task: rows of the weight from `first_row` on, into y, whose row r is y + r * y_step.
-void multiply(const Weight& weight, const Image& image, const float* x, size_t first_row, size_t rows, float* y,
-              size_t y_step, const Finish& finish, bool direct, const Tasks& tasks, size_t task, float* room,
-              const NetKernels& kernels);
+// Products of groups of `rows` rows of a weight with images of one layout: planned once, multiplied many times. The
+// nonzeros are met one by one, or, where that is better, as dense blocks that are unpacked as they are used.
+class Product {
+ public:
+  Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish, const NetKernels& kernels);
+
+  // For `threads`, when `products` of them run side by side.
+  Tasks cut(size_t products, int threads) const;
+
+  // One task: rows of the weight from `first_row` on, times x, into y, whose row r is y + r * y_step.
+  void multiply(const float* x, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
+                float* room) const;
+
+ private:
+  // Rows of the weight [first_row, last_row), and rows or pixels of the image [first, last).
+  struct Part {
+    size_t first_row, last_row, first, last;
+  };
+  // The image is one long row, in which any pixels may be a tile, or many, of which some are.
+  struct DirectPlan {
+    bool whole;
+    size_t extent;         // pixels if it is whole, else rows of pixels
+    size_t tile;           // how many of them are summed at once
+    size_t block_columns;  // columns of the weight at once: whole channels
+    size_t group;          // rows of the weight whose sums wait for the next block
+    size_t step;           // floats between their sums, if these have to be copied from where they are summed
+  };
+  struct DensePlan {
+    size_t depth, pixels, step;
+  };
+  friend size_t product_room(const Weight& weight, const Image& image, const NetKernels& kernels);
+  static DirectPlan plan_direct(const Weight& weight, const Image& image, const NetKernels& kernels);
+  static DensePlan plan_dense(const Weight& weight, const Image& image, const NetKernels& kernels);
+
+  void multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
+  void multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
+  void gather_pixels(const float* x, size_t begin, size_t end, size_t first, size_t last, float* out) const;
+  void pack_rows(size_t row, size_t rows, size_t begin, size_t end, Weight::Cursor* cursors, float* packed,
+                 int32_t* columns, float* converted, size_t most) const;
+  void finish_row(float* y, size_t n) const;
+
+  const Weight& weight_;
+  const Image image_;
+  const size_t rows_;
+  const Finish finish_;
+  const NetKernels& kernels_;
+  const DirectPlan direct_plan_;
+  const DensePlan dense_plan_;
+  const bool direct_;
+};
 
 }  // namespace membound

@@ -51,6 +51,9 @@ class Weight {
   size_t table_bytes() const { return (starts_.capacity() + columns_.capacity()) * sizeof(uint32_t); }
 
   Cursor start(size_t row) const;
+  // Whether nothing of the row has been read; whether all of it has. Both hold for a row without entries.
+  bool at_start(size_t row, const Cursor& cursor) const { return cursor.entry == row_start(row); }
+  bool at_end(size_t row, const Cursor& cursor) const { return cursor.entry == row_start(row + 1); }
   // Up to `most` (>= kLeastRead) entries of the row from the cursor on, whose columns are below `end`, which the
   // cursor moves behind. `columns` and `room` have space for `most`.
   Entries read(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns, float* room,

@@ -332,6 +332,8 @@ void check_products(Random& random) {
       {300, 3, 2, 9, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},    {12, 9, 9, 12, 12, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},
       {8, 12, 11, 20, 4, {3, 2, 2, 3, 1, 0, 2, 1}, 0, 1},   {3, 27, 27, 9, 1, {2, 2, 5, 4, 0, 0, 1, 1}, 0, 0},
       {2, 4, 4, 6, 1, {3, 3, 1, 1, 9, 7, 1, 1}, 11, 5},     {5, 1, 1, 7, 1, {1, 1, 99, 99, 0, 0, 1, 1}, 0, 0},
+      {3, 5, 245, 6, 3, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},    {3, 9, 121, 3, 3, {5, 5, 2, 2, 1, 2, 1, 1}, 2, 2},
+      {70, 37, 31, 9, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},   {6, 30, 31, 9, 1, {1, 1, 2, 2, 0, 0, 1, 1}, 0, 0},
   };
   for (Format format : kFormats)
     for (double density : kDensities) {
@@ -345,7 +347,7 @@ void check_products(Random& random) {
     }
   for (Format format : kFormats)
     for (double density : {0.001, 0.01})
-      for (size_t columns : {65535, 65536, 65537, 70001}) check_linear(1, 2, columns, density, format, true, random);
+      for (size_t columns : {65535, 65536, 65537, 70001}) check_linear(1, 8, columns, density, format, true, random);
 }
 
 void check_random(size_t cases, Random& random) {

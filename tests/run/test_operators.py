@@ -9,6 +9,7 @@ from interpreter import ACTIVATIONS
 from nets import ISAS, check, distance, expected, normal, one_node, stored
 
 from membound.run import Net
+from membound.run.plan import plan
 from membound.store.graph import ACTIVATIONS as NUMBERS
 from membound.store.graph import Graph, Node
 from membound.store.model import Model
@@ -351,6 +352,33 @@ def test_values_live_as_long_as_they_are_used(data, seed, batch, max_batch):
     output = data.draw(st.integers(1, len(nodes)))
     model = stored(Model(Graph((6,), tuple(nodes), output), {}))
     check(model, normal(seed, batch, 6), 1e-5, threads=(1,), max_batch=max_batch)
+
+
+PADDING = {"pad": ((0, 0), (0, 1), (2, 1)), "value": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("padding", "more", "output", "folded"),
+    [
+        ({}, (), 2, True),
+        ({}, (Node("conv", (1,), {"pad": (3, 0, 0, 1), "stride": (2, 2)}, {"w": "w"}),), 3, True),
+        ({}, (Node("mean", (1,), {"axes": (1, 2)}),), 3, False),  # it reads the zeros, too
+        ({}, (), 1, False),  # they are the output
+        ({"value": 2.0}, (), 2, False),
+        ({"pad": ((1, 1), (1, 1), (1, 1))}, (), 2, False),  # channels
+    ],
+)
+def test_zeros_around_an_image_are_folded_into_convolutions(padding, more, output, folded):
+    given = PADDING | padding
+    channels = 3 + sum(given["pad"][0])
+    nodes = (
+        Node("pad", (0,), given),
+        Node("conv", (1,), {"pad": (0, 1, 0, 0), "stride": (1, 2)}, {"w": "w"}),
+        *more,
+    )
+    model = stored(Model(Graph((3, 7, 8), nodes, output), {"w": normal(1, 5, channels, 3, 3)}))
+    assert (plan(model)[0]["op"] == "reshape") is folded
+    check(model, normal(2, 2, 3, 7, 8))
 
 
 def test_batches_of_every_size_agree():

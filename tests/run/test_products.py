@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nets import FORMATS, VALUES, check, normal, one_node, stored, thinned
+from nets import FORMATS, ISAS, VALUES, check, normal, one_node, stored, thinned
+
+from membound.run import Net
 
 THIN = ("1", "0.5", "0.1", "0.02", "rows", "zero")
 ACTS = (None, ("relu",), ("clip", -1.0, 1.0), ("leaky", 0.1), ("tanh",))
@@ -95,6 +97,14 @@ BLOCKS = {
     "stride beyond the kernel": ((3, 33, 35), (8, 3, 2, 2), {"stride": (5, 4)}),
     "stride beyond the image": ((3, 5, 5), (8, 3, 2, 2), {"stride": (50, 40)}),
     "padding beyond the kernel": ((2, 4, 4), (6, 2, 3, 3), {"pad": (9, 7, 11, 5)}),
+    "a channel each, wide": ((4, 9, 245), (8, 1, 3, 3), {"pad": (1, 1, 1, 1), "groups": 4}),
+    "a channel each, in steps": (
+        (5, 30, 121),
+        (5, 1, 5, 5),
+        {"pad": (1, 2, 2, 2), "stride": (2, 2), "groups": 5},
+    ),
+    "many channels, many pixels": ((150, 37, 41), (12, 150, 1, 1), {}),
+    "pixels left out": ((20, 30, 31), (12, 20, 1, 1), {"stride": (2, 3)}),
     "first of alexnet": ((3, 227, 227), (96, 3, 11, 11), {"stride": (4, 4)}),
     "groups of alexnet": ((96, 27, 27), (64, 48, 5, 5), {"pad": (2, 2, 2, 2), "groups": 2}),
 }
@@ -107,6 +117,21 @@ def test_convolutions_across_blocks(name, thin):
     for number, format in enumerate(FORMATS):
         values = VALUES[(number + len(name)) % 2]
         product("conv", shape, weight, 3, thin, format, values, 1, 1, act=("relu",), **attributes)
+
+
+@pytest.mark.parametrize("act", [None, ("relu",), ("clip", 0.0, 6.0)])
+@pytest.mark.parametrize("isa", ISAS)
+def test_what_is_no_number_stays(isa, act):
+    """Sums are brought within the activation's limits as they are stored; NaN is within none."""
+    weight = np.zeros((2, 1, 1, 1), np.float32)
+    weight[0] = 1.0
+    attributes = {} if act is None else {"act": act}
+    net = Net(stored(one_node("conv", (1, 3, 7), attributes, {"w": weight}), "bitmask"), isa=isa)
+    x = normal(1, 1, 1, 3, 7)
+    x[0, 0, 1, 6] = np.nan
+    found = net(x)
+    assert np.isnan(found[0, 0, 1, 6])
+    assert np.isnan(found).sum() == 1
 
 
 def test_an_output_whose_terms_cancel():

@@ -299,7 +299,7 @@ def test_inputs_in_any_order_of_memory(file):
 
 def test_a_convolution_too_large_for_its_offsets_is_refused():
     """Steps of a stride are laid out apart, which may take more than the padded image has."""
-    weight = np.ones((1, 1, 1, 1), np.float32)
+    weight = np.ones((1, 1, 2, 16384), np.float32)
     attributes = {"stride": (2, 16383), "pad": (8000, 16384, 8000, 16384)}
     model = stored(one_node("conv", (1, 30_000, 1), attributes, {"w": weight}))
     with pytest.raises(ModelError, match="a convolution of an image that is too large"):

@@ -42,7 +42,25 @@ def plan(model: StoredModel) -> list[Plan]:
         plans.append(
             {**about, "input_shapes": [list(s) for s in shapes], "output_shape": list(output)} | extra
         )
+    _fold_padding(plans, model.graph.output)
     return plans
+
+
+def _fold_padding(plans: list[Plan], output: int) -> None:
+    """Convolutions pad as they read: a node that only adds zeros around their images has nothing left to do."""
+    for number, padding in enumerate(plans, 1):
+        if padding["op"] != "pad" or number == output:
+            continue
+        readers = [plan for plan in plans if number in plan["inputs"]]
+        around = padding["value"] == 0 and len(padding["pad"]) == 3 and not any(padding["pad"][0])
+        if not around or any(plan["op"] != "conv" for plan in readers):
+            continue
+        (top, _), (left, _) = padding["pad"][1:]
+        for plan in readers:
+            plan["inputs"], plan["input_shapes"] = padding["inputs"], padding["input_shapes"]
+            plan["window"][4] += top
+            plan["window"][5] += left
+        padding["op"] = "reshape"  # which is none: the value keeps its number, and no room
 
 
 def _weight(tensor: Encoded) -> Plan:

@@ -58,6 +58,16 @@ inline __m512 _mm512_add_ps(__m512 a, const __m512& b) {
   for (int i = 0; i < 16; ++i) a.lane[i] += b.lane[i];
   return a;
 }
+inline __m512 _mm512_max_ps(const __m512& a, const __m512& b) {  // the second where either is NaN
+  __m512 c;
+  for (int i = 0; i < 16; ++i) c.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return c;
+}
+inline __m512 _mm512_min_ps(const __m512& a, const __m512& b) {
+  __m512 c;
+  for (int i = 0; i < 16; ++i) c.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+  return c;
+}
 inline float _mm512_reduce_add_ps(const __m512& v) {
   float all = 0;
   for (float lane : v.lane) all += lane;
