@@ -37,9 +37,10 @@ weights' bytes at the bandwidth of a copy, whichever is more; weights that stay 
 TRAINING = """## Ways to train a sparse network
 
 The same network, images, optimizer, learning rates and steps; the file of each result has at most so many bytes, but
-for those in bold, whose sparsity is fixed before training and was not found in four attempts.
+for those in bold, whose sparsity is fixed before training and was not found in a few attempts.
 `benchmarks/training_peers.py` says what each method does. The time of membound's step has fit's own evaluations in it,
-twenty on the way and one at the end, which the plain loop of the others does not make.
+twenty on the way and one at the end, which the plain loop of the others does not make. Where seeds were trained side by
+side, the times of steps say nothing and are left out.
 """
 
 SCALING = """## Size
@@ -157,13 +158,14 @@ def layers(found: dict[str, Any]) -> list[str]:
 def training(found: dict[str, Any]) -> list[str]:
     title = f"{found['net']} on {found['data']}, {found['bytes']:,} bytes, {found['steps']:,} steps"
     title += f", {found['seeds']} seeds"
-    rows = []
+    rows, alone = [], found.get("processes", 1) == 1
     for method, summary in found["summary"].items():
         mine = [row for row in found["rows"] if row["method"] == method]
         rows.append(
             [
                 method, f"{summary['accuracy']:.2f} ± {summary['std']:.2f}", bytes_at_most(mine, found["bytes"]),
-                f"{sum(row['nonzeros'] for row in mine) / len(mine):,.0f}", f"{summary['ms_a_step']:.2f}",
+                f"{sum(row['nonzeros'] for row in mine) / len(mine):,.0f}",
+                f"{summary['ms_a_step']:.2f}" if alone else "",
             ]
         )  # fmt: skip
     head = ["method", "test accuracy, %", "bytes at most", "nonzero weights", "ms a step"]

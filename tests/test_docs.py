@@ -56,8 +56,13 @@ def fitted() -> list[str]:
     own, lenet = results("own-network")["summary"], deployed_lenet()
     rows += [own["dense"], own["fitted"], own["one_shot_magnitude"], lenet["dense"], lenet["lamp-20KiB"]]
     (alexnet,) = results("pretrained-alexnet")["summary"]
-    rows += [alexnet["dense"], alexnet["sparse"]]
+    rows += [alexnet["dense"], alexnet["sparse"], *lite0()]
     return [spread(row) for row in rows]
+
+
+def lite0() -> list[dict]:
+    quarter, tenth = results("efficientnet-lite0")["summary"]
+    return [quarter["dense"], quarter["sparse"], tenth["sparse"]]
 
 
 def deployed_lenet() -> dict[str, dict]:
@@ -69,7 +74,7 @@ def compared() -> list[str]:
     rows = results("frontier-quick-others")["summary"]
     joint = results("ensembles-deployed")["summary"]
     own, lenet = results("own-network")["summary"], deployed_lenet()
-    numbers = [spread(row) for row in [*rows, *joint, *own.values(), *lenet.values()]]
+    numbers = [spread(row) for row in [*rows, *joint, *own.values(), *lenet.values(), *lite0()]]
     ways = {(row["way"], row["networks"], row["tf32"]): row for row in results("population-ways")["rows"]}
     for way in (("eager, one network", 1), ("streams", 20), ("grouped", 20), ("vmap", 20), ("im2col", 20)):
         numbers.append(f"{ways[*way, True]['ms_a_network']:.2f} ms")
@@ -78,6 +83,10 @@ def compared() -> list[str]:
     for way in ("T 3, 0.5", "labels alone"):
         row = taught[way, 3160]
         numbers.append(f"{row['error']:.2f} ± {row['std']:.2f}")
+    for row in results("pretrained-alexnet-smaller")["summary"]:
+        ahead = row["points"]["mean"]
+        numbers.append(f"{abs(ahead):.2f} points {'ahead' if ahead > 0 else 'behind'}")
+        numbers.append(f"1/{row['times_smaller']:.1f}")
     search = results("greedy-quick")["summary"]
     return [*numbers, f"{search['seconds']:.0f} s", f"{search['times_faster']:.1f} times"]
 

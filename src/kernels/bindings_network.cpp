@@ -171,7 +171,7 @@ std::unique_ptr<Op> make_op(const nb::dict& plan, Reader& reader) {
                        has_constant, swap, fused_of(plan));
   }
   if (op == "concat") return make_concat(shapes, get<size_t>(plan, "axis"));
-  if (op == "reshape") return make_reshape(elements(input));
+  if (op == "reshape" || op == "folded") return make_reshape(elements(input));  // neither does anything
   if (op == "permute") return make_permute(input, get<std::vector<size_t>>(plan, "axes"));
   if (op == "slice") {
     const size_t axis = get<size_t>(plan, "axis");

@@ -26,6 +26,8 @@ class Conv final : public Op {
     const size_t span_w = (out_w_ - 1) * stride_w + static_cast<size_t>(window.dilation_w * (window.kernel_w - 1)) + 1;
     in_place_ = window.pad_top == 0 && window.pad_left == 0 && stride_h == 1 && stride_w == 1 &&
                 span_h <= height_ && span_w <= width_;
+    // Few rows a channel, of several channels: others are cut by the weight's rows.
+    by_channel_ = groups_ == channels_ && groups_ > 1 && weight_.rows() / groups_ < 8;
     plane_h_ = in_place_ ? height_ : divide_up(span_h, stride_h);
     plane_w_ = in_place_ ? width_ : divide_up(span_w, stride_w);
     // The zeros behind a row serve as those before the next one too: rows are shorter, and so is all the work.
@@ -42,7 +44,7 @@ class Conv final : public Op {
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
-    if (groups_ == channels_) return run_by_channel(inputs[0], output, batch, place);
+    if (by_channel_) return run_by_channel(inputs[0], output, batch, place);
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_;
     const Product product(weight_, image(), rows, finish(), place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
@@ -75,10 +77,10 @@ class Conv final : public Op {
   }
 
   size_t shared_floats(size_t) const override {
-    return in_place_ || groups_ == channels_ ? 0 : channels_ * channel_floats_ + kSlack;
+    return in_place_ || by_channel_ ? 0 : channels_ * channel_floats_ + kSlack;
   }
   size_t worker_floats(size_t, const NetKernels& kernels) const override {
-    const size_t laid_out = !in_place_ && groups_ == channels_ ? channel_floats_ + kSlack : 0;
+    const size_t laid_out = !in_place_ && by_channel_ ? channel_floats_ + kSlack : 0;
     return product_room(weight_, image(), kernels) + laid_out;
   }
   size_t table_bytes() const override {
@@ -104,9 +106,10 @@ class Conv final : public Op {
     const Tasks tasks = product.cut(all, 1);
     const size_t parts = std::min(all, (place.threads > 1 ? 4 : 1) * static_cast<size_t>(place.threads));
     const double operations = static_cast<double>(all * (rows * weight_.columns() * pixels + channel_floats_));
+    const size_t multiplying = product_room(weight_, image(), place.kernels);
     place.each(parts, operations, [&](size_t part, int worker) {
       float* room = place.room(worker);
-      float* laid_out = room + product_room(weight_, image(), place.kernels);
+      float* laid_out = room + multiplying;
       const size_t first = all * part / parts;
       for (size_t i = first; i < all * (part + 1) / parts; ++i) {
         const float* channel = x + i * height_ * width_;
@@ -154,14 +157,14 @@ class Conv final : public Op {
             zeros(out, out + plane_w);
             continue;
           }
-          const float* row = from + h * wide + shift;
+          const float* row = from + h * wide;
           zeros(out, out + first);
           if (stride_w == 1) {
-            std::memcpy(out + first, row + first, static_cast<size_t>(last - first) * sizeof(float));
+            std::memcpy(out + first, row + shift + first, static_cast<size_t>(last - first) * sizeof(float));
           } else if (stride_w == 2) {  // the usual one, with vectors
-            for (long j = first; j < last; ++j) out[j] = row[2 * j];
+            for (long j = first; j < last; ++j) out[j] = row[shift + 2 * j];
           } else {
-            for (long j = first; j < last; ++j) out[j] = row[j * stride_w];
+            for (long j = first; j < last; ++j) out[j] = row[shift + j * stride_w];
           }
           zeros(out + last, out + plane_w);
         }
@@ -176,7 +179,7 @@ class Conv final : public Op {
   size_t groups_;
   Fused fused_;
   size_t channels_, height_, width_, out_h_, out_w_;
-  bool in_place_;
+  bool in_place_, by_channel_;
   size_t planes_h_, planes_w_, plane_h_, plane_w_, channel_floats_;
   size_t shared_zeros_ = 0;  // behind the last row, where no next one begins with them
 };

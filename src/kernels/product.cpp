@@ -36,14 +36,6 @@ size_t vectors(size_t floats, const NetKernels& kernels) {
   return divide_up(floats, static_cast<size_t>(kernels.width));
 }
 
-// Whether an image's sums go straight to where they belong: its rows follow one another there as here, or are summed one
-// by one. Others are summed with what lies between their rows, and copied from there.
-bool is_whole(const Image& image) { return image.row_step == image.pixels || image.rows == 1; }
-bool by_rows(const Weight& weight, const Image& image, const NetKernels& kernels) {
-  return !is_whole(image) && vectors(image.pixels, kernels) >= kLongRow &&
-         weight.density() * static_cast<double>(weight.columns()) <= kFewEntries;
-}
-
 // What an activation does to sums, if limits say it all; the kernel of the sums then brings them within.
 bool as_limits(const Finish& finish, Sums* limits) {
   constexpr float kInfinite = std::numeric_limits<float>::infinity();
@@ -77,8 +69,7 @@ size_t product_room(const Weight& weight, const Image& image, const NetKernels& 
   const auto direct = Product::plan_direct(weight, image, kernels);
   const size_t entries = std::clamp(weight.columns(), Weight::kLeastRead, kMostEntries);
   const size_t rows = std::min(kMostRows, weight.rows());
-  const bool copied = !direct.whole && !by_rows(weight, image, kernels);
-  const size_t sums = copied ? direct.group * direct.step + kSlack : 0;
+  const size_t sums = direct.straight() ? 0 : direct.group * direct.step;
   auto dense = Product::plan_dense(weight, image, kernels);
   dense.step = divide_up(std::min(image.rows * image.pixels, block_pixels(kernels)), kSlack) * kSlack + kSlack;
   const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows), read = std::max(dense.depth, Weight::kLeastRead);
@@ -128,17 +119,22 @@ void Product::finish_row(float* y, size_t n) const {
 
 Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& image, const NetKernels& kernels) {
   const size_t width = static_cast<size_t>(kernels.width), all_channels = weight.columns() / image.channel_columns;
-  // Of as many channels as are read at once, at least, a tile stays near.
+  // Of as many channels as are read at once, at least, a tile stays near: but not if they are so far apart that all are
+  // in each other's place in the cache.
   const size_t least = std::min(all_channels, divide_up(Weight::kLeastRead, image.channel_columns));
-  const size_t near = std::clamp(kNear / least, std::min(kLeastTile * width, kChannelNear), kChannelNear);
+  const bool crowded = image.channel_floats % kChannelNear == 0;
+  const size_t near =
+      crowded ? kChannelNear : std::clamp(kNear / least, std::min(kLeastTile * width, kChannelNear), kChannelNear);
   DirectPlan plan;
-  plan.whole = is_whole(image);
+  plan.whole = image.row_step == image.pixels || image.rows == 1;
+  plan.by_rows = !plan.whole && image.pixels > (kLongRow - 1) * width &&
+                 weight.density() * static_cast<double>(weight.columns()) <= kFewEntries;
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
   const size_t most = plan.whole ? near : std::max<size_t>(1, near / std::max<size_t>(1, image.row_step));
   plan.tile = divide_up(plan.extent, divide_up(plan.extent, most));
   if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
-  const size_t footprint =
-      plan.whole ? plan.tile : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
+  const size_t footprint = plan.whole ? plan.tile + image.channel_floats - std::min(image.channel_floats, plan.extent)
+                                      : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
   const size_t channels = std::max<size_t>(1, kNear / footprint);
   plan.block_columns = std::min(weight.columns(), std::max(channels * image.channel_columns, Weight::kLeastRead));
   const size_t length = plan.whole ? plan.tile : (plan.tile - 1) * image.row_step + image.pixels;
@@ -150,34 +146,35 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
 
 void Product::multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
   const DirectPlan& plan = direct_plan_;
-  const size_t most = std::clamp(plan.block_columns, Weight::kLeastRead, kMostEntries), rows = part.last - part.first;
-  const bool row_by_row = by_rows(weight_, image_, kernels_), straight = plan.whole || row_by_row;
-  float* sums = room;
-  if (!straight) room += plan.group * plan.step + kSlack;
+  const size_t most = std::clamp(plan.block_columns, Weight::kLeastRead, kMostEntries);
+  float* waiting = room;
+  if (!plan.straight()) room += plan.group * plan.step;
   int32_t* offsets = reinterpret_cast<int32_t*>(room);
   float* converted = room + most;
   auto* cursors = reinterpret_cast<Weight::Cursor*>(room + 2 * most);
+  const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.width);
+  const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
   y += part.first * (plan.whole ? 1 : image_.pixels);
   // The tile is summed in pieces, which lie some steps apart in the image and in the output. What is copied later is
   // summed in whole vectors.
-  const size_t pieces = row_by_row ? rows : 1;
-  const size_t length = (rows - 1) * image_.row_step + image_.pixels, width = static_cast<size_t>(kernels_.width);
-  const size_t floats = plan.whole ? rows : row_by_row ? image_.pixels : divide_up(length, width) * width;
+  const size_t pieces = plan.by_rows ? rows : 1;
+  const size_t floats = plan.straight() ? pixels : divide_up((rows - 1) * image_.row_step + pixels, width) * width;
   Sums limits;
   const bool limits_suffice = as_limits(finish_, &limits);
   for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
     const size_t end = std::min(begin + plan.group, part.last_row);
     const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
     const auto accumulate = [&](size_t row, const Weight::Entries& entries, const Sums& how) {
-      float* to = straight ? out(row) : sums + (row - begin) * plan.step;
+      float* to = plan.straight() ? out(row) : waiting + (row - begin) * plan.step;
       for (size_t piece = 0; piece < pieces; ++piece)
         kernels_.accumulate(offsets, entries.values, entries.count, x + piece * image_.row_step,
                             to + piece * image_.pixels, floats, how);
     };
     for (size_t row = begin; row < end; ++row) {
-      const auto cursor = cursors[row - begin] = weight_.start(row);
-      if (weight_.at_end(row, cursor)) accumulate(row, {0, converted}, {finish_.bias + row, limits.limited, limits.low, limits.high});
+      cursors[row - begin] = weight_.start(row);
+      if (weight_.at_end(row, cursors[row - begin]))
+        accumulate(row, {0, converted}, {finish_.bias + row, limits.limited, limits.low, limits.high});
     }
     for (size_t column = 0; column < weight_.columns(); column += plan.block_columns) {
       const size_t column_end = std::min(column + plan.block_columns, weight_.columns());
@@ -199,11 +196,11 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
       }
     }
     for (size_t row = begin; row < end; ++row) {
-      if (!straight)
+      if (!plan.straight())
         for (size_t i = 0; i < rows; ++i)
-          std::memcpy(out(row) + i * image_.pixels, sums + (row - begin) * plan.step + i * image_.row_step,
-                      image_.pixels * sizeof(float));
-      if (!limits_suffice) finish_row(out(row), plan.whole ? rows : rows * image_.pixels);
+          std::memcpy(out(row) + i * pixels, waiting + (row - begin) * plan.step + i * image_.row_step,
+                      pixels * sizeof(float));
+      if (!limits_suffice) finish_row(out(row), rows * pixels);
     }
   }
 }

@@ -45,18 +45,20 @@ class Product {
                 float* room) const;
 
  private:
-  // Rows of the weight [first_row, last_row), and rows or pixels of the image [first, last).
+  // Rows of the weight [first_row, last_row), and of the plan's extent of the image [first, last).
   struct Part {
     size_t first_row, last_row, first, last;
   };
-  // The image is one long row, in which any pixels may be a tile, or many, of which some are.
+  // Sums of a `whole` image, whose rows follow one another in the output as here, go straight there, and so do those of
+  // rows that are summed one by one. Others are summed with what lies between their rows, and copied.
   struct DirectPlan {
-    bool whole;
-    size_t extent;         // pixels if it is whole, else rows of pixels
-    size_t tile;           // how many of them are summed at once
+    bool whole, by_rows;
+    size_t extent;         // of the image: pixels if it is whole, else rows
+    size_t tile;           // how many of these are summed at once
     size_t block_columns;  // columns of the weight at once: whole channels
     size_t group;          // rows of the weight whose sums wait for the next block
-    size_t step;           // floats between their sums, if these have to be copied from where they are summed
+    size_t step;           // floats between their sums, where these are copied
+    bool straight() const { return whole || by_rows; }
   };
   struct DensePlan {
     size_t depth, pixels, step;

@@ -104,6 +104,9 @@ BLOCKS = {
         {"pad": (1, 2, 2, 2), "stride": (2, 2), "groups": 5},
     ),
     "many channels, many pixels": ((150, 37, 41), (12, 150, 1, 1), {}),
+    "long rows, few nonzeros": ((40, 6, 230), (9, 40, 3, 3), {"pad": (1, 1, 1, 1)}),
+    "channels a power of two apart": ((70, 32, 32), (9, 70, 1, 1), {}),
+    "a channel each, with many rows": ((3, 9, 20), (30, 1, 3, 3), {"pad": (1, 1, 1, 1), "groups": 3}),
     "pixels left out": ((20, 30, 31), (12, 20, 1, 1), {"stride": (2, 3)}),
     "first of alexnet": ((3, 227, 227), (96, 3, 11, 11), {"stride": (4, 4)}),
     "groups of alexnet": ((96, 27, 27), (64, 48, 5, 5), {"pad": (2, 2, 2, 2), "groups": 2}),
@@ -116,7 +119,8 @@ def test_convolutions_across_blocks(name, thin):
     shape, weight, attributes = BLOCKS[name]
     for number, format in enumerate(FORMATS):
         values = VALUES[(number + len(name)) % 2]
-        product("conv", shape, weight, 3, thin, format, values, 1, 1, act=("relu",), **attributes)
+        act = ACTS[(number + len(name) + len(thin)) % len(ACTS)]
+        product("conv", shape, weight, 3, thin, format, values, 1, 1, act=act, **attributes)
 
 
 @pytest.mark.parametrize("act", [None, ("relu",), ("clip", 0.0, 6.0)])

@@ -60,7 +60,7 @@ def _fold_padding(plans: list[Plan], output: int) -> None:
             plan["inputs"], plan["input_shapes"] = padding["inputs"], padding["input_shapes"]
             plan["window"][4] += top
             plan["window"][5] += left
-        padding["op"] = "reshape"  # which is none: the value keeps its number, and no room
+        padding["op"] = "folded"  # the value keeps its number, and no room
 
 
 def _weight(tensor: Encoded) -> Plan:
