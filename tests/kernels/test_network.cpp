@@ -333,9 +333,7 @@ void check_products(Random& random) {
       {8, 12, 11, 20, 4, {3, 2, 2, 3, 1, 0, 2, 1}, 0, 1},   {3, 27, 27, 9, 1, {2, 2, 5, 4, 0, 0, 1, 1}, 0, 0},
       {2, 4, 4, 6, 1, {3, 3, 1, 1, 9, 7, 1, 1}, 11, 5},     {5, 1, 1, 7, 1, {1, 1, 99, 99, 0, 0, 1, 1}, 0, 0},
       {3, 5, 245, 6, 3, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},    {3, 9, 121, 3, 3, {5, 5, 2, 2, 1, 2, 1, 1}, 2, 2},
-      {70, 37, 31, 9, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},   {6, 30, 31, 9, 1, {1, 1, 2, 2, 0, 0, 1, 1}, 0, 0},
       {20, 3, 230, 5, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},   {70, 32, 32, 3, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},
-      {3, 5, 9, 30, 3, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},     {4, 6, 6, 28, 4, {3, 3, 2, 2, 1, 1, 1, 1}, 1, 1},
   };
   for (Format format : kFormats)
     for (double density : kDensities) {
@@ -349,7 +347,7 @@ void check_products(Random& random) {
     }
   for (Format format : kFormats)
     for (double density : {0.001, 0.01})
-      for (size_t columns : {65535, 65536, 65537, 70001}) check_linear(1, 8, columns, density, format, true, random);
+      for (size_t columns : {65535, 65536, 65537, 70001}) check_linear(1, 4, columns, density, format, true, random);
 }
 
 void check_random(size_t cases, Random& random) {
