@@ -201,33 +201,26 @@ def torchao(trial: Trial, sparsity: float, kind: str) -> float:
 def _proximal(
     problem: Problem, seed: int, limit: int, device: torch.device, feeders: Any, kind: str
 ) -> tuple[dict[str, Tensor], float]:
-    """Its sparsity is fixed at the start: trained again until the file is just within the limit, at most so often."""
-    whole = sum(problem.sizes.values())
-    within, beyond, kept = 0.0, 1.0, limit / 3.25 / whole  # parts of the weights
-    best: tuple[int, dict[str, Tensor], float] | None = None
+    """Its sparsity is fixed at the start: trained again, at most so often, until the file is just within the limit.
+
+    The largest that is within, or, if none is, the smallest.
+    """
+    within, beyond, kept = 0.0, 1.0, limit / 3.25 / sum(problem.sizes.values())  # parts of the weights
+    found: dict[int, tuple[dict[str, Tensor], float]] = {}
     for _ in range(TRIES):
         trial = Trial(problem, seed, device, feeders)
         seconds = torchao(trial, 1 - kept, kind)
         state = trial.state()
         size = problem.measure(state)
-        if size <= limit:
-            within = kept
-            best = (
-                max(best, (size, state, seconds), key=lambda each: each[0])
-                if best
-                else (size, state, seconds)
-            )
-            if size >= CLOSE * limit:
-                break
-        else:
-            beyond = kept
+        found[size] = state, seconds
+        if CLOSE * limit <= size <= limit:
+            break
+        within, beyond = (kept, beyond) if size <= limit else (within, kept)
         header = problem.measure({name: torch.zeros_like(value) for name, value in state.items()})
         kept *= 0.993 * (limit - header) / max(size - header, 1)
         if not within < kept < beyond:  # layers that vanish make sizes jump
             kept = (within + beyond) / 2
-    if best is None:
-        raise SystemExit(f"torchao: no file within {limit:,} bytes in {TRIES} trainings")
-    return best[1], best[2]
+    return found[max((size for size in found if size <= limit), default=min(found))]
 
 
 def fitted(
