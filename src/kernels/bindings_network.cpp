@@ -116,7 +116,7 @@ Window window_of(const nb::dict& plan) {
   return {w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]};
 }
 
-std::unique_ptr<Op> make_op(const nb::dict& plan, Reader& reader) {
+std::unique_ptr<Op> make_op(const nb::dict& plan, Reader& reader, const NetKernels& kernels) {
   const std::string op = get<std::string>(plan, "op");
   std::vector<Shape> shapes;
   for (nb::handle shape : nb::cast<nb::list>(plan["input_shapes"])) shapes.push_back(shape_of(shape));
@@ -131,7 +131,7 @@ std::unique_ptr<Op> make_op(const nb::dict& plan, Reader& reader) {
                 weight.columns() == input[0] / groups * static_cast<size_t>(window.kernel_h * window.kernel_w),
             "a convolution's groups");
     return make_conv(input, output, std::move(weight), reader.floats(plan["bias"], rows), window, groups,
-                     fused_of(plan));
+                     fused_of(plan), kernels);
   }
   if (op == "linear") {
     Weight weight = reader.weight(nb::cast<nb::dict>(plan["weight"]));
@@ -193,12 +193,13 @@ class PyNetwork {
   PyNetwork(const nb::list& plans, const std::vector<size_t>& input_shape, size_t output, size_t max_batch,
             int threads, size_t concurrency, const std::optional<std::string>& isa) {
     require(max_batch >= 1 && concurrency >= 1, "a batch or a number of calls below 1");
+    const NetKernels& kernels = net_kernels(isa ? kernels_named(*isa) : chosen_kernels());
     Reader reader{kept_};
     std::vector<size_t> sizes{elements(input_shape)};
     std::vector<std::unique_ptr<Op>> ops;
     for (nb::handle handle : plans) {
       const nb::dict plan = nb::cast<nb::dict>(handle);
-      ops.push_back(make_op(plan, reader));
+      ops.push_back(make_op(plan, reader, kernels));
       ops.back()->inputs = get<std::vector<size_t>>(plan, "inputs");
       size_t at = 0;
       for (nb::handle shape : nb::cast<nb::list>(plan["input_shapes"])) {
@@ -210,7 +211,7 @@ class PyNetwork {
     }
     require(output < sizes.size(), "an output that is not there");
     network_ = std::make_unique<Network>(std::move(sizes), std::move(ops), output, max_batch, threads, concurrency,
-                                         net_kernels(isa ? kernels_named(*isa) : chosen_kernels()));
+                                         kernels);
   }
 
   void run(nb::handle input, nb::handle output, size_t batch) const { run(input, output, batch, nullptr); }

@@ -19,10 +19,27 @@ inline Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 inline Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 // Of these two, the second operand is the result where either is NaN.
 inline Vec within(Vec v, Vec low, Vec high) { return _mm256_min_ps(high, _mm256_max_ps(low, v)); }
+inline Vec larger(Vec a, Vec b) {
+  return _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+}
+inline Vec load_second(const float* p) {
+  const Vec pairs = _mm256_shuffle_ps(load(p), load(p + kWidth), 0x88);
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), 0xd8));
+}
 inline float total(Vec v) {
   __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   half = _mm_add_ps(half, _mm_movehl_ps(half, half));
   return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+
+#define MEMBOUND_OWN_SOME
+inline __m256i first_lanes(size_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+inline Vec load_some(const float* p, size_t n) { return n == kWidth ? load(p) : _mm256_maskload_ps(p, first_lanes(n)); }
+inline void store_some(float* p, Vec v, size_t n) {
+  if (n == kWidth) return store(p, v);
+  _mm256_maskstore_ps(p, first_lanes(n), v);
 }
 
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
@@ -68,7 +85,7 @@ void half_to_float(const uint16_t* half, float* out, size_t n) {
 }  // namespace
 
 const NetKernels& avx2_net_kernels() {
-  static const NetKernels kernels = table("avx2", 0.6f);
+  static const NetKernels kernels = table("avx2", 0.6f, 1024);
   return kernels;
 }
 

@@ -19,7 +19,27 @@ inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 // Of these two, the second operand is the result where either is NaN.
 inline Vec within(Vec v, Vec low, Vec high) { return _mm512_min_ps(high, _mm512_max_ps(low, v)); }
+inline Vec larger(Vec a, Vec b) {
+  return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
+}
+inline Vec even_lanes(Vec low, Vec high) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  return _mm512_permutex2var_ps(low, even, high);
+}
+inline Vec load_second(const float* p) { return even_lanes(load(p), load(p + kWidth)); }
 inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
+
+#define MEMBOUND_OWN_SOME
+inline __mmask16 first_lanes(size_t n) { return static_cast<__mmask16>((1u << n) - 1); }
+inline Vec load_some(const float* p, size_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+inline void store_some(float* p, Vec v, size_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+
+#define MEMBOUND_OWN_EVERY_SECOND
+void every_second(const float* from, size_t n, float* to) {
+  for (; n > kWidth; n -= kWidth, from += 2 * kWidth, to += kWidth) store(to, load_second(from));
+  const size_t floats = n == 0 ? 0 : 2 * n - 1, low = floats < kWidth ? floats : kWidth;
+  store_some(to, even_lanes(load_some(from, low), load_some(from + kWidth, floats - low)), n);
+}
 
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
@@ -68,7 +88,7 @@ void half_to_float(const uint16_t* half, float* out, size_t n) {
 }  // namespace
 
 const NetKernels& avx512_net_kernels() {
-  static const NetKernels kernels = table("avx512", 0.5f);
+  static const NetKernels kernels = table("avx512", 0.35f, kTile * kLine);
   return kernels;
 }
 

@@ -10,6 +10,7 @@
 namespace membound {
 
 constexpr size_t kSlack = 16;
+constexpr int kLine = 16;  // floats in a line of the cache
 
 enum class Activation : int {
   none, relu, leaky, clip, silu, gelu, gelu_tanh, sigmoid, tanh, hardswish, hardsigmoid, elu
@@ -43,10 +44,21 @@ struct NetKernels {
   int gemm_rows;    // rows of the weight that gemm() takes at once
   // How fast `accumulate` does its multiplications, relative to gemm(): what decides between the two.
   float direct_speed;
+  int channel_near;  // floats of a channel that a tile takes, so that it stays near, where its nonzeros are not few
 
   // y[p] = the sum over k of values[k] x[offsets[k] + p], and what it starts with, for p in [0, n).
   void (*accumulate)(const int32_t* offsets, const float* values, size_t count, const float* x, float* y, size_t n,
                      const Sums& sums);
+
+  // The same for `rows` rows of n, which lie `x_step` and `y_step` floats apart.
+  void (*accumulate_rows)(const int32_t* offsets, const float* values, size_t count, const float* x, size_t x_step,
+                          float* y, size_t y_step, size_t rows, size_t n, const Sums& sums);
+
+  // Rows of n floats, which lie steps apart, to other such rows.
+  void (*copy_rows)(const float* from, size_t from_step, float* to, size_t to_step, size_t rows, size_t n);
+
+  // to[i] = from[2 i], for i in [0, n); reads nothing behind from[2 n - 2].
+  void (*every_second)(const float* from, size_t n, float* to);
 
   // c[r][p] (+)= sum over k of a[k][r] b[k][p]: a is packed [depth][gemm_rows], rows <= gemm_rows of it count;
   // b has rows `b_step` floats apart, c `c_step`. With `start`, c begins as start[r], else as it is.
@@ -90,7 +102,7 @@ struct NetKernels {
               float alpha, float beta, float k);
 
   void (*max_pool)(const float* x, int h, int w, float* y, int out_h, int out_w, const Window& window,
-                   float* row);  // `row`: room for w floats and the slack
+                   float* row);  // `row`: room for w floats and three times the slack
   void (*average_pool)(const float* x, int h, int w, float* y, int out_h, int out_w, const Window& window,
                        const Count& count, float* row);
 };

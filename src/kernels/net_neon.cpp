@@ -18,7 +18,24 @@ inline Vec fill(float x) { return vdupq_n_f32(x); }
 inline Vec fma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
 inline Vec add(Vec a, Vec b) { return vaddq_f32(a, b); }
 inline float total(Vec v) { return vaddvq_f32(v); }
+inline Vec larger(Vec a, Vec b) { return vmaxq_f32(a, b); }
+inline Vec load_second(const float* p) { return vld2q_f32(p).val[0]; }
 inline Vec within(Vec v, Vec low, Vec high) { return vminq_f32(vmaxq_f32(v, low), high); }
+
+// The first n floats, 1 <= n <= 4: the rest of memory is neither read nor written.
+#define MEMBOUND_OWN_SOME
+inline Vec load_some(const float* p, size_t n) {
+  if (n == kWidth) return load(p);
+  if (n == 1) return vld1q_lane_f32(p, fill(0.0f), 0);
+  const Vec two = vcombine_f32(vld1_f32(p), vdup_n_f32(0.0f));
+  return n == 2 ? two : vld1q_lane_f32(p + 2, two, 2);
+}
+inline void store_some(float* p, Vec v, size_t n) {
+  if (n == kWidth) return store(p, v);
+  if (n == 1) return vst1q_lane_f32(p, v, 0);
+  vst1_f32(p, vget_low_f32(v));
+  if (n == 3) vst1q_lane_f32(p + 2, v, 2);
+}
 
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   const uint16x8_t wide = vmovl_u8(vld1_u8(bytes));
@@ -118,7 +135,7 @@ inline __attribute__((always_inline)) void gemm_step(const float* a, const Vec (
 }  // namespace
 
 const NetKernels& neon_net_kernels() {
-  static const NetKernels kernels = table("neon", 0.75f);
+  static const NetKernels kernels = table("neon", 0.75f, 1024);
   return kernels;
 }
 

@@ -41,6 +41,12 @@ inline Vec within(Vec v, Vec low, Vec high) {
     return x > high.lane[i] ? high.lane[i] : x;
   });
 }
+inline Vec larger(Vec a, Vec b) {
+  return lanes([&](size_t i) { return a.lane[i] > b.lane[i] || a.lane[i] != a.lane[i] ? a.lane[i] : b.lane[i]; });
+}
+inline Vec load_second(const float* p) {
+  return lanes([&](size_t i) { return p[2 * i]; });
+}
 inline float total(Vec v) { return (v.lane[0] + v.lane[1]) + (v.lane[2] + v.lane[3]); }
 
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
@@ -83,7 +89,7 @@ void half_to_float(const uint16_t* half, float* out, size_t n) {
 }  // namespace
 
 const NetKernels& scalar_net_kernels() {
-  static const NetKernels kernels = table("scalar", 0.7f);
+  static const NetKernels kernels = table("scalar", 0.7f, 1024);
   return kernels;
 }
 

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -19,7 +20,6 @@ namespace membound {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kLine = kAlignment / sizeof(float);
 
 // Beyond all use, and so far from the limits that no product of sizes overflows.
 constexpr size_t kMostBatch = size_t{1} << 16, kMostCalls = size_t{1} << 10, kMostFloats = size_t{1} << 33;
@@ -102,9 +102,13 @@ Network::Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops
 
 Network::~Network() { delete arenas_.load(); }
 
-// Every value gets the lowest place that is free while it lives; room for the operators lies behind them all.
 void Network::plan() {
-  const size_t count = sizes_.size();
+  const size_t count = sizes_.size(), threads = static_cast<size_t>(threads_);
+  const auto works = [](const std::unique_ptr<Op>& op) { return !op->is_alias(); };
+  if (max_batch_ > 1)
+    while (by_image_ < ops_.size() && !ops_[by_image_]->gains_by_batch()) ++by_image_;
+  if (std::none_of(ops_.begin(), ops_.begin() + static_cast<long>(by_image_), works)) by_image_ = 0;
+  lanes_ = 2 * max_batch_ > threads ? std::min(max_batch_, threads) : 1;
   std::vector<size_t> root(count), last_use(count, 0);
   for (size_t value = 0; value < count; ++value) {
     const bool alias = value > 0 && ops_[value - 1]->is_alias();
@@ -114,43 +118,62 @@ void Network::plan() {
       for (size_t input : ops_[value - 1]->inputs) last_use[root[input]] = std::max(last_use[root[input]], value);
   }
   last_use[root[output_]] = count;
-
-  offsets_.assign(count, 0);
-  std::vector<size_t> placed;  // roots that are alive, by offset
-  size_t values_end = 0;
+  // Value k is the output of operator k - 1.
+  std::vector<size_t> batch_values, lane_values;
   for (size_t value = 0; value < count; ++value) {
-    if (root[value] != value) {
-      offsets_[value] = offsets_[root[value]];
-      continue;
-    }
-    placed.erase(std::remove_if(placed.begin(), placed.end(), [&](size_t other) { return last_use[other] < value; }),
-                 placed.end());
-    const size_t floats = with_slack(sizes_[value] * max_batch_);
-    size_t offset = 0;
-    for (size_t other : placed) {
-      if (offset + floats <= offsets_[other]) break;
-      offset = std::max(offset, offsets_[other] + with_slack(sizes_[other] * max_batch_));
-    }
-    offsets_[value] = offset;
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), value,
-                                   [&](size_t a, size_t b) { return offsets_[a] < offsets_[b]; }),
-                  value);
-    values_end = std::max(values_end, offset + floats);
+    if (root[value] != value) continue;
+    if (value <= by_image_ && by_image_ > 0) lane_values.push_back(value);
+    if (last_use[value] > by_image_ || by_image_ == 0) batch_values.push_back(value);
+    if (value <= by_image_ && by_image_ > 0 && last_use[value] > by_image_) kept_.push_back(value);
+  }
+  batch_shared_ = give_places(batch_values, last_use, max_batch_, batch_offsets_);
+  lane_shared_ = give_places(lane_values, last_use, 1, lane_offsets_);
+  for (size_t value = 0; value < count; ++value) {
+    batch_offsets_[value] = batch_offsets_[root[value]];
+    lane_offsets_[value] = lane_offsets_[root[value]];
   }
 
-  size_t shared = 0;
-  for (const auto& op : ops_) {
-    shared = std::max(shared, op->shared_floats(max_batch_));
-    worker_floats_ = std::max(worker_floats_, op->worker_floats(max_batch_, kernels_));
+  size_t shared = 0, lane_shared = 0;
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    const size_t images = i < by_image_ ? 1 : max_batch_;
+    size_t& most = i < by_image_ ? lane_shared : shared;
+    most = std::max(most, ops_[i]->shared_floats(images));
+    worker_floats_ = std::max(worker_floats_, ops_[i]->worker_floats(images, kernels_));
   }
   worker_floats_ = with_slack(worker_floats_);
-  shared_offset_ = values_end;
-  worker_offset_ = shared_offset_ + with_slack(shared);
-  arena_floats_ = worker_offset_ + worker_floats_ * static_cast<size_t>(threads_);
+  lanes_offset_ = batch_shared_ + with_slack(shared);
+  lane_floats_ = by_image_ > 0 ? lane_shared_ + with_slack(lane_shared) : 0;
+  rooms_offset_ = lanes_offset_ + lanes_ * lane_floats_;
+  arena_floats_ = rooms_offset_ + worker_floats_ * threads;
+}
+
+// Every value, in the order of their births, gets the lowest place that is free while it lives. The result is how many
+// floats that takes.
+size_t Network::give_places(const std::vector<size_t>& values, const std::vector<size_t>& last_use, size_t images,
+                            std::vector<size_t>& offsets) const {
+  offsets.assign(sizes_.size(), 0);
+  std::vector<size_t> placed;  // those that are alive, by offset
+  size_t end = 0;
+  for (size_t value : values) {
+    placed.erase(std::remove_if(placed.begin(), placed.end(), [&](size_t other) { return last_use[other] < value; }),
+                 placed.end());
+    const size_t floats = with_slack(sizes_[value] * images);
+    size_t offset = 0;
+    for (size_t other : placed) {
+      if (offset + floats <= offsets[other]) break;
+      offset = std::max(offset, offsets[other] + with_slack(sizes_[other] * images));
+    }
+    offsets[value] = offset;
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), value,
+                                   [&](size_t a, size_t b) { return offsets[a] < offsets[b]; }),
+                  value);
+    end = std::max(end, offset + floats);
+  }
+  return end;
 }
 
 NetworkMemory Network::memory() const {
-  size_t tables = offsets_.capacity() * sizeof(size_t) + sizes_.capacity() * sizeof(size_t);
+  size_t tables = (batch_offsets_.capacity() + lane_offsets_.capacity() + sizes_.capacity()) * sizeof(size_t);
   for (const auto& op : ops_) tables += op->table_bytes();
   return {tables, arena_floats_ * sizeof(float), concurrency_};
 }
@@ -181,20 +204,69 @@ void Network::run(const float* input, size_t batch, float* output, double* secon
 }
 
 void Network::run_slice(const float* input, size_t batch, float* output, float* arena, double* seconds) const {
+  const Turn turn{arena, false, 0, batch};
+  if (by_image_ > 0) {
+    run_by_image(input, batch, arena, seconds);
+  } else {
+    std::memcpy(value(0, turn), input, batch * sizes_[0] * sizeof(float));
+  }
+  const Workplace place{kernels_, threads_, arena + batch_shared_, arena + rooms_offset_, worker_floats_};
+  run_ops(by_image_, ops_.size(), turn, place, seconds);
+  std::memcpy(output, value(output_, turn), batch * sizes_[output_] * sizeof(float));
+}
+
+// Images side by side, a thread and a lane each, as long as there is one for most threads; then all threads take one
+// image after another.
+void Network::run_by_image(const float* input, size_t batch, float* arena, double* seconds) const {
+  const auto run_image = [&](size_t image, size_t lane, int threads) {
+    const Turn turn{arena, true, lane, 1};
+    const Workplace place{kernels_, threads, arena + lanes_offset_ + lane * lane_floats_ + lane_shared_,
+                          arena + rooms_offset_ + lane * worker_floats_, worker_floats_};
+    std::memcpy(value(0, turn), input + image * sizes_[0], sizes_[0] * sizeof(float));
+    run_ops(0, by_image_, turn, place, seconds);
+    for (size_t number : kept_)
+      std::memcpy(arena + batch_offsets_[number] + image * sizes_[number], value(number, turn),
+                  sizes_[number] * sizeof(float));
+  };
+  size_t side_by_side = 0;
+  if (lanes_ > 1 && seconds == nullptr) {
+    const size_t threads = static_cast<size_t>(threads_), rest = batch % threads;
+    side_by_side = 2 * rest > threads ? batch : batch - rest;
+  }
+  if (side_by_side > 0) {
+    std::exception_ptr failure;
+    std::mutex failing;
+    parallel_for(static_cast<int>(lanes_), side_by_side, [&](size_t image, int lane) {
+      try {
+        run_image(image, static_cast<size_t>(lane), 1);
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(failing);
+        failure = std::current_exception();
+      }
+    });
+    if (failure) std::rethrow_exception(failure);
+  }
+  for (size_t image = side_by_side; image < batch; ++image) run_image(image, 0, threads_);
+}
+
+float* Network::value(size_t number, const Turn& turn) const {
+  if (!turn.one_image) return turn.arena + batch_offsets_[number];
+  return turn.arena + lanes_offset_ + turn.lane * lane_floats_ + lane_offsets_[number];
+}
+
+// The operators [first, last).
+void Network::run_ops(size_t first, size_t last, const Turn& turn, const Workplace& place, double* seconds) const {
   using Clock = std::chrono::steady_clock;
-  const Workplace place{kernels_, threads_, arena + shared_offset_, arena + worker_offset_, worker_floats_};
-  std::memcpy(arena + offsets_[0], input, batch * sizes_[0] * sizeof(float));
   std::vector<const float*> inputs;
-  for (size_t i = 0; i < ops_.size(); ++i) {
+  for (size_t i = first; i < last; ++i) {
     const Op& op = *ops_[i];
     if (op.is_alias()) continue;
     inputs.clear();
-    for (size_t value : op.inputs) inputs.push_back(arena + offsets_[value]);
+    for (size_t number : op.inputs) inputs.push_back(value(number, turn));
     const Clock::time_point begin = seconds ? Clock::now() : Clock::time_point();
-    op.run(inputs.data(), arena + offsets_[i + 1], batch, place);
+    op.run(inputs.data(), value(i + 1, turn), turn.images, place);
     if (seconds) seconds[i] += std::chrono::duration<double>(Clock::now() - begin).count();
   }
-  std::memcpy(output, arena + offsets_[output_], batch * sizes_[output_] * sizeof(float));
 }
 
 }  // namespace membound

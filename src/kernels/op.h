@@ -1,4 +1,4 @@
-// The operators of a network. Each runs on a whole batch; shapes are those of one image.
+// The operators of a network. Each runs on any number of images; shapes are those of one.
 #pragma once
 
 #include <array>
@@ -44,6 +44,8 @@ class Op {
   virtual size_t table_bytes() const { return 0; }
   // The output is the input under another shape: nothing runs, and they share their place.
   virtual bool is_alias() const { return false; }
+  // Whether many images at once take less time than one after another.
+  virtual bool gains_by_batch() const { return false; }
 
   std::vector<size_t> inputs;  // numbers of values
 };
@@ -53,7 +55,7 @@ struct Padding {
 };
 
 std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias,
-                              const Window& window, size_t groups, const Fused& fused);
+                              const Window& window, size_t groups, const Fused& fused, const NetKernels& kernels);
 std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused);
 std::unique_ptr<Op> make_max_pool(const Shape& input, const Shape& output, const Window& window);
 std::unique_ptr<Op> make_average_pool(const Shape& input, const Shape& output, const Window& window,

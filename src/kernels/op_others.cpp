@@ -81,7 +81,7 @@ class Pool final : public Op {
       }
     });
   }
-  size_t worker_floats(size_t, const NetKernels&) const override { return static_cast<size_t>(w_) + kSlack; }
+  size_t worker_floats(size_t, const NetKernels&) const override { return static_cast<size_t>(w_) + 3 * kSlack; }
 
  private:
   size_t channels_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "op.h"
 #include "product.h"
@@ -10,13 +11,14 @@ namespace membound {
 namespace {
 
 constexpr size_t kMostOffset = 0x7fffffff;  // offsets into an image are 32-bit
+constexpr size_t kRowsForCopy = 16;         // rows of a weight, each of which reads channels anew
 
 size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
 class Conv final : public Op {
  public:
   Conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias, const Window& window,
-       size_t groups, const Fused& fused)
+       size_t groups, const Fused& fused, const NetKernels& kernels)
       : weight_(std::move(weight)), bias_(std::move(bias)), window_(window), groups_(groups), fused_(fused),
         channels_(input[0]), height_(input[1]), width_(input[2]), out_h_(output[1]), out_w_(output[2]) {
     if (out_h_ == 1) window_.stride_h = 1;  // no step is taken: planes for it would only take memory
@@ -24,12 +26,17 @@ class Conv final : public Op {
     const size_t stride_h = static_cast<size_t>(window_.stride_h), stride_w = static_cast<size_t>(window_.stride_w);
     const size_t span_h = (out_h_ - 1) * stride_h + static_cast<size_t>(window.dilation_h * (window.kernel_h - 1)) + 1;
     const size_t span_w = (out_w_ - 1) * stride_w + static_cast<size_t>(window.dilation_w * (window.kernel_w - 1)) + 1;
-    in_place_ = window.pad_top == 0 && window.pad_left == 0 && stride_h == 1 && stride_w == 1 &&
-                span_h <= height_ && span_w <= width_;
+    unchanged_ = window.pad_top == 0 && window.pad_left == 0 && stride_h == 1 && stride_w == 1 &&
+                 span_h <= height_ && span_w <= width_;
+    // Where a vector is a whole cache line, loads that are not aligned take two: what many rows of nonzeros read is copied.
+    const bool read_again = window.kernel_h * window.kernel_w == 1 && weight_.rows() / groups_ >= kRowsForCopy &&
+                            weight_.density() < static_cast<double>(kernels.direct_speed);
+    const size_t line = kernels.width == kLine && read_again ? kLine : 1;
+    in_place_ = unchanged_ && (height_ * width_ % line == 0 || height_ * width_ < line);
     // Few rows a channel, of several channels: others are cut by the weight's rows.
     by_channel_ = groups_ == channels_ && groups_ > 1 && weight_.rows() / groups_ < 8;
-    plane_h_ = in_place_ ? height_ : divide_up(span_h, stride_h);
-    plane_w_ = in_place_ ? width_ : divide_up(span_w, stride_w);
+    plane_h_ = unchanged_ ? height_ : divide_up(span_h, stride_h);
+    plane_w_ = unchanged_ ? width_ : divide_up(span_w, stride_w);
     // The zeros behind a row serve as those before the next one too: rows are shorter, and so is all the work.
     const size_t pad_left = static_cast<size_t>(window.pad_left);
     if (stride_h == 1 && stride_w == 1 && span_w > pad_left + width_)
@@ -38,6 +45,7 @@ class Conv final : public Op {
     planes_h_ = std::min(stride_h, static_cast<size_t>(window.dilation_h * (window.kernel_h - 1)) + 1);
     planes_w_ = std::min(stride_w, static_cast<size_t>(window.dilation_w * (window.kernel_w - 1)) + 1);
     channel_floats_ = planes_h_ * planes_w_ * plane_h_ * plane_w_ + shared_zeros_;
+    if (unchanged_ && !in_place_) channel_floats_ = divide_up(channel_floats_, line) * line;
     if (channels_ * channel_floats_ > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     make_offsets();
@@ -68,7 +76,7 @@ class Conv final : public Op {
       const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
       place.each(parts, static_cast<double>(channels_ * channel_floats_), [&](size_t part, int) {
         for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
-          lay_out(x + channel * height_ * width_, place.shared + channel * channel_floats_, true);
+          lay_out(x + channel * height_ * width_, place.shared + channel * channel_floats_, true, place.kernels);
       });
       place.each(each_image, operations, [&](size_t task, int worker) {
         multiply_task(place.shared, output + n * out_floats, task, worker);
@@ -113,7 +121,7 @@ class Conv final : public Op {
       const size_t first = all * part / parts;
       for (size_t i = first; i < all * (part + 1) / parts; ++i) {
         const float* channel = x + i * height_ * width_;
-        if (!in_place_) lay_out(channel, laid_out, i == first);
+        if (!in_place_) lay_out(channel, laid_out, i == first, place.kernels);
         for (size_t task = 0; task < tasks.count(); ++task)
           product.multiply(in_place_ ? channel : laid_out, i % channels_ * rows, y + i * rows * pixels, pixels, tasks,
                            task, room);
@@ -139,37 +147,50 @@ class Conv final : public Op {
 
   // One channel padded, and split into planes of the pixels that are one step of the stride apart. Where another channel
   // was laid out before, the zeros around the pixels are there.
-  void lay_out(const float* from, float* out, bool with_zeros) const {
+  void lay_out(const float* from, float* out, bool with_zeros, const NetKernels& kernels) const {
+    if (unchanged_) {
+      std::memcpy(out, from, height_ * width_ * sizeof(float));
+      return;
+    }
+    // The first and the last of a plane's pixels, down or across, that lie in the image: its pixel i is the image's pixel
+    // i * stride + shift.
+    const auto inside = [](long shift, long stride, long size, size_t plane) {
+      const long all = static_cast<long>(plane);
+      const long first = std::min(all, shift >= 0 ? 0 : (-shift + stride - 1) / stride);
+      return std::pair(first, std::max(first, std::min(all, size > shift ? (size - shift + stride - 1) / stride : 0)));
+    };
     const long stride_h = window_.stride_h, stride_w = window_.stride_w;
     const long high = static_cast<long>(height_), wide = static_cast<long>(width_), plane_w = static_cast<long>(plane_w_);
-    const auto zeros = [&](float* begin, float* end) {
-      if (with_zeros) std::fill(begin, end, 0.0f);
-    };
     for (long ph = 0; ph < static_cast<long>(planes_h_); ++ph)
-      for (long pw = 0; pw < static_cast<long>(planes_w_); ++pw) {
-        // The first and the last of the plane's pixels, across, that lie in the image.
-        const long shift = pw - window_.pad_left;
-        const long first = std::min(plane_w, shift >= 0 ? 0 : (-shift + stride_w - 1) / stride_w);
-        const long last = std::max(first, std::min(plane_w, wide > shift ? (wide - shift + stride_w - 1) / stride_w : 0));
-        for (long i = 0; i < static_cast<long>(plane_h_); ++i, out += plane_w) {
-          const long h = i * stride_h + ph - window_.pad_top;
-          if (h < 0 || h >= high) {
-            zeros(out, out + plane_w);
-            continue;
+      for (long pw = 0; pw < static_cast<long>(planes_w_); ++pw, out += plane_h_ * plane_w_) {
+        const long down = ph - window_.pad_top, across = pw - window_.pad_left;
+        const auto [top, bottom] = inside(down, stride_h, high, plane_h_);
+        const auto [left, right] = inside(across, stride_w, wide, plane_w_);
+        if (with_zeros) {
+          std::fill(out, out + top * plane_w, 0.0f);
+          std::fill(out + bottom * plane_w, out + plane_h_ * plane_w_, 0.0f);
+          for (long i = top; i < bottom; ++i) {
+            std::fill(out + i * plane_w, out + i * plane_w + left, 0.0f);
+            std::fill(out + i * plane_w + right, out + (i + 1) * plane_w, 0.0f);
           }
-          const float* row = from + h * wide;
-          zeros(out, out + first);
-          if (stride_w == 1) {
-            std::memcpy(out + first, row + shift + first, static_cast<size_t>(last - first) * sizeof(float));
-          } else if (stride_w == 2) {  // the usual one, with vectors
-            for (long j = first; j < last; ++j) out[j] = row[shift + 2 * j];
+        }
+        if (top == bottom || left == right) continue;
+        const float* row = from + (top * stride_h + down) * wide + left * stride_w + across;
+        float* to = out + top * plane_w + left;
+        const size_t rows = static_cast<size_t>(bottom - top), n = static_cast<size_t>(right - left);
+        if (stride_w == 1) {
+          kernels.copy_rows(row, static_cast<size_t>(stride_h * wide), to, plane_w_, rows, n);
+          continue;
+        }
+        for (size_t i = 0; i < rows; ++i, row += stride_h * wide, to += plane_w) {
+          if (stride_w == 2) {
+            kernels.every_second(row, n, to);
           } else {
-            for (long j = first; j < last; ++j) out[j] = row[shift + j * stride_w];
+            for (size_t j = 0; j < n; ++j) to[j] = row[static_cast<long>(j) * stride_w];
           }
-          zeros(out + last, out + plane_w);
         }
       }
-    zeros(out, out + shared_zeros_);
+    if (with_zeros) std::fill(out, out + shared_zeros_, 0.0f);
   }
 
   Weight weight_;
@@ -179,7 +200,7 @@ class Conv final : public Op {
   size_t groups_;
   Fused fused_;
   size_t channels_, height_, width_, out_h_, out_w_;
-  bool in_place_, by_channel_;
+  bool unchanged_, in_place_, by_channel_;
   size_t planes_h_, planes_w_, plane_h_, plane_w_, channel_floats_;
   size_t shared_zeros_ = 0;  // behind the last row, where no next one begins with them
 };
@@ -208,6 +229,7 @@ class Linear final : public Op {
     return std::max(vectors < 2 ? 0 : product_room(weight_, image(vectors), kernels), 2 * kChunk);
   }
   size_t table_bytes() const override { return weight_.table_bytes() + bias_.capacity() * sizeof(float); }
+  bool gains_by_batch() const override { return true; }  // the weight is read once for all
 
  private:
   static constexpr size_t kChunk = 1024;
@@ -311,8 +333,8 @@ class Linear final : public Op {
 }  // namespace
 
 std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias,
-                              const Window& window, size_t groups, const Fused& fused) {
-  return std::make_unique<Conv>(input, output, std::move(weight), std::move(bias), window, groups, fused);
+                              const Window& window, size_t groups, const Fused& fused, const NetKernels& kernels) {
+  return std::make_unique<Conv>(input, output, std::move(weight), std::move(bias), window, groups, fused, kernels);
 }
 
 std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused) {

@@ -8,16 +8,17 @@ namespace membound {
 namespace {
 
 // Sizes in floats. What is read again and again stays in the nearest cache, the rest in the second.
-constexpr size_t kNear = 10240;        // of the image, for the nonzeros of one row after another
-constexpr size_t kChannelNear = 1024;  // of one channel: more of the image is another tile
-constexpr size_t kSums = 16384;        // of output rows that wait for the next channels,
-constexpr size_t kMostRows = 256;      // and how many rows may
-constexpr size_t kMostEntries = 4096;  // that are unpacked at once
-constexpr size_t kDepth = 256;         // columns that a dense block takes at once
-constexpr size_t kLeastTile = 56;      // in vectors: the nonzeros are unpacked anew for each tile
-// Rows of an image that are long enough, in vectors, to be summed one by one, where few nonzeros meet them: with many,
-// the registers that a row leaves unused cost more than copying does.
-constexpr size_t kLongRow = 14;
+constexpr size_t kNear = 10240;          // of the image, for the nonzeros of one row after another,
+constexpr size_t kAlignedNear = 131072;  // where every load is a line: these are as fast from the second cache
+constexpr size_t kCrowded = 1024;        // channels a multiple of this apart are in each other's place in the cache
+constexpr size_t kSums = 16384;          // of output rows that wait for the next channels,
+constexpr size_t kMostRows = 256;        // and how many rows may
+constexpr size_t kMostEntries = 4096;    // that are unpacked at once
+constexpr double kLeastEntries = 16;     // of a row in a block: fewer are not worth the way of its sums to and fro
+constexpr size_t kDepth = 256;           // columns that a dense block takes at once
+constexpr size_t kLeastTile = 56;        // in vectors: the nonzeros are unpacked anew for each tile
+// Nonzeros of a row that are so few that the rows of an image are summed each for itself: with many, the lanes that a
+// row leaves unused cost more than copying does.
 constexpr double kFewEntries = 25;
 // What a dense product takes for each output beside the multiplications, in multiplications more than a direct one.
 constexpr double kDenseFinish = 7;
@@ -122,21 +123,28 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   // Of as many channels as are read at once, at least, a tile stays near: but not if they are so far apart that all are
   // in each other's place in the cache.
   const size_t least = std::min(all_channels, divide_up(Weight::kLeastRead, image.channel_columns));
-  const bool crowded = image.channel_floats % kChannelNear == 0;
+  const bool crowded = image.channel_floats % kCrowded == 0;
+  const size_t largest = static_cast<size_t>(kernels.channel_near);
+  const double entries = weight.density() * static_cast<double>(weight.columns());  // of a row
+  const auto few = static_cast<size_t>(std::clamp(kLeastEntries / std::max(entries, 1.0), 1.0, 8.0));
   const size_t near =
-      crowded ? kChannelNear : std::clamp(kNear / least, std::min(kLeastTile * width, kChannelNear), kChannelNear);
+      few * (crowded ? largest : std::clamp(kNear / least, std::min(kLeastTile * width, largest), largest));
   DirectPlan plan;
   plan.whole = image.row_step == image.pixels || image.rows == 1;
-  plan.by_rows = !plan.whole && image.pixels > (kLongRow - 1) * width &&
-                 weight.density() * static_cast<double>(weight.columns()) <= kFewEntries;
+  plan.by_rows = !plan.whole && entries <= kFewEntries;
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
   const size_t most = plan.whole ? near : std::max<size_t>(1, near / std::max<size_t>(1, image.row_step));
   plan.tile = divide_up(plan.extent, divide_up(plan.extent, most));
   if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
+  if (plan.by_rows && all_channels == 1) plan.tile = plan.extent;  // nothing is read again later
   const size_t footprint = plan.whole ? plan.tile + image.channel_floats - std::min(image.channel_floats, plan.extent)
                                       : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
-  const size_t channels = std::max<size_t>(1, kNear / footprint);
-  plan.block_columns = std::min(weight.columns(), std::max(channels * image.channel_columns, Weight::kLeastRead));
+  const bool aligned = plan.whole && kernels.width == kLine && image.offsets && image.channel_columns == 1 &&
+                       image.channel_floats % kLine == 0;
+  const size_t channels = std::max<size_t>(1, (aligned ? kAlignedNear : kNear) / footprint);
+  const size_t enough = static_cast<size_t>(kLeastEntries / std::max(weight.density(), 1e-6));
+  plan.block_columns =
+      std::min(weight.columns(), std::max({channels * image.channel_columns, Weight::kLeastRead, enough}));
   const size_t length = plan.whole ? plan.tile : (plan.tile - 1) * image.row_step + image.pixels;
   plan.step = divide_up(length, width) * width;
   const size_t most_rows = std::min(kMostRows, weight.rows());
@@ -156,20 +164,21 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
   y += part.first * (plan.whole ? 1 : image_.pixels);
-  // The tile is summed in pieces, which lie some steps apart in the image and in the output. What is copied later is
-  // summed in whole vectors.
-  const size_t pieces = plan.by_rows ? rows : 1;
-  const size_t floats = plan.straight() ? pixels : divide_up((rows - 1) * image_.row_step + pixels, width) * width;
+  // What is copied later is summed in whole vectors.
+  const size_t floats = plan.whole ? pixels : divide_up((rows - 1) * image_.row_step + pixels, width) * width;
   Sums limits;
   const bool limits_suffice = as_limits(finish_, &limits);
   for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
     const size_t end = std::min(begin + plan.group, part.last_row);
     const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
     const auto accumulate = [&](size_t row, const Weight::Entries& entries, const Sums& how) {
-      float* to = plan.straight() ? out(row) : waiting + (row - begin) * plan.step;
-      for (size_t piece = 0; piece < pieces; ++piece)
-        kernels_.accumulate(offsets, entries.values, entries.count, x + piece * image_.row_step,
-                            to + piece * image_.pixels, floats, how);
+      if (plan.by_rows) {
+        kernels_.accumulate_rows(offsets, entries.values, entries.count, x, image_.row_step, out(row), pixels, rows,
+                                 pixels, how);
+      } else {
+        float* to = plan.whole ? out(row) : waiting + (row - begin) * plan.step;
+        kernels_.accumulate(offsets, entries.values, entries.count, x, to, floats, how);
+      }
     };
     for (size_t row = begin; row < end; ++row) {
       cursors[row - begin] = weight_.start(row);
@@ -197,9 +206,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
     }
     for (size_t row = begin; row < end; ++row) {
       if (!plan.straight())
-        for (size_t i = 0; i < rows; ++i)
-          std::memcpy(out(row) + i * pixels, waiting + (row - begin) * plan.step + i * image_.row_step,
-                      pixels * sizeof(float));
+        kernels_.copy_rows(waiting + (row - begin) * plan.step, image_.row_step, out(row), pixels, rows, pixels);
       if (!limits_suffice) finish_row(out(row), rows * pixels);
     }
   }

@@ -50,12 +50,12 @@ class Product {
     size_t first_row, last_row, first, last;
   };
   // Sums of a `whole` image, whose rows follow one another in the output as here, go straight there, and so do those of
-  // rows that are summed one by one. Others are summed with what lies between their rows, and copied.
+  // rows that are summed each for itself. Others are summed with what lies between their rows, and copied.
   struct DirectPlan {
     bool whole, by_rows;
     size_t extent;         // of the image: pixels if it is whole, else rows
     size_t tile;           // how many of these are summed at once
-    size_t block_columns;  // columns of the weight at once: whole channels
+    size_t block_columns;  // columns of the weight at once
     size_t group;          // rows of the weight whose sums wait for the next block
     size_t step;           // floats between their sums, where these are copied
     bool straight() const { return whole || by_rows; }

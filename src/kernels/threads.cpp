@@ -31,17 +31,27 @@ void pause() {
 
 using Body = std::function<void(size_t, int)>;
 
+// Tasks that one worker takes in their order, and then others help with: so that, from one operator to the next, the
+// caller, and the helper if there is but one, finds what it made itself in its own cache.
+struct alignas(64) Range {
+  std::atomic<size_t> next{0};
+  size_t end = 0;
+};
+
 struct Job {
   const Body* body;
-  size_t tasks;
   int threads;  // how many may take part, the caller among them
-  std::atomic<size_t> next{0};
+  Range* ranges;
   std::atomic<int> left{0};  // helpers that have joined and are done
 
-  Job(const Body& b, size_t n, int t) : body(&b), tasks(n), threads(t) {}
+  Job(const Body& b, int t) : body(&b), threads(t) {}
 
   void work(int worker) {
-    for (size_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) (*body)(task, worker);
+    for (int other = 0; other < threads; ++other) {
+      Range& range = ranges[(worker + other) % threads];
+      if (range.next.load(std::memory_order_relaxed) >= range.end) continue;
+      for (size_t task; (task = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;) (*body)(task, worker);
+    }
   }
 };
 
@@ -50,9 +60,14 @@ struct Job {
 class Pool {
  public:
   // Run the job and return true, or return false if another caller has the pool.
-  bool run(Job& job) {
+  bool run(Job& job, size_t tasks) {
     std::unique_lock<std::mutex> one_caller(caller_, std::try_to_lock);
     if (!one_caller.owns_lock()) return false;
+    job.ranges = ranges_;
+    for (size_t worker = 0, all = static_cast<size_t>(job.threads); worker < all; ++worker) {
+      ranges_[worker].next.store(tasks * worker / all, std::memory_order_relaxed);
+      ranges_[worker].end = tasks * (worker + 1) / all;
+    }
     start_helpers(job.threads - 1);
     job_ = &job;
     const uint64_t closed = (gate_.load(std::memory_order_relaxed) | kPlaces) + 1;  // of the next job
@@ -117,6 +132,7 @@ class Pool {
   bool is_open() const { return (gate_.load() & kPlaces) != 0; }
 
   std::mutex caller_;  // held by the caller whose job this is
+  Range ranges_[kMaxThreads];
   Job* job_ = nullptr;
   std::atomic<uint64_t> gate_{0};  // how many may still join the job, and above those 16 bits which job it is
   int helpers_ = 0;
@@ -156,10 +172,10 @@ int thread_count(int requested) {
 }
 
 void parallel_for(int threads, size_t tasks, const Body& body) {
-  threads = static_cast<int>(std::min<size_t>(static_cast<size_t>(threads), tasks));
+  threads = static_cast<int>(std::min({static_cast<size_t>(threads), tasks, static_cast<size_t>(kMaxThreads)}));
   if (threads > 1) {
-    Job job(body, tasks, threads);
-    if (pool().run(job)) return;
+    Job job(body, threads);
+    if (pool().run(job, tasks)) return;
   }
   for (size_t task = 0; task < tasks; ++task) body(task, 0);
 }

@@ -156,17 +156,19 @@ struct Stored {
 
 // --- a network and its reference ---
 
+using Maker = std::function<std::unique_ptr<Op>(const NetKernels&)>;
+
 struct Built {
   explicit Built(size_t input) : sizes(1, input) {}
 
   std::vector<size_t> sizes;  // of each value
   // Operators are made anew for each run; the reference fills the value that it is given.
-  std::vector<std::function<std::unique_ptr<Op>()>> makers;
+  std::vector<Maker> makers;
   std::vector<std::vector<size_t>> inputs;
   std::vector<std::function<void(const std::vector<const double*>&, double*)>> references;
   std::vector<std::shared_ptr<Stored>> weights;
 
-  size_t add(size_t size, std::vector<size_t> from, std::function<std::unique_ptr<Op>()> maker,
+  size_t add(size_t size, std::vector<size_t> from, Maker maker,
              std::function<void(const std::vector<const double*>&, double*)> reference) {
     sizes.push_back(size);
     inputs.push_back(std::move(from));
@@ -194,7 +196,7 @@ struct Built {
   std::unique_ptr<Network> network(size_t max_batch, int threads, size_t calls, const NetKernels& kernels) const {
     std::vector<std::unique_ptr<Op>> ops;
     for (size_t i = 0; i < makers.size(); ++i) {
-      ops.push_back(makers[i]());
+      ops.push_back(makers[i](kernels));
       ops.back()->inputs = inputs[i];
     }
     return std::make_unique<Network>(sizes, std::move(ops), makers.size(), max_batch, threads, calls, kernels);
@@ -253,9 +255,9 @@ void add_conv(Built& built, size_t from, const ConvShape& shape, std::shared_ptr
   built.weights.push_back(weight);
   built.add(
       shape.outputs * pixels, {from},
-      [=] {
+      [=](const NetKernels& kernels) {
         return make_conv({shape.channels, shape.height, shape.width}, {shape.outputs, shape.out_h(), shape.out_w()},
-                         Weight(weight->matrix), bias, shape.window, shape.groups, fused_of(act));
+                         Weight(weight->matrix), bias, shape.window, shape.groups, fused_of(act), kernels);
       },
       [=](const std::vector<const double*>& x, double* y) {
         const Window& w = shape.window;
@@ -286,7 +288,7 @@ void add_linear(Built& built, size_t from, size_t vectors, std::shared_ptr<Store
   const Floats bias = numbers(rows, random);
   built.weights.push_back(weight);
   built.add(
-      vectors * rows, {from}, [=] { return make_linear(vectors, Weight(weight->matrix), bias, fused_of(act)); },
+      vectors * rows, {from}, [=](const NetKernels&) { return make_linear(vectors, Weight(weight->matrix), bias, fused_of(act)); },
       [=](const std::vector<const double*>& x, double* y) {
         for (size_t n = 0; n < vectors; ++n)
           for (size_t row = 0; row < rows; ++row) {
@@ -393,7 +395,7 @@ void check_pools(Random& random) {
     Built built(elements(in));
     built.add(
         elements(out), {0},
-        [=] { return average ? make_average_pool(in, out, w, count) : make_max_pool(in, out, w); },
+        [=](const NetKernels&) { return average ? make_average_pool(in, out, w, count) : make_max_pool(in, out, w); },
         [=](const std::vector<const double*>& x, double* y) {
           for (size_t c = 0; c < out[0]; ++c)
             for (int i = 0; i < int(out[1]); ++i)
@@ -419,7 +421,7 @@ void check_pools(Random& random) {
     const Shape out{in[0], between(random, 1, 17), below(random, 3) ? between(random, 1, 17) : 1};
     const bool average = below(random, 2);
     Built built(elements(in));
-    built.add(elements(out), {0}, [=] { return make_adaptive_pool(in, out, average); },
+    built.add(elements(out), {0}, [=](const NetKernels&) { return make_adaptive_pool(in, out, average); },
               [=](const std::vector<const double*>& x, double* y) {
                 for (size_t c = 0; c < out[0]; ++c)
                   for (size_t i = 0; i < out[1]; ++i)
@@ -444,7 +446,7 @@ void check_lrn(Random& random) {
     const int size = int(between(random, 1, 9));
     const double beta = below(random, 2) ? 0.75 : 0.5;
     Built built(elements(shape));
-    built.add(elements(shape), {0}, [=] { return make_lrn(shape, size, 0.5f, float(beta), 2.0f); },
+    built.add(elements(shape), {0}, [=](const NetKernels&) { return make_lrn(shape, size, 0.5f, float(beta), 2.0f); },
               [=](const std::vector<const double*>& x, double* y) {
                 const size_t pixels = shape[1] * shape[2];
                 for (long c = 0; c < long(shape[0]); ++c)
@@ -500,13 +502,13 @@ void check_arithmetic(Random& random) {
       built.sizes[0] = elements(left) + elements(right);
       for (int side = 0; side < 2; ++side) {
         const size_t start = side ? elements(left) : 0, n = elements(side ? right : left), all = built.sizes[0];
-        built.add(n, {0}, [=] { return make_slice({all}, 0, start, 1, n); },
+        built.add(n, {0}, [=](const NetKernels&) { return make_slice({all}, 0, start, 1, n); },
                   [=](const std::vector<const double*>& x, double* y) { std::copy(x[0] + start, x[0] + start + n, y); });
       }
       from = {1, 2};
     }
     built.add(elements(out), from,
-              [=] { return make_binary(kind, left, right, out, numbers_of, constant, swap, fused_of(Activation::clip)); },
+              [=](const NetKernels&) { return make_binary(kind, left, right, out, numbers_of, constant, swap, fused_of(Activation::clip)); },
               [=](const std::vector<const double*>& x, double* y) {
                 const Doubles fixed(numbers_of.begin(), numbers_of.end());
                 const double* a = swap ? fixed.data() : x[0];
@@ -531,7 +533,7 @@ void check_moves(Random& random) {
     std::shuffle(axes.begin(), axes.end(), random);
     Shape turned;
     for (size_t k : axes) turned.push_back(in[k]);
-    const size_t permuted = built.add(elements(in), {0}, [=] { return make_permute(in, axes); },
+    const size_t permuted = built.add(elements(in), {0}, [=](const NetKernels&) { return make_permute(in, axes); },
                                       [=](const std::vector<const double*>& x, double* y) {
                                         each_element(turned, [&](const std::vector<size_t>& at) {
                                           std::vector<size_t> back(at.size());
@@ -539,7 +541,7 @@ void check_moves(Random& random) {
                                           *y++ = x[0][broadcast(back, in)];
                                         });
                                       });
-    const size_t reshaped = built.add(elements(in), {permuted}, [=] { return make_reshape(elements(in)); },
+    const size_t reshaped = built.add(elements(in), {permuted}, [=](const NetKernels&) { return make_reshape(elements(in)); },
                                       [=](const std::vector<const double*>& x, double* y) {
                                         std::copy(x[0], x[0] + elements(in), y);
                                       });
@@ -547,7 +549,7 @@ void check_moves(Random& random) {
     const size_t count = between(random, 1, (in[axis] - start + step - 1) / step);
     Shape cut = in;
     cut[axis] = count;
-    const size_t sliced = built.add(elements(cut), {reshaped}, [=] { return make_slice(in, axis, start, step, count); },
+    const size_t sliced = built.add(elements(cut), {reshaped}, [=](const NetKernels&) { return make_slice(in, axis, start, step, count); },
                                     [=](const std::vector<const double*>& x, double* y) {
                                       each_element(cut, [&](std::vector<size_t> at) {
                                         at[axis] = start + at[axis] * step;
@@ -556,7 +558,7 @@ void check_moves(Random& random) {
                                     });
     Shape joined = in;
     joined[axis] += count;
-    const size_t concat = built.add(elements(joined), {0, sliced}, [=] { return make_concat({in, cut}, axis); },
+    const size_t concat = built.add(elements(joined), {0, sliced}, [=](const NetKernels&) { return make_concat({in, cut}, axis); },
                                     [=](const std::vector<const double*>& x, double* y) {
                                       each_element(joined, [&](std::vector<size_t> at) {
                                         const bool first = at[axis] < in[axis];
@@ -570,7 +572,7 @@ void check_moves(Random& random) {
       pads.push_back({below(random, 3), below(random, 3)});
       size += pads.back()[0] + pads.back()[1];
     }
-    const size_t pad = built.add(elements(padded), {concat}, [=] { return make_pad(joined, pads, 0.5f); },
+    const size_t pad = built.add(elements(padded), {concat}, [=](const NetKernels&) { return make_pad(joined, pads, 0.5f); },
                                  [=](const std::vector<const double*>& x, double* y) {
                                    each_element(padded, [&](std::vector<size_t> at) {
                                      bool inside = true;
@@ -582,7 +584,7 @@ void check_moves(Random& random) {
                                    });
                                  });
     const bool log = below(random, 2);
-    const size_t soft = built.add(elements(padded), {pad}, [=] { return make_softmax(padded, axis, log); },
+    const size_t soft = built.add(elements(padded), {pad}, [=](const NetKernels&) { return make_softmax(padded, axis, log); },
                                   [=](const std::vector<const double*>& x, double* y) {
                                     each_element(padded, [&](std::vector<size_t> at) {
                                       const double mine = x[0][broadcast(at, padded)];
@@ -596,7 +598,7 @@ void check_moves(Random& random) {
     Shape kept = padded;
     for (size_t k = 0; k < padded.size(); ++k)
       if (k == axis || below(random, 2)) gone.push_back(k), kept[k] = 1;
-    built.add(elements(kept), {soft}, [=] { return make_mean(padded, gone); },
+    built.add(elements(kept), {soft}, [=](const NetKernels&) { return make_mean(padded, gone); },
               [=](const std::vector<const double*>& x, double* y) {
                 std::fill_n(y, elements(kept), 0.0);
                 each_element(padded, [&](const std::vector<size_t>& at) {
@@ -626,7 +628,7 @@ void check_activations(Random& random) {
     for (size_t n : {1, 3, 16, 37, 20000}) {
       const auto function = functions[kind];
       Built built(n);
-      built.add(n, {0}, [=] { return make_activation(n, {Activation(kind), 0.25f, 1.5f}); },
+      built.add(n, {0}, [=](const NetKernels&) { return make_activation(n, {Activation(kind), 0.25f, 1.5f}); },
                 [=](const std::vector<const double*>& x, double* y) {
                   for (size_t i = 0; i < n; ++i) y[i] = function(x[0][i]);
                 });
@@ -644,7 +646,7 @@ std::shared_ptr<Built> whole(Random& random) {
   add_conv(*built, 0, {3, 20, 20, 16, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(16, 27, Format::bitmask), Activation::relu, random);
   add_conv(*built, 1, {16, 20, 20, 16, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(16, 144, Format::delta), Activation::none, random);
   const size_t size = 16 * 400;
-  built->add(size, {1, 2}, [=] { return make_binary(Binary::add, {size}, {size}, {size}, {}, false, false, {}); },
+  built->add(size, {1, 2}, [=](const NetKernels&) { return make_binary(Binary::add, {size}, {size}, {size}, {}, false, false, {}); },
              [=](const std::vector<const double*>& x, double* y) {
                for (size_t i = 0; i < size; ++i) y[i] = x[0][i] + x[1][i];
              });

@@ -304,6 +304,19 @@ def test_activations_do_not_depend_on_neighbours(name, isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_max_pools_carry_what_is_not_a_number_of_long_rows(stride, isa):
+    """In whole vectors and in what is left of a row, whichever of two numbers it is."""
+    x = normal(1, 1, 2, 9, 83)
+    x[0, 0, 4, ::7] = np.nan
+    x[0, 1, 3:6, 40:] = -np.inf
+    node = Node("maxpool", (0,), {"kernel": (3, 3), "stride": (2, stride), "pad": (1, 1, 1, 1)})
+    found = Net(stored(Model(Graph((2, 9, 83), (node,), 1), {})), isa=isa, threads=1)(x)
+    wanted = torch.nn.functional.max_pool2d(torch.from_numpy(x), 3, (2, stride), 1).numpy()
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 def test_pools_carry_what_is_not_a_number(isa):
     x = normal(1, 1, 1, 9, 9)
     x[0, 0, 4, 4] = np.nan
@@ -326,11 +339,17 @@ def test_pools_carry_what_is_not_a_number(isa):
 @given(data=st.data(), seed=SEEDS, **BATCHES)
 def test_values_live_as_long_as_they_are_used(data, seed, batch, max_batch):
     """Random graphs of cheap operators: a value that loses its place too early shows in the output."""
-    nodes, sizes = [], [6]
+    nodes, sizes, tensors = [], [6], {}
     for number in range(data.draw(st.integers(1, 25))):
         first = data.draw(st.integers(0, number))
-        kind = data.draw(st.sampled_from(["act", "reshape", "add", "concat", "slice", "permute"]))
-        if kind == "act":
+        kind = data.draw(st.sampled_from(["act", "reshape", "add", "concat", "slice", "permute", "linear"]))
+        if kind == "linear":  # from the first one on, operators take a whole batch
+            size = data.draw(st.integers(1, 9))
+            tensors[f"w{number}"] = normal(seed + number, size, sizes[first]) / np.float32(
+                sizes[first] ** 0.5
+            )
+            node = Node("linear", (first,), {"act": ("tanh",)}, {"w": f"w{number}"})
+        elif kind == "act":
             node, size = Node("act", (first,), {"act": ("tanh",)}), sizes[first]
         elif kind == "reshape":
             node, size = Node("reshape", (first,), {"shape": (sizes[first],)}), sizes[first]
@@ -350,8 +369,8 @@ def test_values_live_as_long_as_they_are_used(data, seed, batch, max_batch):
         nodes.append(node)
         sizes.append(size)
     output = data.draw(st.integers(1, len(nodes)))
-    model = stored(Model(Graph((6,), tuple(nodes), output), {}))
-    check(model, normal(seed, batch, 6), 1e-5, threads=(1,), max_batch=max_batch)
+    model = stored(Model(Graph((6,), tuple(nodes), output), tensors))
+    check(model, normal(seed, batch, 6), 1e-5, threads=(1, 2), max_batch=max_batch, usual=0.1)
 
 
 PADDING = {"pad": ((0, 0), (0, 1), (2, 1)), "value": 0.0}

@@ -15,6 +15,7 @@ using __m512 = Lanes<float, 16>;
 struct __m128i { uint8_t byte[16]; };
 struct __m256i { uint8_t byte[32]; };
 struct __m512i { uint8_t byte[64]; };
+using __mmask16 = uint16_t;
 
 namespace emulated {
 
@@ -45,6 +46,16 @@ inline float single(uint16_t half) {
 
 inline __m512 _mm512_loadu_ps(const void* p) { return emulated::load<__m512>(p); }
 inline void _mm512_storeu_ps(void* p, const __m512& v) { std::memcpy(p, &v, sizeof v); }
+inline __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const float* p) {  // lanes that are masked out are not touched
+  __m512 v{};
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) v.lane[i] = p[i];
+  return v;
+}
+inline void _mm512_mask_storeu_ps(float* p, __mmask16 mask, const __m512& v) {
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) p[i] = v.lane[i];
+}
 inline __m512 _mm512_set1_ps(float x) {
   __m512 v;
   for (float& lane : v.lane) lane = x;
@@ -113,4 +124,28 @@ inline __m256i _mm256_set1_epi32(int x) {
 inline __m256i _mm256_add_epi32(__m256i a, const __m256i& b) {
   for (int i = 0; i < 8; ++i) emulated::put<int32_t>(a, i, emulated::at<int32_t>(a, i) + emulated::at<int32_t>(b, i));
   return a;
+}
+constexpr int _CMP_UNORD_Q = 3;
+inline __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int) {  // unordered is all that is asked for
+  int mask = 0;
+  for (int i = 0; i < 16; ++i) mask |= (a.lane[i] != a.lane[i] || b.lane[i] != b.lane[i]) << i;
+  return __mmask16(mask);
+}
+inline __m512 _mm512_mask_mov_ps(__m512 v, __mmask16 mask, const __m512& a) {
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) v.lane[i] = a.lane[i];
+  return v;
+}
+inline __m512i _mm512_setr_epi32(int a, int b, int c, int d, int e, int f, int g, int h, int i, int j, int k, int l, int m,
+                                 int n, int o, int p) {
+  const int all[16] = {a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p};
+  return emulated::load<__m512i>(all);
+}
+inline __m512 _mm512_permutex2var_ps(const __m512& a, const __m512i& index, const __m512& b) {
+  __m512 v;
+  for (int i = 0; i < 16; ++i) {
+    const int from = emulated::at<int32_t>(index, i) & 31;
+    v.lane[i] = from < 16 ? a.lane[from] : b.lane[from - 16];
+  }
+  return v;
 }

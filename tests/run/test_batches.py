@@ -1,0 +1,102 @@
+"""Batches: images side by side and one after another, values that wait for the whole batch, and room for few images."""
+
+import numpy as np
+import pytest
+from nets import ISAS, check, distance, expected, normal, stored, thinned
+
+from membound.run import Net
+from membound.store.graph import Graph, Node
+from membound.store.model import Model
+
+
+def around_a_linear() -> Model:
+    """Values of images, the input and one made early, are used after the first linear layer; others are not."""
+    pad = {"pad": (1, 1, 1, 1), "act": ("relu",)}
+    nodes = (
+        Node("conv", (0,), pad, {"w": "a.w", "b": "a.b"}),  # 1: waits for the batch
+        Node("conv", (1,), pad, {"w": "b.w"}),
+        Node("maxpool", (2,), {"kernel": (2, 2)}),
+        Node("conv", (3,), pad, {"w": "c.w"}),  # 4
+        Node("reshape", (4,), {"shape": (8 * 3 * 3,)}),
+        Node("linear", (5,), {"act": ("relu",)}, {"w": "d.w"}),  # 6: as large as value 1
+        Node("reshape", (6,), {"shape": (4, 6, 6)}),
+        Node("add", (7, 1), {}),
+        Node("conv", (8,), pad, {"w": "e.w"}),
+        Node("mul", (9, 0), {}),  # the input waits, too
+    )
+    shapes = {"a.w": (4, 4, 3, 3), "a.b": (4,), "b.w": (8, 4, 3, 3), "c.w": (8, 8, 3, 3), "d.w": (144, 72)}
+    shapes["e.w"] = (4, 4, 3, 3)
+    tensors = {name: normal(n, *shape) * np.float32(0.3) for n, (name, shape) in enumerate(shapes.items())}
+    return Model(Graph((4, 6, 6), nodes, len(nodes)), tensors)
+
+
+def convolutions() -> Model:
+    """Layers of many shapes of image, each laid out in its own way, and none that takes a batch at once."""
+    nodes, tensors, channels = [], {}, 3
+
+    def add(outputs, kernel, **attributes):
+        nonlocal channels
+        name = f"conv{len(nodes)}"
+        each = channels // attributes.get("groups", 1)
+        tensors[name] = thinned(normal(len(nodes), outputs, each, kernel, kernel), "0.4") * np.float32(0.5)
+        attributes["act"] = ("clip", 0.0, 6.0)
+        nodes.append(Node("conv", (len(nodes),), attributes, {"w": name}))
+        channels = outputs
+
+    add(32, 3, stride=(2, 2), pad=(1, 1, 1, 1))  # 14 x 14
+    add(32, 3, pad=(1, 1, 1, 1), groups=32)
+    add(48, 1)
+    add(48, 3, stride=(2, 2), pad=(1, 1, 1, 1), groups=48)  # 7 x 7
+    add(40, 1)
+    nodes.append(Node("maxpool", (len(nodes),), {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1, 1, 1)}))
+    return Model(Graph((3, 28, 28), tuple(nodes), len(nodes)), tensors)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 7])
+@pytest.mark.parametrize("max_batch", [1, 3, 8])
+def test_values_that_wait_for_the_batch(batch, max_batch):
+    check(stored(around_a_linear()), normal(9, batch, 4, 6, 6), max_batch=max_batch, threads=(1, 2, 3, 5))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_an_image_has_the_same_bits_alone_and_in_a_batch(threads, isa):
+    model = stored(convolutions(), "csr")
+    x = normal(5, 7, 3, 28, 28)
+    alone = np.concatenate([Net(model, threads=1, isa=isa)(image[None]) for image in x])
+    assert distance(alone, expected(model, x)) <= 1e-5
+    for max_batch in (2, 7, 16):
+        assert np.array_equal(Net(model, threads=threads, max_batch=max_batch, isa=isa)(x), alone)
+
+
+def test_room_for_a_batch_is_room_for_its_output_and_few_images():
+    model = stored(convolutions())
+
+    def arena(max_batch, threads):
+        return Net(model, threads=threads, max_batch=max_batch).memory().arena
+
+    one, output = arena(1, 1), 64 * 40 * 4 * 4 * 4  # bytes
+    assert arena(64, 1) <= one + output + 1024
+    assert arena(64, 2) <= 2 * one + output + 2048
+    assert arena(1, 8) <= arena(2, 8)  # two images do not keep eight threads busy: they go one by one
+
+
+def test_one_image_needs_no_more_room_for_having_a_linear_layer_in_the_middle():
+    """What is alive before the linear layer and what is alive behind it take the same places."""
+    nodes = (
+        Node("conv", (0,), {"act": ("relu",)}, {"w": "a"}),
+        Node("reshape", (1,), {"shape": (4096,)}),
+        Node("linear", (2,), {}, {"w": "b"}),
+        Node("linear", (3,), {}, {"w": "c"}),
+        Node("reshape", (4,), {"shape": (16, 16, 16)}),
+        Node("conv", (5,), {}, {"w": "d"}),
+    )
+    tensors = {
+        "a": normal(0, 16, 1, 1, 1),
+        "b": normal(1, 4, 4096),
+        "c": normal(2, 4096, 4),
+        "d": normal(3, 1, 16, 1, 1),
+    }
+    model = stored(Model(Graph((1, 16, 16), nodes, 6), tensors))
+    check(model, normal(4, 5, 1, 16, 16), max_batch=4, tolerance=1e-4)
+    assert Net(model, threads=1).memory().arena < 2 * 4096 * 4
