@@ -21,9 +21,11 @@ from _record import record
 from latency import OURS, keep_, networks
 from torch import nn
 
+from membound.bench import machine
 from membound.bench.layers import time_layers
 from membound.bench.race import race
 from membound.capture import capture
+from membound.cli.bench import interpreters
 from membound.store.file import write
 
 DENSITIES = (0.2, 0.1, 0.05)
@@ -49,7 +51,7 @@ def everything(skimcaffe: Path | None) -> dict[str, tuple[nn.Module, tuple[int, 
 
 
 def measure(
-    name: str, net: nn.Module, shape: tuple[int, ...], runs: int, rounds: int
+    name: str, net: nn.Module, shape: tuple[int, ...], runs: int, rounds: int, pythons: dict[str, str]
 ) -> list[dict[str, Any]]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +60,7 @@ def measure(
         layers = time_layers(path, runs=max(runs // 4, 5))
         for batch in (1, 16):
             share = runs if batch == 1 else max(runs // 8, rounds)
-            facts = race(path, threads=(1, 2), runs=share, rounds=rounds, batch=batch)
+            facts = race(path, threads=(1, 2), runs=share, rounds=rounds, batch=batch, pythons=pythons)
             for threads in (1, 2):
                 rows = [row for row in facts["results"] if row["threads"] == threads]
                 times = {row["name"]: row.get("min_ms") for row in rows}
@@ -73,6 +75,7 @@ def measure(
                     {
                         "network": name, "batch": batch, "threads": threads, "file_bytes": stored.file_bytes,
                         "fastest_peer": fastest, "times_faster": ratio, "rows": rows, "missing": facts["missing"],
+                        "versions": facts["versions"],
                         **({"layers": layers["layers"], "machine": layers["machine"]} if batch == threads == 1 else {}),
                     }
                 )  # fmt: skip
@@ -90,16 +93,21 @@ def main() -> None:
         "--runs", type=int, default=40, help="of large networks; small ones run 30 times as often"
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="networks whose names contain this")
+    parser.add_argument(
+        "--python", action="append", default=[], help="of a peer, such as deepsparse=venv/bin/python"
+    )
+    parser.add_argument("--only", action="append", help="networks whose names contain this; may be repeated")
     parser.add_argument("--out", default="results/deployment.json")
     options = parser.parse_args()
     torch.manual_seed(0)
     results = []
     for name, (net, shape) in everything(options.skimcaffe).items():
-        if options.only in name:
+        if options.only is None or any(part in name for part in options.only):
             runs = options.runs * (30 if shape[-1] < 64 else 1)
-            results += measure(name, net.eval(), shape, runs, options.rounds)
-    record(options.out, {"seed": 0, "runs": options.runs, "rounds": options.rounds, "results": results})
+            results += measure(name, net.eval(), shape, runs, options.rounds, interpreters(options.python))
+    versions = {name: version for row in results for name, version in row.pop("versions").items()}
+    about = {"hardware": machine.hardware(), "versions": versions, "seed": 0}  # no GPU takes part
+    record(options.out, {**about, "runs": options.runs, "rounds": options.rounds, "results": results})
 
 
 if __name__ == "__main__":

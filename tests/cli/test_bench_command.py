@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import shutil
+import sys
 
 import pytest
 from deployed import refused, run, write_network
@@ -66,6 +68,37 @@ def test_a_peer_that_fails_is_said_and_the_others_go_on(file, capsys, monkeypatc
     assert "membound" in said
 
 
+def test_a_peer_in_an_environment_of_its_own(file, capsys, monkeypatch):
+    """A program that says who called it, and a runtime that only its environment has."""
+    folder = file.parent / "old"
+    metadata = folder / "deepsparse-1.8.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: deepsparse\nVersion: 1.8.0\n")
+    (folder / "deepsparse.py").write_text(
+        "class Engine:\n"
+        "    def run(self, given): return [given[0].reshape(len(given[0]), -1)[:, :2] * 0]\n"
+        "def compile_model(*_, **__): return Engine()\n"
+    )
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    wanted = ("bench", file, "--runs", "2", "--peers", "deepsparse")
+    assert run(*wanted, "--python", f"deepsparse={python}", "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    assert facts["versions"]["deepsparse"] == "1.8.0"
+    (_, row) = facts["results"]
+    assert row["name"] == "deepsparse"
+    assert row["error"] is None
+    assert row["max_relative_difference"] == 1.0  # it answers zeros
+    shutil.rmtree(metadata)  # a package under another name: all but its version is known
+    assert run(*wanted, "--python", f"deepsparse={python}", "--json") == 0
+    assert "deepsparse" not in loads(capsys.readouterr().out)["versions"]
+    (folder / "deepsparse.py").unlink()
+    if importlib.util.find_spec("deepsparse") is None:
+        said = refused(capsys, *wanted, "--python", f"deepsparse={python}")
+        assert "it has no deepsparse): it needs deepsparse and membound installed" in said
+
+
 def test_no_process_is_left(file, monkeypatch):
     lanes = []
     real = race._Lane
@@ -93,6 +126,11 @@ def test_a_contender_that_does_not_answer_is_given_up(file, monkeypatch):
         ),
         (("--threads", "0"), "not a list of counts"),
         (("--threads", "one"), "not a list of counts"),
+        (("--python", "deepsparse"), "is not a peer and a program"),
+        (("--python", "tensorrt=python"), "there is no peer 'tensorrt'"),
+        (("--python", "deepsparse=no/such/python"), "name the Python that has deepsparse"),
+        (("--python", "torch=a", "--python", "torch=b"), "names a peer twice"),
+        (("--python", "deepsparse=python", "--peers", "torch"), "which is not among the peers: torch"),
         (("--runs", "0"), "--runs"),
         (("--batch", "0"), "--batch"),
     ],
@@ -122,7 +160,9 @@ def test_layers_are_timed_against_their_floor(file, capsys):
         assert row["floor_ms"] > 0
     assert run("bench", file, "--layers", "--runs", "1") == 0
     assert "billion a second" in capsys.readouterr().out
-    assert "leave --peers and --rounds out" in refused(capsys, "bench", file, "--layers", "--rounds", "2")
+    assert "leave --peers, --python and --rounds out" in refused(
+        capsys, "bench", file, "--layers", "--rounds", "2"
+    )
     assert "--layers takes one count of threads" in refused(
         capsys, "bench", file, "--layers", "--threads", "1,2"
     )

@@ -28,7 +28,13 @@ def command_line() -> str:
 
 
 def _short(argument: str) -> str:
-    return Path(argument).name if Path(argument).is_absolute() else argument
+    """An absolute path by its last part, also behind a name.
+
+    >>> _short("/home/me/net.safetensors"), _short("deepsparse=/home/me/old/bin/python"), _short("runs/a.npz")
+    ('net.safetensors', 'deepsparse=python', 'runs/a.npz')
+    """
+    name, equals, value = argument.rpartition("=")
+    return f"{name}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
 
 
 def hardware() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +37,28 @@ def race(
     rounds: int = 5,
     batch: int = 1,
     seed: int = 0,
+    pythons: Mapping[str, str] | None = None,
     show: Show | None = None,
 ) -> dict[str, Any]:
     """Latency, load time, memory and file size of the network in `file`, in every runtime that is installed.
 
-    `runs` are split over the rounds. Memory is what the process grew by since the runtime was imported.
+    `runs` are split over the rounds. Memory is what the process grew by since the runtime was imported. `pythons` names
+    the interpreter of a peer that lives in an environment of its own, beside a membound.
     """
-    unknown = [name for name in peers if name not in PEERS]
+    pythons = dict(pythons or {})
+    unknown = [name for name in (*peers, *pythons) if name not in PEERS]
     if unknown:
         raise MemboundError(f"there is no peer {unknown[0]!r}: the peers are {', '.join(PEERS)}")
+    if aside := [name for name in pythons if name not in peers]:
+        raise MemboundError(
+            f"--python names {aside[0]}, which is not among the peers: {', '.join(peers) or 'none'}"
+        )
     if not threads or min(threads) < 1:
         raise MemboundError(f"--threads {list(threads)}: give counts from 1 up, such as 1,2")
     file = find_model_file(file)
     model = read(file)
-    installed = [name for name in peers if importlib.util.find_spec(name) is not None]
+    elsewhere = {name: _ask(python, name) for name, python in pythons.items()}
+    installed = [name for name in peers if name in elsewhere or importlib.util.find_spec(name) is not None]
     with tempfile.TemporaryDirectory(prefix="membound-bench-") as folder:
         files = _prepare(file, Path(folder), dense=bool(installed))
         x = np.random.default_rng(seed).standard_normal((batch, *model.shapes[0]), dtype=np.float32)
@@ -58,9 +66,11 @@ def race(
         names = [OURS, *installed, *([OPENVINO_DEFAULT] if "openvino" in installed else [])]
         rows: list[dict[str, Any]] = []
         for count in threads:
-            rows += _heat(names, files, Path(folder), count, runs, max(1, min(rounds, runs)), show)
+            rows += _heat(names, files, Path(folder), count, runs, max(1, min(rounds, runs)), pythons, show)
+    about = describe(("membound", "numpy", *(name for name in installed if name not in elsewhere)))
+    about["versions"] |= {name: version for name, version in elsewhere.items() if version}
     return {
-        **describe(("membound", "numpy", *installed)),
+        **about,
         "file": file.name,
         "batch": batch,
         "runs": runs,
@@ -82,8 +92,34 @@ def _prepare(file: Path, folder: Path, dense: bool) -> Files:
     return files
 
 
+def _ask(python: str, package: str) -> str:
+    """The version of a package in another environment, which must have a membound, too; empty if it does not say."""
+    code = (
+        "import importlib.util, membound.bench.worker; from membound.bench.machine import versions; "
+        f"assert importlib.util.find_spec({package!r}), 'it has no {package}'; "
+        f"print(versions([{package!r}]).get({package!r}, ''))"
+    )
+    try:
+        done = subprocess.run([python, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MemboundError(f"{python} does not run ({error}): name the Python that has {package}") from None
+    if done.returncode != 0:
+        words = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1][:200]
+        raise MemboundError(
+            f"{python} cannot be {package}'s Python ({words}): it needs {package} and membound installed"
+        )
+    return done.stdout.strip()
+
+
 def _heat(
-    names: Sequence[str], files: Files, folder: Path, threads: int, runs: int, rounds: int, show: Show | None
+    names: Sequence[str],
+    files: Files,
+    folder: Path,
+    threads: int,
+    runs: int,
+    rounds: int,
+    pythons: Mapping[str, str],
+    show: Show | None,
 ) -> list[dict[str, Any]]:
     """The rows of all contenders with one number of threads."""
     lanes: list[_Lane] = []
@@ -91,7 +127,7 @@ def _heat(
         for name in names:
             if show is not None:
                 show(f"{name}: loading, {threads} threads")
-            lane = _Lane(name, files, folder, threads)
+            lane = _Lane(name, files, folder, threads, pythons.get(name.split()[0], sys.executable))
             lanes.append(lane)
             lane.start()
             if name == OURS and lane.error is not None:
@@ -114,7 +150,7 @@ def _heat(
 class _Lane:
     """A contender's process, and what it has said so far."""
 
-    def __init__(self, name: str, files: Files, folder: Path, threads: int) -> None:
+    def __init__(self, name: str, files: Files, folder: Path, threads: int, python: str) -> None:
         self.name, self.files, self.threads = name, files, threads
         self.error: str | None = None
         self.facts: dict[str, Any] = {}
@@ -132,7 +168,7 @@ class _Lane:
         environment = {**os.environ, **dict.fromkeys(limits, str(threads))}
         with open(self.stem.with_suffix(".err"), "wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "membound.bench.worker", json.dumps(about)],
+                [python, "-P", "-m", "membound.bench.worker", json.dumps(about)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
             )  # fmt: skip
 

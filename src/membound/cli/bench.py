@@ -32,6 +32,13 @@ def bench_command(
             metavar="NAME,...", help=f"Which runtimes to compare with, or none ({PEERS} if left out)."
         ),
     ] = None,
+    python: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PROGRAM",
+            help="The Python of a peer that lives in an environment of its own, beside a membound; once for each.",
+        ),
+    ] = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Time each operator of the network instead, against its floor.")
     ] = False,
@@ -49,8 +56,10 @@ def bench_command(
         (count, *more) = _counts(threads)
         if more:
             raise MemboundError(f"--layers takes one count of threads, not {threads}")
-        if peers is not None or rounds is not None:
-            raise MemboundError("--layers compares with no other runtime: leave --peers and --rounds out")
+        if peers is not None or rounds is not None or python:
+            raise MemboundError(
+                "--layers compares with no other runtime: leave --peers, --python and --rounds out"
+            )
         found = time_layers(file, threads=count, batch=batch, runs=runs, seed=seed)
         options.print_json(found) if as_json else _print_layers(found)
         return
@@ -61,7 +70,7 @@ def bench_command(
     with _status() as show:
         facts = race(
             file, peers=list(dict.fromkeys(names)), threads=_counts(threads), runs=runs, rounds=rounds or 5,
-            batch=batch, seed=seed, show=show,
+            batch=batch, seed=seed, pythons=interpreters(python or []), show=show,
         )  # fmt: skip
     options.print_json(facts) if as_json else _print(facts)
 
@@ -76,6 +85,23 @@ def _counts(text: str) -> list[int]:
     if not all(part.isdecimal() and 1 <= int(part) <= 256 for part in parts):
         raise MemboundError(f"--threads {text!r} is not a list of counts from 1 to 256, such as 1,2")
     return list(dict.fromkeys(int(part) for part in parts))
+
+
+def interpreters(given: list[str]) -> dict[str, str]:
+    """Programs by the names of their peers.
+
+    >>> interpreters(["deepsparse=old/bin/python"])
+    {'deepsparse': 'old/bin/python'}
+    """
+    wrong = [each for each in given if not all(each.partition("="))]
+    if wrong:
+        raise MemboundError(
+            f"--python {wrong[0]!r} is not a peer and a program, such as deepsparse=venv/bin/python"
+        )
+    found = dict(each.split("=", 1) for each in given)
+    if len(found) < len(given):
+        raise MemboundError(f"--python names a peer twice: {', '.join(given)}")
+    return found
 
 
 @contextmanager
