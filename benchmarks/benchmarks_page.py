@@ -23,9 +23,19 @@ JSON file under [`results/`](../results), with the command, the hardware, the ve
 
 DEPLOYMENT = """## Deployed networks
 
-Peers run the dense network in float32. *times* is the fastest of them over ours: above 1 ours is faster. Resident
-memory is what the process grew by since the runtime was imported.
+Peers run the network in float32: all but DeepSparse take it as dense. *times* is the fastest of them over ours: above 1
+ours is faster. Resident memory is what the process grew by since the runtime was imported.
 """
+
+PLACES = {"deployment": "### On ARM\n", "deployment-x86": "### On x86 with AVX-512\n"}
+
+WHY = {  # a peer that is ahead
+    "openvino": "OpenVINO has algorithms for dense convolutions with fewer multiplications than weights, and takes a "
+    "batch through them at once: a sparse 3x3 convolution with a weight in five left is about as much work.",
+    "deepsparse": "DeepSparse compiles code for the nonzeros of each layer when it loads a network, and takes pieces "
+    "of an image through several layers; membound reads the file as it is, which is why it loads in milliseconds and "
+    "takes the least memory.",
+}
 
 LAYERS = """### Where the time goes
 
@@ -39,8 +49,7 @@ TRAINING = """## Ways to train a sparse network
 The same network, images, optimizer, learning rates and steps; the file of each result has at most so many bytes, but
 for those in bold, whose sparsity is fixed before training and was not found in a few attempts.
 `benchmarks/training_peers.py` says what each method does. The time of membound's step has fit's own evaluations in it,
-twenty on the way and one at the end, which the plain loop of the others does not make. Where seeds were trained side by
-side, the times of steps say nothing and are left out.
+twenty on the way and one at the end, which the plain loop of the others does not make.
 """
 
 SCALING = """## Size
@@ -57,8 +66,13 @@ def main() -> None:
 def make_page() -> str:
     """What was measured; what was not is left out."""
     parts = [HEAD]
-    if (found := read("deployment")) is not None:
-        parts += [DEPLOYMENT, made(found, "deployment"), *deployment(found), LAYERS, *layers(found)]
+    deployed = {name: found for name in PLACES if (found := read(name)) is not None}
+    if deployed:
+        parts.append(DEPLOYMENT)
+    for name, found in deployed.items():
+        parts += [PLACES[name], made(found, name), *deployment(found)]
+    if "deployment" in deployed:
+        parts += [LAYERS, *layers(deployed["deployment"])]
     trained = {
         name: found for name in ("lenet", "quick") if (found := read(f"training-peers-{name}")) is not None
     }
@@ -80,9 +94,9 @@ def made(found: dict[str, Any], name: str) -> str:
     hardware, versions = found["hardware"], found["versions"]
     said = ", ".join(f"{package} {version}" for package, version in versions.items() if package != "python")
     where = f"{hardware.get('gpu') or hardware['cpu']}, {hardware['cores']} cores"
-    return (
-        f"`{found['command']}` ({where}, {found['date'][:10]}; {said}; [numbers](../results/{name}.json))\n"
-    )
+    note = f" {found['note']}" if "note" in found else ""
+    numbers = f"[numbers](../results/{name}.json)"
+    return f"`{found['command']}` ({where}, {found['date'][:10]}; {said}; {numbers}).{note}\n"
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -111,19 +125,26 @@ def deployment(found: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
     behind = [entry for entry in found["results"] if entry["times_faster"] < 1]
     words = f"{len(found['results']) - len(behind)} of {len(found['results'])} rows are faster than every float32 peer."
+    if any(row["name"] == "deepsparse" for entry in found["results"] for row in entry["rows"]):
+        dense = sum(times_faster_than_dense(entry) > 1 for entry in found["results"])
+        words += f" {dense} are faster than every one that takes the network as dense."
     if behind:
         words += " Behind, in bold: " + "; ".join(
             f"{each['network']}, batch {each['batch']}, {each['threads']} threads ({each['times_faster']:.2f})"
             for each in behind
         )
-        words += (
-            ". With a weight in five left, a sparse 3x3 convolution is about as much work as OpenVINO's dense one, "
-            "which has algorithms with fewer multiplications than weights."
-        )
+        peers = dict.fromkeys(each["fastest_peer"] for each in behind)
+        words += ". " + " ".join(WHY[peer] for peer in peers if peer in WHY)
     missing = sorted({name for entry in found["results"] for name in entry["missing"]})
     if missing:
         words += f" Not installed, or not made for this machine: {', '.join(missing)}."
     return [*table(head, rows), words, ""]
+
+
+def times_faster_than_dense(entry: dict[str, Any]) -> float:
+    times = {row["name"]: row["min_ms"] for row in entry["rows"] if row.get("min_ms") is not None}
+    ours = times.pop(OURS)
+    return min(ms for name, ms in times.items() if "default" not in name and name != "deepsparse") / ours
 
 
 def short(number: float) -> str:
@@ -158,14 +179,14 @@ def layers(found: dict[str, Any]) -> list[str]:
 def training(found: dict[str, Any]) -> list[str]:
     title = f"{found['net']} on {found['data']}, {found['bytes']:,} bytes, {found['steps']:,} steps"
     title += f", {found['seeds']} seeds"
-    rows, alone = [], found.get("processes", 1) == 1
+    rows = []
     for method, summary in found["summary"].items():
         mine = [row for row in found["rows"] if row["method"] == method]
         rows.append(
             [
                 method, f"{summary['accuracy']:.2f} ± {summary['std']:.2f}", bytes_at_most(mine, found["bytes"]),
                 f"{sum(row['nonzeros'] for row in mine) / len(mine):,.0f}",
-                f"{summary['ms_a_step']:.2f}" if alone else "",
+                f"{summary['ms_a_step']:.2f}",
             ]
         )  # fmt: skip
     head = ["method", "test accuracy, %", "bytes at most", "nonzero weights", "ms a step"]

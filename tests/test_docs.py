@@ -55,8 +55,11 @@ def fitted() -> list[str]:
     rows = [*quick.values(), joint["n1"], joint["n5"], *results("demo")["summary"].values()]
     own, lenet = results("own-network")["summary"], deployed_lenet()
     rows += [own["dense"], own["fitted"], own["one_shot_magnitude"], lenet["dense"], lenet["lamp-20KiB"]]
-    (alexnet,) = results("pretrained-alexnet")["summary"]
-    rows += [alexnet["dense"], alexnet["sparse"], *lite0()]
+    alexnet, mobilenet = (
+        results("pretrained-alexnet-smaller")["summary"][0],
+        results("own-mobilenet")["summary"],
+    )
+    rows += [alexnet["dense"], alexnet["sparse"], mobilenet["dense"], mobilenet["fitted"], *lite0()]
     return [spread(row) for row in rows]
 
 
@@ -74,7 +77,8 @@ def compared() -> list[str]:
     rows = results("frontier-quick-others")["summary"]
     joint = results("ensembles-deployed")["summary"]
     own, lenet = results("own-network")["summary"], deployed_lenet()
-    numbers = [spread(row) for row in [*rows, *joint, *own.values(), *lenet.values(), *lite0()]]
+    own_too = results("own-mobilenet")["summary"].values()
+    numbers = [spread(row) for row in [*rows, *joint, *own.values(), *own_too, *lenet.values(), *lite0()]]
     ways = {(row["way"], row["networks"], row["tf32"]): row for row in results("population-ways")["rows"]}
     for way in (("eager, one network", 1), ("streams", 20), ("grouped", 20), ("vmap", 20), ("im2col", 20)):
         numbers.append(f"{ways[*way, True]['ms_a_network']:.2f} ms")

@@ -125,6 +125,7 @@ def when_caught(trap: Trap, act: Callable[[int], object]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.full
 def test_a_search_is_the_same_when_a_worker_is_killed(workers, expected, tmp_path):
     problem = with_lr(Trap, tmp_path)
     killer = when_caught(problem.training.tuning.lr, lambda process: os.kill(process, signal.SIGKILL))
