@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import membound as mb
+from membound.bench import contenders
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -109,7 +110,21 @@ def deployed() -> list[str]:
         row["name"]: row["min_ms"] for row in results("deployed-lite0")["results"] if row["threads"] == 2
     }
     ours, peers = lite0.pop("membound"), [ms for name, ms in lite0.items() if "default" not in name]
-    return [*numbers, f"{least:.2f}", f"{ours:.1f} ms an image", f"float32 {min(peers):.1f} ("]
+    numbers += [f"{least:.2f}", f"{ours:.1f} ms an image", f"float32 {min(peers):.1f} ("]
+    dense, every = ahead_on_x86(("torch", "onnxruntime", "openvino")), ahead_on_x86(contenders.PEERS)
+    return [
+        *numbers,
+        f"{sum(dense)} of {len(dense)} rows ahead",
+        f"float32, {sum(every)} of them of DeepSparse",
+    ]
+
+
+def ahead_on_x86(peers: tuple[str, ...]) -> list[bool]:
+    entries = [
+        {row["name"]: row["min_ms"] for row in entry["rows"]}
+        for entry in results("deployment-x86")["results"]
+    ]
+    return [entry["membound"] < min(entry[name] for name in peers) for entry in entries]
 
 
 @pytest.mark.parametrize("number", quoted())
