@@ -49,7 +49,9 @@ TRAINING = """## Ways to train a sparse network
 The same network, images, optimizer, learning rates and steps; the file of each result has at most so many bytes, but
 for those in bold, whose sparsity is fixed before training and was not found in a few attempts.
 `benchmarks/training_peers.py` says what each method does. The time of membound's step has fit's own evaluations in it,
-twenty on the way and one at the end, which the plain loop of the others does not make.
+twenty on the way and one at the end, which the plain loop of the others does not make; on a GPU fit records its step as
+a graph, which the plain loop does not either. Where the layers' weights differ in scale, as those of CIFAR-10-quick do,
+the largest of all leave whole layers without any.
 """
 
 SCALING = """## Size
