@@ -98,7 +98,7 @@ def test_the_network_in_torch_is_the_one_in_the_file(frontier, tmp_path):
         assert np.allclose(frontier[0].model(torch.from_numpy(x)).numpy(), net(x), atol=1e-2)
 
 
-@pytest.mark.parametrize(("batch", "ram"), [(1, "28 KiB"), (8, "102 KiB")])
+@pytest.mark.parametrize(("batch", "ram"), [(1, "28 KiB"), (8, "66 KiB")])
 def test_ram_is_weights_and_working_memory_of_the_loaded_file(batch, ram, tmp_path):
     result = fit(ram=ram, batch=batch)
     result.save(tmp_path / "net.safetensors")
