@@ -2,6 +2,7 @@
 # make test   every check, as CI runs it
 # make docs   the documents and the Python reference as a site, build/site/index.html
 # make bench  everything in docs/BENCHMARKS.md measured again, against the peers: more than an hour
+#             (DEEPSPARSE=old/bin/python: with DeepSparse, which needs an environment of its own, docs/DEPLOYING.md)
 # make fuzz   damaged inputs through every reader, then damaged model files through the core under sanitizers
 # make sanitize   the core's own test drivers under the address, undefined-behaviour and thread sanitizers
 # Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
@@ -57,7 +58,8 @@ $(VENV)/docs: pyproject.toml
 
 bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
-	$(BIN)/python benchmarks/deployment.py $(if $(SKIMCAFFE),--skimcaffe $(SKIMCAFFE))
+	$(BIN)/python benchmarks/deployment.py $(if $(SKIMCAFFE),--skimcaffe $(SKIMCAFFE)) \
+	  $(if $(DEEPSPARSE),--python deepsparse=$(DEEPSPARSE))
 	$(BIN)/python benchmarks/training_peers.py lenet mnist
 	if $(BIN)/membound data cifar10 > /dev/null; then $(BIN)/python benchmarks/training_peers.py cifar10_quick cifar10 \
 	  --bytes 40960 --steps 500 --out results/training-peers-quick.json; fi
