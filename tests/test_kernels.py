@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DRIVERS = {"test_project": 100, "test_network": 60}  # and how many random cases each is given
+DRIVERS = {"test_project": 300, "test_network": 100}  # and how many random cases each is given
 
 
 def tool(name: str) -> str | None:
