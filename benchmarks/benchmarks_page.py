@@ -32,9 +32,9 @@ PLACES = {"deployment": "### On ARM\n", "deployment-x86": "### On x86 with AVX-5
 WHY = {  # a peer that is ahead
     "openvino": "OpenVINO has algorithms for dense convolutions with fewer multiplications than weights, and takes a "
     "batch through them at once: a sparse 3x3 convolution with a weight in five left is about as much work.",
-    "deepsparse": "DeepSparse compiles code for the nonzeros of each layer when it loads a network, and takes pieces "
-    "of an image through several layers; membound reads the file as it is, which is why it loads in milliseconds and "
-    "takes the least memory.",
+    "deepsparse": "DeepSparse, as its makers describe it, compiles code for the nonzeros of each layer when it loads a "
+    "network, and takes pieces of an image through several layers; membound reads the file as it is, which is why it "
+    "loads in milliseconds and takes less memory.",
 }
 
 LAYERS = """### Where the time goes

@@ -99,15 +99,18 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="networks whose names contain this; may be repeated")
     parser.add_argument("--out", default="results/deployment.json")
     options = parser.parse_args()
+    pythons = interpreters(options.python)
     torch.manual_seed(0)
-    results = []
+    results: list[dict[str, Any]] = []
+    versions: dict[str, str] = {}
     for name, (net, shape) in everything(options.skimcaffe).items():
         if options.only is None or any(part in name for part in options.only):
             runs = options.runs * (30 if shape[-1] < 64 else 1)
-            results += measure(name, net.eval(), shape, runs, options.rounds, interpreters(options.python))
-    versions = {name: version for row in results for name, version in row.pop("versions").items()}
-    about = {"hardware": machine.hardware(), "versions": versions, "seed": 0}  # no GPU takes part
-    record(options.out, {**about, "runs": options.runs, "rounds": options.rounds, "results": results})
+            results += measure(name, net.eval(), shape, runs, options.rounds, pythons)
+            for row in results:
+                versions |= row.pop("versions", {})
+            about = {"hardware": machine.hardware(), "versions": versions, "seed": 0}  # no GPU takes part
+            record(options.out, {**about, "runs": options.runs, "rounds": options.rounds, "results": results})
 
 
 if __name__ == "__main__":

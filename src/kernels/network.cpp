@@ -122,9 +122,10 @@ void Network::plan() {
   std::vector<size_t> batch_values, lane_values;
   for (size_t value = 0; value < count; ++value) {
     if (root[value] != value) continue;
-    if (value <= by_image_ && by_image_ > 0) lane_values.push_back(value);
-    if (last_use[value] > by_image_ || by_image_ == 0) batch_values.push_back(value);
-    if (value <= by_image_ && by_image_ > 0 && last_use[value] > by_image_) kept_.push_back(value);
+    const bool of_image = by_image_ > 0 && value <= by_image_, used_later = !of_image || last_use[value] > by_image_;
+    if (of_image) lane_values.push_back(value);
+    if (used_later) batch_values.push_back(value);
+    if (of_image && used_later) kept_.push_back(value);
   }
   batch_shared_ = give_places(batch_values, last_use, max_batch_, batch_offsets_);
   lane_shared_ = give_places(lane_values, last_use, 1, lane_offsets_);

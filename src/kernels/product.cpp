@@ -37,13 +37,11 @@ size_t vectors(size_t floats, const NetKernels& kernels) {
   return divide_up(floats, static_cast<size_t>(kernels.width));
 }
 
-// What an activation does to sums, if limits say it all; the kernel of the sums then brings them within.
-bool as_limits(const Finish& finish, Sums* limits) {
+Sums limits_of(const Finish& finish) {
   constexpr float kInfinite = std::numeric_limits<float>::infinity();
-  *limits = {nullptr, false, -kInfinite, kInfinite};
-  if (finish.activation == Activation::relu) *limits = {nullptr, true, 0.0f, kInfinite};
-  if (finish.activation == Activation::clip) *limits = {nullptr, true, finish.first, finish.second};
-  return limits->limited || finish.activation == Activation::none;
+  if (finish.activation == Activation::relu) return {nullptr, true, 0.0f, kInfinite};
+  if (finish.activation == Activation::clip) return {nullptr, true, finish.first, finish.second};
+  return {nullptr, false, -kInfinite, kInfinite};
 }
 
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const NetKernels& kernels) {
@@ -61,7 +59,8 @@ bool is_direct(const Weight& weight, const Image& image, size_t rows, const NetK
 
 Product::Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish,
                  const NetKernels& kernels)
-    : weight_(weight), image_(image), rows_(rows), finish_(finish), kernels_(kernels),
+    : weight_(weight), image_(image), rows_(rows), finish_(finish), limits_(limits_of(finish)),
+      limits_suffice_(limits_.limited || finish.activation == Activation::none), kernels_(kernels),
       direct_plan_(plan_direct(weight, image, kernels)), dense_plan_(plan_dense(weight, image, kernels)),
       direct_(is_direct(weight, image, rows, kernels)) {}
 
@@ -166,8 +165,6 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   y += part.first * (plan.whole ? 1 : image_.pixels);
   // What is copied later is summed in whole vectors.
   const size_t floats = plan.whole ? pixels : divide_up((rows - 1) * image_.row_step + pixels, width) * width;
-  Sums limits;
-  const bool limits_suffice = as_limits(finish_, &limits);
   for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
     const size_t end = std::min(begin + plan.group, part.last_row);
     const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
@@ -183,7 +180,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
     for (size_t row = begin; row < end; ++row) {
       cursors[row - begin] = weight_.start(row);
       if (weight_.at_end(row, cursors[row - begin]))
-        accumulate(row, {0, converted}, {finish_.bias + row, limits.limited, limits.low, limits.high});
+        accumulate(row, {0, converted}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high});
     }
     for (size_t column = 0; column < weight_.columns(); column += plan.block_columns) {
       const size_t column_end = std::min(column + plan.block_columns, weight_.columns());
@@ -200,14 +197,14 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
             for (size_t k = 0; k < entries.count; ++k) offsets[k] *= step;
           }
           const bool last = weight_.at_end(row, cursor);
-          accumulate(row, entries, {start, last && limits.limited, limits.low, limits.high});
+          accumulate(row, entries, {start, last && limits_.limited, limits_.low, limits_.high});
         }
       }
     }
     for (size_t row = begin; row < end; ++row) {
       if (!plan.straight())
         kernels_.copy_rows(waiting + (row - begin) * plan.step, image_.row_step, out(row), pixels, rows, pixels);
-      if (!limits_suffice) finish_row(out(row), rows * pixels);
+      if (!limits_suffice_) finish_row(out(row), rows * pixels);
     }
   }
 }

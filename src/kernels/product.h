@@ -78,6 +78,8 @@ class Product {
   const Image image_;
   const size_t rows_;
   const Finish finish_;
+  const Sums limits_;            // what the activation does to sums,
+  const bool limits_suffice_;    // if limits say it all: their kernel brings them within
   const NetKernels& kernels_;
   const DirectPlan direct_plan_;
   const DensePlan dense_plan_;
