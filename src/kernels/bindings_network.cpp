@@ -65,12 +65,12 @@ struct Reader {
     matrix.rows = get<size_t>(stored, "rows");
     matrix.columns = get<size_t>(stored, "columns");
     matrix.entries = get<size_t>(stored, "entries");
-    matrix.half = get<bool>(stored, "half");
+    matrix.type = get<bool>(stored, "half") ? ValueType::f16 : ValueType::f32;
     matrix.index_bytes = get<int>(stored, "index_bytes");
     matrix.pointer_bytes = get<int>(stored, "pointer_bytes");
     const size_t all = matrix.rows * matrix.columns;
     require(all < (size_t{1} << 32) && matrix.entries < (size_t{1} << 32), "a weight of more than 2^32 elements");
-    matrix.values = keep(stored["values"], matrix.entries * (matrix.half ? 2 : 4));
+    matrix.values = keep(stored["values"], matrix.entries * value_bytes(matrix.type));
     const size_t width = static_cast<size_t>(matrix.index_bytes);
     switch (matrix.format) {
       case Format::dense: require(matrix.entries == all, "a dense weight of another size"); break;
@@ -116,7 +116,7 @@ Window window_of(const nb::dict& plan) {
   return {w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]};
 }
 
-std::unique_ptr<Op> make_op(const nb::dict& plan, Reader& reader, const NetKernels& kernels) {
+std::unique_ptr<Op> make_op(const nb::dict& plan, Reader& reader, const Traits& traits) {
   const std::string op = get<std::string>(plan, "op");
   std::vector<Shape> shapes;
   for (nb::handle shape : nb::cast<nb::list>(plan["input_shapes"])) shapes.push_back(shape_of(shape));
@@ -131,7 +131,7 @@ std::unique_ptr<Op> make_op(const nb::dict& plan, Reader& reader, const NetKerne
                 weight.columns() == input[0] / groups * static_cast<size_t>(window.kernel_h * window.kernel_w),
             "a convolution's groups");
     return make_conv(input, output, std::move(weight), reader.floats(plan["bias"], rows), window, groups,
-                     fused_of(plan), kernels);
+                     fused_of(plan), traits);
   }
   if (op == "linear") {
     Weight weight = reader.weight(nb::cast<nb::dict>(plan["weight"]));
@@ -199,7 +199,7 @@ class PyNetwork {
     std::vector<std::unique_ptr<Op>> ops;
     for (nb::handle handle : plans) {
       const nb::dict plan = nb::cast<nb::dict>(handle);
-      ops.push_back(make_op(plan, reader, kernels));
+      ops.push_back(make_op(plan, reader, kernels.traits));
       ops.back()->inputs = get<std::vector<size_t>>(plan, "inputs");
       size_t at = 0;
       for (nb::handle shape : nb::cast<nb::list>(plan["input_shapes"])) {
@@ -222,8 +222,10 @@ class PyNetwork {
     return seconds;
   }
 
-  nb::tuple memory() const {
-    const NetworkMemory memory = network_->memory();
+  nb::tuple memory(const std::optional<std::string>& isa, size_t max_batch, int threads) const {
+    const NetworkMemory memory =
+        network_->memory({isa ? traits_named(*isa) : network_->traits(),
+                          max_batch == 0 ? network_->max_batch() : max_batch, threads == 0 ? network_->threads() : threads});
     return nb::make_tuple(memory.tables, memory.arena, memory.arenas);
   }
 
@@ -252,7 +254,11 @@ void bind_network(nb::module_& m) {
            "output"_a, "batch"_a, "Run a batch: contiguous float32 arrays in and out. The GIL is released.")
       .def("time", &PyNetwork::time, "input"_a, "output"_a, "batch"_a,
            "Run a batch, and say how many seconds each operator took.")
-      .def("memory", &PyNetwork::memory, "Bytes of the load-time tables and of an arena, and how many arenas.");
+      .def("memory", &PyNetwork::memory, "isa"_a = nb::none(), "max_batch"_a = 0, "threads"_a = 0,
+           "Bytes of the load-time tables and of an arena, and how many arenas: here, or on any instruction set.");
+  std::vector<std::string> names;
+  for (const Traits* traits : kEveryTraits) names.emplace_back(traits->name);
+  m.def("known_isas", [names] { return names; }, "Every instruction set that there are kernels for, here or elsewhere.");
 }
 
 }  // namespace membound

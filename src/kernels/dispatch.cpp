@@ -62,6 +62,15 @@ const Kernels& chosen_kernels() {
   return chosen;
 }
 
+const Traits& traits_named(const std::string& name) {
+  std::string names;
+  for (const Traits* traits : kEveryTraits) {
+    if (name == traits->name) return *traits;
+    names += names.empty() ? traits->name : std::string(", ") + traits->name;
+  }
+  throw std::invalid_argument("instruction set '" + name + "' is not known; there are: " + names);
+}
+
 const NetKernels& net_kernels(const Kernels& kernels) {
   const std::string name = kernels.name;
 #if defined(MEMBOUND_X86)

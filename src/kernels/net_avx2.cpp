@@ -6,10 +6,8 @@
 namespace membound {
 namespace {
 
-constexpr size_t kWidth = 8;
-constexpr int kTile = 13;         // of 16 registers
-constexpr int kGemmRows = 4;      // 4 x 3 accumulators
-constexpr int kGemmVectors = 3;
+constexpr const Traits& kTraits = kAvx2;
+constexpr size_t kWidth = kTraits.width;
 
 using Vec = __m256;
 inline Vec load(const float* p) { return _mm256_loadu_ps(p); }
@@ -47,13 +45,29 @@ inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_add_epi32(wide, _mm256_set1_epi32(x)));
 }
 
+constexpr size_t kGaps = 8;
+inline int32_t store_sums(int32_t* p, const uint8_t* gaps, int32_t x) {
+  __m128i sums = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(gaps + 1)));
+  sums = _mm_add_epi16(sums, _mm_set1_epi16(1));
+  sums = _mm_add_epi16(sums, _mm_slli_si128(sums, 2));
+  sums = _mm_add_epi16(sums, _mm_slli_si128(sums, 4));
+  sums = _mm_add_epi16(sums, _mm_slli_si128(sums, 8));
+  const __m256i before = _mm256_cvtepu16_epi32(_mm_slli_si128(sums, 2));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_add_epi32(before, _mm256_set1_epi32(x)));
+  return x + _mm_extract_epi16(sums, 7);
+}
+
 inline __m256i indices(const int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 inline __m256i indices(const uint16_t* p) {
   return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
-template <class Column>
-float gather_dot_of(const Column* columns, const float* values, size_t count, const float* x) {
+inline Vec load(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline float single(Half half) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half.bits))); }
+inline float single(float x) { return x; }
+
+template <class Column, class Value>
+float gather_dot(const Column* columns, const Value* values, size_t count, const float* x) {
   Vec a = fill(0.0f), b = fill(0.0f);
   size_t k = 0;
   for (; k + 2 * kWidth <= count; k += 2 * kWidth) {
@@ -61,23 +75,35 @@ float gather_dot_of(const Column* columns, const float* values, size_t count, co
     b = fma(load(values + k + kWidth), _mm256_i32gather_ps(x, indices(columns + k + kWidth), 4), b);
   }
   float rest = total(add(a, b));
-  for (; k < count; ++k) rest += values[k] * x[columns[k]];
+  for (; k < count; ++k) rest += single(values[k]) * x[columns[k]];
   return rest;
 }
 
-float gather_dot(const int32_t* columns, const float* values, size_t count, const float* x) {
-  return gather_dot_of(columns, values, count, x);
-}
+// Eight columns of four rows, transposed in registers.
+#define MEMBOUND_OWN_PACK
+template <class Value>
+void pack_some(const Value* a, size_t a_step, size_t first, size_t last, float* packed);
 
-float gather_dot16(const uint16_t* columns, const float* values, size_t count, const float* x) {
-  return gather_dot_of(columns, values, count, x);
-}
-
-void half_to_float(const uint16_t* half, float* out, size_t n) {
-  size_t i = 0;
-  for (; i + kWidth <= n; i += kWidth)
-    store(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(half + i))));
-  for (; i < n; ++i) out[i] = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half[i])));
+template <class Value>
+void pack_of(const Value* a, size_t a_step, size_t depth, float* packed) {
+  constexpr size_t kRows = kTraits.gemm_rows;
+  static_assert(kRows == 4, "four rows are transposed at once");
+  size_t k = 0;
+  for (; k + kWidth <= depth; k += kWidth) {
+    const Vec a0 = load(a + k), a1 = load(a + a_step + k);
+    const Vec a2 = load(a + 2 * a_step + k), a3 = load(a + 3 * a_step + k);
+    const Vec low01 = _mm256_unpacklo_ps(a0, a1), high01 = _mm256_unpackhi_ps(a0, a1);
+    const Vec low23 = _mm256_unpacklo_ps(a2, a3), high23 = _mm256_unpackhi_ps(a2, a3);
+    // Columns 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+    const Vec c0 = _mm256_shuffle_ps(low01, low23, 0x44), c1 = _mm256_shuffle_ps(low01, low23, 0xee);
+    const Vec c2 = _mm256_shuffle_ps(high01, high23, 0x44), c3 = _mm256_shuffle_ps(high01, high23, 0xee);
+    float* to = packed + k * kRows;
+    store(to, _mm256_permute2f128_ps(c0, c1, 0x20));
+    store(to + 8, _mm256_permute2f128_ps(c2, c3, 0x20));
+    store(to + 16, _mm256_permute2f128_ps(c0, c1, 0x31));
+    store(to + 24, _mm256_permute2f128_ps(c2, c3, 0x31));
+  }
+  pack_some(a, a_step, k, depth, packed);
 }
 
 #include "net_kernels.inc"
@@ -85,7 +111,7 @@ void half_to_float(const uint16_t* half, float* out, size_t n) {
 }  // namespace
 
 const NetKernels& avx2_net_kernels() {
-  static const NetKernels kernels = table("avx2", 0.6f, 1024);
+  static const NetKernels kernels = table();
   return kernels;
 }
 

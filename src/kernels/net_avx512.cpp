@@ -6,10 +6,8 @@
 namespace membound {
 namespace {
 
-constexpr size_t kWidth = 16;
-constexpr int kTile = 28;         // of 32 registers
-constexpr int kGemmRows = 8;      // 8 x 3 accumulators
-constexpr int kGemmVectors = 3;
+constexpr const Traits& kTraits = kAvx512;
+constexpr size_t kWidth = kTraits.width;
 
 using Vec = __m512;
 inline Vec load(const float* p) { return _mm512_loadu_ps(p); }
@@ -46,13 +44,33 @@ inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_add_epi32(wide, _mm256_set1_epi32(x)));
 }
 
+constexpr size_t kGaps = 16;
+inline int32_t store_sums(int32_t* p, const uint8_t* gaps, int32_t x) {
+  const __m512i zero = _mm512_set1_epi32(0);
+  __m512i sums = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(gaps + 1)));
+  sums = _mm512_add_epi32(sums, _mm512_set1_epi32(1));
+  sums = _mm512_add_epi32(sums, _mm512_alignr_epi32(sums, zero, 15));
+  sums = _mm512_add_epi32(sums, _mm512_alignr_epi32(sums, zero, 14));
+  sums = _mm512_add_epi32(sums, _mm512_alignr_epi32(sums, zero, 12));
+  sums = _mm512_add_epi32(sums, _mm512_alignr_epi32(sums, zero, 8));
+  const __m512i here = _mm512_set1_epi32(x);
+  _mm512_storeu_si512(p, _mm512_add_epi32(_mm512_alignr_epi32(sums, zero, 15), here));
+  return x + _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_alignr_epi32(zero, sums, 15)));
+}
+
 inline __m512i indices(const int32_t* p) { return _mm512_loadu_si512(p); }
 inline __m512i indices(const uint16_t* p) {
   return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-template <class Column>
-float gather_dot_of(const Column* columns, const float* values, size_t count, const float* x) {
+inline Vec load(const Half* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline float single(Half half) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half.bits))); }
+inline float single(float x) { return x; }
+
+template <class Column, class Value>
+float gather_dot(const Column* columns, const Value* values, size_t count, const float* x) {
   Vec a = fill(0.0f), b = fill(0.0f);
   size_t k = 0;
   for (; k + 2 * kWidth <= count; k += 2 * kWidth) {
@@ -64,23 +82,55 @@ float gather_dot_of(const Column* columns, const float* values, size_t count, co
     k += kWidth;
   }
   float rest = total(add(a, b));
-  for (; k < count; ++k) rest += values[k] * x[columns[k]];
+  for (; k < count; ++k) rest += single(values[k]) * x[columns[k]];
   return rest;
 }
 
-float gather_dot(const int32_t* columns, const float* values, size_t count, const float* x) {
-  return gather_dot_of(columns, values, count, x);
+// Sixteen columns of eight rows, transposed in registers: pairs of rows, then of pairs, then of fours.
+#define MEMBOUND_OWN_PACK
+template <class Value>
+void pack_some(const Value* a, size_t a_step, size_t first, size_t last, float* packed);
+
+struct Halves {
+  Vec low, high;
+};
+inline Halves interleave(Vec a, Vec b, __m512i low, __m512i high) {
+  return {_mm512_permutex2var_ps(a, low, b), _mm512_permutex2var_ps(a, high, b)};
 }
 
-float gather_dot16(const uint16_t* columns, const float* values, size_t count, const float* x) {
-  return gather_dot_of(columns, values, count, x);
-}
-
-void half_to_float(const uint16_t* half, float* out, size_t n) {
-  size_t i = 0;
-  for (; i + kWidth <= n; i += kWidth)
-    store(out + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(half + i))));
-  for (; i < n; ++i) out[i] = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half[i])));
+template <class Value>
+void pack_of(const Value* a, size_t a_step, size_t depth, float* packed) {
+  constexpr size_t kRows = kTraits.gemm_rows;
+  static_assert(kRows == 8, "eight rows are transposed at once");
+  const __m512i one_low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i one_high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  const __m512i two_low = _mm512_setr_epi32(0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
+  const __m512i two_high = _mm512_setr_epi32(8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
+  const __m512i four_low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i four_high = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  size_t k = 0;
+  for (; k + kWidth <= depth; k += kWidth) {
+    Halves pairs[4], fours[2][2];
+#pragma GCC unroll 4
+    for (size_t r = 0; r < 4; ++r)
+      pairs[r] = interleave(load(a + 2 * r * a_step + k), load(a + (2 * r + 1) * a_step + k), one_low, one_high);
+#pragma GCC unroll 2
+    for (size_t r = 0; r < 2; ++r) {
+      fours[r][0] = interleave(pairs[2 * r].low, pairs[2 * r + 1].low, two_low, two_high);
+      fours[r][1] = interleave(pairs[2 * r].high, pairs[2 * r + 1].high, two_low, two_high);
+    }
+    float* to = packed + k * kRows;
+#pragma GCC unroll 2
+    for (size_t half = 0; half < 2; ++half) {
+      const Halves low = interleave(fours[0][half].low, fours[1][half].low, four_low, four_high);
+      const Halves high = interleave(fours[0][half].high, fours[1][half].high, four_low, four_high);
+      store(to + half * 64, low.low);
+      store(to + half * 64 + 16, low.high);
+      store(to + half * 64 + 32, high.low);
+      store(to + half * 64 + 48, high.high);
+    }
+  }
+  pack_some(a, a_step, k, depth, packed);
 }
 
 #include "net_kernels.inc"
@@ -88,7 +138,7 @@ void half_to_float(const uint16_t* half, float* out, size_t n) {
 }  // namespace
 
 const NetKernels& avx512_net_kernels() {
-  static const NetKernels kernels = table("avx512", 0.35f, kTile * kLine);
+  static const NetKernels kernels = table();
   return kernels;
 }
 

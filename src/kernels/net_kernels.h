@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "row.h"
+#include "traits.h"
+
 namespace membound {
 
 constexpr size_t kSlack = 16;
-constexpr int kLine = 16;  // floats in a line of the cache
 
 enum class Activation : int {
   none, relu, leaky, clip, silu, gelu, gelu_tanh, sigmoid, tanh, hardswish, hardsigmoid, elu
@@ -39,72 +41,65 @@ struct Sums {
 };
 
 struct NetKernels {
-  const char* name;
-  int width;        // floats in a vector
-  int gemm_rows;    // rows of the weight that gemm() takes at once
-  // How fast `accumulate` does its multiplications, relative to gemm(): what decides between the two.
-  float direct_speed;
-  int channel_near;  // floats of a channel that a tile takes, so that it stays near, where its nonzeros are not few
+  const Traits& traits;
 
   // y[p] = the sum over k of values[k] x[offsets[k] + p], and what it starts with, for p in [0, n).
   void (*accumulate)(const int32_t* offsets, const float* values, size_t count, const float* x, float* y, size_t n,
-                     const Sums& sums);
+                     const Sums& sums) = nullptr;
 
   // The same for `rows` rows of n, which lie `x_step` and `y_step` floats apart.
   void (*accumulate_rows)(const int32_t* offsets, const float* values, size_t count, const float* x, size_t x_step,
-                          float* y, size_t y_step, size_t rows, size_t n, const Sums& sums);
+                          float* y, size_t y_step, size_t rows, size_t n, const Sums& sums) = nullptr;
 
   // Rows of n floats, which lie steps apart, to other such rows.
-  void (*copy_rows)(const float* from, size_t from_step, float* to, size_t to_step, size_t rows, size_t n);
+  void (*copy_rows)(const float* from, size_t from_step, float* to, size_t to_step, size_t rows, size_t n) = nullptr;
 
   // to[i] = from[2 i], for i in [0, n); reads nothing behind from[2 n - 2].
-  void (*every_second)(const float* from, size_t n, float* to);
+  void (*every_second)(const float* from, size_t n, float* to) = nullptr;
 
   // c[r][p] (+)= sum over k of a[k][r] b[k][p]: a is packed [depth][gemm_rows], rows <= gemm_rows of it count;
   // b has rows `b_step` floats apart, c `c_step`. With `start`, c begins as start[r], else as it is.
   void (*gemm)(const float* a, size_t depth, const float* b, size_t b_step, size_t pixels, float* c,
-               size_t c_step, int rows, const float* start);
+               size_t c_step, int rows, const float* start) = nullptr;
 
-  // out[r] = sum over k of a[r][k] x[k], rows `a_step` floats apart; reads nothing behind the ends.
-  void (*dots)(const float* a, size_t a_step, size_t rows, const float* x, size_t n, float* out);
+  // out[r] = sum over k of a[r][k] x[k], rows of values of this type `a_step` apart; reads nothing behind the ends.
+  void (*dots)(ValueType type, const void* a, size_t a_step, size_t rows, const float* x, size_t n, float* out) = nullptr;
 
-  // The sum over k of values[k] x[columns[k]]; reads nothing behind the ends.
-  float (*gather_dot)(const int32_t* columns, const float* values, size_t count, const float* x);
-  float (*gather_dot16)(const uint16_t* columns, const float* values, size_t count, const float* x);
-  // The same for columns that are told by gaps: the first is `column`, the next gaps[1] + 1 further, and so on.
-  float (*gap_dot)(const uint8_t* gaps, size_t column, const float* values, size_t count, const float* x);
+  // The sum over the row's entries of their values times x[column]; reads nothing behind the ends.
+  float (*row_dot)(const Row& row, const float* x) = nullptr;
 
-  // The same for columns that are the bits set among `count` bits from bit `first` of `bits` on, an array that ends
-  // after `bytes`.
-  float (*bit_dot)(const uint8_t* bits, size_t bytes, size_t first, size_t count, const float* values,
-                   const float* x);
-
-  // a[r][k] for gemm_rows rows, `a_step` floats apart, as packed[k][r].
-  void (*pack)(const float* a, size_t a_step, size_t depth, float* packed);
+  // a[r][k] for gemm_rows rows, of values of this type `a_step` apart, as packed[k][r].
+  void (*pack)(ValueType type, const void* a, size_t a_step, size_t depth, float* packed) = nullptr;
 
   // The columns of the bits that are set in `bytes` bytes, the first bit's being `column`: as many bytes as certainly
   // fit into `most` columns. How many bytes were taken is in *taken; the result is how many columns there are.
   size_t (*bit_columns)(const uint8_t* bits, size_t bytes, int32_t column, size_t most, int32_t* columns,
-                        size_t* taken);
+                        size_t* taken) = nullptr;
 
-  // IEEE half precision to single.
-  void (*half_to_float)(const uint16_t* half, float* out, size_t n);
+  // The columns of up to `count` entries of a row whose columns are told by gaps, while they are below `end`: the first
+  // one's is *column, the next is gaps[1] + 1 further, and so on. With `more`, there is a gap behind these, too. Then,
+  // *column is that of the entry behind the last one, if its gap was there. The result is how many columns there are.
+  size_t (*gap_columns)(const uint8_t* gaps, size_t count, bool more, size_t end, uint32_t* column,
+                        int32_t* columns) = nullptr;
 
-  void (*activate)(Activation kind, float first, float second, float* y, size_t n);
+  // Values of this type in single precision.
+  void (*to_float)(ValueType type, const void* values, float* out, size_t n) = nullptr;
+
+  void (*activate)(Activation kind, float first, float second, float* y, size_t n) = nullptr;
 
   // y[i] = a[i a_step] op b[i b_step], the steps 0 or 1.
-  void (*binary)(Binary kind, const float* a, int a_step, const float* b, int b_step, float* y, size_t n);
+  void (*binary)(Binary kind, const float* a, int a_step, const float* b, int b_step, float* y, size_t n) = nullptr;
 
-  float (*sum)(const float* x, size_t n);
+  float (*sum)(const float* x, size_t n) = nullptr;
 
   // y = x / (k + alpha / size * sum of squares over `size` channels)^beta, for pixels [first, last).
   void (*lrn)(const float* x, float* y, size_t channels, size_t pixels, size_t first, size_t last, int size,
-              float alpha, float beta, float k);
+              float alpha, float beta, float k) = nullptr;
 
   void (*max_pool)(const float* x, int h, int w, float* y, int out_h, int out_w, const Window& window,
-                   float* row);  // `row`: room for w floats and three times the slack
+                   float* row) = nullptr;  // `row`: room for w floats and three times the slack
   void (*average_pool)(const float* x, int h, int w, float* y, int out_h, int out_w, const Window& window,
-                       const Count& count, float* row);
+                       const Count& count, float* row) = nullptr;
 };
 
 const NetKernels& scalar_net_kernels();

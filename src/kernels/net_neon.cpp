@@ -6,10 +6,8 @@
 namespace membound {
 namespace {
 
-constexpr size_t kWidth = 4;
-constexpr int kTile = 25;         // of 32 registers
-constexpr int kGemmRows = 8;      // 8 x 3 accumulators
-constexpr int kGemmVectors = 3;
+constexpr const Traits& kTraits = kNeon;
+constexpr size_t kWidth = kTraits.width;
 
 using Vec = float32x4_t;
 inline Vec load(const float* p) { return vld1q_f32(p); }
@@ -44,81 +42,111 @@ inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   vst1q_s32(p + 4, vaddq_s32(base, vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)))));
 }
 
+constexpr size_t kGaps = 8;
+inline int32_t store_sums(int32_t* p, const uint8_t* gaps, int32_t x) {
+  const uint16x8_t zero = vdupq_n_u16(0);
+  uint16x8_t sums = vaddq_u16(vmovl_u8(vld1_u8(gaps + 1)), vdupq_n_u16(1));
+  sums = vaddq_u16(sums, vextq_u16(zero, sums, 7));
+  sums = vaddq_u16(sums, vextq_u16(zero, sums, 6));
+  sums = vaddq_u16(sums, vextq_u16(zero, sums, 4));
+  const uint16x8_t before = vextq_u16(zero, sums, 7);
+  const int32x4_t here = vdupq_n_s32(x);
+  vst1q_s32(p, vaddq_s32(here, vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(before)))));
+  vst1q_s32(p + 4, vaddq_s32(here, vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(before)))));
+  return x + vgetq_lane_u16(sums, 7);
+}
+
+inline Vec load(const Half* p) {
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p))));
+}
+inline float single(Half half) { return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half.bits))), 0); }
+inline float single(float x) { return x; }
+
+// sums[i] += values[i] x[at(i)] for four values. Halves are converted together, and each multiplies from its lane.
+template <class At>
+inline void add_four(const float* values, const float* x, float* sums, At at) {
+#pragma GCC unroll 4
+  for (size_t i = 0; i < 4; ++i) sums[i] += values[i] * x[at(i)];
+}
+template <class At>
+inline void add_four(const Half* values, const float* x, float* sums, At at) {
+  const Vec four = load(values);
+  sums[0] = vfmas_laneq_f32(sums[0], x[at(0)], four, 0);
+  sums[1] = vfmas_laneq_f32(sums[1], x[at(1)], four, 1);
+  sums[2] = vfmas_laneq_f32(sums[2], x[at(2)], four, 2);
+  sums[3] = vfmas_laneq_f32(sums[3], x[at(3)], four, 3);
+}
+
 // There is no gather. Four sums side by side keep both multipliers busy.
-float gather_dot(const int32_t* columns, const float* values, size_t count, const float* x) {
+template <class Value>
+float gather_dot(const int32_t* columns, const Value* values, size_t count, const float* x) {
   float sums[4] = {0, 0, 0, 0};
   size_t k = 0;
-  for (; k + 4 <= count; k += 4)
-    for (size_t i = 0; i < 4; ++i) sums[i] += values[k + i] * x[columns[k + i]];
-  for (; k < count; ++k) sums[0] += values[k] * x[columns[k]];
+  for (; k + 4 <= count; k += 4) add_four(values + k, x, sums, [&](size_t i) { return columns[k + i]; });
+  for (; k < count; ++k) sums[0] += single(values[k]) * x[columns[k]];
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 // Four columns come with one load: it is loads that this waits for.
-float gather_dot16(const uint16_t* columns, const float* values, size_t count, const float* x) {
+template <class Value>
+float gather_dot(const uint16_t* columns, const Value* values, size_t count, const float* x) {
   float sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
   size_t k = 0;
   for (; k + 8 <= count; k += 8) {
     uint64_t four[2];
     __builtin_memcpy(four, columns + k, sizeof four);
-#pragma GCC unroll 8
-    for (size_t i = 0; i < 8; ++i) sums[i] += values[k + i] * x[four[i / 4] >> (16 * (i % 4)) & 0xffff];
+    add_four(values + k, x, sums, [&](size_t i) { return four[0] >> (16 * i) & 0xffff; });
+    add_four(values + k + 4, x, sums + 4, [&](size_t i) { return four[1] >> (16 * i) & 0xffff; });
   }
-  for (; k < count; ++k) sums[0] += values[k] * x[columns[k]];
+  for (; k < count; ++k) sums[0] += single(values[k]) * x[columns[k]];
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
 #define MEMBOUND_OWN_GAP_DOT
-float gap_dot(const uint8_t* gaps, size_t column, const float* values, size_t count, const float* x) {
+template <class Value>
+float gap_dot(const uint8_t* gaps, size_t column, const Value* values, size_t count, const float* x) {
   if (count == 0) return 0.0f;
-  const float* at = x + column;
-  float sums[4] = {values[0] * *at, 0, 0, 0};
+  size_t at = column;
+  float sums[4] = {single(values[0]) * x[at], 0, 0, 0};
   size_t k = 1;
-  for (; k + 4 <= count; k += 4)
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; ++i) {
-      at += gaps[k + i] + 1;
-      sums[i] += values[k + i] * *at;
-    }
+  for (; k + 4 <= count; k += 4) add_four(values + k, x, sums, [&](size_t i) { return at += gaps[k + i] + 1u; });
   for (; k < count; ++k) {
-    at += gaps[k] + 1;
-    sums[0] += values[k] * *at;
+    at += gaps[k] + 1u;
+    sums[0] += single(values[k]) * x[at];
   }
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 // Four by four, transposed in registers.
 #define MEMBOUND_OWN_PACK
-void pack(const float* a, size_t a_step, size_t depth, float* packed) {
+template <class Value>
+void pack_some(const Value* a, size_t a_step, size_t first, size_t last, float* packed);
+
+template <class Value>
+void pack_of(const Value* a, size_t a_step, size_t depth, float* packed) {
+  constexpr size_t kRows = kTraits.gemm_rows;
   size_t k = 0;
   for (; k + 4 <= depth; k += 4)
-    for (size_t r = 0; r < kGemmRows; r += 4) {
-      const float* from = a + r * a_step + k;
+    for (size_t r = 0; r < kRows; r += 4) {
+      const Value* from = a + r * a_step + k;
       const float32x4x2_t low = vtrnq_f32(load(from), load(from + a_step));
       const float32x4x2_t high = vtrnq_f32(load(from + 2 * a_step), load(from + 3 * a_step));
-      float* to = packed + k * kGemmRows + r;
+      float* to = packed + k * kRows + r;
       for (size_t i = 0; i < 2; ++i) {
-        store(to + i * kGemmRows, vcombine_f32(vget_low_f32(low.val[i]), vget_low_f32(high.val[i])));
-        store(to + (i + 2) * kGemmRows, vcombine_f32(vget_high_f32(low.val[i]), vget_high_f32(high.val[i])));
+        store(to + i * kRows, vcombine_f32(vget_low_f32(low.val[i]), vget_low_f32(high.val[i])));
+        store(to + (i + 2) * kRows, vcombine_f32(vget_high_f32(low.val[i]), vget_high_f32(high.val[i])));
       }
     }
-  for (; k < depth; ++k)
-    for (size_t r = 0; r < kGemmRows; ++r) packed[k * kGemmRows + r] = a[r * a_step + k];
-}
-
-void half_to_float(const uint16_t* half, float* out, size_t n) {
-  size_t i = 0;
-  for (; i + 4 <= n; i += 4) store(out + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half + i))));
-  for (; i < n; ++i) out[i] = vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half[i]))), 0);
+  pack_some(a, a_step, k, depth, packed);
 }
 
 // The left factors come four at a time, and each multiplies from its lane.
 #define MEMBOUND_OWN_GEMM_STEP
 template <int N>
 inline __attribute__((always_inline)) void gemm_step(const float* a, const Vec (&right)[N],
-                                                     Vec (&sums)[kGemmRows][N]) {
+                                                     Vec (&sums)[kTraits.gemm_rows][N]) {
 #pragma GCC unroll 2
-  for (int r = 0; r < kGemmRows; r += 4) {
+  for (int r = 0; r < kTraits.gemm_rows; r += 4) {
     const Vec left = load(a + r);
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {
@@ -135,7 +163,7 @@ inline __attribute__((always_inline)) void gemm_step(const float* a, const Vec (
 }  // namespace
 
 const NetKernels& neon_net_kernels() {
-  static const NetKernels kernels = table("neon", 0.75f, 1024);
+  static const NetKernels kernels = table();
   return kernels;
 }
 

@@ -4,10 +4,8 @@
 namespace membound {
 namespace {
 
-constexpr size_t kWidth = 4;
-constexpr int kTile = 2;
-constexpr int kGemmRows = 4;
-constexpr int kGemmVectors = 1;
+constexpr const Traits& kTraits = kScalar;
+constexpr size_t kWidth = kTraits.width;
 
 struct Vec {
   float lane[kWidth];
@@ -53,35 +51,39 @@ inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   for (size_t i = 0; i < 8; ++i) p[i] = x + bytes[i];
 }
 
-template <class Column>
-float gather_dot_of(const Column* columns, const float* values, size_t count, const float* x) {
-  float all = 0;
-  for (size_t k = 0; k < count; ++k) all += values[k] * x[columns[k]];
-  return all;
-}
-
-float gather_dot(const int32_t* columns, const float* values, size_t count, const float* x) {
-  return gather_dot_of(columns, values, count, x);
-}
-
-float gather_dot16(const uint16_t* columns, const float* values, size_t count, const float* x) {
-  return gather_dot_of(columns, values, count, x);
+constexpr size_t kGaps = 4;
+inline int32_t store_sums(int32_t* p, const uint8_t* gaps, int32_t x) {
+  for (size_t i = 0; i < kGaps; ++i) {
+    p[i] = x;
+    x += gaps[i + 1] + 1;
+  }
+  return x;
 }
 
 // Every finite half is a float: shift the bits into place and let a multiplication set the exponent, which is
 // right for subnormal halves too.
-void half_to_float(const uint16_t* half, float* out, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    const uint32_t sign = static_cast<uint32_t>(half[i] & 0x8000u) << 16;
-    const uint32_t magnitude = static_cast<uint32_t>(half[i] & 0x7fffu) << 13;
-    float value;
-    __builtin_memcpy(&value, &magnitude, sizeof value);
-    value *= 0x1p112f;
-    uint32_t bits;
-    __builtin_memcpy(&bits, &value, sizeof bits);
-    bits |= sign;
-    __builtin_memcpy(out + i, &bits, sizeof bits);
-  }
+inline float single(Half half) {
+  const uint32_t sign = static_cast<uint32_t>(half.bits & 0x8000u) << 16;
+  const uint32_t magnitude = static_cast<uint32_t>(half.bits & 0x7fffu) << 13;
+  float value;
+  __builtin_memcpy(&value, &magnitude, sizeof value);
+  value *= 0x1p112f;
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  bits |= sign;
+  __builtin_memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+inline float single(float x) { return x; }
+inline Vec load(const Half* p) {
+  return lanes([&](size_t i) { return single(p[i]); });
+}
+
+template <class Column, class Value>
+float gather_dot(const Column* columns, const Value* values, size_t count, const float* x) {
+  float all = 0;
+  for (size_t k = 0; k < count; ++k) all += single(values[k]) * x[columns[k]];
+  return all;
 }
 
 #include "net_kernels.inc"
@@ -89,7 +91,7 @@ void half_to_float(const uint16_t* half, float* out, size_t n) {
 }  // namespace
 
 const NetKernels& scalar_net_kernels() {
-  static const NetKernels kernels = table("scalar", 0.7f, 1024);
+  static const NetKernels kernels = table();
   return kernels;
 }
 

@@ -33,13 +33,18 @@ struct Fused {
   float first = 0, second = 0;
 };
 
+// Working room, in floats: what all workers see, and what each has for itself.
+struct Needs {
+  size_t shared = 0, worker = 0;
+};
+
 class Op {
  public:
   virtual ~Op() = default;
   virtual void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const = 0;
-  virtual size_t shared_floats(size_t batch) const { (void)batch; return 0; }
-  virtual size_t worker_floats(size_t batch, const NetKernels& kernels) const {
-    (void)batch; (void)kernels; return 0;
+  // For this many images or fewer, on any instruction set.
+  virtual Needs needs(size_t batch, const Traits& traits) const {
+    (void)batch; (void)traits; return {};
   }
   virtual size_t table_bytes() const { return 0; }
   // The output is the input under another shape: nothing runs, and they share their place.
@@ -55,7 +60,7 @@ struct Padding {
 };
 
 std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias,
-                              const Window& window, size_t groups, const Fused& fused, const NetKernels& kernels);
+                              const Window& window, size_t groups, const Fused& fused, const Traits& traits);
 std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused);
 std::unique_ptr<Op> make_max_pool(const Shape& input, const Shape& output, const Window& window);
 std::unique_ptr<Op> make_average_pool(const Shape& input, const Shape& output, const Window& window,

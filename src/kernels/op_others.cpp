@@ -81,7 +81,7 @@ class Pool final : public Op {
       }
     });
   }
-  size_t worker_floats(size_t, const NetKernels&) const override { return static_cast<size_t>(w_) + 3 * kSlack; }
+  Needs needs(size_t, const Traits&) const override { return {0, static_cast<size_t>(w_) + 3 * kSlack}; }
 
  private:
   size_t channels_;
@@ -214,7 +214,7 @@ class Arithmetic final : public Op {
     }
     activate_in_parts(fused_, output, batch * size_, place);
   }
-  size_t table_bytes() const override { return constant_.capacity() * sizeof(float); }
+  size_t table_bytes() const override { return constant_.size() * sizeof(float); }
 
  private:
   Binary kind_;

@@ -27,14 +27,14 @@ size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
 // Pixels that a dense block takes at once: few, so that they stay near, but enough for the packing of the weight's
 // rows, which is done anew for each block, to be worth it.
-size_t block_pixels(const NetKernels& kernels) { return 24 * static_cast<size_t>(kernels.width); }
+size_t block_pixels(const Traits& traits) { return 24 * static_cast<size_t>(traits.width); }
 
 size_t offset_of(const Image& image, size_t column) {
   return image.offsets ? static_cast<size_t>(image.offsets[column]) : column * image.column_step;
 }
 
-size_t vectors(size_t floats, const NetKernels& kernels) {
-  return divide_up(floats, static_cast<size_t>(kernels.width));
+size_t vectors(size_t floats, const Traits& traits) {
+  return divide_up(floats, static_cast<size_t>(traits.width));
 }
 
 Sums limits_of(const Finish& finish) {
@@ -44,14 +44,14 @@ Sums limits_of(const Finish& finish) {
   return {nullptr, false, -kInfinite, kInfinite};
 }
 
-bool is_direct(const Weight& weight, const Image& image, size_t rows, const NetKernels& kernels) {
-  const size_t width = static_cast<size_t>(kernels.width), gemm_rows = static_cast<size_t>(kernels.gemm_rows);
+bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
+  const size_t width = static_cast<size_t>(traits.width), gemm_rows = static_cast<size_t>(traits.gemm_rows);
   const double columns = static_cast<double>(weight.columns());
   const size_t length = (image.rows - 1) * image.row_step + image.pixels;
-  const double direct = weight.density() * columns / kernels.direct_speed *
-                        static_cast<double>(rows * vectors(length, kernels) * width);
+  const double direct = weight.density() * columns / traits.direct_speed *
+                        static_cast<double>(rows * vectors(length, traits) * width);
   const double dense = (columns + kDenseFinish) * static_cast<double>(divide_up(rows, gemm_rows) * gemm_rows) *
-                       static_cast<double>(vectors(image.rows * image.pixels, kernels) * width);
+                       static_cast<double>(vectors(image.rows * image.pixels, traits) * width);
   return direct < dense;
 }
 
@@ -61,25 +61,28 @@ Product::Product(const Weight& weight, const Image& image, size_t rows, const Fi
                  const NetKernels& kernels)
     : weight_(weight), image_(image), rows_(rows), finish_(finish), limits_(limits_of(finish)),
       limits_suffice_(limits_.limited || finish.activation == Activation::none), kernels_(kernels),
-      direct_plan_(plan_direct(weight, image, kernels)), dense_plan_(plan_dense(weight, image, kernels)),
-      direct_(is_direct(weight, image, rows, kernels)) {}
+      direct_plan_(plan_direct(weight, image, kernels.traits)), dense_plan_(plan_dense(weight, image, kernels.traits)),
+      direct_(is_direct(weight, image, rows, kernels.traits)) {}
 
-// Enough for this image and for every one with fewer pixels: a batch may be smaller than the largest.
-size_t product_room(const Weight& weight, const Image& image, const NetKernels& kernels) {
-  const auto direct = Product::plan_direct(weight, image, kernels);
-  const size_t entries = std::clamp(weight.columns(), Weight::kLeastRead, kMostEntries);
-  const size_t rows = std::min(kMostRows, weight.rows());
-  const size_t sums = direct.straight() ? 0 : direct.group * direct.step;
-  auto dense = Product::plan_dense(weight, image, kernels);
-  dense.step = divide_up(std::min(image.rows * image.pixels, block_pixels(kernels)), kSlack) * kSlack + kSlack;
-  const size_t gemm_rows = static_cast<size_t>(kernels.gemm_rows), read = std::max(dense.depth, Weight::kLeastRead);
-  return std::max(sums + 2 * entries + 2 * rows,
-                  dense.depth * dense.step + kSlack + dense.depth * gemm_rows + 2 * read + 2 * weight.rows());
+// Which of the two it is does not depend on the number of pixels where the image is one row: a batch may be smaller than
+// the largest.
+size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
+  if (is_direct(weight, image, rows, traits)) {
+    const auto plan = Product::plan_direct(weight, image, traits);
+    const size_t most_columns = image.rows == 1 ? weight.columns() : plan.block_columns;
+    const size_t entries = std::clamp(most_columns, Weight::kLeastRead, kMostEntries);
+    const size_t sums = plan.straight() ? 0 : plan.group * plan.step;
+    return sums + 2 * entries + 2 * std::min(kMostRows, weight.rows());
+  }
+  const auto plan = Product::plan_dense(weight, image, traits);
+  const size_t step = divide_up(std::min(image.rows * image.pixels, block_pixels(traits)), kSlack) * kSlack + kSlack;
+  const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows), read = std::max(plan.depth, Weight::kLeastRead);
+  return plan.depth * step + kSlack + plan.depth * gemm_rows + 2 * read + 2 * weight.rows();
 }
 
 Tasks Product::cut(size_t products, int threads) const {
   Tasks tasks{1, 1};
-  if (!direct_) tasks.image_tasks = divide_up(image_.rows * image_.pixels, block_pixels(kernels_));
+  if (!direct_) tasks.image_tasks = divide_up(image_.rows * image_.pixels, block_pixels(kernels_.traits));
   if (threads > 1) {
     // Nonzeros may be cut fine, so that the last thread to finish is not late. Every dense task gathers its pixels
     // anew, so there are no more than are needed for all threads to have one.
@@ -93,7 +96,7 @@ Tasks Product::cut(size_t products, int threads) const {
 void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
                        float* room) const {
   const size_t row_task = task % tasks.row_tasks, image_task = task / tasks.row_tasks;
-  const size_t unit = direct_ ? 1 : static_cast<size_t>(kernels_.gemm_rows), units = divide_up(rows_, unit);
+  const size_t unit = direct_ ? 1 : static_cast<size_t>(kernels_.traits.gemm_rows), units = divide_up(rows_, unit);
   Part part;
   part.first_row = first_row + std::min(rows_, units * row_task / tasks.row_tasks * unit);
   part.last_row = first_row + std::min(rows_, units * (row_task + 1) / tasks.row_tasks * unit);
@@ -117,13 +120,13 @@ void Product::finish_row(float* y, size_t n) const {
 
 // --- direct: nonzero by nonzero ---
 
-Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& image, const NetKernels& kernels) {
-  const size_t width = static_cast<size_t>(kernels.width), all_channels = weight.columns() / image.channel_columns;
+Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& image, const Traits& traits) {
+  const size_t width = static_cast<size_t>(traits.width), all_channels = weight.columns() / image.channel_columns;
   // Of as many channels as are read at once, at least, a tile stays near: but not if they are so far apart that all are
   // in each other's place in the cache.
   const size_t least = std::min(all_channels, divide_up(Weight::kLeastRead, image.channel_columns));
   const bool crowded = image.channel_floats % kCrowded == 0;
-  const size_t largest = static_cast<size_t>(kernels.channel_near);
+  const size_t largest = static_cast<size_t>(traits.channel_near);
   const double entries = weight.density() * static_cast<double>(weight.columns());  // of a row
   const auto few = static_cast<size_t>(std::clamp(kLeastEntries / std::max(entries, 1.0), 1.0, 8.0));
   const size_t near =
@@ -138,7 +141,7 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   if (plan.by_rows && all_channels == 1) plan.tile = plan.extent;  // nothing is read again later
   const size_t footprint = plan.whole ? plan.tile + image.channel_floats - std::min(image.channel_floats, plan.extent)
                                       : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
-  const bool aligned = plan.whole && kernels.width == kLine && image.offsets && image.channel_columns == 1 &&
+  const bool aligned = plan.whole && traits.copies_to_lines && image.offsets && image.channel_columns == 1 &&
                        image.channel_floats % kLine == 0;
   const size_t channels = std::max<size_t>(1, (aligned ? kAlignedNear : kNear) / footprint);
   const size_t enough = static_cast<size_t>(kLeastEntries / std::max(weight.density(), 1e-6));
@@ -159,7 +162,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   int32_t* offsets = reinterpret_cast<int32_t*>(room);
   float* converted = room + most;
   auto* cursors = reinterpret_cast<Weight::Cursor*>(room + 2 * most);
-  const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.width);
+  const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.traits.width);
   const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
   y += part.first * (plan.whole ? 1 : image_.pixels);
@@ -211,11 +214,11 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
 
 // --- dense: blocks of the weight, unpacked as they are used, times a matrix of pixels ---
 
-Product::DensePlan Product::plan_dense(const Weight& weight, const Image& image, const NetKernels& kernels) {
+Product::DensePlan Product::plan_dense(const Weight& weight, const Image& image, const Traits& traits) {
   const size_t all = image.rows * image.pixels;
   DensePlan plan;
   plan.depth = divide_up(weight.columns(), std::max<size_t>(1, divide_up(weight.columns(), kDepth)));
-  plan.pixels = divide_up(all, divide_up(all, block_pixels(kernels)));
+  plan.pixels = divide_up(all, divide_up(all, block_pixels(traits)));
   plan.step = divide_up(plan.pixels, kSlack) * kSlack + kSlack;
   return plan;
 }
@@ -241,9 +244,11 @@ void Product::gather_pixels(const float* x, size_t begin, size_t end, size_t fir
 // Rows of the weight, columns [begin, end), as gemm() takes them: packed[column][row].
 void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, Weight::Cursor* cursors, float* packed,
                         int32_t* columns, float* converted, size_t most) const {
-  const size_t gemm_rows = static_cast<size_t>(kernels_.gemm_rows), depth = end - begin;
-  if (rows == gemm_rows && weight_.dense_row(row)) {
-    kernels_.pack(weight_.dense_row(row) + begin, weight_.columns(), depth, packed);
+  const size_t gemm_rows = static_cast<size_t>(kernels_.traits.gemm_rows), depth = end - begin;
+  if (rows == gemm_rows && weight_.matrix().format == Format::dense) {
+    const Row first = weight_.row(row);
+    const auto* values = static_cast<const uint8_t*>(first.values) + begin * value_bytes(first.type);
+    kernels_.pack(first.type, values, weight_.columns(), depth, packed);
     return;
   }
   std::fill_n(packed, depth * gemm_rows, 0.0f);
@@ -258,7 +263,7 @@ void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, Weigh
 
 void Product::multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
   const DensePlan& plan = dense_plan_;
-  const size_t gemm_rows = static_cast<size_t>(kernels_.gemm_rows), n = part.last - part.first;
+  const size_t gemm_rows = static_cast<size_t>(kernels_.traits.gemm_rows), n = part.last - part.first;
   const size_t most = std::max(plan.depth, Weight::kLeastRead);
   float* pixels = room;
   float* packed = pixels + plan.depth * plan.step + kSlack;

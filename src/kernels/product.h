@@ -22,8 +22,9 @@ struct Finish {
   float first, second;
 };
 
-// Floats that one worker needs as room for a product with this weight and this image, or one with fewer pixels.
-size_t product_room(const Weight& weight, const Image& image, const NetKernels& kernels);
+// Floats that one worker needs as room for a product of groups of `rows` rows of this weight with this image, or, where it
+// is one row, with one of fewer pixels.
+size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
 // How a product is cut into tasks.
 struct Tasks {
@@ -63,9 +64,9 @@ class Product {
   struct DensePlan {
     size_t depth, pixels, step;
   };
-  friend size_t product_room(const Weight& weight, const Image& image, const NetKernels& kernels);
-  static DirectPlan plan_direct(const Weight& weight, const Image& image, const NetKernels& kernels);
-  static DensePlan plan_dense(const Weight& weight, const Image& image, const NetKernels& kernels);
+  friend size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
+  static DirectPlan plan_direct(const Weight& weight, const Image& image, const Traits& traits);
+  static DensePlan plan_dense(const Weight& weight, const Image& image, const Traits& traits);
 
   void multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
   void multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const;

@@ -143,51 +143,40 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
       break;
     case Format::delta: {
       const auto* gaps = static_cast<const uint8_t*>(matrix_.index) + cursor.entry;
-      const bool row_ends = left == row_start(row + 1) - cursor.entry;
-      uint32_t column = cursor.column;
-      const size_t linked = row_ends ? left - (left > 0) : left;  // entries that have another one behind them
-      while (n < linked && column < end) {
-        columns[n++] = static_cast<int32_t>(column);
-        column += gaps[n] + 1u;
-      }
-      if (n == linked && n < left && column < end) columns[n++] = static_cast<int32_t>(column);
-      cursor.column = column;
+      const bool more = left < row_start(row + 1) - cursor.entry;
+      n = kernels.gap_columns(gaps, left, more, end, &cursor.column, columns);
       break;
     }
   }
   cursor.entry += static_cast<uint32_t>(n);
-  if (!matrix_.half) return {n, static_cast<const float*>(matrix_.values) + first};
-  kernels.half_to_float(static_cast<const uint16_t*>(matrix_.values) + first, room, n);
+  const auto* values = static_cast<const uint8_t*>(matrix_.values) + first * value_bytes(matrix_.type);
+  if (matrix_.type == ValueType::f32) return {n, reinterpret_cast<const float*>(values)};
+  kernels.to_float(matrix_.type, values, room, n);
   return {n, room};
 }
 
-bool Weight::short_row(size_t row, const uint16_t** columns, const float** values, size_t* count) const {
-  if (matrix_.format != Format::csr || matrix_.index_bytes != 2 || matrix_.half) return false;
-  const size_t first = row_start(row);
-  *columns = static_cast<const uint16_t*>(matrix_.index) + first;
-  *values = static_cast<const float*>(matrix_.values) + first;
-  *count = row_start(row + 1) - first;
-  return true;
-}
-
-bool Weight::gap_row(size_t row, const uint8_t** gaps, size_t* column, const float** values, size_t* count) const {
-  if (matrix_.format != Format::delta || matrix_.half) return false;
-  const size_t first = starts_[row];
-  *gaps = static_cast<const uint8_t*>(matrix_.index) + first;
-  *values = static_cast<const float*>(matrix_.values) + first;
-  *count = starts_[row + 1] - first;
-  *column = columns_[row];
-  return true;
-}
-
-const float* Weight::bit_row(size_t row) const {
-  if (matrix_.format != Format::bitmask || matrix_.half) return nullptr;
-  return static_cast<const float*>(matrix_.values) + starts_[row];
-}
-
-const float* Weight::dense_row(size_t row) const {
-  if (matrix_.format != Format::dense || matrix_.half) return nullptr;
-  return static_cast<const float*>(matrix_.values) + row * matrix_.columns;
+Row Weight::row(size_t row) const {
+  const size_t entry = row_start(row), count = row_start(row + 1) - entry, all = matrix_.rows * matrix_.columns;
+  const auto* values = static_cast<const uint8_t*>(matrix_.values) + entry * value_bytes(matrix_.type);
+  const auto* index = static_cast<const uint8_t*>(matrix_.index);
+  Row found{matrix_.format, matrix_.type, count, values, index, 0, matrix_.index_bytes, 0, matrix_.columns};
+  switch (matrix_.format) {
+    case Format::dense: break;
+    case Format::bitmask:
+      found.index_end = (all + 7) / 8;
+      found.first = row * matrix_.columns;
+      break;
+    case Format::indexed:
+      found.index = index + entry * 4;
+      found.first = row * matrix_.columns;
+      break;
+    case Format::csr: found.index = index + entry * static_cast<size_t>(matrix_.index_bytes); break;
+    case Format::delta:
+      found.index = index + entry;
+      found.first = columns_[row];
+      break;
+  }
+  return found;
 }
 
 }  // namespace membound

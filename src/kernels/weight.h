@@ -9,15 +9,13 @@
 
 namespace membound {
 
-enum class Format : int { dense, bitmask, indexed, csr, delta };
-
 // Nothing here is owned, and the contents have been validated: columns in range, pointers monotone.
 struct Matrix {
   Format format = Format::dense;
   size_t rows = 0, columns = 0;
   size_t entries = 0;          // how many values there are
   const void* values = nullptr;
-  bool half = false;           // values are float16, else float32
+  ValueType type = ValueType::f32;
   const void* index = nullptr; // bits, positions, columns or gaps
   int index_bytes = 0;
   const void* pointers = nullptr;  // csr: where each row begins
@@ -48,7 +46,7 @@ class Weight {
   size_t rows() const { return matrix_.rows; }
   size_t columns() const { return matrix_.columns; }
   double density() const;
-  size_t table_bytes() const { return (starts_.capacity() + columns_.capacity()) * sizeof(uint32_t); }
+  size_t table_bytes() const { return (starts_.size() + columns_.size()) * sizeof(uint32_t); }
 
   Cursor start(size_t row) const;
   // Whether nothing of the row has been read; whether all of it has. Both hold for a row without entries.
@@ -59,14 +57,8 @@ class Weight {
   Entries read(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns, float* room,
                const NetKernels& kernels) const;
 
-  // The whole row as csr with 16-bit columns in single precision, for the kernel that takes it so: else false.
-  bool short_row(size_t row, const uint16_t** columns, const float** values, size_t* count) const;
-  // The same of a delta weight: the gaps, and the column of the first entry.
-  bool gap_row(size_t row, const uint8_t** gaps, size_t* column, const float** values, size_t* count) const;
-  // The same of a bitmask: the row's values; its bits begin at row * columns.
-  const float* bit_row(size_t row) const;
-  // The row of a dense weight in single precision, or null.
-  const float* dense_row(size_t row) const;
+  // The whole row as it lies in the file.
+  Row row(size_t row) const;
 
  private:
   size_t row_start(size_t row) const;

@@ -14,6 +14,9 @@ def isas() -> list[str]:
 def isa() -> str:
     """The instruction set in use: the best, or the one that MEMBOUND_ISA names."""
 
+def known_isas() -> list[str]:
+    """Every instruction set that there are kernels for, here or elsewhere."""
+
 def project(array: NDArray[np.float32], t: int, isa: str | None = None, threads: int = 0) -> int:
     """Keep the t values of largest magnitude, in place, and set all others to +0.0.
 
@@ -40,5 +43,5 @@ class Network:
     def time(self, input: NDArray[np.float32], output: NDArray[np.float32], batch: int) -> list[float]:
         """Run a batch, and say how many seconds each operator took."""
 
-    def memory(self) -> tuple[int, int, int]:
-        """Bytes of the load-time tables and of an arena, and how many arenas."""
+    def memory(self, isa: str | None = None, max_batch: int = 0, threads: int = 0) -> tuple[int, int, int]:
+        """Bytes of the load-time tables and of an arena, and how many arenas: here, or on any instruction set."""

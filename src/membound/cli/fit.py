@@ -52,6 +52,14 @@ def fit_command(
     batch: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Images at once, for --ram (1 if left out).")
     ] = None,
+    isa: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Let --ram hold on this instruction set alone: avx512, avx2, neon or scalar.",
+            autocompletion=options.completed("avx512", "avx2", "neon", "scalar", "every"),
+        ),
+    ] = None,
     strategy: Annotated[
         str,
         typer.Option(
@@ -167,6 +175,7 @@ def fit_command(
     steps_on = strategy == "greedy" or stages is not None
     searches = steps_on or within is not None
     _check_effective("--batch", batch, "--ram", ram)
+    _check_effective("--isa", isa, "--ram", ram)
     _check_effective("--average", average, "--members 2 or more", members > 1)
     _check_effective("--greedy-step", greedy_step, "--strategy greedy", strategy == "greedy")
     _check_effective("--candidate-steps", candidate_steps, "--strategy greedy or --stages", steps_on)
@@ -190,6 +199,7 @@ def fit_command(
         "steps": steps, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "solver": solver,
         "every": every, "layers": layer, "protect": protect, "depthwise": depthwise, "greedy_step": greedy_step,
         "candidate_steps": candidate_steps, "validation": _fraction(validation), "average": average, "batch": batch,
+        "isa": isa,
     }  # fmt: skip
     asked: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     asked |= {"strategy": strategy, "values": values, "members": members, "dense": not no_dense, "seed": seed}

@@ -43,7 +43,7 @@ def _print(facts: dict[str, Any]) -> None:
             layer["format"], layer["values"], f"{layer['bytes']:,}",
         )  # fmt: skip
     Console().print(table)
-    arena = facts["arena_bytes"]
+    memory = facts["memory_bytes"]
     image = facts["mean_image_bytes"]
     typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
     typer.echo(
@@ -51,8 +51,12 @@ def _print(facts: dict[str, Any]) -> None:
         f"{facts['header_bytes']:,}" + (f", mean image {image:,}" if image else "")
     )
     typer.echo(f"dense     {facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
+    if memory is None:
+        typer.echo("memory    unknown: no compiled core")
+        return
     typer.echo(
-        "arena     " + ("unknown: no compiled core" if arena is None else f"{arena:,} bytes at batch 1")
+        f"memory    {max(memory.values()):,} bytes for one image on one thread, file included, on any CPU: "
+        + ", ".join(f"{isa} {total:,}" for isa, total in memory.items())
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from membound.errors import ModelError
 from membound.notebook import html_block, html_table, show_shape
-from membound.run.net import Net
+from membound.run.net import EVERY, Net, known_isas
 from membound.store.formats import Encoded
 from membound.store.graph import Shape
 from membound.store.model import StoredModel
@@ -58,7 +58,7 @@ def inspect(model: StoredModel) -> Inspection:
         "mean_image_bytes": 0 if image is None else image.nbytes,
         "dense_bytes": dense,
         "ratio": dense / model.file_bytes,
-        "arena_bytes": arena_bytes(model),
+        **_memory(model),
         "parameters": sum(layer["original_size"] for layer in layers),
         **count_nonzeros(model),
         "paper": {
@@ -109,9 +109,14 @@ def count_nonzeros(model: StoredModel) -> dict[str, int]:
     }
 
 
-def arena_bytes(model: StoredModel) -> int | None:
-    """Working memory for one image; None where the compiled core is missing."""
+def _memory(model: StoredModel) -> dict[str, Any]:
+    """What one image takes on one thread: `memory_bytes` in all, by instruction set, and the largest arena.
+
+    Both are None where the compiled core is missing.
+    """
     try:
-        return Net(model, threads=1).memory().arena
+        net = Net(model, threads=1)
     except ModelError:
-        return None
+        return {"arena_bytes": None, "memory_bytes": None}
+    totals = {isa: net.memory(isa).total for isa in known_isas()}
+    return {"arena_bytes": net.memory(EVERY).arena, "memory_bytes": totals}

@@ -20,6 +20,9 @@ from membound.store.formats import decode
 from membound.store.model import StoredModel
 
 
+EVERY = "every"  # instruction set: what holds for all of them
+
+
 @dataclass(frozen=True)
 class Memory:
     """Where the bytes of a loaded network are.
@@ -63,17 +66,7 @@ class Net:
         concurrency: int = 1,
         isa: str | None = None,
     ) -> None:
-        for name, value, least, most in (
-            ("threads", threads, 0, 256),
-            ("max_batch", max_batch, 1, 65536),
-            ("concurrency", concurrency, 1, 1024),
-        ):
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | np.integer)
-                or not least <= value <= most
-            ):
-                raise ModelError(f"{name} is {value!r}: it must be a whole number from {least} to {most}")
+        _check_counts(threads=(threads, 0), max_batch=(max_batch, 1), concurrency=(concurrency, 1))
         self._remake: Callable[[], Net] = partial(
             Net, model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa
         )
@@ -137,9 +130,24 @@ class Net:
         image = self.model.mean_image
         return Preprocess.from_json(self.model.preprocess, None if image is None else decode(image))
 
-    def memory(self) -> Memory:
-        """Bytes of weights, load-time tables and arenas."""
-        tables, arena, arenas = self._core.memory()
+    def memory(
+        self, isa: str | None = None, *, threads: int | None = None, max_batch: int | None = None
+    ) -> Memory:
+        """Bytes of weights, load-time tables and arenas, as loaded here or for another machine.
+
+        - `isa`: an instruction set of `known_isas()`, which need not be this machine's; 'every' is the most that any of
+          them takes.
+        - `threads` and `max_batch`: other than those that it was loaded with.
+
+        The numbers follow from the file alone: every machine gives the same.
+        """
+        _check_counts(threads=(threads, 1), max_batch=(max_batch, 1))
+        if isa == EVERY:
+            found = [self.memory(name, threads=threads, max_batch=max_batch) for name in known_isas()]
+            return max(found, key=lambda memory: memory.total)
+        if isa is not None:
+            check_isa(isa)
+        tables, arena, arenas = self._core.memory(isa, max_batch or 0, threads or 0)
         return Memory(self.model.file_bytes, tables, arena * arenas)
 
     def __repr__(self) -> str:
@@ -187,6 +195,29 @@ def load(
         isa=isa,
     )
     return net
+
+
+def known_isas() -> list[str]:
+    """The instruction sets that there are kernels for, on this machine or another."""
+    names: list[str] = _core().known_isas()
+    return names
+
+
+def check_isa(name: str) -> None:
+    """Whether memory can be told for it: the name of one, or 'every'."""
+    if name != EVERY and name not in known_isas():
+        raise ModelError(f"there is no instruction set {name!r}: choose {', '.join(known_isas())} or {EVERY}")
+
+
+_MOST = {"threads": 256, "max_batch": 65536, "concurrency": 1024}
+
+
+def _check_counts(**given: tuple[Any, int]) -> None:
+    """Each is None or a whole number from a least one on."""
+    for name, (value, least) in given.items():
+        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if value is not None and not (whole and least <= value <= _MOST[name]):
+            raise ModelError(f"{name} is {value!r}: it must be a whole number from {least} to {_MOST[name]}")
 
 
 def _core() -> Any:

@@ -14,8 +14,8 @@ from membound.data import Split
 from membound.notebook import html_block, html_table
 from membound.run.inspection import inspect, show_layers
 from membound.run.net import Net
-from membound.search.measure import FileBytes
-from membound.search.problem import Problem, State
+from membound.search.measure import FileBytes, deployed_bytes
+from membound.search.problem import Problem, State, Target
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
 from membound.train.task import Task
@@ -89,13 +89,13 @@ class Fitted:
         )
 
 
-def describe_stored(stored: StoredModel, batch: int = 1) -> dict[str, Any]:
+def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
     """Bytes, memory, latency and layers of a stored network."""
     facts = inspect(stored)
     return {
         "file_bytes": stored.file_bytes,
         "header_bytes": stored.header_bytes,
-        "memory_bytes": Net(stored, max_batch=batch, threads=1).memory().total,  # what a bound counts
+        "memory_bytes": deployed_bytes(stored, target.batch, target.isa),  # what a bound counts
         "latency_ms": measure_latency(Net(stored)),
         "parameters": facts["parameters"],
         "nonzeros": facts["nonzeros"],

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError, ModelError
+from membound.run.net import EVERY
 from membound.search import greedy
 from membound.search.budget import (
     STRATEGIES,
@@ -84,6 +85,7 @@ def fit(
     within: float | None = None,
     stages: Stages | str | Path | None = None,
     batch: int = 1,
+    isa: str = EVERY,
     preprocess: Preprocess | None = None,
     classes: Sequence[str] | None = None,
     dense: bool = True,
@@ -98,9 +100,10 @@ def fit(
       Dataset, which brings its test images with it. Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
     - One bound is given. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of the dense file. `ram`: file and
-      working memory at `batch` images on one thread. `nonzeros`: parameters that are not zero. `within`: the smallest
-      file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows (a
-      `search.stages.Stages`, or its file). A list of budgets gives a list of results.
+      working memory at `batch` images on one thread, on every instruction set or on `isa` ('avx2', 'avx512', 'neon' or
+      'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest file within so many
+      points of dense. `stages`: counts of layers, tightened as long as accuracy allows (a `search.stages.Stages`, or its
+      file). A list of budgets gives a list of results.
     - `strategy` says which layer keeps how much: 'global' (the default), 'greedy' (the paper's), 'magnitude' or
       'uniform'. `steps`, `batch_size`, `lr` and the other fields of Choices are named like other arguments.
     - `values` are stored in 'f16', 'f32', or 'auto': 16 bits unless they cost accuracy.
@@ -126,7 +129,7 @@ def fit(
         picked.greedy_step, stages,
     )  # fmt: skip
     problem = make_problem(
-        model, train_data, picked, kind=kind, values="f16" if values == "auto" else values, batch=batch, seed=seed,
+        model, train_data, picked, kind=kind, values="f16" if values == "auto" else values, batch=batch, isa=isa, seed=seed,
         val_data=val_data, test_data=test_data, loss=loss, score=score, preprocess=preprocess, classes=classes,
         hold_out=wanted.strategy == "greedy" or within is not None or stages is not None,
     )  # fmt: skip
@@ -358,7 +361,7 @@ class _Fitting:
         if data.test is None and data.given is None and data.validation is not None:
             part = plain.stored(self.workshop.state(greedy.DENSE))
             estimate = score_stored(part, data.validation, self.problem)
-        about = describe_stored(stored, self.problem.target.batch) | self._judge(stored, estimate)
+        about = describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
         return about | {"curves": facts["history"], "seconds": facts["seconds"]}
 
     def _judge(self, stored: StoredModel, estimate: Score | None) -> dict[str, Any]:
@@ -386,7 +389,7 @@ class _Fitting:
         stored = files.stored(state)
         judged = self._judge(stored, plan.estimate)
         size = self.problem.measure_of(model, files)(state)
-        about = describe_stored(stored, self.problem.target.batch)
+        about = describe_stored(stored, self.problem.target)
         return Fitted(
             model,
             size if plan.exact else plan.limit.number,

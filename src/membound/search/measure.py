@@ -17,7 +17,7 @@ from membound.capture.capture import Tracer
 from membound.capture.save import check_kinds, check_path, with_facts
 from membound.data.preprocess import Preprocess
 from membound.errors import ModelError
-from membound.run.net import Net
+from membound.run.net import EVERY, Net
 from membound.store.file import file_size, read_bytes, to_bytes, write
 from membound.store.formats import Prefer
 from membound.store.model import Model, StoredModel
@@ -85,6 +85,8 @@ class FileBytes:
 class RamBytes(FileBytes):
     """The bytes that the deployed network takes: its file, the tables made at load, the arena for `batch` images.
 
+    On the instruction set `isa`, or on whichever takes most: not on the machine that happens to count.
+
     >>> tracer = Tracer(nn.Linear(300, 2), torch.zeros(1, 300))
     >>> RamBytes(tracer, batch=1)() > FileBytes(tracer)()
     True
@@ -92,10 +94,15 @@ class RamBytes(FileBytes):
 
     batch: int = field(kw_only=True)
     threads: int = field(default=1, kw_only=True)
+    isa: str = field(default=EVERY, kw_only=True)
 
     def __call__(self, state: State | None = None) -> int:
-        net = Net(self.stored(state), max_batch=self.batch, threads=self.threads, concurrency=1)
-        return net.memory().total
+        return deployed_bytes(self.stored(state), self.batch, self.isa, self.threads)
+
+
+def deployed_bytes(stored: StoredModel, batch: int = 1, isa: str = EVERY, threads: int = 1) -> int:
+    """What a stored network takes when it runs."""
+    return Net(stored, max_batch=batch, threads=threads).memory(isa).total
 
 
 class Nonzeros:

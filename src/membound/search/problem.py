@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from membound.capture.capture import Tracer
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError, RuleError
+from membound.run.net import EVERY, check_isa
 from membound.search.allocation import ByteCost, Cost, NonzeroCost
 from membound.search.bound import Ramp
 from membound.search.measure import FileBytes, Nonzeros, RamBytes
@@ -52,9 +53,11 @@ class Target:
 
     kind: str = "file"
     values: str = "f16"
-    batch: int = 1  # images at once, for memory
+    batch: int = 1  # images at once, for memory,
+    isa: str = EVERY  # and the instruction set
 
     def __post_init__(self) -> None:
+        check_isa(self.isa)
         if self.kind not in KINDS:
             raise MemboundError(f"a budget counts {', '.join(KINDS)}, not {self.kind!r}")
 
@@ -131,7 +134,14 @@ class Problem:
             return Nonzeros(model)
         if self.target.kind == "file":
             return files
-        return RamBytes(files.tracer, files.values, files.preprocess, files.classes, batch=self.target.batch)
+        return RamBytes(
+            files.tracer,
+            files.values,
+            files.preprocess,
+            files.classes,
+            batch=self.target.batch,
+            isa=self.target.isa,
+        )
 
     @property
     def cost(self) -> Cost:

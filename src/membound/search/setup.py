@@ -118,6 +118,7 @@ def make_problem(
     kind: str,
     values: str,
     batch: int,
+    isa: str,
     seed: int,
     val_data: Any,
     test_data: Any,
@@ -144,7 +145,7 @@ def make_problem(
     task = Task(loss, score)
     _check_fits(network, data, task)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
-    return Problem(make, data, _training(network, choices), Target(kind, values, batch), names, task)
+    return Problem(make, data, _training(network, choices), Target(kind, values, batch, isa), names, task)
 
 
 def _check_fits(network: nn.Module, data: Data, task: Task) -> None:

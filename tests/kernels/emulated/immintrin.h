@@ -125,6 +125,30 @@ inline __m256i _mm256_add_epi32(__m256i a, const __m256i& b) {
   for (int i = 0; i < 8; ++i) emulated::put<int32_t>(a, i, emulated::at<int32_t>(a, i) + emulated::at<int32_t>(b, i));
   return a;
 }
+inline __m128i _mm_loadu_si128(const __m128i* p) { return emulated::load<__m128i>(p); }
+inline void _mm512_storeu_si512(void* p, const __m512i& v) { std::memcpy(p, &v, sizeof v); }
+inline __m512i _mm512_set1_epi32(int x) {
+  __m512i v{};
+  for (int i = 0; i < 16; ++i) emulated::put<int32_t>(v, i, x);
+  return v;
+}
+inline __m512i _mm512_cvtepu8_epi32(const __m128i& narrow) {
+  __m512i v{};
+  for (int i = 0; i < 16; ++i) emulated::put<int32_t>(v, i, narrow.byte[i]);
+  return v;
+}
+inline __m512i _mm512_add_epi32(__m512i a, const __m512i& b) {
+  for (int i = 0; i < 16; ++i) emulated::put<int32_t>(a, i, emulated::at<int32_t>(a, i) + emulated::at<int32_t>(b, i));
+  return a;
+}
+inline __m512i _mm512_alignr_epi32(const __m512i& high, const __m512i& low, int shift) {
+  __m512i v{};
+  for (int i = 0; i < 16; ++i)
+    emulated::put<int32_t>(v, i, emulated::at<int32_t>(i + shift < 16 ? low : high, (i + shift) % 16));
+  return v;
+}
+inline __m128i _mm512_castsi512_si128(const __m512i& v) { return emulated::load<__m128i>(v.byte); }
+inline int _mm_cvtsi128_si32(const __m128i& v) { return emulated::at<int32_t>(v, 0); }
 constexpr int _CMP_UNORD_Q = 3;
 inline __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int) {  // unordered is all that is asked for
   int mask = 0;

@@ -1,0 +1,135 @@
+"""One version of membound against another, alternating: that nothing became slower, and which bits changed.
+
+    python benchmarks/versions.py --old old/.venv/bin/python [--out results/versions.json]
+
+`--old` is a Python that has the other version installed. Every network of deployment.py, stored in f32 for speed, as it is
+raced there, and in f16 with the fewest bytes, as fit() writes it; batches of 1 and 16, 1 and 2 threads. Each round runs
+both versions, each in a process of its own, and takes the least time of a few runs; the ratio is the median over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _record import record
+from deployment import everything
+
+from membound.bench import machine
+from membound.capture import capture
+from membound.store.file import write
+
+RUNNER = """
+import json, sys, time
+import numpy as np
+import membound as mb
+
+net = x = None
+for line in sys.stdin:
+    order = json.loads(line)
+    if "load" in order:
+        net = mb.load(order["load"], threads=order["threads"], max_batch=order["batch"])
+        x = np.random.default_rng(0).standard_normal((order["batch"], *net.input_shape), np.float32)
+        y = net(x)
+        np.save(order["output"], y)
+        answer = net.memory().total
+    else:
+        times = []
+        for _ in range(order["runs"]):
+            begun = time.perf_counter()
+            net(x)
+            times.append(time.perf_counter() - begun)
+        answer = min(times)
+    print(json.dumps(answer), flush=True)
+"""
+STORED = {"f32": {"values": "f32", "prefer": "speed"}, "f16": {"values": "f16", "prefer": "bytes"}}
+
+
+class Runner:
+    """A process that runs one version."""
+
+    def __init__(self, python: str) -> None:
+        self.process = subprocess.Popen(
+            [python, "-c", RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, **order: Any) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+def compare(runners: dict[str, Runner], path: Path, threads: int, batch: int, rounds: int) -> dict[str, Any]:
+    outputs = {name: str(path.with_suffix(f".{name}.npy")) for name in runners}
+    memory = {
+        name: runner(load=str(path), threads=threads, batch=batch, output=outputs[name])
+        for name, runner in runners.items()
+    }
+    old, new = (np.load(outputs[name]) for name in ("old", "new"))
+    seconds = runners["new"](runs=3)
+    runs = int(min(max(0.02 / seconds, 1), 50))
+    times: dict[str, list[float]] = {name: [] for name in runners}
+    for number in range(rounds):
+        for name in runners if number % 2 else reversed(runners):
+            times[name].append(1000 * runners[name](runs=runs))
+    ratios = [after / before for before, after in zip(times["old"], times["new"], strict=True)]
+    return {
+        "threads": threads, "batch": batch,
+        "old_ms": statistics.median(times["old"]), "new_ms": statistics.median(times["new"]),
+        "old_min_ms": min(times["old"]), "new_min_ms": min(times["new"]),
+        "ratio": statistics.median(ratios), "old_memory_bytes": memory["old"], "new_memory_bytes": memory["new"],
+        "same_bits": bool(np.array_equal(old, new)),
+        "distance": float(np.abs(old - new).max() / np.abs(old).max()),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--old", required=True, help="a Python with the other version")
+    parser.add_argument("--skimcaffe", type=Path, help="as for deployment.py")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--only", action="append", help="networks whose names contain this; may be repeated")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--out", default="results/versions.json")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    results = []
+    runners = {"old": Runner(options.old), "new": Runner(sys.executable)}
+    for name, (net, shape) in everything(options.skimcaffe).items():
+        if options.only is not None and not any(part in name for part in options.only):
+            continue
+        graph = capture(net.eval(), torch.zeros(1, *shape))
+        with tempfile.TemporaryDirectory() as folder:
+            for values, how in STORED.items():
+                path = Path(folder) / f"{values}.safetensors"
+                write(path, graph, **how)
+                for batch in options.batches:
+                    for threads in (1, 2):
+                        found = compare(runners, path, threads, batch, options.rounds)
+                        results.append({"network": name, "values": values, **found})
+                        print(
+                            f"{name}, {values}, batch {batch}, {threads} threads: {found['old_ms']:.3f} -> "
+                            f"{found['new_ms']:.3f} ms, {found['ratio']:.3f}, memory {found['old_memory_bytes']:,} -> "
+                            f"{found['new_memory_bytes']:,}, distance {found['distance']:.1e}",
+                            flush=True,
+                        )
+        record(
+            options.out,
+            {"hardware": machine.hardware(), "seed": 0, "rounds": options.rounds, "results": results},
+        )
+
+
+if __name__ == "__main__":
+    main()

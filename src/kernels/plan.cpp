@@ -1,0 +1,169 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace membound {
+namespace {
+
+constexpr size_t kNowhere = static_cast<size_t>(-1);
+
+size_t with_slack(size_t floats) { return (floats + kSlack + kLine - 1) / kLine * kLine; }
+
+// Something that needs a place while the operators [first, last] run.
+struct Tenant {
+  size_t floats, first, last;
+  size_t* offset;
+};
+
+bool meet(const Tenant& a, const Tenant& b) { return a.first <= b.last && b.first <= a.last; }
+
+// Everyone, in this order, gets the lowest place that is free while it is needed. The result is how many floats that takes.
+size_t give_places(const std::vector<Tenant>& tenants, const std::vector<size_t>& order, std::vector<size_t>& offsets) {
+  std::vector<size_t> placed;  // by offset
+  size_t end = 0;
+  for (size_t mine : order) {
+    const Tenant& tenant = tenants[mine];
+    size_t offset = 0;
+    for (size_t other : placed) {
+      if (!meet(tenant, tenants[other])) continue;
+      if (offset + tenant.floats <= offsets[other]) break;
+      offset = std::max(offset, offsets[other] + tenants[other].floats);
+    }
+    offsets[mine] = offset;
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), mine,
+                                   [&](size_t a, size_t b) { return offsets[a] < offsets[b]; }),
+                  mine);
+    end = std::max(end, offset + tenant.floats);
+  }
+  return end;
+}
+
+// As they are born, which keeps what is used together near; or the largest first, where that takes less.
+size_t give_places(std::vector<Tenant>& tenants) {
+  std::vector<size_t> order(tenants.size()), offsets(tenants.size()), others(tenants.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return tenants[a].first < tenants[b].first; });
+  size_t floats = give_places(tenants, order, offsets);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return tenants[a].floats > tenants[b].floats; });
+  const size_t by_size = give_places(tenants, order, others);
+  if (by_size < floats) {
+    floats = by_size;
+    offsets.swap(others);
+  }
+  for (size_t i = 0; i < tenants.size(); ++i) *tenants[i].offset = offsets[i];
+  return floats;
+}
+
+class Planner {
+ public:
+  Planner(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops, size_t output,
+          const Target& target)
+      : sizes_(sizes), ops_(ops), target_(target), root_(sizes.size()), last_(sizes.size(), 0) {
+    for (size_t value = 0; value < sizes.size(); ++value) {
+      const bool alias = value > 0 && ops[value - 1]->is_alias();
+      root_[value] = alias ? root_[ops[value - 1]->inputs[0]] : value;
+      if (value == 0) continue;
+      last_[root_[value]] = std::max(last_[root_[value]], value - 1);
+      for (size_t input : ops[value - 1]->inputs) last_[root_[input]] = std::max(last_[root_[input]], value - 1);
+    }
+    last_[root_[output]] = ops.size();
+  }
+
+  NetworkPlan plan() {
+    const size_t batch = target_.max_batch, threads = static_cast<size_t>(target_.threads);
+    NetworkPlan plan;
+    plan.by_image = count_by_image();
+    for (size_t i = 0; i < ops_.size(); ++i)
+      plan.worker_floats.push_back(with_slack(needs(i, i < plan.by_image ? 1 : batch).worker));
+    std::vector<Tenant> tenants;
+    if (plan.by_image > 0) {
+      plan.lanes = 2 * batch > threads ? std::min(batch, threads) : 1;
+      plan.alone = lay_out_image(plan, threads);
+      plan.beside = plan.lanes > 1 ? lay_out_image(plan, 1) : plan.alone;
+      const size_t floats = std::max(plan.lanes * plan.beside.floats, plan.alone.floats);
+      tenants.push_back({floats, 0, plan.by_image - 1, &plan.lanes_offset});
+    }
+    // The input, too, is one of the values of images where there are such.
+    plan.batch = empty_layout();
+    for (size_t value = 0; value < sizes_.size(); ++value) {
+      if (root_[value] != value) continue;
+      const bool of_image = plan.by_image > 0 && value <= plan.by_image;
+      if (of_image && last_[value] < plan.by_image) continue;
+      if (of_image) plan.kept.push_back(value);
+      // Images come one by one: what is kept of the first is there while the last runs.
+      const size_t first = of_image ? 0 : birth(value);
+      tenants.push_back({with_slack(sizes_[value] * batch), first, last_[value], &plan.batch.values[value]});
+    }
+    for (size_t i = plan.by_image; i < ops_.size(); ++i) add_rooms(i, batch, threads, plan, plan.batch, tenants);
+    finish(plan.batch, tenants);
+    return plan;
+  }
+
+ private:
+  Needs needs(size_t op, size_t images) const { return ops_[op]->needs(images, target_.traits); }
+  static size_t birth(size_t value) { return value == 0 ? 0 : value - 1; }
+
+  Layout empty_layout() const {
+    Layout layout;
+    layout.values.assign(sizes_.size(), kNowhere);
+    layout.shared.assign(ops_.size(), kNowhere);
+    layout.workers.assign(ops_.size(), kNowhere);
+    return layout;
+  }
+
+  // The operators before the first one that gains by taking many images at once, if any of them does something.
+  size_t count_by_image() const {
+    if (target_.max_batch == 1) return 0;
+    size_t count = 0;
+    bool works = false;
+    for (; count < ops_.size() && !ops_[count]->gains_by_batch(); ++count) works = works || !ops_[count]->is_alias();
+    return works ? count : 0;
+  }
+
+  void add_rooms(size_t op, size_t images, size_t threads, const NetworkPlan& plan, Layout& layout,
+                 std::vector<Tenant>& tenants) const {
+    if (ops_[op]->is_alias()) return;
+    tenants.push_back({with_slack(needs(op, images).shared), op, op, &layout.shared[op]});
+    tenants.push_back({plan.worker_floats[op] * threads, op, op, &layout.workers[op]});
+  }
+
+  Layout lay_out_image(const NetworkPlan& plan, size_t threads) const {
+    Layout layout = empty_layout();
+    std::vector<Tenant> tenants;
+    for (size_t value = 0; value <= plan.by_image; ++value)
+      if (root_[value] == value)  // what is used later, or is the output, is there until all have run
+        tenants.push_back({with_slack(sizes_[value]), birth(value), std::min(last_[value], plan.by_image),
+                           &layout.values[value]});
+    for (size_t i = 0; i < plan.by_image; ++i) add_rooms(i, 1, threads, plan, layout, tenants);
+    finish(layout, tenants);
+    return layout;
+  }
+
+  void finish(Layout& layout, std::vector<Tenant>& tenants) const {
+    layout.floats = give_places(tenants);
+    for (size_t value = 0; value < sizes_.size(); ++value) layout.values[value] = layout.values[root_[value]];
+  }
+
+  const std::vector<size_t>& sizes_;
+  const std::vector<std::unique_ptr<Op>>& ops_;
+  const Target& target_;
+  std::vector<size_t> root_;  // of each value, the one whose place it has
+  std::vector<size_t> last_;  // the last operator that uses it; of the output, one more
+};
+
+}  // namespace
+
+size_t NetworkPlan::table_bytes() const {
+  size_t numbers = kept.size() + worker_floats.size();
+  for (const Layout* layout : {&beside, &alone, &batch})
+    numbers += layout->values.size() + layout->shared.size() + layout->workers.size();
+  return numbers * sizeof(size_t);
+}
+
+NetworkPlan plan_network(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops, size_t output,
+                         const Target& target) {
+  return Planner(sizes, ops, output, target).plan();
+}
+
+}  // namespace membound

@@ -1,0 +1,45 @@
+// Where everything lies while a network runs: a pure function of its operators, the instruction set's traits, the number
+// of threads and the largest batch. Any machine plans for any other; nothing that is found out at run time changes it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "op.h"
+
+namespace membound {
+
+// What a network is to be planned for.
+struct Target {
+  const Traits& traits;
+  size_t max_batch;
+  int threads;
+};
+
+// Offsets, in floats, of all that operators use while they run: values by their numbers, rooms by operator.
+struct Layout {
+  std::vector<size_t> values, shared, workers;
+  size_t floats = 0;
+};
+
+struct NetworkPlan {
+  // Of a batch, the first `by_image` operators take one image after another: what one operator leaves for the next is
+  // still near, and there need not be room for all. Values that later operators use are kept.
+  size_t by_image = 0;
+  std::vector<size_t> kept;
+  // As long as there is an image for most threads, up to `lanes` are side by side, a thread and a lane each; else all
+  // threads take one image, which then has all the lanes' room.
+  size_t lanes = 1;
+  Layout beside, alone;     // of one image; `beside` is repeated for each lane
+  size_t lanes_offset = 0;  // where both begin, in the arena
+  Layout batch;             // of all images: the whole arena
+  std::vector<size_t> worker_floats;  // of each operator, from one worker's room to the next
+
+  size_t table_bytes() const;
+};
+
+// `sizes`: floats of each value for one image; value 0 is the input, value k the output of ops[k - 1].
+NetworkPlan plan_network(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops, size_t output,
+                         const Target& target);
+
+}  // namespace membound

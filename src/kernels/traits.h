@@ -1,0 +1,36 @@
+// What instruction sets look like from outside. All of them are known everywhere, also those that this machine lacks or
+// that were not compiled: what a network takes in memory follows from these numbers alone (plan.h).
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace membound {
+
+constexpr int kLine = 16;  // floats in a line of the cache
+
+struct Traits {
+  const char* name;
+  int width;      // floats in a vector
+  int tile;       // vectors of sums that the registers hold, beside what else is needed
+  int gemm_rows;  // rows of the weight that a dense product takes at once,
+  int gemm_vectors;  // and vectors of pixels
+  // How fast nonzeros are met one by one, relative to a dense product: what decides between the two.
+  float direct_speed;
+  int channel_near;  // floats of a channel that a tile takes, so that it stays near, where its nonzeros are not few
+  // Whether channels that many rows of nonzeros read are copied to whole lines of the cache first: where a vector is a
+  // line, every load that is not aligned takes two.
+  bool copies_to_lines;
+};
+
+constexpr Traits kScalar{"scalar", 4, 2, 4, 1, 0.7f, 1024, false};
+constexpr Traits kAvx2{"avx2", 8, 13, 4, 3, 0.6f, 1024, false};          // 13 of 16 registers
+constexpr Traits kAvx512{"avx512", 16, 28, 8, 3, 0.35f, 28 * 16, true};  // 28 of 32
+constexpr Traits kNeon{"neon", 4, 25, 8, 3, 0.75f, 1024, false};         // 25 of 32
+
+constexpr const Traits* kEveryTraits[] = {&kScalar, &kAvx2, &kAvx512, &kNeon};
+
+// Those of this name; std::invalid_argument if there are none.
+const Traits& traits_named(const std::string& name);
+
+}  // namespace membound
