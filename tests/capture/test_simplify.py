@@ -291,3 +291,21 @@ def test_biases_of_zeros_are_dropped():
     net = Net(2, 6, 6)
     net.conv(0, "first", 3)
     assert list(compare(net.draft).tensors) == ["first.weight"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_gate_written_out_is_an_activation_of_its_layer(swapped):
+    net = Net(3, 6, 6)
+    conv = net.conv(0, 4, 3)
+    gate = net.add("act", conv, act=["sigmoid"])
+    net.add("mul", *((gate, conv) if swapped else (conv, gate)))
+    simplified = compare(net.draft)
+    (node,) = simplified.graph().nodes
+    assert list(node.attributes["act"]) == ["silu"]
+
+
+def test_a_gate_by_another_value_stays():
+    net = Net(3, 6, 6)
+    conv, other = net.conv(0, 4, 3), net.conv(0, 4, 3)
+    net.add("mul", other, net.add("act", conv, act=["sigmoid"]))
+    assert "mul" in [node.op for node in compare(net.draft).graph().nodes]

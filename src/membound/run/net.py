@@ -19,7 +19,6 @@ from membound.store.file import read
 from membound.store.formats import decode
 from membound.store.model import StoredModel
 
-
 EVERY = "every"  # instruction set: what holds for all of them
 
 
