@@ -2,9 +2,10 @@
 
     python benchmarks/versions.py --old old/.venv/bin/python [--out results/versions.json]
 
-`--old` is a Python that has the other version installed. Every network of deployment.py, stored in f32 for speed, as it is
-raced there, and in f16 with the fewest bytes, as fit() writes it; batches of 1 and 16, 1 and 2 threads. Each round runs
-both versions, each in a process of its own, and takes the least time of a few runs; the ratio is the median over rounds.
+`--old` is a Python that has the other version installed. Every network of deployment.py, stored in f32 for speed, as it
+is raced there, and in f16 with the fewest bytes, as fit() writes it; batches of 1 and 16, 1 and 2 threads. Each round
+runs both versions, each in a process of its own, and takes the least time of a few runs; the ratio is the median over
+rounds.
 """
 
 from __future__ import annotations

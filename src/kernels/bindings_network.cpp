@@ -12,6 +12,7 @@
 #include "bindings.h"
 #include "dispatch.h"
 #include "network.h"
+#include "op_plan.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -47,25 +48,24 @@ T get(const nb::dict& plan, const char* key) {
   return nb::cast<T>(plan[key]);
 }
 
-Shape shape_of(const nb::handle& list) { return nb::cast<std::vector<size_t>>(list); }
-
+// Takes plans apart: a plan is a dictionary of an operator's name, the values and shapes that it has to do with, `weight`
+// and `constants` where it has such, and numbers.
 struct Reader {
   std::vector<Buffer>& kept;
 
   const void* keep(nb::handle array, size_t bytes) {
     kept.emplace_back(array, false);
     require(kept.back().bytes() == bytes, "an array is not as large as its shape");
-    const void* data = kept.back().data();
-    return data;
+    return kept.back().data();
   }
 
-  Weight weight(const nb::dict& stored) {
+  Matrix weight(const nb::dict& stored) {
     Matrix matrix;
     matrix.format = static_cast<Format>(get<int>(stored, "format"));
+    matrix.type = get<bool>(stored, "half") ? ValueType::f16 : ValueType::f32;
     matrix.rows = get<size_t>(stored, "rows");
     matrix.columns = get<size_t>(stored, "columns");
     matrix.entries = get<size_t>(stored, "entries");
-    matrix.type = get<bool>(stored, "half") ? ValueType::f16 : ValueType::f32;
     matrix.index_bytes = get<int>(stored, "index_bytes");
     matrix.pointer_bytes = get<int>(stored, "pointer_bytes");
     const size_t all = matrix.rows * matrix.columns;
@@ -88,105 +88,34 @@ struct Reader {
       case Format::delta: matrix.index = keep(stored["index"], matrix.entries); break;
       default: require(false, "an unknown format");
     }
-    return Weight(matrix);
+    return matrix;
   }
 
-  // A small dense array, copied.
-  std::vector<float> floats(nb::handle array, size_t size) {
-    if (array.is_none()) return std::vector<float>(size, 0.0f);
-    const Buffer buffer(array, false);
-    require(buffer.bytes() == size * sizeof(float), "an array is not as large as its shape");
-    const auto* from = static_cast<const float*>(buffer.data());
-    return std::vector<float>(from, from + size);
+  OpPlan plan(const nb::dict& given) {
+    OpPlan plan;
+    for (const auto& [key, value] : given) {
+      const std::string name = nb::cast<std::string>(key);
+      if (name == "op") {
+        plan.op = nb::cast<std::string>(value);
+      } else if (name == "inputs") {
+        plan.inputs = nb::cast<std::vector<size_t>>(value);
+      } else if (name == "input_shapes") {
+        plan.input_shapes = nb::cast<std::vector<Shape>>(value);
+      } else if (name == "output_shape") {
+        plan.output_shape = nb::cast<Shape>(value);
+      } else if (name == "weight") {
+        plan.weight = weight(nb::cast<nb::dict>(value));
+      } else if (name == "constants") {  // a small dense array, copied
+        const Buffer buffer(value, false);
+        const auto* from = static_cast<const float*>(buffer.data());
+        plan.constants.assign(from, from + buffer.bytes() / sizeof(float));
+      } else {
+        plan.numbers[name] = nb::cast<Numbers>(value);
+      }
+    }
+    return plan;
   }
 };
-
-Fused fused_of(const nb::dict& plan) {
-  const auto numbers = get<std::vector<double>>(plan, "act");
-  Fused fused;
-  fused.activation = static_cast<Activation>(static_cast<int>(numbers.at(0)));
-  fused.first = static_cast<float>(numbers.at(1));
-  fused.second = static_cast<float>(numbers.at(2));
-  return fused;
-}
-
-Window window_of(const nb::dict& plan) {
-  const auto w = get<std::vector<int>>(plan, "window");
-  require(w.size() == 8, "a window has eight numbers");
-  return {w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]};
-}
-
-std::unique_ptr<Op> make_op(const nb::dict& plan, Reader& reader, const Traits& traits) {
-  const std::string op = get<std::string>(plan, "op");
-  std::vector<Shape> shapes;
-  for (nb::handle shape : nb::cast<nb::list>(plan["input_shapes"])) shapes.push_back(shape_of(shape));
-  const Shape output = shape_of(plan["output_shape"]);
-  const Shape& input = shapes.at(0);
-  if (op == "conv") {
-    Weight weight = reader.weight(nb::cast<nb::dict>(plan["weight"]));
-    const size_t rows = weight.rows(), groups = get<size_t>(plan, "groups");
-    const Window window = window_of(plan);
-    require(input.size() == 3 && output.size() == 3 && output[0] == rows, "a convolution's shapes");
-    require(groups > 0 && rows % groups == 0 && input[0] % groups == 0 &&
-                weight.columns() == input[0] / groups * static_cast<size_t>(window.kernel_h * window.kernel_w),
-            "a convolution's groups");
-    return make_conv(input, output, std::move(weight), reader.floats(plan["bias"], rows), window, groups,
-                     fused_of(plan), traits);
-  }
-  if (op == "linear") {
-    Weight weight = reader.weight(nb::cast<nb::dict>(plan["weight"]));
-    const size_t rows = weight.rows();
-    require(!input.empty() && input.back() == weight.columns() && output.back() == rows, "a linear layer's shapes");
-    return make_linear(elements(input) / input.back(), std::move(weight), reader.floats(plan["bias"], rows),
-                       fused_of(plan));
-  }
-  if (op == "maxpool") return make_max_pool(input, output, window_of(plan));
-  if (op == "avgpool") {
-    const auto count = get<std::vector<double>>(plan, "count");
-    return make_average_pool(input, output, window_of(plan),
-                             Count{count.at(0) != 0, static_cast<int>(count.at(1)), static_cast<int>(count.at(2)),
-                                   static_cast<float>(count.at(3))});
-  }
-  if (op == "adaptive") return make_adaptive_pool(input, output, get<bool>(plan, "average"));
-  if (op == "lrn")
-    return make_lrn(input, get<int>(plan, "size"), get<float>(plan, "alpha"), get<float>(plan, "beta"),
-                    get<float>(plan, "k"));
-  if (op == "act") return make_activation(elements(input), fused_of(plan));
-  if (op == "binary") {
-    const bool has_constant = !plan["constant"].is_none(), swap = get<bool>(plan, "swap");
-    std::vector<float> constant;
-    Shape left = input, right;
-    if (has_constant) {
-      right = shape_of(plan["constant_shape"]);
-      constant = reader.floats(plan["constant"], elements(right));
-      if (swap) std::swap(left, right);
-    } else {
-      right = shapes.at(1);
-    }
-    require(left.size() == output.size() && right.size() == output.size(), "operands of other axes");
-    for (size_t i = 0; i < output.size(); ++i)
-      require((left[i] == output[i] || left[i] == 1) && (right[i] == output[i] || right[i] == 1),
-              "operands that do not fit");
-    return make_binary(static_cast<Binary>(get<int>(plan, "kind")), left, right, output, std::move(constant),
-                       has_constant, swap, fused_of(plan));
-  }
-  if (op == "concat") return make_concat(shapes, get<size_t>(plan, "axis"));
-  if (op == "reshape" || op == "folded") return make_reshape(elements(input));  // neither does anything
-  if (op == "permute") return make_permute(input, get<std::vector<size_t>>(plan, "axes"));
-  if (op == "slice") {
-    const size_t axis = get<size_t>(plan, "axis");
-    return make_slice(input, axis, get<size_t>(plan, "start"), get<size_t>(plan, "step"), output.at(axis));
-  }
-  if (op == "mean") return make_mean(input, get<std::vector<size_t>>(plan, "axes"));
-  if (op == "softmax") return make_softmax(input, get<size_t>(plan, "axis"), get<bool>(plan, "log"));
-  if (op == "pad") {
-    std::vector<std::array<size_t, 2>> pad;
-    for (const auto& pair : get<std::vector<std::vector<size_t>>>(plan, "pad"))
-      pad.push_back({pair.at(0), pair.at(1)});
-    return make_pad(input, pad, get<float>(plan, "value"));
-  }
-  throw std::invalid_argument("an operator that cannot be run: " + op);
-}
 
 class PyNetwork {
  public:
@@ -195,21 +124,10 @@ class PyNetwork {
     require(max_batch >= 1 && concurrency >= 1, "a batch or a number of calls below 1");
     const NetKernels& kernels = net_kernels(isa ? kernels_named(*isa) : chosen_kernels());
     Reader reader{kept_};
-    std::vector<size_t> sizes{elements(input_shape)};
+    std::vector<OpPlan> read;
+    for (nb::handle plan : plans) read.push_back(reader.plan(nb::cast<nb::dict>(plan)));
     std::vector<std::unique_ptr<Op>> ops;
-    for (nb::handle handle : plans) {
-      const nb::dict plan = nb::cast<nb::dict>(handle);
-      ops.push_back(make_op(plan, reader, kernels.traits));
-      ops.back()->inputs = get<std::vector<size_t>>(plan, "inputs");
-      size_t at = 0;
-      for (nb::handle shape : nb::cast<nb::list>(plan["input_shapes"])) {
-        const size_t value = ops.back()->inputs.at(at++);
-        require(value < sizes.size() && elements(shape_of(shape)) == sizes[value], "a value used before it is there");
-      }
-      require(at == ops.back()->inputs.size(), "inputs without shapes");
-      sizes.push_back(elements(shape_of(plan["output_shape"])));
-    }
-    require(output < sizes.size(), "an output that is not there");
+    std::vector<size_t> sizes = make_ops(read, input_shape, output, kernels.traits, ops);
     network_ = std::make_unique<Network>(std::move(sizes), std::move(ops), output, max_batch, threads, concurrency,
                                          kernels);
   }

@@ -1,4 +1,8 @@
-"""A stored network as the plan that the compiled core takes: one dictionary for each node."""
+"""A stored network as the plan that the compiled core takes: one dictionary for each node.
+
+It has the operator's name, the values and shapes that it has to do with, its `weight` and `constants` (a bias, or an
+operand) where it has such; everything else is a list of numbers.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,7 +47,15 @@ def plan(model: StoredModel) -> list[Plan]:
             {**about, "input_shapes": [list(s) for s in shapes], "output_shape": list(output)} | extra
         )
     _fold_padding(plans, model.graph.output)
-    return plans
+    return [{key: value if key in _NO_NUMBERS else _numbers(value) for key, value in p.items()} for p in plans]
+
+
+_NO_NUMBERS = ("op", "inputs", "input_shapes", "output_shape", "weight", "constants")
+
+
+def _numbers(value: Any) -> list[float]:
+    """A number, or numbers in lists of any depth, as one list."""
+    return [n for each in value for n in _numbers(each)] if isinstance(value, list | tuple) else [float(value)]
 
 
 def _fold_padding(plans: list[Plan], output: int) -> None:
@@ -78,8 +90,8 @@ def _weight(tensor: Encoded) -> Plan:
     }
 
 
-def _dense(tensors: Tensors, name: str | None) -> Any:
-    return None if name is None else np.ascontiguousarray(decode(tensors[name]).reshape(-1))
+def _dense(tensor: Encoded) -> Any:
+    return np.ascontiguousarray(decode(tensor).reshape(-1))
 
 
 def _activation(attribute: Any) -> list[float]:
@@ -88,11 +100,8 @@ def _activation(attribute: Any) -> list[float]:
 
 
 def _product(node: Node, tensors: Tensors) -> Plan:
-    return {
-        "weight": _weight(tensors[node.tensors["w"]]),
-        "bias": _dense(tensors, node.tensors.get("b")),
-        "act": _activation(attributes(node)["act"]),
-    }
+    plan = {"weight": _weight(tensors[node.tensors["w"]]), "act": _activation(attributes(node)["act"])}
+    return plan | ({"constants": _dense(tensors[node.tensors["b"]])} if "b" in node.tensors else {})
 
 
 def _conv(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
@@ -128,12 +137,12 @@ def _binary(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) ->
         "act": _activation(a["act"]),
     }
     if len(inputs) == 2:
-        return plan | {"constant": None, "constant_shape": []}
+        return plan
     if "c" in node.tensors:
-        constant, shape = _dense(tensors, node.tensors["c"]), tensors[node.tensors["c"]].shape
-    else:
-        constant, shape = np.array([a["value"]], np.float32), (1,) * len(output)
-    return plan | {"constant": constant, "constant_shape": list(shape)}
+        constant = tensors[node.tensors["c"]]
+        return plan | {"constants": _dense(constant), "constant_shape": list(constant.shape)}
+    value = np.array([a["value"]], np.float32)
+    return plan | {"constants": value, "constant_shape": [1] * len(output)}
 
 
 def _adaptive(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:

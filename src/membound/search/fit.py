@@ -100,10 +100,10 @@ def fit(
       Dataset, which brings its test images with it. Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
     - One bound is given. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of the dense file. `ram`: file and
-      working memory at `batch` images on one thread, on every instruction set or on `isa` ('avx2', 'avx512', 'neon' or
-      'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest file within so many
-      points of dense. `stages`: counts of layers, tightened as long as accuracy allows (a `search.stages.Stages`, or its
-      file). A list of budgets gives a list of results.
+      working memory at `batch` images on one thread, on every instruction set or on `isa` alone ('avx2', 'avx512',
+      'neon', 'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest file within so many points of
+      dense. `stages`: counts of layers, tightened as long as accuracy allows (a `search.stages.Stages`, or its file). A
+      list of budgets gives a list of results.
     - `strategy` says which layer keeps how much: 'global' (the default), 'greedy' (the paper's), 'magnitude' or
       'uniform'. `steps`, `batch_size`, `lr` and the other fields of Choices are named like other arguments.
     - `values` are stored in 'f16', 'f32', or 'auto': 16 bits unless they cost accuracy.
@@ -129,9 +129,9 @@ def fit(
         picked.greedy_step, stages,
     )  # fmt: skip
     problem = make_problem(
-        model, train_data, picked, kind=kind, values="f16" if values == "auto" else values, batch=batch, isa=isa, seed=seed,
-        val_data=val_data, test_data=test_data, loss=loss, score=score, preprocess=preprocess, classes=classes,
-        hold_out=wanted.strategy == "greedy" or within is not None or stages is not None,
+        model, train_data, picked, kind=kind, values="f16" if values == "auto" else values, batch=batch, isa=isa,
+        seed=seed, val_data=val_data, test_data=test_data, loss=loss, score=score, preprocess=preprocess,
+        classes=classes, hold_out=wanted.strategy == "greedy" or within is not None or stages is not None,
     )  # fmt: skip
     if wanted.may_widen:
         problem = _storable(problem)

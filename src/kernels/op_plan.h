@@ -1,0 +1,33 @@
+// An operator as plain data, checked and made into one that runs: what Python hands over, and what test drivers read from
+// a file.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "op.h"
+
+namespace membound {
+
+using Numbers = std::vector<double>;
+
+struct OpPlan {
+  std::string op;
+  std::vector<size_t> inputs;  // numbers of values
+  std::vector<Shape> input_shapes;
+  Shape output_shape;
+  std::map<std::string, Numbers> numbers;  // all that its attributes say
+  Matrix weight;                           // nothing of it is owned
+  std::vector<float> constants;            // a bias, or the constant operand
+};
+
+// Throws std::invalid_argument where the shapes and numbers do not belong together.
+std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits);
+
+// Checks that every value is there when it is used, too. The result are the sizes of all values: the input's first.
+std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& input_shape, size_t output,
+                             const Traits& traits, std::vector<std::unique_ptr<Op>>& ops);
+
+}  // namespace membound

@@ -1,0 +1,52 @@
+"""Dumps networks, inputs and what a reference makes of them, for the C++ driver test_replay."""
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from membound.run.plan import plan
+from membound.store.model import StoredModel
+
+
+def dump(path: Path, cases: Iterable[tuple[str, StoredModel, np.ndarray, np.ndarray, float]]) -> None:
+    """Networks with their names, inputs, expected outputs, and how far they may be off, of the largest output."""
+    with open(path, "wb") as file:
+        for name, model, x, expected, tolerance in cases:
+            file.write(_text(name) + _sizes(model.shapes[0]))
+            file.write(struct.pack("<qqd", model.graph.output, len(x), tolerance))
+            plans = plan(model)
+            file.write(struct.pack("<q", len(plans)) + b"".join(map(_plan, plans)))
+            file.write(_array(x.astype(np.float32)) + _array(np.asarray(expected, np.float64)))
+
+
+def _plan(plan: dict[str, Any]) -> bytes:
+    special = ("op", "inputs", "input_shapes", "output_shape", "weight", "constants")
+    numbers = {key: value for key, value in plan.items() if key not in special}
+    parts = [_text(plan["op"]), _sizes(plan["inputs"]), struct.pack("<q", len(plan["input_shapes"]))]
+    parts += [*map(_sizes, plan["input_shapes"]), _sizes(plan["output_shape"]), struct.pack("<q", len(numbers))]
+    parts += [_text(key) + _array(np.array(value, np.float64)) for key, value in numbers.items()]
+    parts.append(_array(plan.get("constants", np.zeros(0, np.float32))))
+    weight = plan.get("weight")
+    parts.append(struct.pack("<q", weight is not None))
+    if weight is not None:
+        facts = ("format", "half", "rows", "columns", "entries", "index_bytes", "pointer_bytes")
+        parts += [struct.pack("<q", int(weight[fact])) for fact in facts]
+        parts += [_array(weight[part]) for part in ("values", "index", "pointers")]
+    return b"".join(parts)
+
+
+def _text(text: str) -> bytes:
+    return struct.pack("<q", len(text.encode())) + text.encode()
+
+
+def _sizes(sizes: Iterable[int]) -> bytes:
+    found = list(sizes)
+    return struct.pack(f"<q{len(found)}q", len(found), *found)
+
+
+def _array(array: Any) -> bytes:
+    content = b"" if array is None else np.ascontiguousarray(array).tobytes()
+    return struct.pack("<q", len(content)) + content
