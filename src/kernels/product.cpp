@@ -16,6 +16,10 @@ constexpr size_t kMostRows = 256;        // and how many rows may
 constexpr size_t kMostEntries = 4096;    // that are unpacked at once
 constexpr double kLeastEntries = 16;     // of a row in a block: fewer are not worth the way of its sums to and fro
 constexpr size_t kDepth = 256;           // columns that a dense block takes at once
+constexpr size_t kPackedOnce = 16384;    // of a weight that is packed as a whole, if it has
+constexpr size_t kShallow = 96;          // columns or fewer; its pixels are then taken
+constexpr size_t kFewPixels = 2048;      // in blocks of about so many floats,
+constexpr size_t kLeastPixels = 48;      // and at least so many pixels
 constexpr size_t kLeastTile = 56;        // in vectors: the nonzeros are unpacked anew for each tile
 // Nonzeros of a row that are so few that the rows of an image are summed each for itself: with many, the lanes that a
 // row leaves unused cost more than copying does.
@@ -61,7 +65,7 @@ Product::Product(const Weight& weight, const Image& image, size_t rows, const Fi
                  const NetKernels& kernels)
     : weight_(weight), image_(image), rows_(rows), finish_(finish), limits_(limits_of(finish)),
       limits_suffice_(limits_.limited || finish.activation == Activation::none), kernels_(kernels),
-      direct_plan_(plan_direct(weight, image, kernels.traits)), dense_plan_(plan_dense(weight, image, kernels.traits)),
+      direct_plan_(plan_direct(weight, image, kernels.traits)), dense_plan_(plan_dense(weight, image, rows, kernels.traits)),
       direct_(is_direct(weight, image, rows, kernels.traits)) {}
 
 // Which of the two it is does not depend on the number of pixels where the image is one row: a batch may be smaller than
@@ -74,15 +78,21 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
     const size_t sums = plan.straight() ? 0 : plan.group * plan.step;
     return sums + 2 * entries + 2 * std::min(kMostRows, weight.rows());
   }
-  const auto plan = Product::plan_dense(weight, image, traits);
-  const size_t step = divide_up(std::min(image.rows * image.pixels, block_pixels(traits)), kSlack) * kSlack + kSlack;
+  const auto plan = Product::plan_dense(weight, image, rows, traits);
   const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows), read = std::max(plan.depth, Weight::kLeastRead);
-  return plan.depth * step + kSlack + plan.depth * gemm_rows + 2 * read + 2 * weight.rows();
+  const size_t packed = plan.depth * (plan.pack_once ? divide_up(rows, gemm_rows) : 1) * gemm_rows;
+  // Of one row of pixels there may be fewer, which are cut into other blocks.
+  const size_t most = image.rows == 1 ? std::min(image.pixels, block_pixels(traits)) : plan.pixels;
+  const size_t step = std::max(plan.step, divide_up(most, kSlack) * kSlack + kSlack);
+  return plan.depth * step + kSlack + packed + 2 * read + 2 * weight.rows();
 }
 
 Tasks Product::cut(size_t products, int threads) const {
   Tasks tasks{1, 1};
-  if (!direct_) tasks.image_tasks = divide_up(image_.rows * image_.pixels, block_pixels(kernels_.traits));
+  if (!direct_) {
+    tasks.image_tasks = divide_up(image_.rows * image_.pixels, dense_plan_.pixels);
+    if (dense_plan_.pack_once) tasks.image_tasks = threads == 1 ? 1 : std::min(tasks.image_tasks, 2 * static_cast<size_t>(threads));
+  }
   if (threads > 1) {
     // Nonzeros may be cut fine, so that the last thread to finish is not late. Every dense task gathers its pixels
     // anew, so there are no more than are needed for all threads to have one.
@@ -107,9 +117,11 @@ void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step
       multiply_direct(x, part, y, y_step, room);
     }
   } else {
-    part.first = image_task * dense_plan_.pixels;
-    part.last = std::min(part.first + dense_plan_.pixels, image_.rows * image_.pixels);
-    if (part.first < part.last) multiply_dense(x, part, y, y_step, room);
+    const size_t all = image_.rows * image_.pixels, block = dense_plan_.pixels, blocks = divide_up(all, block);
+    part.first = std::min(all, blocks * image_task / tasks.image_tasks * block);
+    part.last = std::min(all, blocks * (image_task + 1) / tasks.image_tasks * block);
+    if (part.first < part.last)
+      dense_plan_.pack_once ? multiply_packed(x, part, y, y_step, room) : multiply_dense(x, part, y, y_step, room);
   }
 }
 
@@ -214,11 +226,15 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
 
 // --- dense: blocks of the weight, unpacked as they are used, times a matrix of pixels ---
 
-Product::DensePlan Product::plan_dense(const Weight& weight, const Image& image, const Traits& traits) {
-  const size_t all = image.rows * image.pixels;
+Product::DensePlan Product::plan_dense(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
+  const size_t all = image.rows * image.pixels, panel = static_cast<size_t>(traits.gemm_vectors * traits.width);
   DensePlan plan;
   plan.depth = divide_up(weight.columns(), std::max<size_t>(1, divide_up(weight.columns(), kDepth)));
-  plan.pixels = divide_up(all, divide_up(all, block_pixels(traits)));
+  plan.pack_once = weight.columns() <= kShallow && rows * weight.columns() <= kPackedOnce;
+  size_t block = block_pixels(traits);
+  if (plan.pack_once)
+    block = std::min(block, std::max(kFewPixels / plan.depth, std::max(kLeastPixels, panel)) / panel * panel);
+  plan.pixels = plan.pack_once ? std::min(all, block) : divide_up(all, divide_up(all, block));
   plan.step = divide_up(plan.pixels, kSlack) * kSlack + kSlack;
   return plan;
 }
@@ -259,6 +275,35 @@ void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, Weigh
       for (size_t k = 0; k < entries.count; ++k)
         packed[(static_cast<size_t>(columns[k]) - begin) * gemm_rows + r] = entries.values[k];
     }
+}
+
+// The weight as a whole, then block after block of the pixels.
+void Product::multiply_packed(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
+  const DensePlan& plan = dense_plan_;
+  const size_t gemm_rows = static_cast<size_t>(kernels_.traits.gemm_rows), read = std::max(plan.depth, Weight::kLeastRead);
+  const size_t group = plan.depth * gemm_rows;
+  float* pixels = room;
+  float* packed = pixels + plan.depth * plan.step + kSlack;
+  float* end = packed + divide_up(part.last_row - part.first_row, gemm_rows) * group;
+  auto* cursors = reinterpret_cast<Weight::Cursor*>(end + 2 * read);
+  float* to = packed;
+  for (size_t row = part.first_row; row < part.last_row; row += gemm_rows, to += group) {
+    const size_t rows = std::min(gemm_rows, part.last_row - row);
+    for (size_t r = 0; r < rows; ++r) cursors[r] = weight_.start(row + r);
+    pack_rows(row, rows, 0, plan.depth, cursors, to, reinterpret_cast<int32_t*>(end), end + read, read);
+  }
+  for (size_t first = part.first; first < part.last; first += plan.pixels) {
+    const size_t last = std::min(first + plan.pixels, part.last);
+    gather_pixels(x, 0, plan.depth, first, last, pixels);
+    const float* from = packed;
+    for (size_t row = part.first_row; row < part.last_row; row += gemm_rows, from += group) {
+      const size_t rows = std::min(gemm_rows, part.last_row - row);
+      float* out = y + (row - part.first_row) * y_step + first;
+      kernels_.gemm(from, plan.depth, pixels, plan.step, last - first, out, y_step, static_cast<int>(rows),
+                    finish_.bias + row);
+      for (size_t r = 0; r < rows; ++r) finish_row(out + r * y_step, last - first);
+    }
+  }
 }
 
 void Product::multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const {

@@ -61,15 +61,21 @@ class Product {
     size_t step;           // floats between their sums, where these are copied
     bool straight() const { return whole || by_rows; }
   };
+  // The weight is packed as it is used, block of columns by block, anew for each block of pixels; or all of it at once,
+  // where it is small, for many smaller blocks of pixels.
   struct DensePlan {
-    size_t depth, pixels, step;
+    size_t depth;   // columns at once
+    size_t pixels;  // of a block
+    size_t step;    // floats between their rows
+    bool pack_once;
   };
   friend size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
   static DirectPlan plan_direct(const Weight& weight, const Image& image, const Traits& traits);
-  static DensePlan plan_dense(const Weight& weight, const Image& image, const Traits& traits);
+  static DensePlan plan_dense(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
   void multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
   void multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
+  void multiply_packed(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
   void gather_pixels(const float* x, size_t begin, size_t end, size_t first, size_t last, float* out) const;
   void pack_rows(size_t row, size_t rows, size_t begin, size_t end, Weight::Cursor* cursors, float* packed,
                  int32_t* columns, float* converted, size_t most) const;
