@@ -152,6 +152,38 @@ def test_pictures_that_cannot_be_run(file, tmp_path, capsys):
     assert "there is no picture at" in refused(capsys, "run", file, tmp_path / "folder.png")
 
 
+@pytest.mark.parametrize("said", [{}, {"mean": [0.5], "takes": "float32"}])
+def test_pixels_are_refused_where_floats_were_trained_on(said, tmp_path, capsys):
+    file = write_network(tmp_path / "net.safetensors", preprocess=said)
+    Image.new("L", (6, 6)).save(tmp_path / "photo.webp")
+    x, labels = images()
+    saved(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "set.npz", x_train=x, y_train=labels, x_test=x, y_test=labels)
+    before = set(tmp_path.iterdir())
+    for command in (("run", file, tmp_path / "photo.webp"), ("run", file, tmp_path / "x.npy")):
+        assert "trained on floating-point data" in refused(capsys, *command)
+    assert "trained on floating-point data" in refused(
+        capsys, "evaluate", file, "--data", tmp_path / "set.npz"
+    )
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_floats_are_prepared_where_floats_were_trained_on(tmp_path, capsys):
+    said = {"mean": [0.5], "takes": "float32"}
+    file = write_network(tmp_path / "net.safetensors", preprocess=said)
+    x = (images()[0] / 255).astype(np.float32)
+    assert run("run", file, saved(tmp_path / "x.npy", x), "--out", tmp_path / "y.npy") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), mb.load(file)(x - np.float32(0.5)))
+
+
+def test_a_file_that_prepares_pixels_is_evaluated_on_pixels(file, tmp_path, capsys):
+    x, labels = images()
+    floats = (x / 255).astype(np.float32)
+    np.savez(tmp_path / "set.npz", x_train=floats, y_train=labels, x_test=floats, y_test=labels)
+    said = refused(capsys, "evaluate", file, "--data", tmp_path / "set.npz")
+    assert "images of set are float32" in said
+
+
 def test_a_damaged_picture_is_said_in_one_line(file, tmp_path):
     """Pillow warns of some before it gives up."""
     path = tmp_path / "cut.tif"

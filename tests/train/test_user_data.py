@@ -296,10 +296,12 @@ def test_pixels_are_normalised_per_channel_however_they_come():
 
 def test_floats_are_taken_as_prepared_but_for_a_membound_set():
     data = (PIXELS / 255, CLASSES)
-    assert preprocess_of(data, as_split(data)) == Preprocess()
-    assert preprocess_of(VECTORS, as_split((VECTORS, CLASSES))) == Preprocess()
+    assert preprocess_of(data, as_split(data)) == Preprocess(takes="float32")
+    assert preprocess_of(VECTORS, as_split((VECTORS, CLASSES))) == Preprocess(takes="float32")
     split = as_split(data)
-    assert preprocess_of(MemboundDataset("set", split, split, tuple("abcd")), split).std is not None
+    own = preprocess_of(MemboundDataset("set", split, split, tuple("abcd")), split)
+    assert own.std is not None
+    assert own.takes == "float32"
 
 
 def test_a_channel_that_does_not_vary_can_be_divided_by():

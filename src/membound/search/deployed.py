@@ -132,7 +132,7 @@ def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) 
     tallies = [_Tally(problem.task) for _ in nets]
     for begin in range(0, len(split), BATCH):
         rows = np.arange(begin, min(begin + BATCH, len(split)))
-        x = _prepared(split.read(rows), problem.data.preprocess)
+        x = problem.data.preprocess(split.read(rows))
         targets = torch.from_numpy(np.ascontiguousarray(split.labels[rows]))
         for net, tally in zip(nets, tallies, strict=True):
             tally.add(torch.from_numpy(net(x)), targets)
@@ -159,13 +159,6 @@ class _Tally:
         if self.task.counts:
             return Score(images, int(self.gained), self.loss / images)
         return Score(images, None, self.loss / images, self.gained / images)
-
-
-def _prepared(x: Any, preprocess: Any) -> Any:
-    if x.ndim == 4:
-        return preprocess(x)
-    out = np.asarray(x, np.float32)  # not images: all that can be done to them is to scale them
-    return out * np.float32(preprocess.scale) if preprocess.scale != 1 else out
 
 
 def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:

@@ -188,6 +188,8 @@ def _data(
         preprocess = (
             preprocess_for(network, train, _mean(network)) if own else preprocess_of(train_data, train)
         )
+    elif dtype != np.uint8:
+        preprocess = replace(preprocess, takes="float32")  # it is for this data
     return Data(train, part, validation, test, preprocess, None if classes is None else tuple(classes), given)
 
 

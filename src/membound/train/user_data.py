@@ -134,18 +134,18 @@ def preprocess_of(data: Any, split: Split) -> Preprocess:
     >>> x = np.array([[0, 255], [255, 0]], np.uint8)
     >>> preprocess_of(None, as_split((x, [0, 1]))).to_json()
     {'scale': 0.00392156862745098}
-    >>> preprocess_of(None, as_split((x / 255, [0, 1]))) == Preprocess()
+    >>> preprocess_of(None, as_split((x / 255, [0, 1]))) == Preprocess(takes="float32")
     True
     """
-    dtype = split.dtype if isinstance(split, ItemSplit) else split.read(np.zeros(1, np.intp)).dtype
-    if dtype != np.uint8 and not isinstance(data, Dataset):
-        return Preprocess()
+    takes = str(split.dtype if isinstance(split, ItemSplit) else split.read(np.zeros(1, np.intp)).dtype)
+    if takes != "uint8" and not isinstance(data, Dataset):
+        return Preprocess(takes=takes)
     if len(split.shape) != 3:
         return Preprocess(scale=1 / 255)
     if isinstance(split, ItemSplit) and len(split) > MOMENTS_OF:
         split = subsample(split, MOMENTS_OF)
     mean, std = channel_moments(split)
-    return Preprocess(mean=mean, std=std.clip(min=1e-6))
+    return Preprocess(mean=mean, std=std.clip(min=1e-6), takes=takes)
 
 
 def hold_out(
