@@ -17,10 +17,10 @@ from membound.run.net import Net
 from membound.search.measure import FileBytes
 from membound.search.problem import Problem, State
 from membound.store.model import StoredModel
+from membound.train.batches import size_together
 from membound.train.evaluation import Score
 from membound.train.task import Task
 
-BATCH = 500  # examples that are scored together, as in training
 AT_ONCE = 64  # that the runtime takes at once
 ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
 ROUNDED_EXAMPLES, ROUNDED_ERRORS = 2000, 2  # that this is seen on; and errors more that are chance
@@ -130,8 +130,9 @@ def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) 
     """The same for several, each on the very same inputs: what is read anew may be augmented at random."""
     nets = [Net(stored, max_batch=AT_ONCE) for stored in networks]
     tallies = [_Tally(problem.task) for _ in nets]
-    for begin in range(0, len(split), BATCH):
-        rows = np.arange(begin, min(begin + BATCH, len(split)))
+    together = size_together(split)  # as in training
+    for begin in range(0, len(split), together):
+        rows = np.arange(begin, min(begin + together, len(split)))
         x = problem.data.preprocess(split.read(rows))
         targets = torch.from_numpy(np.ascontiguousarray(split.labels[rows]))
         for net, tally in zip(nets, tallies, strict=True):
