@@ -16,6 +16,7 @@ from membound.errors import MemboundError, RuleError
 from membound.search.allocation import ByteCost, Cost, NonzeroCost
 from membound.search.bound import Ramp
 from membound.search.measure import FileBytes, Nonzeros, RamBytes
+from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
 from membound.train.rules import plain_keys, select
 from membound.train.task import Task
@@ -196,7 +197,9 @@ class Copies:
     model: nn.Module
 
     def __call__(self, seed: int) -> nn.Module:
-        return copy.deepcopy(self.model)
+        found = copy.deepcopy(self.model)
+        forget_(found)  # bounds of a training before are not this one's
+        return found
 
 
 @dataclass(frozen=True)

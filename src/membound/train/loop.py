@@ -31,7 +31,8 @@ from membound.train.fingerprints import (
 )
 from membound.train.parallel import World, choose_device, gradients_wait, join, lost_another
 from membound.train.recipe import Recipe, make_optimizer
-from membound.train.regularizer import Regularizer, Report, attach
+from membound.train.regularizer import Regularizer, attach
+from membound.train.reports import Report
 from membound.train.resume import resume, save
 from membound.train.rules import select
 from membound.train.stepping import make_stepper
