@@ -152,6 +152,32 @@ def test_pictures_that_cannot_be_run(file, tmp_path, capsys):
     assert "there is no picture at" in refused(capsys, "run", file, tmp_path / "folder.png")
 
 
+def run_without(modules, *arguments):
+    """A command in a process that cannot import these."""
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({modules!r}))\n"
+        "from membound.cli import main; main(sys.argv[1:])"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, cwd="/"
+    )
+
+
+def test_pictures_need_pillow_and_no_torch(file, tmp_path):
+    """Whether they are given to `run` or are a folder to `evaluate` on."""
+    for label, (name, gray) in enumerate((("dark", 10), ("bright", 220))):
+        for half in ("train", "test"):
+            (tmp_path / half / name).mkdir(parents=True)
+            Image.new("L", (6, 6), gray).save(tmp_path / half / name / f"{label}.webp")
+    picture = tmp_path / "test" / "bright" / "1.webp"
+    done = run_without(["torch", "safetensors"], "run", file, picture)
+    assert done.stdout.split()[:2] == ["1.webp", "bright"], done.stderr
+    for command in (("run", file, picture), ("evaluate", file, "--data", tmp_path)):
+        done = run_without(["torch", "PIL"], *command)
+        said = "membound: error: reading pictures needs Pillow: pip install 'membound[images]'\n"
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
 @pytest.mark.parametrize("said", [{}, {"mean": [0.5], "takes": "float32"}])
 def test_pixels_are_refused_where_floats_were_trained_on(said, tmp_path, capsys):
     file = write_network(tmp_path / "net.safetensors", preprocess=said)
