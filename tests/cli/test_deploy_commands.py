@@ -83,6 +83,15 @@ def test_inspect_as_a_table(file, capsys):
     assert "2x64 of 2x80" in said
     assert f"{os.path.getsize(file):,} bytes: weights" in said
     assert "nonzeros  35 of 200 parameters" in said
+    assert "input     1x6x6 of uint8, pixels" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "words"), [(None, "prepared: the file does not say"), ({}, "as the training data")]
+)
+def test_inspect_says_what_the_input_is(said, words, tmp_path, capsys):
+    assert run("inspect", write_network(tmp_path / "net.safetensors", preprocess=said)) == 0
+    assert f"input     1x6x6 of float32, {words}" in capsys.readouterr().out
 
 
 def test_a_network_of_zeros_and_a_mean_image_are_counted(tmp_path, capsys):

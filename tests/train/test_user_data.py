@@ -359,6 +359,14 @@ def test_what_is_wrong_with_an_item_is_said_in_one_line_by_workers_too(workers):
         as_split(torch_data.DataLoader(Broken(VECTORS, CLASSES), 4, num_workers=workers))
 
 
+def test_a_worker_that_cannot_be_started_is_said_in_one_line():
+    def fail(number):
+        raise RuntimeError("no more room\nand more")
+
+    with pytest.raises(DataError, match=r"^a worker of the DataLoader failed: RuntimeError: .*$"):
+        as_split(torch_data.DataLoader(Items(VECTORS, CLASSES), 4, num_workers=1, worker_init_fn=fail))
+
+
 @pytest.mark.parametrize(
     ("collate", "said"),
     [

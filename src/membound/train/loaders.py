@@ -17,6 +17,7 @@ from torch.utils import data as torch_data
 from membound.data import Split
 from membound.data.splits import Array, as_indices
 from membound.errors import DataError, MemboundError
+from membound.train.arrays import reason_of
 from membound.train.batches import Indices, Order
 
 _ADVICE = "pass its dataset, or arrays (x, y), instead"
@@ -41,9 +42,20 @@ class Reading:
         # A generator of its own: torch would draw the seed of workers from the numbers that dropout uses.
         generator = torch.Generator().manual_seed(seed)
         sampler: Any = keys
-        for answer in torch_data.DataLoader(
+        loader = torch_data.DataLoader(
             _Calls(function), batch_size=None, sampler=sampler, generator=generator, **self.options
-        ):
+        )
+        answers: Iterator[Any] | None = None
+        while True:
+            try:
+                answers = iter(loader) if answers is None else answers
+                answer = next(answers)
+            except StopIteration:
+                return
+            except MemboundError:
+                raise
+            except Exception as error:  # a worker was killed, or cannot be started
+                raise DataError(f"a worker of the DataLoader failed: {reason_of(error)}") from error
             if isinstance(answer, MemboundError):
                 raise answer
             yield answer
@@ -113,7 +125,10 @@ class LoaderSplit:
 def check_followed(loader: "torch_data.DataLoader[Any]") -> None:
     """Refuse what cannot be followed, and say why."""
     if isinstance(loader.dataset, torch_data.IterableDataset):
-        raise DataError(f"the DataLoader reads an IterableDataset, which has no index: {_ADVICE}")
+        raise DataError(
+            "the DataLoader reads an IterableDataset, which has no index: pass arrays (x, y) or a Dataset with "
+            "__getitem__"
+        )
     if loader.batch_sampler is None:
         raise DataError(f"the DataLoader has batch_size=None, so its items may be whole batches: {_ADVICE}")
     if type(loader.batch_sampler) is not torch_data.BatchSampler:
