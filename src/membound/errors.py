@@ -22,7 +22,7 @@ class TrainingError(MemboundError):
 
 
 class Diverged(TrainingError):
-    """Training whose loss or weights are no longer finite."""
+    """Training whose loss or weights are no longer finite, or whose loss has exploded."""
 
 
 class ModelError(MemboundError):

@@ -8,6 +8,7 @@ from architectures import net
 from torch import nn
 
 from membound.capture import capture
+from membound.capture.export import check_batches, private_copy
 from membound.errors import ModelError
 
 IMAGE, VECTOR, SEQUENCE = (3, 8, 8), (8,), (4, 8)
@@ -159,3 +160,45 @@ class OnItsOwn(nn.Module):
 def test_a_branch_on_the_size_of_the_batch_is_refused():
     with pytest.raises(ModelError, match="batch"):
         capture(OnItsOwn(), torch.zeros(1, 1, 8, 8))
+
+
+class Rounds(nn.Module):
+    """Rounds differently in batches of other sizes, as torch's kernels may, and far more."""
+
+    def forward(self, x):
+        shift = 1e6 * len(x)
+        return (x + shift) - shift
+
+
+def test_rounding_is_no_branch_on_the_size_of_the_batch():
+    x = torch.randn(3, 8)
+    assert (Rounds()(x)[:1] - Rounds()(x[:1])).abs().max() > 1e-2  # what float32 makes of it
+    check_batches(private_copy(Rounds()), x)
+
+
+def test_a_network_of_large_cancellations_is_captured():
+    """Products of one row and of three are summed in another order, and all but the rounding cancels."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 256), nn.Linear(256, 4, bias=False))
+    with torch.no_grad():
+        net[0].bias.fill_(1e5)
+        net[1].weight.sub_(net[1].weight.mean(1, keepdim=True))
+    assert [node.op for node in capture(net, torch.zeros(1, 64)).graph.nodes] == ["linear", "linear"]
+
+
+class OnlySingle(OnItsOwn):
+    """Has a constant in float32, so that it does not run in float64."""
+
+    def forward(self, x):
+        return nn.functional.conv2d(super().forward(x), torch.ones(1, 2, 1, 1))
+
+
+def test_a_network_that_runs_in_float32_alone_is_checked_in_it():
+    check_batches(private_copy(nn.Sequential(nn.Conv2d(1, 2, 3), OnlyFloat())), torch.zeros(1, 1, 8, 8))
+    with pytest.raises(ModelError, match="branch on the size of the batch"):
+        check_batches(private_copy(OnlySingle()), torch.zeros(1, 1, 8, 8))
+
+
+class OnlyFloat(nn.Module):
+    def forward(self, x):
+        return nn.functional.conv2d(x, torch.ones(1, 2, 1, 1))

@@ -33,6 +33,9 @@ def test_all_that_are_installed_agree(file, capsys):
         assert row["error"] is None
         assert 0 < row["min_ms"] <= row["median_ms"]
         assert row["file_bytes"] > 0
+        if row["process_bytes"] is not None:  # where the system says it
+            assert row["imported_bytes"] > 5_000_000  # Python and numpy alone
+            assert row["resident_bytes"] == max(row["process_bytes"] - row["imported_bytes"], 0)
         assert row["precision"] == "f32" or row["name"] == contenders.OPENVINO_DEFAULT
         assert row["max_relative_difference"] < (1e-5 if row["precision"] == "f32" else 1e-1)
     assert rows["membound"]["file_bytes"] == file.stat().st_size
@@ -43,6 +46,8 @@ def test_a_table_for_each_count_of_threads(file, capsys):
     said = capsys.readouterr().out
     assert len([line for line in said.splitlines() if line.strip().startswith("membound ")]) == 2
     assert "batch 1, 2 runs in 2 rounds" in said
+    assert "imports" in said
+    assert "growth" in said
     assert "not installed" not in said
 
 

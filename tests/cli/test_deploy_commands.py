@@ -83,6 +83,15 @@ def test_inspect_as_a_table(file, capsys):
     assert "2x64 of 2x80" in said
     assert f"{os.path.getsize(file):,} bytes: weights" in said
     assert "nonzeros  35 of 200 parameters" in said
+    assert "input     1x6x6 of uint8, pixels" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "words"), [(None, "prepared: the file does not say"), ({}, "as the training data")]
+)
+def test_inspect_says_what_the_input_is(said, words, tmp_path, capsys):
+    assert run("inspect", write_network(tmp_path / "net.safetensors", preprocess=said)) == 0
+    assert f"input     1x6x6 of float32, {words}" in capsys.readouterr().out
 
 
 def test_a_network_of_zeros_and_a_mean_image_are_counted(tmp_path, capsys):
@@ -150,6 +159,64 @@ def test_pictures_that_cannot_be_run(file, tmp_path, capsys):
     assert "several are pictures" in refused(capsys, "run", file, good, x)
     (tmp_path / "folder.png").mkdir()
     assert "there is no picture at" in refused(capsys, "run", file, tmp_path / "folder.png")
+
+
+def run_without(modules, *arguments):
+    """A command in a process that cannot import these."""
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({modules!r}))\n"
+        "from membound.cli import main; main(sys.argv[1:])"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, cwd="/"
+    )
+
+
+def test_pictures_need_pillow_and_no_torch(file, tmp_path):
+    """Whether they are given to `run` or are a folder to `evaluate` on."""
+    for label, (name, gray) in enumerate((("dark", 10), ("bright", 220))):
+        for half in ("train", "test"):
+            (tmp_path / half / name).mkdir(parents=True)
+            Image.new("L", (6, 6), gray).save(tmp_path / half / name / f"{label}.webp")
+    picture = tmp_path / "test" / "bright" / "1.webp"
+    done = run_without(["torch", "safetensors"], "run", file, picture)
+    assert done.stdout.split()[:2] == ["1.webp", "bright"], done.stderr
+    for command in (("run", file, picture), ("evaluate", file, "--data", tmp_path)):
+        done = run_without(["torch", "PIL"], *command)
+        said = "membound: error: reading pictures needs Pillow: pip install 'membound[images]'\n"
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+@pytest.mark.parametrize("said", [{}, {"mean": [0.5], "takes": "float32"}])
+def test_pixels_are_refused_where_floats_were_trained_on(said, tmp_path, capsys):
+    file = write_network(tmp_path / "net.safetensors", preprocess=said)
+    Image.new("L", (6, 6)).save(tmp_path / "photo.webp")
+    x, labels = images()
+    saved(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "set.npz", x_train=x, y_train=labels, x_test=x, y_test=labels)
+    before = set(tmp_path.iterdir())
+    for command in (("run", file, tmp_path / "photo.webp"), ("run", file, tmp_path / "x.npy")):
+        assert "trained on floating-point data" in refused(capsys, *command)
+    assert "trained on floating-point data" in refused(
+        capsys, "evaluate", file, "--data", tmp_path / "set.npz"
+    )
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_floats_are_prepared_where_floats_were_trained_on(tmp_path, capsys):
+    said = {"mean": [0.5], "takes": "float32"}
+    file = write_network(tmp_path / "net.safetensors", preprocess=said)
+    x = (images()[0] / 255).astype(np.float32)
+    assert run("run", file, saved(tmp_path / "x.npy", x), "--out", tmp_path / "y.npy") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), mb.load(file)(x - np.float32(0.5)))
+
+
+def test_a_file_that_prepares_pixels_is_evaluated_on_pixels(file, tmp_path, capsys):
+    x, labels = images()
+    floats = (x / 255).astype(np.float32)
+    np.savez(tmp_path / "set.npz", x_train=floats, y_train=labels, x_test=floats, y_test=labels)
+    said = refused(capsys, "evaluate", file, "--data", tmp_path / "set.npz")
+    assert "images of set are float32" in said
 
 
 def test_a_damaged_picture_is_said_in_one_line(file, tmp_path):

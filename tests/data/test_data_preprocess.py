@@ -51,9 +51,10 @@ def test_the_input_is_left_alone():
     st.none() | st.lists(st.floats(0.125, 300, width=32), min_size=1, max_size=4),
     st.none() | st.integers(1, 500),
     st.booleans(),
+    st.sampled_from(["uint8", "float32"]),
 )
-def test_json_keeps_every_bit(scale, mean, std, crop, mirror):
-    before = Preprocess(scale, None if mean is None else np.array(mean), std, crop, mirror)
+def test_json_keeps_every_bit(scale, mean, std, crop, mirror, takes):
+    before = Preprocess(scale, None if mean is None else np.array(mean), std, crop, mirror, takes)
     assert Preprocess.from_json(json.loads(json.dumps(before.to_json()))) == before
 
 
@@ -63,7 +64,6 @@ def test_a_mean_image_travels_beside_the_json():
     after = Preprocess.from_json(before.to_json(), before.mean_image)
     assert after == before
     assert after != Preprocess(mean=np.zeros((3, 2, 2)), crop=1)
-    assert Preprocess().to_json() == {}
     assert Preprocess(mean=np.ones(3)).mean_image is None
     assert Preprocess() != Preprocess(mean=np.ones(3))
     assert Preprocess() != "other"
@@ -89,6 +89,8 @@ def test_a_mean_image_travels_beside_the_json():
         {"crop": 0},
         {"crop": 2.5},
         {"mirror": 1},
+        {"takes": "int8"},
+        {"takes": ["uint8"]},
         [1],
     ],
 )
@@ -104,12 +106,30 @@ def test_malformed_json_is_refused(fields):
         (Preprocess(mean=np.zeros(3)), (1, 1, 3, 3), "1 channels but mean has 3"),
         (Preprocess(std=np.ones(1)), (1, 3, 3, 3), "3 channels but std has 1"),
         (Preprocess(crop=4), (1, 1, 3, 5), "does not fit"),
-        (Preprocess(), (1, 3, 3), "C, H, W"),
+        (Preprocess(std=np.ones(1)), (1, 3, 3), "C, H, W"),
+        (Preprocess(takes="float32"), (1, 1, 3, 3), "pixels"),
     ],
 )
 def test_images_that_do_not_fit_are_refused(preprocess, shape, said):
     with pytest.raises(DataError, match=said):
         preprocess(np.zeros(shape, np.uint8))
+
+
+def test_what_is_taken_is_said_only_where_the_rest_does_not_tell():
+    """Fits on pixels always wrote how they are prepared, and fits on floats that nothing is done."""
+    mean = np.zeros(1)
+    assert Preprocess(takes="float32").to_json() == {}
+    assert Preprocess().to_json() == {"takes": "uint8"}
+    assert Preprocess(mean=mean).to_json() == {"mean": [0.0]}
+    assert Preprocess(mean=mean, takes="float32").to_json() == {"mean": [0.0], "takes": "float32"}
+    assert Preprocess.from_json({}).takes == "float32"
+    assert Preprocess.from_json({"scale": 2}).takes == "uint8"
+    with pytest.raises(DataError, match="choose uint8 or float32"):
+        Preprocess(takes="int8")
+
+
+def test_what_is_no_image_is_scaled():
+    assert Preprocess(scale=0.5)(np.full((2, 3), 4, np.uint8)).tolist() == [[2.0] * 3] * 2
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from fit_kills import Tiny, fit_tiny, kill_and_compare, ledger_keys
 from safetensors.torch import load_file
 from small import Small, digits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import membound as mb
 from membound.data import ArraySplit, Dataset
-from membound.errors import MemboundError, ModelError, TrainingError
+from membound.errors import DataError, MemboundError, ModelError, TrainingError
 from membound.search.deployed import rounding_hurts
 from membound.search.fit import Watch
 from membound.search.jobs import carry_out
@@ -348,13 +348,38 @@ def test_the_same_images_in_any_form_give_the_same_network():
     x = torch.from_numpy(TRAIN[0].astype(np.float32) / 255)
     y, held_out = torch.from_numpy(TRAIN[1]), (HELD_OUT[0].astype(np.float32) / 255, HELD_OUT[1])
     forms = [
-        (x.numpy(), y.numpy()), (x, y), TensorDataset(x, y), DataLoader(TensorDataset(x, y), batch_size=7),
+        (x.numpy(), y.numpy()), (x, y), TensorDataset(x, y),
+        DataLoader(TensorDataset(x, y), batch_size=128, shuffle=True),
         [(x[i], y[i]) for i in range(len(x))],
     ]  # fmt: skip
     results = [fit(Tiny, form, 5000, val_data=held_out, steps=8) for form in forms]
     states = [result.model.state_dict() for result in results]
     assert all(torch.equal(state[name], states[0][name]) for state in states for name in state)
     assert len({result.accuracy for result in results}) == 1
+
+
+def test_a_loaders_batch_size_is_taken_unless_another_is_asked_for():
+    x = torch.from_numpy(TRAIN[0].astype(np.float32) / 255)
+    loader = DataLoader(TensorDataset(x, torch.from_numpy(TRAIN[1])), batch_size=7, shuffle=True)
+    held_out, said = (HELD_OUT[0].astype(np.float32) / 255, HELD_OUT[1]), []
+    given = {"val_data": held_out, "steps": 8, "dense": False, "watch": Watch(warn=said.append)}
+
+    def state(data, **more):
+        return mb.fit(Tiny, data, 5000, **given, **more).model.state_dict()
+
+    own, seven = state(loader), state((x, TRAIN[1]), batch_size=7)
+    assert all(torch.equal(own[name], seven[name]) for name in own)
+    assert not said
+    nine, asked = state(loader, batch_size=9), state((x, TRAIN[1]), batch_size=9)
+    assert all(torch.equal(nine[name], asked[name]) for name in own)
+    assert said == ["batch_size=9 is taken, not 7, the DataLoader's"]
+
+
+def test_held_out_examples_are_not_drawn():
+    x, y = torch.from_numpy(HELD_OUT[0]), torch.from_numpy(HELD_OUT[1])
+    drawn = DataLoader(TensorDataset(x, y), sampler=WeightedRandomSampler([1.0] * len(x), len(x)))
+    with pytest.raises(DataError, match="judged once"):
+        fit(Tiny, TRAIN, 5000, val_data=drawn, steps=8)
 
 
 def test_a_dataset_brings_test_images_and_classes(tmp_path):

@@ -242,7 +242,7 @@ put(18, "is said to have", "about", "t", "shift", to=[[21]])
 for name, value in (
     ("scale", 0), ("scale", True), ("scale", 1e39), ("scale", "1"), ("scale", None), ("mean", "picture"),
     ("mean", []), ("mean", [1, "2"]), ("std", [1, 0]), ("std", [1, 1e-60]), ("std", 1), ("crop", 0),
-    ("crop", 1.5), ("mirror", 1), ("rotate", 1),
+    ("crop", 1.5), ("mirror", 1), ("rotate", 1), ("takes", "int8"), ("takes", None), ("takes", ["uint8"]),
 ):  # fmt: skip
     put(19, "not understood", "about", "p", name, to=value)
 

@@ -11,8 +11,9 @@ from torch.utils import data as torch_data
 from membound.data import ArraySplit, Preprocess, bag, channel_moments, load, subsample
 from membound.data import Dataset as MemboundDataset
 from membound.errors import DataError
-from membound.train.batches import Feeder, whole
-from membound.train.user_data import ExampleSplit, ItemSplit, as_split, hold_out, preprocess_of
+from membound.train.batches import Feeder, index_stream, order_of, size_together, whole
+from membound.train.items import ItemSplit
+from membound.train.user_data import ExampleSplit, as_split, hold_out, preprocess_of
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (20, 3, 6, 5)).astype(np.uint8)
@@ -250,11 +251,144 @@ def test_an_iterable_dataset_is_refused():
 # Loaders
 
 
-def test_a_loader_gives_its_dataset():
+def test_a_loader_gives_its_dataset_and_batch_size():
     items = Items(VECTORS, CLASSES)
     split = as_split(torch_data.DataLoader(items, batch_size=3, shuffle=True, drop_last=True))
-    assert split.dataset is items
-    assert len(split) == 20
+    assert split.inner.dataset is items
+    assert (len(split), split.batch_size, size_together(split.take([4, 2]))) == (20, 3, 3)
+    assert order_of(split).describe() == [True, True, None]
+    held = as_split(
+        torch_data.DataLoader(torch_data.TensorDataset(torch.from_numpy(PIXELS), torch.from_numpy(CLASSES)))
+    )
+    assert np.array_equal(held.images, PIXELS)
+
+
+def batches_of(loader, count, seed=0, start=0):
+    """The first targets that a training would see; targets of these items are their numbers."""
+    split = as_split(loader)
+    stream = index_stream(len(split), split.batch_size, seed, start, order_of(split))
+    return [split.labels[next(stream)].tolist() for _ in range(count)]
+
+
+def test_the_order_of_a_loader_is_followed():
+    numbered = Items(VECTORS, np.arange(20))
+    loader = torch_data.DataLoader
+    assert batches_of(loader(numbered, 8), 3) == [
+        list(range(8)),
+        list(range(8, 16)),
+        [*range(16, 20), 0, 1, 2, 3],
+    ]
+    assert batches_of(loader(numbered, 8, drop_last=True), 3)[2] == list(range(8))
+    shuffled = batches_of(loader(numbered, 8, shuffle=True, drop_last=True), 4)
+    assert len(set(shuffled[0] + shuffled[1])) == len(set(shuffled[2] + shuffled[3])) == 16
+    assert shuffled[0] != shuffled[2]
+    weights = torch.zeros(20)
+    weights[5], weights[7] = 1.0, 3.0
+    drawn = batches_of(loader(numbered, 20, sampler=torch_data.WeightedRandomSampler(weights, 20)), 20)
+    assert {*np.concatenate(drawn)} == {5, 7}
+    assert 240 < np.concatenate(drawn).tolist().count(7) < 360
+    twice = torch_data.RandomSampler(numbered, replacement=True)
+    assert len(set(batches_of(loader(numbered, 20, sampler=twice), 1)[0])) < 20
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": True},
+        {"shuffle": True, "drop_last": True},
+        {},
+        {"drop_last": True},
+        {"sampler": torch_data.WeightedRandomSampler(range(20), 20)},
+    ],
+)
+def test_every_order_goes_on_where_it_was(options):
+    loader = torch_data.DataLoader(Items(VECTORS, np.arange(20)), 6, **options)
+    assert batches_of(loader, 9, seed=3)[5:] == batches_of(loader, 4, seed=3, start=5)
+
+
+def test_examples_that_are_left_out_take_their_weights_along():
+    sampler = torch_data.WeightedRandomSampler([0.0] * 10 + [1.0] * 10, 20)
+    split = as_split(torch_data.DataLoader(Items(VECTORS, np.arange(20)), 4, sampler=sampler))
+    some = split.take([3, 12, 15])
+    assert order_of(some).weights.tolist() == [0.0, 1.0, 1.0]
+    with pytest.raises(DataError, match="are 0: none of them can be drawn"):
+        next(index_stream(2, 2, 0, order=order_of(split.take([0, 1]))))
+
+
+def double(items):
+    """A collate_fn that works on pairs and makes float32 of them."""
+    return 2 * torch.tensor(np.stack([x for x, _ in items]), dtype=torch.float32), torch.tensor(
+        [y for _, y in items]
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_examples_are_read_as_the_loader_reads_them(workers):
+    """By its collate_fn and its workers, in whole batches; without workers in this thread."""
+    items = Items(VECTORS, CLASSES)
+    batches = []
+
+    def collate(found):
+        batches.append(len(found))
+        return double(found)
+
+    split = as_split(torch_data.DataLoader(items, 8, collate_fn=collate, num_workers=workers))
+    items.reads.clear(), batches.clear()
+    feeder = Feeder(split, Preprocess(takes="float32"), torch.device("cpu"), torch.float32)
+    before = torch.get_rng_state()
+    found = list(feeder.batches(whole(split, 8)))
+    assert torch.equal(torch.get_rng_state(), before)  # dropout draws what it would have drawn
+    assert np.array_equal(torch.cat([x for x, _ in found]).numpy(), 2 * VECTORS.astype(np.float32))
+    assert torch.cat([y for _, y in found]).tolist() == CLASSES.tolist()
+    if workers:
+        assert not items.reads  # they were read elsewhere
+    else:
+        assert {thread for _, thread in items.reads} == {threading.get_ident()}
+        assert batches == [8, 8, 4]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_wrong_with_an_item_is_said_in_one_line_by_workers_too(workers):
+    class Broken(Items):
+        def __getitem__(self, index):
+            if index == 13:
+                raise OSError("gone")
+            return super().__getitem__(index)
+
+    with pytest.raises(DataError, match=r"^item 13 of the data cannot be read: OSError: gone$"):
+        as_split(torch_data.DataLoader(Broken(VECTORS, CLASSES), 4, num_workers=workers))
+
+
+def test_a_worker_that_cannot_be_started_is_said_in_one_line():
+    def fail(number):
+        raise RuntimeError("no more room\nand more")
+
+    with pytest.raises(DataError, match=r"^a worker of the DataLoader failed: RuntimeError: .*$"):
+        as_split(torch_data.DataLoader(Items(VECTORS, CLASSES), 4, num_workers=1, worker_init_fn=fail))
+
+
+@pytest.mark.parametrize(
+    ("collate", "said"),
+    [
+        (lambda items: items, "is a list of 1: it must be a pair"),
+        (lambda items: (np.zeros((2, 3)), np.zeros(2)), r"has x \[2, 3\], y \[2\] for 1 items"),
+        (lambda items: 1 / 0, "failed with ZeroDivisionError"),
+        (lambda items: ({"ids": 3}, np.zeros(1)), r"has x \[\], y \[1\]"),
+    ],
+)
+def test_a_collate_fn_that_makes_no_pairs_is_refused(collate, said):
+    with pytest.raises(DataError, match=said):
+        as_split(torch_data.DataLoader(Items(VECTORS, CLASSES), collate_fn=collate))
+
+
+def test_a_collate_fn_that_mixes_targets_is_refused():
+    def mixed(items):
+        x, y = double(items)
+        return x, y.flip(0)
+
+    split = as_split(torch_data.DataLoader(Items(VECTORS, CLASSES), collate_fn=mixed))
+    with pytest.raises(DataError, match="has another target than before"):
+        split.read([0, 1])
 
 
 def test_a_loader_of_a_subset_never_shows_the_rest():
@@ -270,14 +404,17 @@ def test_a_loader_of_a_subset_never_shows_the_rest():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"collate_fn": lambda items: items}, "collate_fn"),
         ({"batch_size": None}, "batch_size=None"),
         ({"batch_sampler": [[0, 1], [2]]}, "batch_sampler of its own"),
-        ({"sampler": torch_data.WeightedRandomSampler([1.0] * 20, 20)}, "WeightedRandomSampler"),
+        ({"sampler": list(range(20))}, "has a list, which cannot be asked"),
+        ({"sampler": torch_data.WeightedRandomSampler([1.0] * 19, 20)}, r"weights of shape \[19\] for 20"),
+        ({"sampler": torch_data.WeightedRandomSampler([1.0] * 20, 9, False)}, "without replacement"),
+        ({"sampler": torch_data.RandomSampler(range(20), num_samples=9)}, "draws 9 of 20"),
+        ({"sampler": torch_data.DistributedSampler(range(20), 2, 0)}, "one of 2 processes"),
     ],
 )
-def test_a_loader_that_cannot_be_honoured_is_refused(options, said):
-    with pytest.raises(DataError, match=f"{said}.*: pass its dataset, or arrays"):
+def test_a_loader_that_cannot_be_followed_is_refused(options, said):
+    with pytest.raises(DataError, match=said):
         as_split(torch_data.DataLoader(Items(VECTORS, CLASSES), **options))
     with pytest.raises(DataError, match="IterableDataset"):
         as_split(torch_data.DataLoader(Endless()))
@@ -296,10 +433,12 @@ def test_pixels_are_normalised_per_channel_however_they_come():
 
 def test_floats_are_taken_as_prepared_but_for_a_membound_set():
     data = (PIXELS / 255, CLASSES)
-    assert preprocess_of(data, as_split(data)) == Preprocess()
-    assert preprocess_of(VECTORS, as_split((VECTORS, CLASSES))) == Preprocess()
+    assert preprocess_of(data, as_split(data)) == Preprocess(takes="float32")
+    assert preprocess_of(VECTORS, as_split((VECTORS, CLASSES))) == Preprocess(takes="float32")
     split = as_split(data)
-    assert preprocess_of(MemboundDataset("set", split, split, tuple("abcd")), split).std is not None
+    own = preprocess_of(MemboundDataset("set", split, split, tuple("abcd")), split)
+    assert own.std is not None
+    assert own.takes == "float32"
 
 
 def test_a_channel_that_does_not_vary_can_be_divided_by():

@@ -39,7 +39,8 @@ def main() -> None:
         "precision": loaded.precision,
         "import_ms": 1e3 * imported,
         "load_ms": 1e3 * ready,
-        "process_bytes": resident_bytes(),
+        "imported_bytes": baseline,  # Python, numpy and the runtime, before a network is there
+        "process_bytes": resident_bytes(),  # all of it
     }
     for key, now in (("resident_bytes", facts["process_bytes"]), ("peak_bytes", resident_bytes("VmHWM"))):
         facts[key] = None if now is None or baseline is None else max(now - baseline, 0)

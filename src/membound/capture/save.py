@@ -1,6 +1,7 @@
 """save(): a trained torch module as a model file."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from membound.store.file import write
 from membound.store.formats import Prefer
 from membound.store.model import Model, StoredModel
 from membound.store.shapes import infer_shapes
+from membound.train.promises import broken
 
 SUFFIX = ".safetensors"
 
@@ -37,6 +39,9 @@ def save(
     - `prefer`: what formats are chosen for: the fewest 'bytes', or 'speed'.
     - `preprocess` and the names of `classes` travel with the network.
 
+    A network whose weights exceed the bounds that `attach` gave it, or the network that it is a copy of, is written as
+    it is, with a warning.
+
     >>> import tempfile, torch
     >>> import membound as mb
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +51,23 @@ def save(
     """
     check_path(path)
     check_kinds(preprocess, classes)
+    if isinstance(model, nn.Module):
+        _warn_of_broken_bounds(model)
     return write(path, with_facts(capture(model, example_input), preprocess, classes), values, prefer)
+
+
+def _warn_of_broken_bounds(model: nn.Module) -> None:
+    found = list(broken(model))
+    if not found:
+        return
+    name, nonzeros, allowed = found[0]
+    more = f", and {len(found) - 1} more layers exceed theirs" if len(found) > 1 else ""
+    warnings.warn(
+        f"'{name}' has {nonzeros:,} nonzeros, its bound is {allowed:,}{more}: the file is larger than it should be; "
+        "call reg.finish() before save(), or save inside `with reg.projected():`; for an average or a copy of the "
+        "weights call reg.project_(model)",
+        stacklevel=3,
+    )
 
 
 def check_path(path: Any) -> None:

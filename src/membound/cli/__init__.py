@@ -63,7 +63,8 @@ def main(arguments: list[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors", "PIL", "pooch"):
             raise
-        code = _refuse(f"this command needs {error.name}: pip install 'membound[train]'")
+        needed, extra = ("Pillow", "images") if error.name == "PIL" else (error.name, "train")
+        code = _refuse(f"this command needs {needed}: pip install 'membound[{extra}]'")
     except BrokenPipeError:  # the reader of our output has gone, as in `membound ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -47,8 +47,8 @@ def bench_command(
 ) -> None:
     """Race a model file against the dense runtimes installed.
 
-    Latency, time to load and memory; every runtime is a process of its own, and those that are not installed are
-    left out.
+    Latency, time to load and memory, both that of the imports and that of the network; every runtime is a process of
+    its own, and those that are not installed are left out.
     """
     if layers:
         from membound.bench.layers import time_layers
@@ -121,9 +121,11 @@ def _print(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False
+    )  # 80 columns are enough
     table.add_column("runtime", no_wrap=True)
-    for column in ("threads", "min ms", "median", "load ms", "resident", "peak", "file", "diff"):
+    for column in ("threads", "min", "median", "load", "imports", "growth", "peak", "file", "diff"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in facts["results"]:
         if "min_ms" not in row:
@@ -131,14 +133,15 @@ def _print(facts: dict[str, Any]) -> None:
             continue
         table.add_row(
             _label(row), str(row["threads"]), _short(row["min_ms"]), _short(row["median_ms"]),
-            _short(row["load_ms"]), _size(row["resident_bytes"]), _size(row["peak_bytes"]), _size(row["file_bytes"]),
-            f"{row['max_relative_difference']:.0e}",
+            _short(row["load_ms"]), _size(row["imported_bytes"]), _size(row["resident_bytes"]),
+            _size(row["peak_bytes"]), _size(row["file_bytes"]), f"{row['max_relative_difference']:.0e}",
         )  # fmt: skip
     Console().print(table)
     hardware = facts["hardware"]
     typer.echo(
         f"batch {facts['batch']}, {facts['runs']} runs in {facts['rounds']} rounds; {hardware['cpu']}, "
-        f"{hardware['cores']} cores; resident, peak, file in MiB, memory as growth since the runtime was imported; "
+        f"{hardware['cores']} cores; times in ms, others in MiB: imports is the memory of a process and its runtime, "
+        "growth what the network adds once it is loaded and has run, peak the most it added meanwhile; "
         "diff: the largest difference to membound's output, of its largest value"
     )
     typer.echo("versions: " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()))

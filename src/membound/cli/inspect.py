@@ -45,6 +45,7 @@ def _print(facts: dict[str, Any]) -> None:
     Console().print(table)
     memory = facts["memory_bytes"]
     image = facts["mean_image_bytes"]
+    typer.echo(f"input     {_input(facts)}")
     typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
     typer.echo(
         f"file      {facts['file_bytes']:,} bytes: weights {facts['weight_bytes']:,}, header "
@@ -58,6 +59,22 @@ def _print(facts: dict[str, Any]) -> None:
         f"memory    {max(memory.values()):,} bytes for one image on one thread, file included, on any CPU: "
         + ", ".join(f"{isa} {total:,}" for isa, total in memory.items())
     )
+
+
+def _input(facts: dict[str, Any]) -> str:
+    """What the network takes, and who prepares it.
+
+    >>> _input({"input_shape": [1, 28, 28], "preprocess": {"scale": 0.5}})
+    '1x28x28 of uint8, pixels from 0 to 255, which the file says how to prepare'
+    """
+    from membound.data.preprocess import taken_by
+
+    shape, said = "x".join(map(str, facts["input_shape"])), facts["preprocess"]
+    if said is None:
+        return f"{shape} of float32, prepared: the file does not say how"
+    if taken_by(said) == "uint8":
+        return f"{shape} of uint8, pixels from 0 to 255, which the file says how to prepare"
+    return f"{shape} of float32, as the training data was"
 
 
 def _shape(layer: dict[str, Any]) -> str:

@@ -21,7 +21,8 @@ def run_command(
         list[Path],
         typer.Argument(
             metavar="INPUT",
-            help="Pictures; or an array [batch, ...] in a .npy file: uint8 images as they are, or float32 as prepared.",
+            help="Pictures; or an array [batch, ...] in a .npy file: uint8 as it is, or float32: as prepared, or as "
+            "the data that the network was trained on.",
         ),
     ],
     out: Annotated[

@@ -306,5 +306,5 @@ def _pillow() -> tuple[Any, Any]:
     try:
         from PIL import Image, ImageOps
     except ImportError:
-        raise DataError("reading a folder of images needs Pillow: pip install 'membound[train]'") from None
+        raise DataError("reading pictures needs Pillow: pip install 'membound[images]'") from None
     return Image, ImageOps

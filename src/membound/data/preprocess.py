@@ -13,6 +13,7 @@ from membound.data.splits import Array
 from membound.errors import DataError
 
 Float32 = npt.NDArray[np.float32]
+TYPES = ("uint8", "float32")  # of what is prepared
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +23,8 @@ class Preprocess:
     `mean` is per channel [C] or a mean image [C, H, W], which is subtracted before the crop and so at the
     crop's position; `std` is per channel [C]; the crop starts at ((H - crop) // 2, (W - crop) // 2).
     `mirror` says that training mirrors at random (and crops at random where `crop` is set): a call does not.
+    `takes` says what x is: 'uint8', pixels from 0 to 255, or 'float32', numbers as the training data had them.
+    Pixels are refused where floats were trained on: nothing says how the one becomes the other.
 
     >>> halve = Preprocess(scale=0.5, mean=np.array([10.0]), crop=1)
     >>> halve(np.full((1, 1, 3, 3), 14, np.uint8)).tolist()
@@ -35,12 +38,15 @@ class Preprocess:
     std: Array | None = None
     crop: int | None = None
     mirror: bool = False
+    takes: str = "uint8"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and self.scale != 0):
             raise DataError(f"scale {self.scale} is not allowed: take a finite number other than 0")
         if self.crop is not None and self.crop < 1:
             raise DataError(f"crop {self.crop} is not allowed: take a size in pixels from 1 up")
+        if self.takes not in TYPES:
+            raise DataError(f"takes {self.takes!r} is not allowed: choose {' or '.join(TYPES)}")
         for name, allowed in (("mean", (1, 3)), ("std", (1,))):
             value = getattr(self, name)
             if value is None:
@@ -60,7 +66,12 @@ class Preprocess:
         return self.mean if self.mean is not None and self.mean.ndim == 3 else None
 
     def __call__(self, images: Array) -> Float32:
-        """`images` [n, C, H, W], uint8 or float32, as the network takes them: float32."""
+        """`images` [n, C, H, W] as the network takes them, float32; other arrays where all there is is a scale."""
+        if images.dtype == np.uint8 and self.takes != "uint8":
+            raise DataError(
+                "pixels (uint8) cannot be prepared: the network was trained on floating-point data, and its file does "
+                "not say how pixels become such data; give float32 prepared in the same way, or train on uint8 images"
+            )
         self._check(images.shape)
         out: Float32 = images.astype(np.float32)
         if self.mean is not None:
@@ -77,7 +88,9 @@ class Preprocess:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Preprocess):
             return NotImplemented
-        plain = (self.scale, self.crop, self.mirror) == (other.scale, other.crop, other.mirror)
+        plain = all(
+            getattr(self, name) == getattr(other, name) for name in ("scale", "crop", "mirror", "takes")
+        )
         return plain and _equal(self.mean, other.mean) and _equal(self.std, other.std)
 
     __hash__ = None  # type: ignore[assignment]
@@ -95,6 +108,8 @@ class Preprocess:
             fields["crop"] = int(self.crop)
         if self.mirror:
             fields["mirror"] = True
+        if self.takes != taken_by(fields):
+            fields["takes"] = self.takes
         return fields
 
     @classmethod
@@ -112,7 +127,7 @@ class Preprocess:
         for name, value in fields.items():
             if not _CHECKS[name](value):
                 raise DataError(f"preprocessing has a malformed {name}: {shorten(value)}")
-        fields = dict(fields)
+        fields = {**fields, "takes": taken_by(fields)}
         if (fields.get("mean") == "image") != (mean_image is not None):
             found = "none was given" if mean_image is None else "one was given"
             raise DataError(
@@ -123,6 +138,8 @@ class Preprocess:
         return cls(**fields)
 
     def _check(self, shape: tuple[int, ...]) -> None:
+        if len(shape) != 4 and self.mean is None and self.std is None and self.crop is None:
+            return
         if len(shape) != 4:
             raise DataError(f"images have shape {list(shape)}: they must be [n, C, H, W]")
         if self.mean_image is not None and self.mean_image.shape != shape[1:]:
@@ -137,6 +154,15 @@ class Preprocess:
                 )
         if self.crop is not None and self.crop > min(shape[2:]):
             raise DataError(f"a crop of {self.crop} does not fit images of {shape[2]} x {shape[3]}")
+
+
+def taken_by(fields: dict[str, Any]) -> str:
+    """What preprocessing with these fields takes; by default pixels, or floating point where nothing is done to them.
+
+    >>> taken_by({"scale": 0.5}), taken_by({})
+    ('uint8', 'float32')
+    """
+    return str(fields.get("takes", "uint8" if fields else "float32"))
 
 
 def _equal(a: Array | None, b: Array | None) -> bool:
@@ -167,4 +193,5 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "std": _is_numbers,
     "crop": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "mirror": lambda value: isinstance(value, bool),
+    "takes": lambda value: value in TYPES,
 }

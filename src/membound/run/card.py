@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from membound.data.preprocess import taken_by
+
 DATASETS = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}  # what the Hub calls them
 SHOWN_CLASSES = 20
 
@@ -106,7 +108,7 @@ def _compare(facts: Mapping[str, Any], accuracy: float | None, where: str, dense
 def _inputs(facts: Mapping[str, Any], described: bool) -> str:
     shape = " x ".join(map(str, facts["input_shape"]))
     text = (
-        f"It takes uint8 images of [batch, {shape}] and prepares them as the file says"
+        f"It takes {taken_by(facts['preprocess'])} arrays of [batch, {shape}] and prepares them as the file says"
         if described and facts["preprocess"].get("crop") is None
         else f"It takes prepared float32 of [batch, {shape}]"
     )

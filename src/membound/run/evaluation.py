@@ -1,14 +1,14 @@
 """How accurate a model file is, through the runtime that is deployed: no torch."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from membound.data import Dataset, named
+from membound.data.preprocess import taken_by
 from membound.errors import DataError
-from membound.run.files import find_model_file, image_side
+from membound.run.files import find_model_file, image_side, prepare
 from membound.run.inspection import count_nonzeros
 from membound.run.net import Net, load
 
@@ -18,12 +18,11 @@ BATCH = 64
 def evaluate_file(net: Net, dataset: Dataset, split: str = "test", batch: int = BATCH) -> dict[str, Any]:
     """Accuracy and size of a network that `open_for_evaluation` has loaded."""
     half = dataset.test if split == "test" else dataset.train
-    prepare: Callable[[Any], Any] = np.asarray if net.model.preprocess is None else net.preprocess
-    _check_fits(net, dataset, prepare)
+    _check_fits(net, dataset)
     correct = among_five = 0
     for begin in range(0, len(half), batch):
         rows = np.arange(begin, min(begin + batch, len(half)))
-        scores = net(prepare(half.read(rows)))
+        scores = net(prepare(net, half.read(rows)))
         labels = half.labels[rows]
         correct += int((scores.argmax(1) == labels).sum())
         if scores.shape[1] > 5:
@@ -52,7 +51,7 @@ def image_size(net: Net, data: str) -> int | None:
     return image_side(net)
 
 
-def _check_fits(net: Net, dataset: Dataset, prepare: Callable[[Any], Any]) -> None:
+def _check_fits(net: Net, dataset: Dataset) -> None:
     """One image through the network, and the names of the classes, so that what does not fit is said at once."""
     images = dataset.test.read(np.zeros(1, np.int64))
     if net.model.preprocess is None and images.dtype != np.float32:
@@ -60,7 +59,11 @@ def _check_fits(net: Net, dataset: Dataset, prepare: Callable[[Any], Any]) -> No
             f"the file does not say how images are prepared, and those of {dataset.name} are {images.dtype}: "
             "save the network with its preprocess, or prepare the images as float32 in an .npz"
         )
-    prepared = prepare(images)
+    if net.model.preprocess is not None and taken_by(net.model.preprocess) == "uint8" != images.dtype:
+        raise DataError(
+            f"images of {dataset.name} are {images.dtype}: this file prepares pixels; give it uint8 from 0 to 255"
+        )
+    prepared = prepare(net, images)
     if prepared.shape[1:] != net.input_shape:
         raise DataError(
             f"images of {dataset.name} are {list(prepared.shape[1:])} once prepared: this network takes "

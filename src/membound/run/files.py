@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data.folders import REMEDY, CorruptImageError, decode
+from membound.data.preprocess import taken_by
 from membound.errors import DataError, ModelError
 from membound.run.hub import fetch, is_address
 from membound.run.net import Net
@@ -126,21 +127,30 @@ def write_array(path: Path, array: Array) -> None:
     write_whole(path, [buffer.getvalue()])
 
 
+def prepare(net: Net, array: Array) -> Array:
+    """An array as `net(x)` takes it: what the file says how to prepare is prepared, other float32 is taken as it is.
+
+    A file prepares uint8, or the float32 that its network was trained on; then uint8 is refused.
+    """
+    said = net.model.preprocess
+    if array.dtype == np.uint8 or (said is not None and taken_by(said) == "float32"):
+        return net.preprocess(array)
+    return array
+
+
 def run_array(net: Net, array: Array) -> npt.NDArray[np.float32]:
-    """The network's output: uint8 images are prepared as the file says, float32 is taken as prepared."""
+    """The network's output for an array, which is prepared as the file says."""
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"the input has the shape {array.shape}: there is nothing in it to run")
-    if array.dtype == np.uint8:
-        array = net.preprocess(array)
-    elif array.dtype != np.float32:
+    if array.dtype not in (np.uint8, np.float32):
         raise DataError(
             f"the input has the type {array.dtype}: allowed are uint8 (images as they are) and float32 (prepared)"
         )
-    elif not np.isfinite(array).all():
+    if array.dtype == np.float32 and not np.isfinite(array).all():
         raise DataError(
             "the input has values that are not finite (NaN or infinity): the output would mean nothing"
         )
-    return net(array)
+    return net(prepare(net, array))
 
 
 def top_classes(

@@ -123,7 +123,7 @@ class Net:
 
     @property
     def preprocess(self) -> Preprocess:
-        """What turns images as they are, uint8 [batch, C, H, W], into what the network takes."""
+        """What turns images as they are, [batch, C, H, W] of the type that it `takes`, into what the network takes."""
         if self.model.preprocess is None:
             raise ModelError("this file does not say how images are prepared: prepare them yourself")
         image = self.model.mean_image

@@ -17,10 +17,10 @@ from membound.run.net import Net
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.problem import Problem, State, Target
 from membound.store.model import StoredModel
+from membound.train.batches import size_together
 from membound.train.evaluation import Score
 from membound.train.task import Task
 
-BATCH = 500  # examples that are scored together, as in training
 AT_ONCE = 64  # that the runtime takes at once
 ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
 ROUNDED_EXAMPLES, ROUNDED_ERRORS = 2000, 2  # that this is seen on; and errors more that are chance
@@ -130,9 +130,10 @@ def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) 
     """The same for several, each on the very same inputs: what is read anew may be augmented at random."""
     nets = [Net(stored, max_batch=AT_ONCE) for stored in networks]
     tallies = [_Tally(problem.task) for _ in nets]
-    for begin in range(0, len(split), BATCH):
-        rows = np.arange(begin, min(begin + BATCH, len(split)))
-        x = _prepared(split.read(rows), problem.data.preprocess)
+    together = size_together(split)  # as in training
+    for begin in range(0, len(split), together):
+        rows = np.arange(begin, min(begin + together, len(split)))
+        x = problem.data.preprocess(split.read(rows))
         targets = torch.from_numpy(np.ascontiguousarray(split.labels[rows]))
         for net, tally in zip(nets, tallies, strict=True):
             tally.add(torch.from_numpy(net(x)), targets)
@@ -159,13 +160,6 @@ class _Tally:
         if self.task.counts:
             return Score(images, int(self.gained), self.loss / images)
         return Score(images, None, self.loss / images, self.gained / images)
-
-
-def _prepared(x: Any, preprocess: Any) -> Any:
-    if x.ndim == 4:
-        return preprocess(x)
-    out = np.asarray(x, np.float32)  # not images: all that can be done to them is to scale them
-    return out * np.float32(preprocess.scale) if preprocess.scale != 1 else out
 
 
 def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:

@@ -97,7 +97,8 @@ def fit(
 
     - `model` is a network, or a function that makes one (then every member of an ensemble starts anew).
     - `train_data`, `val_data`, `test_data`: a torch Dataset or DataLoader, a pair (x, y) of arrays, or a membound
-      Dataset, which brings its test images with it. Choices are made on `val_data`, or on images held out of
+      Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
+      followed, or refused (docs/FITTING.md). Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
     - One bound is given. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of the dense file. `ram`: file and
       working memory at `batch` images on one thread, on every instruction set or on `isa` alone ('avx2', 'avx512',
@@ -120,6 +121,7 @@ def fit(
         check_installed()
     if isinstance(stages, str | Path):
         stages = Stages.read(stages)
+    watch = watch or Watch()
     kind, amounts = find_bound(budget, ram, nonzeros, within, stages)
     if values not in ("auto", "f16", "f32"):
         raise MemboundError(f"there are no values {values!r}: choose auto, f16 or f32")
@@ -132,6 +134,7 @@ def fit(
         model, train_data, picked, kind=kind, values="f16" if values == "auto" else values, batch=batch, isa=isa,
         seed=seed, val_data=val_data, test_data=test_data, loss=loss, score=score, preprocess=preprocess,
         classes=classes, hold_out=wanted.strategy == "greedy" or within is not None or stages is not None,
+        warn=watch.warn,
     )  # fmt: skip
     if wanted.may_widen:
         problem = _storable(problem)
@@ -146,7 +149,6 @@ def fit(
         raise MemboundError(
             "fit under torchrun would do all work in every process: use a Ray cluster (--ray)"
         )
-    watch = watch or Watch()
     with ExitStack() as stack:
         config = _describe(problem, wanted, picked)
         directory = stack.enter_context(open_run(None if run_dir is None else Path(run_dir), config))

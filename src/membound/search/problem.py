@@ -17,6 +17,7 @@ from membound.run.net import EVERY, check_isa
 from membound.search.allocation import ByteCost, Cost, NonzeroCost
 from membound.search.bound import Ramp
 from membound.search.measure import FileBytes, Nonzeros, RamBytes
+from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
 from membound.train.rules import plain_keys, select
 from membound.train.task import Task
@@ -206,7 +207,9 @@ class Copies:
     model: nn.Module
 
     def __call__(self, seed: int) -> nn.Module:
-        return copy.deepcopy(self.model)
+        found = copy.deepcopy(self.model)
+        forget_(found)  # bounds of a training before are not this one's
+        return found
 
 
 @dataclass(frozen=True)

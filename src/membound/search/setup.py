@@ -24,13 +24,15 @@ from membound.search.problem import (
     bounded_weights,
     fine_tuned,
 )
-from membound.train.batches import Feeder
+from membound.train.batches import Feeder, order_of
 from membound.train.evaluation import check_fits
+from membound.train.items import ItemSplit
 from membound.train.job import choose_recipe
+from membound.train.loaders import LoaderSplit
 from membound.train.preprocessing import preprocess_for, solver_of
 from membound.train.recipe import Recipe, Scaled, annealed
 from membound.train.task import Task
-from membound.train.user_data import ItemSplit, as_split, hold_out, preprocess_of
+from membound.train.user_data import as_split, hold_out, preprocess_of
 
 SHORT = 5000  # steps
 IN_MEMORY_BYTES = 2 * 1024**3
@@ -127,6 +129,7 @@ def make_problem(
     preprocess: Preprocess | None,
     classes: Sequence[str] | None,
     hold_out: bool,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> Problem:
     """The problem that a call of fit() poses; `hold_out` says that choices are made by validation images.
 
@@ -145,7 +148,18 @@ def make_problem(
     task = Task(loss, score)
     _check_fits(network, data, task)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
+    choices = _with_loaders_batch(choices, data.train, warn)
     return Problem(make, data, _training(network, choices), Target(kind, values, batch, isa), names, task)
+
+
+def _with_loaders_batch(choices: Choices, train: Split, warn: Callable[[str], None]) -> Choices:
+    """The batch size of a DataLoader, unless another one was asked for."""
+    if not isinstance(train, LoaderSplit) or choices.batch_size == train.batch_size:
+        return choices
+    if choices.batch_size is None:
+        return replace(choices, batch_size=train.batch_size)
+    warn(f"batch_size={choices.batch_size} is taken, not {train.batch_size}, the DataLoader's")
+    return choices
 
 
 def _check_fits(network: nn.Module, data: Data, task: Task) -> None:
@@ -189,6 +203,8 @@ def _data(
         preprocess = (
             preprocess_for(network, train, _mean(network)) if own else preprocess_of(train_data, train)
         )
+    elif dtype != np.uint8:
+        preprocess = replace(preprocess, takes="float32")  # it is for this data
     return Data(train, part, validation, test, preprocess, None if classes is None else tuple(classes), given)
 
 
@@ -209,7 +225,13 @@ def _dtype(split: Split) -> Any:
 
 
 def _as_held_out(data: Any) -> Split:
-    return data.test if isinstance(data, Dataset) else as_split(data)
+    split = data.test if isinstance(data, Dataset) else as_split(data)
+    if order_of(split).weights is not None:
+        raise DataError(
+            "the DataLoader of held-out examples draws with replacement: each of them is judged once; leave the "
+            "sampler out"
+        )
+    return split
 
 
 def _mean(network: nn.Module) -> str | None:

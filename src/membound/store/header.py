@@ -153,6 +153,7 @@ _PREPROCESS: dict[str, Callable[[Any], bool]] = {
     "std": lambda value: _is_list(value, _is_positive),
     "crop": lambda value: is_int(value, 1, 2**31 - 1),
     "mirror": lambda value: isinstance(value, bool),
+    "takes": lambda value: value in ("uint8", "float32"),
 }
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from membound.data import Preprocess, Split
+from membound.errors import DataError
 
 Indices = npt.NDArray[np.int64]
 RESIDENT_BYTES = 4 * 1024**3  # a larger set streams from the host
@@ -20,11 +21,49 @@ WORKERS = 8
 AHEAD = 8  # batches that are read before they are wanted
 UPLOAD = 256  # batches whose indices go to the device together
 
-_ORDER, _AUGMENT = range(2)  # each use of the seed has a stream of its own
+TOGETHER = 500  # images that are evaluated at once
+
+_ORDER, _AUGMENT, _READ = range(3)  # each use of the seed has a stream of its own
 
 
-def index_stream(size: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Indices]:
-    """The images of batch `start`, `start + 1`, ... : one permutation after another, without a gap between them.
+@dataclass(frozen=True, eq=False)
+class Order:
+    """How a training goes through its examples: shuffled in every pass, as they are, or drawn by their `weights`.
+
+    With `drop_last` a pass ends with its last whole batch; else what is left of it begins the next batch.
+
+    >>> Order(shuffled=False).of_pass(4, seed=0, number=0).tolist()
+    [0, 1, 2, 3]
+    """
+
+    shuffled: bool = True
+    weights: npt.NDArray[Any] | None = None  # drawn with replacement
+    drop_last: bool = False
+
+    def of_pass(self, size: int, seed: int, number: int) -> Indices:
+        """The examples of one pass through `size` of them, a pure function of the seed."""
+        random = np.random.default_rng([_ORDER, seed, number])
+        if self.weights is not None:
+            total = self.weights.sum()
+            if not total > 0:
+                raise DataError("the weights of all these examples are 0: none of them can be drawn")
+            return random.choice(size, size, p=self.weights / total)
+        return random.permutation(size) if self.shuffled else np.arange(size)
+
+    def describe(self) -> list[Any] | None:
+        """As JSON, its weights as numbers; None for the default."""
+        if self.shuffled and self.weights is None and not self.drop_last:
+            return None
+        return [self.shuffled, self.drop_last, None if self.weights is None else self.weights.tolist()]
+
+
+SHUFFLED = Order()
+
+
+def index_stream(
+    size: int, batch_size: int, seed: int, start: int = 0, order: Order = SHUFFLED
+) -> Iterator[Indices]:
+    """The images of batch `start`, `start + 1`, ... : one pass after another, without a gap between them.
 
     A pure function of the seed and the iteration, so that a resumed run sees the same images.
 
@@ -34,18 +73,29 @@ def index_stream(size: int, batch_size: int, seed: int, start: int = 0) -> Itera
     >>> np.array_equal(next(index_stream(10, 4, seed=0, start=3)), first[3])
     True
     """
-    epoch, offset = divmod(start * batch_size, size)
-    order = _permutation(size, seed, epoch)[offset:]
+    used = size - size % batch_size if order.drop_last else size  # of a pass
+    if used == 0:
+        raise DataError(f"drop_last leaves nothing: {size:,} examples are no whole batch of {batch_size:,}")
+    number, offset = divmod(start * batch_size, used)
+    left = order.of_pass(size, seed, number)[offset:used]
     while True:
-        while len(order) < batch_size:
-            epoch += 1
-            order = np.concatenate([order, _permutation(size, seed, epoch)])
-        yield order[:batch_size]
-        order = order[batch_size:]
+        while len(left) < batch_size:
+            number += 1
+            left = np.concatenate([left, order.of_pass(size, seed, number)[:used]])
+        yield left[:batch_size]
+        left = left[batch_size:]
 
 
-def _permutation(size: int, seed: int, epoch: int) -> Indices:
-    return np.random.default_rng([_ORDER, seed, epoch]).permutation(size)
+def order_of(split: Split) -> Order:
+    """The order that training goes through this split: its own, where a DataLoader gave it one."""
+    found = getattr(split, "order", SHUFFLED)
+    return found if isinstance(found, Order) else SHUFFLED
+
+
+def size_together(split: Split) -> int:
+    """How many examples of a split are evaluated at once: a DataLoader's batch size, or TOGETHER."""
+    found = getattr(split, "batch_size", TOGETHER)
+    return found if isinstance(found, int) else TOGETHER
 
 
 class Feeder:
@@ -99,15 +149,27 @@ class Feeder:
                 sizes.append(len(array))
                 yield array[part]
 
-        for iteration, (chosen, images) in enumerate(self._read(shares()), start):
+        read_seed = int(np.random.default_rng([_READ, seed, start]).integers(2**62))
+        for iteration, (chosen, images) in enumerate(self._read(shares(), read_seed), start):
             windows = self._windows(sizes.popleft(), np.random.default_rng([_AUGMENT, seed, iteration]), part)
             yield self._finish(images, windows), self.labels[torch.from_numpy(chosen).to(self.device)]
 
-    def _read(self, indices: Iterable[Indices]) -> Iterator[tuple[Indices, Tensor]]:
+    def _read(self, indices: Iterable[Indices], seed: int = 0) -> Iterator[tuple[Indices, Tensor]]:
         if self.images is not None:
             for chosen in indices:
                 yield chosen, self.images[torch.from_numpy(np.ascontiguousarray(chosen)).to(self.device)]
             return
+        stream = getattr(
+            self.split, "stream", self._stream
+        )  # a DataLoader's examples are read as it reads them
+        for chosen, images in stream(indices, seed):
+            tensor = torch.from_numpy(images)
+            if self.device.type == "cuda":
+                tensor = tensor.pin_memory()
+            yield chosen, tensor.to(self.device, non_blocking=True)
+
+    def _stream(self, indices: Iterable[Indices], seed: int) -> Iterator[tuple[Indices, npt.NDArray[Any]]]:
+        """Each batch and its images, read by threads."""
         waiting: deque[tuple[Indices, list[object]]] = deque()
         source = iter(indices)
         pool = ThreadPoolExecutor(WORKERS)
@@ -119,11 +181,7 @@ class Feeder:
                 if not waiting:
                     return
                 chosen, futures = waiting.popleft()
-                images = np.concatenate([future.result() for future in futures])  # type: ignore[attr-defined]
-                tensor = torch.from_numpy(images)
-                if self.device.type == "cuda":
-                    tensor = tensor.pin_memory()
-                yield chosen, tensor.to(self.device, non_blocking=True)
+                yield chosen, np.concatenate([future.result() for future in futures])  # type: ignore[attr-defined]
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

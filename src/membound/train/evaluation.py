@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from membound.errors import DataError, MemboundError, TrainingError
-from membound.train.batches import Feeder, whole
+from membound.train.batches import Feeder, size_together, whole
 from membound.train.parallel import World
 from membound.train.projection import is_sharded
 from membound.train.task import CLASSIFICATION, Task
@@ -58,7 +58,7 @@ def check_fits(model: nn.Module, feeder: Feeder, task: Task = CLASSIFICATION) ->
     if task.classifies:
         _check_class_numbers(feeder)
     differentiable = not task.classifies and any(weight.requires_grad for weight in model.parameters())
-    with torch.set_grad_enabled(differentiable), _in_eval_mode(model):
+    with torch.set_grad_enabled(differentiable), in_eval_mode(model):
         outputs, targets = _run_one(model, feeder)
         if task.classifies:
             _check_class_scores(outputs, int(feeder.split.labels.max()))
@@ -108,7 +108,7 @@ def _check_class_scores(scores: object, highest: int) -> None:
 
 
 @contextmanager
-def _in_eval_mode(model: nn.Module) -> Iterator[None]:
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in eval mode; afterwards every module is in the mode it was in."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -123,18 +123,18 @@ def _in_eval_mode(model: nn.Module) -> Iterator[None]:
 def evaluate(
     model: nn.Module,
     feeder: Feeder,
-    batch_size: int = 500,
+    batch_size: int | None = None,
     world: World | None = None,
     bf16: bool = False,
     task: Task = CLASSIFICATION,
 ) -> Score:
     """Score and mean loss over the whole split; the model's mode is left as it was."""
-    world = world or World()
+    world, batch_size = world or World(), batch_size or size_together(feeder.split)
     gained = torch.zeros((), dtype=torch.float64, device=feeder.device)  # whole numbers stay exact
     loss = torch.zeros((), dtype=torch.float64, device=feeder.device)
     among_five = torch.zeros_like(gained)
     done, classes = 0, 0  # classes: that the network tells apart
-    with _in_eval_mode(model):
+    with in_eval_mode(model):
         for x, y in feeder.batches(whole(feeder.split, batch_size, world.share())):
             done += 1
             with torch.autocast(feeder.device.type, torch.bfloat16, enabled=bf16):

@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from membound.data import Preprocess, Split
+from membound.train.batches import order_of
 from membound.train.task import Task
 from membound.train.updates import Update
 
@@ -37,7 +38,13 @@ def network_digest(model: nn.Module) -> str:
 def describe_split(split: Split) -> list[Any]:
     """What tells data apart without reading all of it: its size, its labels and a few of its images."""
     some = np.linspace(0, len(split) - 1, min(len(split), IMAGES)).astype(np.int64)
-    return [len(split), list(split.shape), digest(split.labels, split.read(some))]
+    order = order_of(split).describe()
+    return [
+        len(split),
+        list(split.shape),
+        digest(split.labels, split.read(some)),
+        *([order] if order else []),
+    ]
 
 
 def describe_preprocess(preprocess: Preprocess) -> dict[str, Any]:

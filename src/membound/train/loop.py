@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.data import Preprocess, Split
-from membound.errors import Diverged, MemboundError, TrainingError
+from membound.errors import Diverged, MemboundError, ModelError, TrainingError
 from membound.train import checkpoint as files
 from membound.train.batches import Feeder, Feeders
+from membound.train.divergence import WORSE, highest_loss, loss_of_some, not_finite
 from membound.train.evaluation import Score, check_fits, evaluate
 from membound.train.fingerprints import (
     describe_preprocess,
@@ -30,7 +31,8 @@ from membound.train.fingerprints import (
 )
 from membound.train.parallel import World, choose_device, gradients_wait, join, lost_another
 from membound.train.recipe import Recipe, make_optimizer
-from membound.train.regularizer import Regularizer, Report, attach
+from membound.train.regularizer import Regularizer, attach
+from membound.train.reports import Report
 from membound.train.resume import resume, save
 from membound.train.rules import select
 from membound.train.stepping import make_stepper
@@ -177,6 +179,7 @@ class Run:
             some = np.linspace(0, len(self.held_out) - 1, watched, dtype=np.int64)
             self.watch = Feeder(self.held_out.take(some), self.preprocess, self.device, dtype)
         self._check_model()
+        self.highest_loss = highest_loss(self.model, self.feeder, self.task)
         self.curves: Curves | None = None
         if asked := self.settings.tensorboard:
             check_installed()
@@ -251,8 +254,8 @@ class Run:
                 with self._named_failure(f"what comes after iteration {self.iteration}"):
                     self._check_loss()
                     self.seconds = time.monotonic() - started
-                    if last and self.reg is not None:
-                        self.reg.finish()
+                    if last:
+                        self._finish()
                     if evaluating:
                         self._evaluate()
                     else:
@@ -269,6 +272,9 @@ class Run:
     def _named_failure(self, what: str) -> Iterator[None]:
         try:
             yield
+        except ModelError:  # it may be that nothing else than infinities cannot be stored
+            self._check_finite()
+            raise
         except MemboundError:
             raise
         except Exception as error:
@@ -307,10 +313,29 @@ class Run:
 
     def _check_loss(self) -> None:
         if not math.isfinite(self.world.sum(float(self.running))[0]):
-            raise Diverged(
-                f"the loss is not finite at iteration {self.iteration}: training has diverged; lower the learning rate "
-                f"(it is {self.recipe.lr(self.iteration - 1):g})"
+            raise self._diverged(f"the loss is not finite at iteration {self.iteration}")
+
+    def _finish(self) -> None:
+        """Make the bounds hold; refuse a network that is no use, whatever the losses on the way were."""
+        self._check_finite()
+        if self.reg is not None:
+            self.reg.finish()
+        loss = self.world.sum(loss_of_some(self.model, self.feeder, self.task))[0] / self.world.size
+        if not loss <= self.highest_loss:  # nor NaN
+            raise self._diverged(
+                f"the loss is {loss:.3g} at the end, over {WORSE:g} times that at the start and that of outputs of zero"
             )
+
+    def _check_finite(self) -> None:
+        if (name := not_finite(self.model)) is not None:
+            raise self._diverged(f"'{name}' has a value that is NaN or infinite")
+
+    def _diverged(self, found: str) -> Diverged:
+        peak = max(self.recipe.describe()["lr"])
+        return Diverged(
+            f"{found}: training has diverged; lower the learning rate (its peak is {peak:g}), or scale inputs and "
+            "targets to about 1"
+        )
 
     def _evaluate(self) -> None:
         since = self.iteration - (self.history[-1]["iteration"] if self.history else 0)
@@ -322,6 +347,8 @@ class Run:
             score = self._score()
             entry |= {"accuracy": score.accuracy, "test_loss": score.loss}
             if self.finished:
+                if not math.isfinite(score.loss):
+                    raise self._diverged("the loss on held-out data is not finite")
                 self.score = score
         report = None if self.reg is None else self.reg.report()
         if report is not None:

@@ -6,7 +6,7 @@ No subclass, no proxy, no copy of the weights, and the keys of every state_dict 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from numbers import Integral
 from typing import Any
@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
-from membound.notebook import html_block, html_table, show_shape
 from membound.store.sizes import best_format
 from membound.train.projection import BITS, NonFiniteError, project_
-from membound.train.rules import Target, check_rules, resolve
+from membound.train.promises import Promises
+from membound.train.reports import LayerReport, Report
+from membound.train.rules import Target, check_rules, plain_keys, resolve
 from membound.train.sharded import all_finite, count_nonzeros, local_part
 from membound.train.updates import Moment, Update
 
@@ -50,73 +51,6 @@ def attach(
     [8, 2]
     """
     return Regularizer(_unwrapped(optimizer), model, rules, total_steps)
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    """The state of one weight under a rule: its nonzeros, and how many are allowed now (`bound`).
-
-    `bytes` are in the best of the paper's storage formats, which is `format`.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    size: int
-    nonzeros: int
-    bound: int | None
-    format: str
-    bytes: int
-
-    def at_bound(self) -> "LayerReport":
-        """The same with its bound imposed: what would be deployed now."""
-        if self.bound is None or self.nonzeros <= self.bound:
-            return self
-        name, size = best_format(self.size, self.bound)
-        return replace(self, nonzeros=self.bound, format=name, bytes=size)
-
-
-@dataclass(frozen=True)
-class Report:
-    """The weights under rules, layer by layer and in all."""
-
-    layers: list[LayerReport]
-
-    @property
-    def nonzeros(self) -> int:
-        return sum(layer.nonzeros for layer in self.layers)
-
-    @property
-    def bytes(self) -> int:
-        return sum(layer.bytes for layer in self.layers)
-
-    def _repr_html_(self) -> str:
-        rows = [
-            [
-                layer.name, show_shape(layer.shape), layer.format, f"{layer.nonzeros:,}",
-                "–" if layer.bound is None else f"{layer.bound:,}", f"{layer.bytes:,}",
-            ]
-            for layer in self.layers
-        ]  # fmt: skip
-        head = ["layer", "shape", "format", "nonzeros", "allowed", "bytes"]
-        title = f"{self.nonzeros:,} nonzeros under rules, {self.bytes:,} bytes"
-        return html_block(title, html_table(head, rows, words=3))
-
-    def at_bound(self) -> "Report":
-        """The same with every bound imposed: between projections weights are dense, deployed they are not."""
-        return Report([layer.at_bound() for layer in self.layers])
-
-    def __str__(self) -> str:
-        rows = [("layer", "shape", "nonzeros", "kept", "bound", "bytes", "format")]
-        for layer in self.layers:
-            shape = "x".join(map(str, layer.shape))
-            kept = f"{layer.nonzeros / max(layer.size, 1):.2%}"
-            bound = "-" if layer.bound is None else str(layer.bound)
-            rows.append((layer.name, shape, str(layer.nonzeros), kept, bound, str(layer.bytes), layer.format))
-        rows.append(("all", "", str(self.nonzeros), "", "", str(self.bytes), ""))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
-        )
 
 
 class Regularizer:
@@ -242,6 +176,7 @@ class Regularizer:
         if self._due(self.step):
             left = [target for target in self._with_after if not (recorded and target.update.steady_after)]
             self._after_updates(left)
+            self._promises.tell(self.progress)
 
     def _after_updates(self, targets: list[Target]) -> None:
         with torch.no_grad():
@@ -308,6 +243,8 @@ class Regularizer:
         self._with_before = [target for target in targets if target.update.before is not None]
         self._with_after = [target for target in targets if target.update.after is not None]
         self._period = math.gcd(*(target.update.every for target in self._with_after)) or 1
+        self._promises = Promises(self.model, targets)
+        self._promises.tell(self.progress)
         self._resolved = self._held()
 
     def _refresh(self) -> None:
@@ -341,6 +278,7 @@ class Regularizer:
         for target in self._targets:
             self._project(target, 1.0)
         self.finished = True
+        self._promises.tell(1.0)
         self.detach()
 
     def _settle_counts(self) -> None:
@@ -352,23 +290,68 @@ class Regularizer:
             hook.remove()
         self._hooks = []
         _active.discard(self)
+        if not self.finished:
+            self._promises.withdraw()
+
+    def project_(self, model: nn.Module) -> None:
+        """Impose the bounds of now, after finish() the final ones, on another network of the same layers.
+
+        An average of weights that each are within a bound is not: positions differ from step to step. Of the average,
+        too, the largest weights stay.
+
+        >>> model = nn.Linear(8, 4)
+        >>> from membound.train.updates import l0_project
+        >>> reg = attach(torch.optim.SGD(model.parameters(), lr=0.1), model, {"*": l0_project(keep=0.25)})
+        >>> average = torch.optim.swa_utils.AveragedModel(model)
+        >>> reg.finish(), reg.project_(average)
+        (None, None)
+        >>> int(average.module.weight.count_nonzero())
+        8
+        """
+        others = self._targets_of(model)
+        with torch.no_grad():
+            for target in others:  # all are looked at before any is changed
+                self._run(target, _check_finite)
+            for target in others:
+                self._project(target, self.progress)
+            self._promises.tell(self.progress)
+
+    def _targets_of(self, model: nn.Module) -> list[Target]:
+        """The weights under bounds; those of the same names in another network, where it is one."""
+        self._refresh()
+        bounded = [target for target in self._targets if target.update.bound is not None]
+        if model is self.model:
+            return bounded
+        if not isinstance(model, nn.Module):
+            raise RuleError(f"this is no network (a {type(model).__name__}): give one of the same layers")
+        there = plain_keys(dict(model.named_parameters(remove_duplicate=False)))
+        for target in bounded:
+            found = there.get(target.name)
+            if found is None or found.shape != target.weight.shape:
+                has = "no such weight" if found is None else f"one of shape {tuple(found.shape)}"
+                raise RuleError(
+                    f"the other network has {has} as '{target.name}' of shape {tuple(target.weight.shape)}: give a "
+                    "copy or an average of the network that attach() was given"
+                )
+        return [replace(target, weight=there[target.name]) for target in bounded]
 
     @contextmanager
-    def projected(self) -> Iterator[None]:
+    def projected(self, model: nn.Module | None = None) -> Iterator[None]:
         """Inside, the weights are at the present bound; outside they are as before. Only what it drops is saved.
 
-        What the network is outside (dense between projections) is not what will be deployed: evaluate inside.
+        What the network is outside (dense between projections) is not what will be deployed: evaluate inside. Another
+        network of the same layers, such as an average of the weights, is given as `model`.
         """
         if self._inside_projected:
             raise TrainingError("`with projected()` is already open: it cannot be nested")
-        self._refresh()
+        targets = self._targets_of(self.model if model is None else model)
+        self._promises.tell(self.progress)
         self._inside_projected = True
         dropped: list[tuple[Tensor, Tensor, Tensor]] = []
         try:
             with torch.no_grad():
-                for target in self._targets:
-                    if target.update.bound is not None:
-                        dropped.append(self._drop(target))
+                for target in targets:
+                    dropped.append(self._drop(target))
             yield
         finally:
             with torch.no_grad():
@@ -430,6 +413,7 @@ class Regularizer:
         if state["finished"]:
             self.finished = True
             self.detach()
+        self._promises.tell(self.progress)
 
 
 def _eager(hook: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from membound.train.batches import Rows, index_stream
+from membound.train.batches import Rows, index_stream, order_of
 from membound.train.graphed import Recorded, draws_random_numbers, record
 from membound.train.recipe import set_learning_rate_
 
@@ -40,7 +40,9 @@ class Eager:
     def __init__(self, run: "Run") -> None:
         self.run = run
         self.network = run.world.parallel(run.model, run.device)
-        indices = index_stream(len(run.split), run.recipe.batch_size, run.settings.seed, run.iteration)
+        indices = index_stream(
+            len(run.split), run.recipe.batch_size, run.settings.seed, run.iteration, order_of(run.split)
+        )
         self.rows: Rows | None = None
         self.batches: Iterator[tuple[Tensor, Tensor]] = iter(())
         if run.device.type == "cuda" and run.world.size == 1 and run.feeder.chooses_on_device:

@@ -104,14 +104,21 @@ def widen(outputs: Any) -> Any:
     >>> first.dtype, rest[0].dtype
     (torch.float32, torch.float64)
     """
+    return map_tensors(
+        lambda value: value.float() if value.is_floating_point() and value.itemsize < 4 else value, outputs
+    )
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], outputs: Any) -> Any:
+    """`outputs` with `function` applied to each tensor, in tuples, lists and dicts too."""
     if isinstance(outputs, Tensor):
-        return outputs.float() if outputs.is_floating_point() and outputs.itemsize < 4 else outputs
+        return function(outputs)
     if type(outputs) is dict:
-        return {key: widen(value) for key, value in outputs.items()}
+        return {key: map_tensors(function, value) for key, value in outputs.items()}
     if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
-        return type(outputs)(*map(widen, outputs))
+        return type(outputs)(*(map_tensors(function, value) for value in outputs))
     if type(outputs) in (tuple, list):
-        return type(outputs)(map(widen, outputs))
+        return type(outputs)(map_tensors(function, value) for value in outputs)
     return outputs
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from membound.errors import MemboundError
-from membound.train.regularizer import Report
+from membound.train.reports import Report
 
 
 class Writer(Protocol):

@@ -1,0 +1,70 @@
+"""What attach() promises of a network, noted on its layers: copies of the network, averages included, carry it along.
+
+A note is plain data: no state dict has it, and a pickled network needs nothing of ours to be loaded.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from membound.train.rules import Target, plain_keys
+from membound.train.sharded import count_nonzeros
+
+NOTE = "_membound_bounds"  # in the __dict__ of a layer
+
+
+class Bounds(dict[str, int]):
+    """How many nonzeros each parameter of a layer may have now.
+
+    Copies of the layer have the same object, so that a bound that tightens later tightens for them, too.
+    """
+
+    def __deepcopy__(self, memo: Any) -> "Bounds":
+        return self
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+class Promises:
+    """The notes of one attach()."""
+
+    def __init__(self, model: nn.Module, targets: Sequence[Target]) -> None:
+        self._places: list[tuple[Target, Bounds, str]] = []
+        bounded = {id(target.weight): target for target in targets if target.update.bound is not None}
+        for layer in model.modules():
+            mine = {key: bounded[id(p)] for key, p in layer._parameters.items() if id(p) in bounded}
+            if mine:  # a note of its own from now on: copies made before keep theirs
+                note = layer.__dict__[NOTE] = Bounds(layer.__dict__.get(NOTE, {}))
+                self._places += [(target, note, key) for key, target in mine.items()]
+
+    def tell(self, progress: float | None) -> None:
+        """What is allowed now."""
+        for target, note, key in self._places:
+            assert target.update.bound is not None
+            note[key] = target.update.bound(target.weight.numel(), progress)
+
+    def withdraw(self) -> None:
+        """Nothing is promised any more."""
+        for _, note, key in self._places:
+            note.pop(key, None)
+
+
+def forget_(model: nn.Module) -> None:
+    """Take the notes off a network."""
+    for layer in model.modules():
+        layer.__dict__.pop(NOTE, None)
+
+
+def broken(model: nn.Module) -> Iterator[tuple[str, int, int]]:
+    """The weights that have more nonzeros than was promised: their names, how many, and how many were promised."""
+    found: dict[str, tuple[Tensor, int]] = {}
+    for path, layer in model.named_modules():
+        for key, allowed in layer.__dict__.get(NOTE, {}).items():
+            weight = layer._parameters.get(key)
+            if weight is not None:
+                found[f"{path}.{key}".lstrip(".")] = weight, allowed
+    for name, (weight, allowed) in plain_keys(found).items():
+        if (nonzeros := count_nonzeros(weight)) > allowed:
+            yield name, nonzeros, allowed

@@ -1,0 +1,73 @@
+"""What the weights under rules take, layer by layer."""
+
+from dataclasses import dataclass, replace
+
+from membound.notebook import html_block, html_table, show_shape
+from membound.store.sizes import best_format
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """The state of one weight under a rule: its nonzeros, and how many are allowed now (`bound`).
+
+    `bytes` are in the best of the paper's storage formats, which is `format`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    size: int
+    nonzeros: int
+    bound: int | None
+    format: str
+    bytes: int
+
+    def at_bound(self) -> "LayerReport":
+        """The same with its bound imposed: what would be deployed now."""
+        if self.bound is None or self.nonzeros <= self.bound:
+            return self
+        name, size = best_format(self.size, self.bound)
+        return replace(self, nonzeros=self.bound, format=name, bytes=size)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The weights under rules, layer by layer and in all."""
+
+    layers: list[LayerReport]
+
+    @property
+    def nonzeros(self) -> int:
+        return sum(layer.nonzeros for layer in self.layers)
+
+    @property
+    def bytes(self) -> int:
+        return sum(layer.bytes for layer in self.layers)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                layer.name, show_shape(layer.shape), layer.format, f"{layer.nonzeros:,}",
+                "–" if layer.bound is None else f"{layer.bound:,}", f"{layer.bytes:,}",
+            ]
+            for layer in self.layers
+        ]  # fmt: skip
+        head = ["layer", "shape", "format", "nonzeros", "allowed", "bytes"]
+        title = f"{self.nonzeros:,} nonzeros under rules, {self.bytes:,} bytes"
+        return html_block(title, html_table(head, rows, words=3))
+
+    def at_bound(self) -> "Report":
+        """The same with every bound imposed: between projections weights are dense, deployed they are not."""
+        return Report([layer.at_bound() for layer in self.layers])
+
+    def __str__(self) -> str:
+        rows = [("layer", "shape", "nonzeros", "kept", "bound", "bytes", "format")]
+        for layer in self.layers:
+            shape = "x".join(map(str, layer.shape))
+            kept = f"{layer.nonzeros / max(layer.size, 1):.2%}"
+            bound = "-" if layer.bound is None else str(layer.bound)
+            rows.append((layer.name, shape, str(layer.nonzeros), kept, bound, str(layer.bytes), layer.format))
+        rows.append(("all", "", str(self.nonzeros), "", "", str(self.bytes), ""))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
+        )
