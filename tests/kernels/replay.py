@@ -26,7 +26,11 @@ def _plan(plan: dict[str, Any]) -> bytes:
     special = ("op", "inputs", "input_shapes", "output_shape", "weight", "constants")
     numbers = {key: value for key, value in plan.items() if key not in special}
     parts = [_text(plan["op"]), _sizes(plan["inputs"]), struct.pack("<q", len(plan["input_shapes"]))]
-    parts += [*map(_sizes, plan["input_shapes"]), _sizes(plan["output_shape"]), struct.pack("<q", len(numbers))]
+    parts += [
+        *map(_sizes, plan["input_shapes"]),
+        _sizes(plan["output_shape"]),
+        struct.pack("<q", len(numbers)),
+    ]
     parts += [_text(key) + _array(np.array(value, np.float64)) for key, value in numbers.items()]
     parts.append(_array(plan.get("constants", np.zeros(0, np.float32))))
     weight = plan.get("weight")

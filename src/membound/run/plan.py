@@ -47,7 +47,9 @@ def plan(model: StoredModel) -> list[Plan]:
             {**about, "input_shapes": [list(s) for s in shapes], "output_shape": list(output)} | extra
         )
     _fold_padding(plans, model.graph.output)
-    return [{key: value if key in _NO_NUMBERS else _numbers(value) for key, value in p.items()} for p in plans]
+    return [
+        {key: value if key in _NO_NUMBERS else _numbers(value) for key, value in p.items()} for p in plans
+    ]
 
 
 _NO_NUMBERS = ("op", "inputs", "input_shapes", "output_shape", "weight", "constants")
@@ -55,7 +57,9 @@ _NO_NUMBERS = ("op", "inputs", "input_shapes", "output_shape", "weight", "consta
 
 def _numbers(value: Any) -> list[float]:
     """A number, or numbers in lists of any depth, as one list."""
-    return [n for each in value for n in _numbers(each)] if isinstance(value, list | tuple) else [float(value)]
+    return (
+        [n for each in value for n in _numbers(each)] if isinstance(value, list | tuple) else [float(value)]
+    )
 
 
 def _fold_padding(plans: list[Plan], output: int) -> None:

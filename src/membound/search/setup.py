@@ -13,6 +13,7 @@ from torch import nn
 
 from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.errors import DataError, MemboundError
+from membound.run.net import EVERY
 from membound.search.bound import Ramp
 from membound.search.problem import (
     Copies,
@@ -120,7 +121,7 @@ def make_problem(
     kind: str,
     values: str,
     batch: int,
-    isa: str,
+    isa: str = EVERY,
     seed: int,
     val_data: Any,
     test_data: Any,
