@@ -8,9 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from architectures import ARCHITECTURES, build
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from interpreter import interpret
+from profiles import examples
 from torch import nn
 
 from membound import zoo
@@ -115,7 +116,7 @@ BLOCK = st.tuples(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(12, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(BLOCK, min_size=1, max_size=5), st.sampled_from([0.01, 0.05, 0.2, 0.5]), st.integers(0, 2**31)
 )

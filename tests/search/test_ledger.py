@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import recorder
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 from membound.errors import TrainingError
 from membound.search.ledger import Entry, open_run
@@ -130,7 +131,7 @@ def test_keys_that_are_not_names_of_files_are_refused(key):
             run.record(key, {}, None)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     st.recursive(
         st.none()
