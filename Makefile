@@ -51,10 +51,10 @@ fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz_readers.py --seconds $(or $(SECONDS),10)
 	benchmarks/fuzz_under_asan.sh files --count $(or $(COUNT),20000)
 
-# Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has the first of the two,
+# Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has a slice of the first,
 # and the pool under both.
 sanitize: $(VENV)/installed
-	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not everything"
+	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not (thread and everything)"
 
 # First the packages, then the core, so that mypy, which needs no core, runs while the core is compiled, and a change in
 # src/kernels resolves nothing again. Byte code is written as modules are imported: of all packages it takes a minute.
