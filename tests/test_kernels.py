@@ -44,7 +44,9 @@ def build(kind: str, *options: str, targets: tuple[str, ...] = tuple(DRIVERS)) -
     compile_ = [tool("cmake"), "--build", str(folder), "--parallel", "2", "--target", *targets]
     with locked(folder.with_name(f"{folder.name}.lock")):
         if subprocess.run(configure, capture_output=True).returncode != 0:
-            shutil.rmtree(folder, ignore_errors=True)  # left by another compiler, or in a folder of another name
+            shutil.rmtree(
+                folder, ignore_errors=True
+            )  # left by another compiler, or in a folder of another name
             succeed(configure)
         succeed(compile_)
     return folder
