@@ -1,5 +1,6 @@
 # make demo   fit LeNet on the embedded MNIST into 20 KiB, and print it beside the dense network
-# make test   every check, as CI runs it
+# make test   every check, as CI runs it: minutes (CONTRIBUTING.md says what a test may take)
+# make test-full   the same with the long tests, the large grids and many more random examples: most of an hour
 # make docs   the documents and the Python reference as a site, build/site/index.html
 # make bench  everything in docs/BENCHMARKS.md measured again, against the peers: more than an hour
 #             (DEEPSPARSE=old/bin/python: with DeepSparse, which needs an environment of its own, docs/DEPLOYING.md)
@@ -11,8 +12,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/*)
+CORES := $(shell nproc 2> /dev/null || echo 2)
+REQUIREMENTS := $(BIN)/python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb')); \
+  lists = p['project']['optional-dependencies'] | {'build': p['build-system']['requires'] + p['project']['dependencies']}; \
+  print(*(r for name in sys.argv[1:] for r in lists[name]), sep='\n')"
 
-# Two test processes on two cores: more threads in each would only wait for one another.
+# Packages and this one are compiled to byte code when first imported, for all the processes that follow.
+unexport PYTHONDONTWRITEBYTECODE
+MAKEFLAGS += --jobs=2
+
+# Two test processes on two cores: more threads in each would only wait for one another. Either takes over what the
+# other has left, and each begins with tests that lie together, so that they share their fixtures.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
 .PHONY: demo test test-full lint docs bench fuzz sanitize clean
 
 demo: $(VENV)/installed
@@ -20,12 +32,12 @@ demo: $(VENV)/installed
 	$(BIN)/membound fit lenet --data mnist --budget 20KiB --steps 2800 --weight-decay 1e-4 --out runs/lenet.safetensors
 
 test: $(VENV)/installed lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not full"
+	$(PYTEST) -m "not full"
 
 test-full: $(VENV)/installed lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	$(PYTEST) --hypothesis-profile=full
 
-lint: $(VENV)/installed
+lint: $(VENV)/packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -39,22 +51,30 @@ fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz_readers.py --seconds $(or $(SECONDS),10)
 	benchmarks/fuzz_under_asan.sh files --count $(or $(COUNT),20000)
 
-# Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has the first of the two,
+# Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has a slice of the first,
 # and the pool under both.
 sanitize: $(VENV)/installed
-	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not everything"
+	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not (thread and everything)"
 
-$(VENV)/installed: $(SOURCES)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,dev]'
+# First the packages, then the core, so that mypy, which needs no core, runs while the core is compiled, and a change in
+# src/kernels resolves nothing again. Byte code is written as modules are imported: of all packages it takes a minute.
+$(VENV)/installed: $(VENV)/packages $(SOURCES)
+	CMAKE_BUILD_PARALLEL_LEVEL=$(CORES) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-$(VENV)/docs: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $@.txt
+$(VENV)/packages: pyproject.toml constraints.txt | $(VENV)/bin
+	$(REQUIREMENTS) build train dev > $@.txt
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt
+	touch $@
+
+$(VENV)/docs: pyproject.toml | $(VENV)/bin
+	$(REQUIREMENTS) docs > $@.txt
 	$(BIN)/python -m pip install --quiet -r $@.txt
 	touch $@
+
+$(VENV)/bin:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
 
 bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from profiles import full
 from safetensors import safe_open
 
 from membound.cli import main
@@ -239,15 +240,24 @@ def test_a_full_disk_at_the_end_is_said_with_the_name(own, capsys, monkeypatch):
     assert said == "membound: error: net.safetensors cannot be written: No space left on device\n"
 
 
-@pytest.mark.parametrize("reader", ["head -c 1", "head -1", "true"])
-@pytest.mark.parametrize("options", ["", "--json"])
+@pytest.mark.parametrize(
+    ("reader", "options"),
+    [
+        ("head -c 1", ""),
+        ("true", "--json"),
+        full("head -1", ""),
+        full("true", ""),
+        full("head -c 1", "--json"),
+        full("head -1", "--json"),
+    ],
+)
 def test_a_reader_that_goes_away_is_no_error(reader, options):
     command = f"{sys.executable} -m membound data mnist {options} | {reader}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ)
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("encoding", [full("ascii"), "latin-1", full("utf-8")])
 def test_output_that_the_terminal_cannot_show_is_escaped(own, encoding):
     Path("photos/class 0").rename("photos/Straße 東")
     done = subprocess.run(

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from profiles import examples
 
 _core = pytest.importorskip("membound._core")
 
@@ -49,7 +50,7 @@ def check(w: Floats, t: int, isa: str, threads: int) -> None:
 
 @every_isa
 @variants
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_any_bits(isa: str, threads: int, data: st.DataObject) -> None:
     patterns = data.draw(st.sampled_from([bit_patterns, finite_patterns, finite_patterns]))
@@ -59,7 +60,7 @@ def test_any_bits(isa: str, threads: int, data: st.DataObject) -> None:
 
 @every_isa
 @variants
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.sampled_from([500, 4096, 25_600, 65_537, 131_072, 200_003]),

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -49,6 +50,7 @@ def test_the_sdist_holds_the_sources_and_no_data(sdist):
     assert sdist.stat().st_size < 2**20
 
 
+@pytest.mark.full
 def test_the_wheel_holds_the_whole_package_and_no_data(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert sources() <= names
@@ -58,6 +60,12 @@ def test_the_wheel_holds_the_whole_package_and_no_data(wheel):
     assert wheel.stat().st_size < 2**20
 
 
+def test_little_is_needed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert sorted(each.split(">")[0] for each in project["dependencies"]) == ["numpy", "rich", "typer"]
+
+
+@pytest.mark.full
 def test_the_wheel_needs_little_and_runs_without_torch(wheel, tmp_path):
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from drafts import GROWTHS, Random
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from interpreter import interpret
+from profiles import examples
 
 from membound.capture.draft import Draft
 from membound.capture.simplify import simplify_
@@ -29,7 +30,7 @@ IMAGES = ["conv"] * 5 + [
 ]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(250, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**32 - 1),
     density=st.sampled_from([0.01, 0.1, 0.3, 1.0]),

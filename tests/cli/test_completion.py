@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from profiles import full
 
 from membound import zoo
 from membound.cli import options
@@ -36,13 +37,13 @@ def complete(folder, *words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["membound", "ex"], ["export"]),
+        full(["membound", "ex"], ["export"]),
         (["membound", "fit", "le"], ["lenet"]),
-        (["membound", "train", "lenet", "--data", ""], ["mnist", "cifar10"]),
+        full(["membound", "train", "lenet", "--data", ""], ["mnist", "cifar10"]),
         (["membound", "fit", "lenet", "--strategy", "g"], ["global", "greedy"]),
-        (["membound", "reproduce", "th"], ["thresholding"]),
-        (["membound", "inspect", "--j"], ["--json"]),
-        (["membound", "fit", "lenet", "--data", "photos"], []),  # bash goes on to names of files
+        full(["membound", "reproduce", "th"], ["thresholding"]),
+        full(["membound", "inspect", "--j"], ["--json"]),
+        full(["membound", "fit", "lenet", "--data", "photos"], []),  # bash goes on to names of files
     ],
     ids=lambda value: value[-1] if value else "none",
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from deployed import images, refused, run
+from profiles import full
 
 import membound as mb
 from membound.cli.live import Board, describe_job
@@ -213,10 +214,13 @@ def test_a_budget_above_dense_cuts_nothing(capsys):
 LONG = (*FIT, "--steps", "400", "--budget", "4KiB", "--budget", "6KiB", "--no-report")
 
 
-def test_interrupted_it_goes_on_to_the_same_files_byte_for_byte(capsys):
+@pytest.mark.parametrize(
+    "signals", [(signal.SIGTERM,), full((signal.SIGINT, signal.SIGTERM))], ids=["once", "twice"]
+)
+def test_interrupted_it_goes_on_to_the_same_files_byte_for_byte(capsys, signals):
     again = (*LONG, *OUT, "--run-dir", "kept")
     command = [sys.executable, "-m", "membound", *again]
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in signals:
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             before = _ledger_lines()
             while _ledger_lines() == before and process.poll() is None:

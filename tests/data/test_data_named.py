@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 from membound import data
 from membound.data import fetch, named
@@ -93,7 +94,7 @@ def test_a_damaged_cifar10_batch_is_refused(tmp_path, monkeypatch, damage, said)
     assert "data_batch_1.bin" in str(caught.value)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(shape=st.lists(st.integers(0, 5), min_size=1, max_size=4), seed=st.integers(0, 99))
 def test_idx_files_are_read_back(tmp_path_factory, shape, seed):
     array = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from membound import data
@@ -47,7 +47,6 @@ def test_label_columns_and_gaps_are_allowed(tmp_path):
     assert dataset.train.labels.tolist() == [0, 5, 0, 5, 0, 2]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
 def test_a_layout_is_told_only_beyond_doubt(a, b, c):
     x = RNG.integers(0, 256, (2, a, b, c), dtype=np.uint8)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 from membound import data
 from membound.data import ArraySplit, Dataset
@@ -157,7 +158,7 @@ def test_bad_subsamples_are_refused(count):
         data.subsample(split_of([0, 1, 1]), count)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.integers(0, 10**6), st.sampled_from([np.uint8, np.float32]), st.booleans(), st.integers(1, 200))
 def test_statistics_agree_with_numpy_in_double(seed, dtype, streamed, count):
     split = random_split(seed, count, dtype)

@@ -8,6 +8,7 @@ from itertools import chain
 
 import matplotlib
 import pytest
+from profiles import chiefly
 
 from membound.paper import FIGURES, LARGE, optimization, partial
 from membound.paper.ensembles import BUDGET
@@ -363,7 +364,7 @@ def test_every_figure_has_a_picture():
     assert tuple(MADE) == tuple(LABELS) == FIGURES
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", chiefly(["memory", "thresholding", "kernels"], FIGURES))
 def test_axes_are_named_in_text_and_the_same_numbers_give_the_same_bytes(name, tmp_path):
     document = make_document(name)
     texts, svg, png = draw(tmp_path / "once", name, document)
@@ -374,13 +375,13 @@ def test_axes_are_named_in_text_and_the_same_numbers_give_the_same_bytes(name, t
     assert draw(tmp_path / "twice", name, document) == (texts, svg, png)
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", chiefly(["frontier", "ensembles", "kernels"], FIGURES))
 def test_small_numbers_of_one_seed_are_drawn_and_said_to_be_small(name, tmp_path):
     texts, *_ = draw(tmp_path, name, make_document(name, quick=True, seeds=1))
     assert set(LABELS[name]) | {"QUICK: small, not the paper's sizes"} <= set(texts)
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", chiefly(["optimization", "starvation", "kernels"], FIGURES))
 def test_failed_trainings_and_missing_points_are_left_out(name, tmp_path):
     document = make_document(name)
     FAILED[name](document["numbers"])

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from interpreter import ACTIVATIONS
 from nets import ISAS, check, distance, expected, normal, one_node, stored
+from profiles import examples
 
 from membound.run import Net
 from membound.run.plan import plan
@@ -49,7 +50,7 @@ def windows(draw, dilated):
     return shape, attributes
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(window=windows(dilated=True), seed=SEEDS, **BATCHES)
 def test_max_pools(window, seed, batch, max_batch):
     """Exactly; a dilated window may meet padding alone, which is minus infinity."""
@@ -60,7 +61,7 @@ def test_max_pools(window, seed, batch, max_batch):
         np.testing.assert_array_equal(found, expected(model, x))
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(
     window=windows(dilated=False),
     count=st.sampled_from(["all", "valid", 1, 7, 1000, 2.5, -3, 0.125, 1e10]),
@@ -71,7 +72,7 @@ def test_average_pools(window, count, seed, batch, max_batch):
     run("avgpool", window[0], seed, batch, max_batch, {**window[1], "count": count})
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     shape=images,
     kind=st.sampled_from(["avg", "max"]),
@@ -90,7 +91,7 @@ def test_adaptive_pools_to_one_and_of_many(kind):
             run("adaptive", shape, 1, 2, 1, {"kind": kind, "size": size}, tolerance=1e-5)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     channels=st.integers(1, 40),
     rest=st.lists(st.integers(1, 20), max_size=2),
@@ -127,7 +128,7 @@ def with_act(act, **attributes):
     return attributes if act is None else {**attributes, "act": act}
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(kind=KINDS, pair=operands(), swap=st.booleans(), act=ACTS, seed=SEEDS, **BATCHES)
 def test_arithmetic_with_a_constant(kind, pair, swap, act, seed, batch, max_batch):
     left, right = pair
@@ -137,7 +138,7 @@ def test_arithmetic_with_a_constant(kind, pair, swap, act, seed, batch, max_batc
     check(stored(model), x.astype(np.float32), 1e-6, max_batch=max_batch)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(kind=KINDS, shape=shapes, value=st.floats(0.1, 9), swap=st.booleans(), act=ACTS, seed=SEEDS, **BATCHES)
 def test_arithmetic_with_a_number(kind, shape, value, swap, act, seed, batch, max_batch):
     value = float(np.float32(value))
@@ -147,7 +148,7 @@ def test_arithmetic_with_a_number(kind, shape, value, swap, act, seed, batch, ma
     check(stored(one_node(kind, shape, attributes)), x, 1e-6, max_batch=max_batch)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(kind=KINDS, pair=operands(), flip=st.booleans(), act=ACTS, seed=SEEDS, **BATCHES)
 def test_arithmetic_of_two_values(kind, pair, flip, act, seed, batch, max_batch):
     """Both operands are parts of one input."""
@@ -168,7 +169,7 @@ def test_arithmetic_of_a_value_and_itself():
     run("add", (5, 3), 1, 3, 2, {}, inputs=(0, 0))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(shape=shapes, data=st.data(), seed=SEEDS, **BATCHES)
 def test_concat_and_slice(shape, data, seed, batch, max_batch):
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -182,14 +183,14 @@ def test_concat_and_slice(shape, data, seed, batch, max_batch):
     run("concat", shape, seed, batch, max_batch, {"axis": axis}, 0, inputs=inputs, others=nodes)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(shape=shapes, data=st.data(), seed=SEEDS, **BATCHES)
 def test_permute(shape, data, seed, batch, max_batch):
     axes = tuple(data.draw(st.permutations(range(len(shape)))))
     run("permute", shape, seed, batch, max_batch, {"axes": axes}, 0)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(shape=shapes, data=st.data(), value=st.sampled_from([0, -2.5, 1e30]), seed=SEEDS, **BATCHES)
 def test_pad(shape, data, value, seed, batch, max_batch):
     pairs = st.tuples(st.integers(0, 3), st.integers(0, 3))
@@ -197,14 +198,14 @@ def test_pad(shape, data, value, seed, batch, max_batch):
     run("pad", shape, seed, batch, max_batch, {"pad": pad, "value": value})
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(shape=shapes, data=st.data(), keep=st.booleans(), seed=SEEDS, **BATCHES)
 def test_mean(shape, data, keep, seed, batch, max_batch):
     axes = st.lists(st.integers(0, len(shape) - 1), min_size=1, unique=True)
     run("mean", shape, seed, batch, max_batch, {"axes": tuple(data.draw(axes)), "keep": keep})
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     shape=shapes,
     data=st.data(),
@@ -335,7 +336,7 @@ def test_pools_carry_what_is_not_a_number(isa):
 # --- the arena ---
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data(), seed=SEEDS, **BATCHES)
 def test_values_live_as_long_as_they_are_used(data, seed, batch, max_batch):
     """Random graphs of cheap operators: a value that loses its place too early shows in the output."""

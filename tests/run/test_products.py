@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from nets import FORMATS, ISAS, VALUES, check, normal, one_node, stored, thinned
+from profiles import examples
 
 from membound.run import Net
 
@@ -57,21 +58,21 @@ def convolutions(draw, most_channels=12, side=SIDES):
     return (groups * each_in, *size), (groups * each_out, each_in, *kernel), attributes
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(conv=convolutions(), **storage)
 def test_convolutions(conv, **options):
     shape, weight, attributes = conv
     product("conv", shape, weight, **options, **attributes)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(conv=convolutions(most_channels=3, side=st.integers(30, 150)), **{**storage, "batch": st.just(1)})
 def test_convolutions_of_wide_images(conv, **options):
     shape, weight, attributes = conv
     product("conv", shape, weight, **options, **attributes)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     channels=st.integers(100, 700),
     outputs=st.integers(1, 80),
@@ -142,7 +143,7 @@ def test_an_output_whose_terms_cancel():
     product("linear", (200,), (1, 200), 1, "1", "bitmask", "f32", 1, 1, bias=False)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     lead=st.lists(st.integers(1, 4), max_size=3),
     outputs=st.one_of(st.just(1), st.integers(1, 80)),

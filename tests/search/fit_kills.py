@@ -110,12 +110,14 @@ class Fits:
         self.process.wait(60)
         self.process.stdout.close()
 
-    def run(self, folder: Path, kill_after: float | None = None) -> int:
-        """One call of the fit in `folder`, to its end or until it is killed: the exit code."""
+    def run(self, folder: Path, kill_after: float | None = None, begun: bool = False) -> int:
+        """One call of the fit in `folder`, to its end or until it is killed (once it has `begun`): the exit code."""
         folder.mkdir(exist_ok=True)
         self._tell(f"{folder / 'run'} {folder / 'net.safetensors'}")
         if kill_after is not None:
             time.sleep(kill_after)
+            while begun and not (folder / "run" / "environment.json").exists():
+                time.sleep(0.01)
         self._tell("wait" if kill_after is None else "kill")
         return int(self._answer())
 
@@ -141,7 +143,7 @@ def kill_and_compare(folder: Path, kills: int, seed: int) -> dict[str, Any]:
         while len(finished) < kills:
             here = folder / f"killed-{runs}"
             before = ledger_lines(here)
-            code = fits.run(here, kill_after=rng.uniform(0, duration))
+            code = fits.run(here, kill_after=rng.uniform(0, duration), begun=not finished)
             assert ledger_lines(here)[: len(before)] == before  # what is finished stays as it is
             if code == 0:  # it was done before the kill: another one, to be killed again
                 check_same(folder / "peace", here)

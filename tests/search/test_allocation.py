@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from membound.errors import MemboundError
@@ -120,7 +120,6 @@ def slack(curves, counts, cost, bound):
     return cost(more) - bound
 
 
-@settings(deadline=None)
 @given(layers, st.sampled_from(SCORES), st.floats(0, 130))
 def test_counts_are_within_the_bound_and_use_it(given_weights, score, bound):
     curves = curves_of(given_weights, score)
@@ -135,7 +134,6 @@ def test_counts_are_within_the_bound_and_use_it(given_weights, score, bound):
         assert set(counts.values()) == {1}
 
 
-@settings(deadline=None)
 @given(layers, st.sampled_from(["lamp", "magnitude"]), st.integers(0, 130))
 def test_every_weight_that_is_kept_scores_at_least_as_much_as_any_that_is_not(given_weights, score, bound):
     """By brute force over all weights: nothing outside beats anything inside, but for the one that each layer keeps."""
@@ -147,7 +145,6 @@ def test_every_weight_that_is_kept_scores_at_least_as_much_as_any_that_is_not(gi
         assert min(inside) >= max(outside) * (1 - 1e-4) or min(inside) < 1e-29
 
 
-@settings(deadline=None)
 @given(layers, st.sampled_from(SCORES), st.lists(st.floats(0, 600), min_size=2, max_size=6))
 def test_a_larger_bound_takes_nothing_from_any_layer(given_weights, score, bounds):
     curves = curves_of(given_weights, score)
@@ -252,7 +249,6 @@ def test_layers_of_one_weight():
 # costs
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 700), st.integers(1, 900)), min_size=1, max_size=4),
     st.lists(st.floats(0, 1), min_size=4, max_size=4),

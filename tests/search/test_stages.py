@@ -3,13 +3,16 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from small import Small, digits, small_problem
 from test_greedy import Clerk
 
 import membound as mb
+from membound import data
 from membound.cli import main
+from membound.data import subsample
 from membound.errors import MemboundError
 from membound.run.net import load
 from membound.search.ledger import open_run
@@ -93,9 +96,19 @@ def test_a_fit_ends_at_the_counts_exactly(tmp_path):
 
 def test_the_command_takes_a_file(tmp_path, capsys):
     (tmp_path / "stages.toml").write_text("tolerance = 100\nkeep = 0.1\n[[stage]]\n'fc*' = 0.1\n")
+    mnist = data.load("mnist")
+    train, test = subsample(mnist.train, 200), subsample(mnist.test, 50)
+    arrays = {
+        "x_train": train.images[:, 0],
+        "y_train": train.labels,
+        "x_test": test.images[:, 0],
+        "y_test": test.labels,
+    }
+    file = tmp_path / "digits.npz"
+    np.savez(file, **arrays)
     with pytest.raises(SystemExit) as exit:
         main(
-            ["fit", "lenet", "--data", "mnist", "--stages", str(tmp_path / "stages.toml"), "--steps", "4",
+            ["fit", "lenet", "--data", str(file), "--stages", str(tmp_path / "stages.toml"), "--steps", "4",
              "--candidate-steps", "2", "--batch-size", "8", "--no-dense", "--no-report", "--json", "--device", "cpu",
              "--out", str(tmp_path / "net.safetensors")]
         )  # fmt: skip

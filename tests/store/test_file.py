@@ -11,8 +11,9 @@ import sys
 import numpy as np
 import pytest
 import stored
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from safetensors import safe_open
 
 from membound.data import Preprocess
@@ -175,7 +176,7 @@ def test_names_that_could_be_mistaken_are_written_out():
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_any_tensors_come_back(data):
     rows, columns = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300))
     keep = data.draw(st.integers(0, rows * columns))

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from profiles import examples
 
 from membound.errors import ModelError
 from membound.store.formats import FORMATS, best_format, count_bytes, decode, encode, exact_bytes, fast_format
@@ -39,7 +40,7 @@ def tensors(draw):
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(array=tensors())
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_f32_is_exact_and_has_the_promised_bytes(format, array):
     encoded = encode(array, format)
     expected = array if format == "dense" else without_negative_zeros(array)
@@ -53,7 +54,7 @@ def test_f32_is_exact_and_has_the_promised_bytes(format, array):
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(array=tensors())
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_f16_is_the_nearest_and_what_becomes_zero_is_not_stored(format, array):
     array = np.clip(array, -65504, 65504)
     with np.errstate(under="ignore"):
@@ -68,7 +69,7 @@ def test_f16_is_the_nearest_and_what_becomes_zero_is_not_stored(format, array):
 
 
 @given(array=tensors(), value_type=st.sampled_from(["f32", "f16"]))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_the_best_format_has_the_fewest_bytes(array, value_type):
     array = np.clip(array, -65504, 65504)
     best = encode(array, best_format(array.shape, array, value_type), value_type)

@@ -6,8 +6,9 @@ from collections import Counter
 import mutations
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 from membound.errors import ModelError
 from membound.store.file import read_bytes
@@ -59,13 +60,13 @@ def test_mutations(seed):
 
 
 @given(st.binary(max_size=300))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_any_bytes(content):
     check(content)
 
 
 @given(st.binary(max_size=300))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_any_header(content):
     header = b"{" + content
     header += b" " * (-(8 + len(header)) % 64)

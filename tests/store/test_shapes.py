@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from torch.nn import functional as F
 
 from membound.errors import ModelError
@@ -136,7 +137,7 @@ def test_what_does_not_fit_is_refused_by_the_nodes_name(op, shapes, attributes, 
     pads=st.tuples(st.integers(0, 4), st.integers(0, 4)),
     dilation=st.integers(1, 3),
 )
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_convolutions_and_pools_have_the_shapes_of_torch(size, kernel, stride, pads, dilation):
     padded = F.pad(torch.zeros(1, 1, size, size), (pads[1], pads[0], pads[0], pads[1]))
     window = {

@@ -39,10 +39,12 @@ def run_command(
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
-def kill_and_compare(folder: Path, kills: int, seed: int, iterations: int = 120) -> dict[str, Any]:
+def kill_and_compare(
+    folder: Path, kills: int, seed: int, iterations: int = 120, data: str = "mnist"
+) -> dict[str, Any]:
     """Kill a run so many times, resume it each time, and hold its weights against an undisturbed run's."""
     rng = random.Random(seed)
-    more = ("--iterations", str(iterations))
+    more = ("--iterations", str(iterations), "--data", data)
     started = time.monotonic()
     peace = run_command(folder / "peace", more)
     assert peace.returncode == 0, peace.stderr

@@ -135,6 +135,13 @@ def refuse(rank: int, size: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+def everything(rank: int, size: int, folder: str) -> None:
+    """What two processes do for the tests, in processes that start once."""
+    for name, work in {"project": project_many, "train": train_sharded, "refuse": refuse}.items():
+        work(rank, size, f"{folder}/{name}")
+    train_run_sharded(rank, size, f"{folder}/run", 2)
+
+
 def images() -> ArraySplit:
     random = np.random.default_rng(0)
     labels = random.integers(0, 4, 53)

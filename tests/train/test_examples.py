@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from profiles import full
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEEDS = {"plain_loop": "torch", "lightning_module": "lightning", "accelerate_loop": "accelerate"}
@@ -52,9 +53,11 @@ def test_the_difference_to_a_dense_script_is_two_lines(name: str) -> None:
     assert second in marked[1]
 
 
-def test_every_example_trains_the_same_network_under_its_bound(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [("plain_loop",), full(tuple(NEEDS))], ids=["plain", "all"])
+def test_every_example_trains_the_same_network_under_its_bound(tmp_path: Path, names) -> None:
     results = {}
-    for name, package in NEEDS.items():
+    for name in names:
+        package = NEEDS[name]
         if importlib.util.find_spec(package) is not None:
             (tmp_path / name).mkdir()
             results[name] = run_with_and_without_the_marked_lines(name, tmp_path / name)

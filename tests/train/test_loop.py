@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 import torch
 from kills import COMMAND, ROOT, kill_and_compare, run_command
+from profiles import full
 from safetensors.torch import load_file
 from torch import nn
 
 import membound as mb
-from membound.data import ArraySplit, Preprocess
+from membound import data
+from membound.cli import main
+from membound.data import ArraySplit, Preprocess, subsample
 from membound.errors import DataError, MemboundError, TrainingError
 from membound.train import recipe as recipes
 from membound.train.batches import Feeder
@@ -169,6 +172,23 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
     assert result.score == uninterrupted.score
 
 
+@pytest.fixture
+def few_digits(tmp_path) -> str:
+    """A data set that is evaluated in a moment: 600 of MNIST's training and 100 of its test images."""
+    mnist = data.load("mnist")
+    train, test = subsample(mnist.train, 600), subsample(mnist.test, 100)
+    file = tmp_path / "digits.npz"
+    np.savez(
+        file, x_train=train.images[:, 0], y_train=train.labels, x_test=test.images[:, 0], y_test=test.labels
+    )
+    return str(file)
+
+
+def test_sigkill_at_a_random_moment_changes_nothing(tmp_path, few_digits):
+    kill_and_compare(tmp_path, kills=1, seed=0, iterations=60, data=few_digits)
+
+
+@pytest.mark.full
 def test_sigkill_at_random_moments_changes_nothing(tmp_path):
     kill_and_compare(tmp_path, kills=2, seed=0, iterations=150)
 
@@ -197,16 +217,17 @@ def wait_for(path: Path, seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
-def test_a_second_process_in_the_same_run_directory_is_refused(tmp_path):
+def test_a_second_process_in_the_same_run_directory_is_refused(tmp_path, capsys):
     first = subprocess.Popen(
         [*COMMAND, "--iterations", "100000", "--run-dir", str(tmp_path / "run")],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
     )  # fmt: skip
     try:
         wait_for(tmp_path / "run" / "checkpoint.safetensors")
-        second = run_command(tmp_path / "run")
-        assert second.returncode == 1
-        assert "another process is training" in second.stderr
+        with pytest.raises(SystemExit) as stopped:
+            main([*COMMAND[3:], "--run-dir", str(tmp_path / "run")])
+        assert stopped.value.code == 1
+        assert "another process is training" in capsys.readouterr().err
     finally:
         first.kill()
         first.wait()
@@ -498,9 +519,10 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch):
         choose_device("cuda")
 
 
+FOLDERS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 PARALLEL = """
 import json, sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {folders!r}
 import torch
 torch.set_num_threads(1)
 from test_loop import PREPROCESS, constant_recipe, small_net, small_split
@@ -508,19 +530,19 @@ import membound as mb
 from membound.train.loop import Settings, train
 net = small_net()
 rules = {{"fc1": mb.chain(mb.l2_decay(1e-3), mb.l0_project(0.3, every=5)), "fc2": mb.l1_shrink(1e-3)}}
-result = train(net, small_split(), constant_recipe(30), rules, preprocess=PREPROCESS, held_out=small_split(51, seed=1),
-      settings=Settings(precision="float64", device="cpu"))
+result = train(net, small_split(), constant_recipe(30, batch_size=23), rules, preprocess=PREPROCESS,
+      held_out=small_split(51, seed=1), settings=Settings(precision="float64", device="cpu"))
 from membound.train.parallel import join
 if join(torch.device("cpu")).leads:
     torch.save({{"weights": net.state_dict(), "correct": result.score.correct}}, sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("processes", [pytest.param(2, marks=pytest.mark.full), 3])
+@pytest.mark.parametrize("processes", [2, full(3)])
 def test_torchrun_gives_the_weights_of_one_process(tmp_path, processes):
-    """The same global batch, 30 steps, float64: 1e-10. With 3 processes the shares of 20 images are uneven."""
+    """The same global batch, 30 steps, float64: 1e-10. The shares of 23 images are uneven."""
     script = tmp_path / "script.py"
-    script.write_text(PARALLEL.format(tests=str(Path(__file__).parent)))
+    script.write_text(PARALLEL.format(folders=FOLDERS))
     results = []
     for count in (1, processes):
         out = tmp_path / f"{count}.pt"
@@ -539,7 +561,7 @@ def test_torchrun_gives_the_weights_of_one_process(tmp_path, processes):
 
 NORMALISED = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {folders!r}
 import torch
 torch.set_num_threads(1)
 from test_loop import PREPROCESS, constant_recipe, small_split
@@ -557,10 +579,11 @@ assert (alone.correct, round(alone.loss, 5)) == (result.score.correct, round(res
 """
 
 
+@pytest.mark.full
 def test_processes_evaluate_with_the_statistics_of_the_leader(tmp_path):
     """Each has batch-norm statistics of its own on a CPU; what is reported is of the network that is saved."""
     script = tmp_path / "script.py"
-    script.write_text(NORMALISED.format(tests=str(Path(__file__).parent)))
+    script.write_text(NORMALISED.format(folders=FOLDERS))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -569,17 +592,16 @@ def test_processes_evaluate_with_the_statistics_of_the_leader(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_command_prints_json_and_writes_weights_that_evaluate_alike(tmp_path):
-    done = run_command(tmp_path / "run")
+def test_the_command_prints_json_and_writes_weights_that_evaluate_alike(tmp_path, few_digits, capsys):
+    done = run_command(tmp_path / "run", ("--data", few_digits))
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["layers"][0]["nonzeros"] == facts["layers"][0]["bound"]
     out = tmp_path / "run.safetensors"
     for weights in (out, tmp_path / "run"):  # the weights, and the run directory's checkpoint
-        evaluate = [sys.executable, "-m", "membound", "evaluate", "lenet", "--init", str(weights)]
-        again = subprocess.run(
-            [*evaluate, "--data", "mnist", "--json"], capture_output=True, text=True, cwd=ROOT
-        )
-        assert again.returncode == 0, again.stderr
-        assert json.loads(again.stdout)["errors"] == facts["errors"]
-        assert json.loads(again.stdout)["nonzeros"] == facts["nonzeros"]
+        with pytest.raises(SystemExit) as stopped:
+            main(["evaluate", "lenet", "--init", str(weights), "--data", few_digits, "--json"])
+        again = json.loads(capsys.readouterr().out)
+        assert stopped.value.code == 0
+        assert again["errors"] == facts["errors"]
+        assert again["nonzeros"] == facts["nonzeros"]

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from profiles import full
 from torch import nn
 
 import membound as mb
@@ -61,7 +62,7 @@ def alone(make, number: int, split: ArraySplit, device: str, precision: str) -> 
     return model.state_dict()
 
 
-@pytest.mark.parametrize("make", [lenet, batch_normed])
+@pytest.mark.parametrize("make", [full(lenet), batch_normed])
 @pytest.mark.parametrize("device", DEVICES)
 def test_members_end_with_the_weights_that_they_would_have_alone(make, device):
     split = digits()

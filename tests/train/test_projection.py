@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from by_hand import assert_same_bits
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from profiles import examples
 from torch import Tensor
 
 from membound.errors import RuleError
@@ -79,7 +80,7 @@ def finite(draw: st.DrawFn, dtype: torch.dtype, most: int = 60) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_torch_is_the_stable_sort_on_any_bits(dtype: torch.dtype, data: st.DataObject) -> None:
     tensor = data.draw(finite(dtype))
@@ -87,7 +88,7 @@ def test_torch_is_the_stable_sort_on_any_bits(dtype: torch.dtype, data: st.DataO
 
 
 @needs_core
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(data=st.data())
 def test_the_core_is_the_stable_sort_on_any_bits(data: st.DataObject) -> None:
     tensor = data.draw(finite(torch.float32))

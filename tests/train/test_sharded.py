@@ -12,15 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sharded_ranks import (
+    everything,
     go_on_sharded,
     network,
     project_many,
-    refuse,
     rules,
     tensors,
     train,
     train_run,
-    train_run_sharded,
     train_sharded,
 )
 
@@ -30,20 +29,30 @@ from membound.train.checkpoint import read_tensors, write_tensors
 spawn = torch.multiprocessing.spawn
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.full), 3])
-def test_a_sharded_projection_is_the_projection_of_the_whole_bit_for_bit(size, tmp_path):
-    spawn(project_many, args=(size, str(tmp_path)), nprocs=size)
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """What two processes left behind; to start them takes longer than what they do."""
+    folder = tmp_path_factory.mktemp("two")
+    for name in ("project", "train", "refuse", "run"):
+        (folder / name).mkdir()
+    spawn(everything, args=(2, str(folder)), nprocs=2)
+    return folder
+
+
+def check_projections(folder, size):
     for rank in range(size):
-        assert int((tmp_path / f"{rank}.txt").read_text()) >= 5 * len(tensors())
+        assert int((folder / f"{rank}.txt").read_text()) >= 5 * len(tensors())
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.full), 3])
-def test_fully_sharded_training_is_training_in_one_process(size, tmp_path):
+def test_a_sharded_projection_is_the_projection_of_the_whole_bit_for_bit(two):
+    check_projections(two / "project", 2)
+
+
+def check_training(folder):
     """Penalties, shrinkage and projections; 30 steps in float64: 1e-10."""
     alone = network()
     reg = train(alone, slice(None))
-    spawn(train_sharded, args=(size, str(tmp_path)), nprocs=size)
-    found = torch.load(tmp_path / "sharded.pt", weights_only=True)
+    found = torch.load(folder / "sharded.pt", weights_only=True)
     assert found["nonzeros"] == {layer.name: layer.nonzeros for layer in reg.report().layers}
     for name, value in alone.state_dict().items():
         assert (value - found["weights"][name]).abs().max() < 1e-10, name
@@ -51,10 +60,24 @@ def test_fully_sharded_training_is_training_in_one_process(size, tmp_path):
     assert len(rules()) == 3
 
 
-def test_a_layout_that_cannot_be_is_refused(tmp_path):
-    spawn(refuse, args=(2, str(tmp_path)), nprocs=2)
-    assert "'weight' is sharded as" in (tmp_path / "0.txt").read_text()
-    assert "first axis" in (tmp_path / "1.txt").read_text()
+def test_fully_sharded_training_is_training_in_one_process(two):
+    check_training(two / "train")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [3])
+def test_three_processes_do_as_two(size, tmp_path):
+    """With more processes than some weights have rows."""
+    (tmp_path / "train").mkdir()
+    spawn(project_many, args=(size, str(tmp_path)), nprocs=size)
+    check_projections(tmp_path, size)
+    spawn(train_sharded, args=(size, str(tmp_path / "train")), nprocs=size)
+    check_training(tmp_path / "train")
+
+
+def test_a_layout_that_cannot_be_is_refused(two):
+    assert "'weight' is sharded as" in (two / "refuse" / "0.txt").read_text()
+    assert "first axis" in (two / "refuse" / "1.txt").read_text()
 
 
 def same(found: dict, expected: dict) -> None:
@@ -64,26 +87,29 @@ def same(found: dict, expected: dict) -> None:
         assert torch.equal(value == 0, found[name] == 0), name
 
 
-def test_a_sharded_run_is_the_run_of_one_process_and_goes_on_with_any_number_of_them(tmp_path):
-    """With parts of batches added up; from the checkpoint at a third of the way: by one process, and by three."""
+def test_a_sharded_run_is_the_run_of_one_process_and_goes_on_in_one(two, tmp_path):
+    """With parts of batches added up; from the checkpoint at a third of the way."""
     alone, result = train_run(None)
-    spawn(train_run_sharded, args=(2, str(tmp_path), 2), nprocs=2)
-    found = torch.load(tmp_path / "sharded.pt", weights_only=True)
+    found = torch.load(two / "run" / "sharded.pt", weights_only=True)
     same(found["weights"], alone.state_dict())
     assert found["errors"] == result.score.errors
-    names = sorted(path.name for path in (tmp_path / "halfway").glob("*.safetensors"))
+    names = sorted(path.name for path in (two / "run" / "halfway").glob("*.safetensors"))
     assert names == [
         "checkpoint-10-0-of-2.safetensors",
         "checkpoint-10-1-of-2.safetensors",
         "checkpoint.safetensors",
     ]
-    shutil.copytree(tmp_path / "halfway", tmp_path / "alone")
-
+    shutil.copytree(two / "run" / "halfway", tmp_path / "alone")
     went_on, result = train_run(tmp_path / "alone")
     assert result.resumed == 10
     same(went_on.state_dict(), alone.state_dict())
     assert [path.name for path in (tmp_path / "alone").glob("*.safetensors")] == ["checkpoint.safetensors"]
 
+
+@pytest.mark.full
+def test_a_run_of_two_processes_goes_on_in_three(two, tmp_path):
+    alone, _ = train_run(None)
+    shutil.copytree(two / "run" / "halfway", tmp_path / "halfway")
     spawn(go_on_sharded, args=(3, str(tmp_path)), nprocs=3)
     found = torch.load(tmp_path / "went-on.pt", weights_only=True)
     assert found["resumed"] == 10

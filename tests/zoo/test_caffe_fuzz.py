@@ -6,8 +6,9 @@ import caffe_writer as w
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from torch import nn
 
 from membound.errors import WeightsError
@@ -77,7 +78,7 @@ mutation = st.one_of(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(1500)
 @given(st.sampled_from(FILES), st.lists(mutation, min_size=1, max_size=4))
 def test_mutations(path, content, mutations):
     for kind, at, what in mutations:
@@ -93,13 +94,13 @@ def test_mutations(path, content, mutations):
     check(path, content)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(st.binary(max_size=300))
 def test_any_bytes(path, content):
     check(path, content)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(st.integers(0, len(MEAN) - 1), st.binary(min_size=1, max_size=5))
 def test_mean_images(path, at, what):
     path.write_bytes(MEAN[:at] + what + MEAN[at + len(what) :])

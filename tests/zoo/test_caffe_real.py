@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from profiles import full
 
 from membound import zoo
 from membound.errors import WeightsError
@@ -58,7 +59,7 @@ def errors(net, data):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("lenet_a", 86), ("lenet_b", 95), ("lenet_dns_original", 91), ("lenet_dns_sparse", 91)],
+    [("lenet_a", 86), full("lenet_b", 95), full("lenet_dns_original", 91), ("lenet_dns_sparse", 91)],
 )
 def test_lenet_on_mnist(name, expected, mnist):
     net = zoo.lenet().eval()

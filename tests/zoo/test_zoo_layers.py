@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from torch import nn
 
 from membound.zoo.layers import average_pool, lrn, max_pool, xavier_
@@ -46,7 +47,7 @@ def pooling(draw):
     return kernel, stride, pad, height, width, draw(st.integers(0, 2**31))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(pooling())
 def test_pooling_is_caffes(case):
     kernel, stride, pad, height, width, seed = case
