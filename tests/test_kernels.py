@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DRIVERS = {"test_project": 300, "test_network": 100}  # and how many random cases each is given
+sys.path[:0] = [str(ROOT / "tests" / part) for part in ("kernels", "run", "capture")]
+import replay  # noqa: E402
 
-# What `make test` runs of each driver: a network with every kind of operator on every instruction set, called by
-# several threads at once. The fixed cases at every size around the tiles take minutes.
-SLICE = ("--only", "concurrent")
+DRIVERS = {"test_project": 300, "test_network": 100}  # and how many random cases each is given
+REPLAY = "test_replay"
+
+# What `make test` runs of the fixed cases at every size around the tiles, which take minutes: one of so many. The calls
+# of several threads at once are always there.
+SLICE = ("--share", "29")
+AT_ONCE = ("--only", "concurrent")
 
 
 def tool(name: str) -> str | None:
@@ -36,7 +42,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def build(kind: str, *options: str, targets: tuple[str, ...] = tuple(DRIVERS)) -> Path:
+def build(kind: str, *options: str, targets: tuple[str, ...] = (*DRIVERS, REPLAY)) -> Path:
     """Build drivers, warnings being errors, in a folder that stays: the next time only what changed is compiled."""
     folder = ROOT / "build" / f"drivers-{kind}"
     always = ["-DMEMBOUND_BUILD_TESTS=ON", "-DMEMBOUND_BUILD_PYTHON=OFF", "-DMEMBOUND_WERROR=ON"]
@@ -59,12 +65,27 @@ def succeed(command) -> str:
 
 
 def check(cases, *command):
-    """Run a driver; what it says at the end."""
-    outcome = json.loads(succeed([*command, "--cases", cases]).splitlines()[-1])
-    assert outcome["mismatches"] == 0
+    """Run a driver on so many random cases; what it says at the end."""
+    outcome = listen(*command, "--cases", cases)
     assert outcome["cases"] == cases
+    return outcome
+
+
+def listen(*command):
+    """Run a driver; what it says at the end."""
+    outcome = json.loads(succeed(command).splitlines()[-1])
+    assert outcome["mismatches"] == 0
     assert outcome["checks"] > 0
     return outcome
+
+
+@pytest.fixture(scope="session")
+def networks(tmp_path_factory):
+    """Every architecture of the tests, of all formats and both types of values, as test_replay reads them."""
+    path = tmp_path_factory.mktemp("replay") / "networks.bin"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, about padding='same'
+        return path, replay.dump(path, replay.architectures())
 
 
 @pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")
@@ -73,8 +94,8 @@ def check(cases, *command):
     [
         ("address,undefined", SLICE),
         pytest.param("address,undefined", (), marks=pytest.mark.full),
-        # Several threads call one network, and one pool, at once: a minute, where everything takes many.
-        pytest.param("thread", SLICE, marks=pytest.mark.full),
+        # A minute, where everything takes many.
+        pytest.param("thread", AT_ONCE, marks=pytest.mark.full),
         pytest.param("thread", (), marks=pytest.mark.full),
     ],
     ids=["address and undefined", "address and undefined, everything", "thread", "thread, everything"],
@@ -83,6 +104,14 @@ def test_the_drivers_pass_under_sanitizers(sanitizers, only):
     folder = build(sanitizers, f"-DMEMBOUND_SANITIZE={sanitizers}")
     for driver, cases in DRIVERS.items():
         check(cases, folder / driver, *only)
+
+
+@pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")
+def test_networks_are_replayed_under_sanitizers(networks):
+    sanitizers = "address,undefined"
+    path, count = networks
+    folder = build(sanitizers, f"-DMEMBOUND_SANITIZE={sanitizers}")
+    assert listen(folder / REPLAY, path)["cases"] == count > 20
 
 
 @pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")
@@ -101,13 +130,31 @@ EMULATED = {"aarch64": ["scalar", "neon"], "x86_64": ["scalar", "avx2"]}
 ABSENT = [name for name in ("cmake", f"{OTHER}-linux-gnu-g++", EMULATOR[OTHER][0]) if tool(name) is None]
 
 
-@pytest.mark.skipif(bool(ABSENT), reason=f"absent: {', '.join(ABSENT)}")
+emulated = pytest.mark.skipif(bool(ABSENT), reason=f"absent: {', '.join(ABSENT)}")
+
+
+def build_for_the_other():
+    return build(OTHER, f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/src/kernels/toolchains/{OTHER}-linux-gnu.cmake")
+
+
+def natively(isas):
+    """Those that are no plain C++: qemu has no AVX-512, whose kernels run on emulated intrinsics everywhere."""
+    return [isa for isa in isas if isa != "emulated avx512"]
+
+
+@emulated
 @pytest.mark.parametrize(
-    "only", [SLICE, pytest.param((), marks=pytest.mark.full)], ids=["at once", "everything"]
+    "only", [SLICE, pytest.param((), marks=pytest.mark.full)], ids=["a slice", "everything"]
 )
 def test_the_drivers_pass_on_the_other_kind_of_cpu(only):
-    """Emulated; qemu has no AVX-512, whose kernels run on intrinsics in plain C++ everywhere."""
-    folder = build(OTHER, f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/src/kernels/toolchains/{OTHER}-linux-gnu.cmake")
+    folder = build_for_the_other()
     for driver in DRIVERS:
-        isas = check(20, *EMULATOR[OTHER], folder / driver, *only)["isas"]
-        assert [isa for isa in isas if isa != "emulated avx512"] == EMULATED[OTHER]
+        assert natively(check(20, *EMULATOR[OTHER], folder / driver, *only)["isas"]) == EMULATED[OTHER]
+
+
+@emulated
+def test_networks_are_replayed_on_the_other_kind_of_cpu(networks):
+    path, count = networks
+    outcome = listen(*EMULATOR[OTHER], build_for_the_other() / REPLAY, path)
+    assert outcome["cases"] == count
+    assert natively(outcome["isas"]) == EMULATED[OTHER]

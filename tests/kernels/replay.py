@@ -1,25 +1,53 @@
 """Dumps networks, inputs and what a reference makes of them, for the C++ driver test_replay."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from architectures import ARCHITECTURES, build
+from nets import FORMATS, VALUES, expected, normal, stored, thin
 
+from membound import zoo
+from membound.capture import capture
 from membound.run.plan import plan
 from membound.store.model import StoredModel
 
+Case = tuple[str, StoredModel, np.ndarray, np.ndarray, float]
+THIN = ("1", "0.5", "0.1", "rows")  # how much is left of the weights
 
-def dump(path: Path, cases: Iterable[tuple[str, StoredModel, np.ndarray, np.ndarray, float]]) -> None:
-    """Networks with their names, inputs, expected outputs, and how far they may be off, of the largest output."""
+
+def architectures() -> Iterator[Case]:
+    """Each in another format, type of values and density than the one before it."""
+    for number, name in enumerate(["lenet", "cifar10_quick", *ARCHITECTURES]):
+        if name in ARCHITECTURES:
+            module, shape = build(name)
+        else:
+            module = zoo.build(name).eval()
+            shape = module.input_shape
+        model = thin(capture(module, torch.zeros(1, *shape)), THIN[number % len(THIN)])
+        network = stored(model, FORMATS[number % len(FORMATS)], VALUES[number % len(VALUES)])
+        x = normal(number, 3, *shape)
+        yield name, network, x, expected(network, x), 1e-4
+
+
+def dump(path: Path, cases: Iterable[Case]) -> int:
+    """Networks with their names, inputs, expected outputs, and how far they may be off, of the largest output.
+
+    How many there are comes back.
+    """
+    count = 0
     with open(path, "wb") as file:
-        for name, model, x, expected, tolerance in cases:
+        for name, model, x, wanted, tolerance in cases:
             file.write(_text(name) + _sizes(model.shapes[0]))
             file.write(struct.pack("<qqd", model.graph.output, len(x), tolerance))
             plans = plan(model)
             file.write(struct.pack("<q", len(plans)) + b"".join(map(_plan, plans)))
-            file.write(_array(x.astype(np.float32)) + _array(np.asarray(expected, np.float64)))
+            file.write(_array(x.astype(np.float32)) + _array(np.asarray(wanted, np.float64)))
+            count += 1
+    return count
 
 
 def _plan(plan: dict[str, Any]) -> bytes:

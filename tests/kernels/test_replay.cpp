@@ -49,7 +49,7 @@ class Dump {
     const size_t bytes = size();
     if (bytes > bytes_.size() - at_) throw std::runtime_error("the file ends early");
     std::vector<T> found(bytes / sizeof(T));
-    std::memcpy(found.data(), bytes_.data() + at_, bytes);
+    if (bytes > 0) std::memcpy(found.data(), bytes_.data() + at_, bytes);
     at_ += bytes;
     return found;
   }
