@@ -1,6 +1,7 @@
-"""What pytest needs to know before it collects: how many random examples, and modules whose dependency is absent."""
+"""What pytest needs to know before it collects: no GPU, how many random examples, and modules that cannot be imported."""
 
 import importlib.util
+import os
 
 from hypothesis import settings
 from profiles import FEW
@@ -10,6 +11,10 @@ from profiles import FEW
 settings.register_profile("few", max_examples=FEW, deadline=None, derandomize=True)
 settings.register_profile("full", max_examples=100, deadline=None, print_blob=True)
 settings.load_profile("few")
+
+# Tests are about the CPU, wherever they run. Those of CUDA: MEMBOUND_TEST_GPU=1 pytest tests/train/test_cuda.py
+if not os.environ.get("MEMBOUND_TEST_GPU"):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 collect_ignore = []
 if importlib.util.find_spec("triton") is None:  # only torch builds for GPUs bring it
