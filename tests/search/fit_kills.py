@@ -14,6 +14,7 @@ import time
 import traceback
 from collections import Counter
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from small import digits
 from torch import nn
 
 import membound as mb
+from membound.capture.capture import Tracer
 from membound.search import jobs, workshop
 from membound.search.jobs import carry_out
 from membound.search.ledger import LEDGER
@@ -73,9 +75,10 @@ def fit_recorded(run_dir: Path, out: Path) -> None:
 
 def serve() -> None:
     torch.set_num_threads(1)
-    fit_tiny(
-        None, "50%", strategy="uniform", steps=1, dense=False
-    )  # what is loaded on the way is loaded once
+    # What a fit loads on its way is loaded once. No gradients: torch builds for GPUs have threads for them, which a fork
+    # leaves behind.
+    import_module("membound.search.fit")
+    Tracer(Tiny(), torch.zeros(1, 1, 28, 28))
     print("ready", flush=True)
     for line in sys.stdin:
         child = os.fork()

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 import membound as mb
 from membound.data import ArraySplit, Dataset
 from membound.errors import DataError, MemboundError, ModelError, TrainingError
+from membound.run.net import EVERY, known_isas
 from membound.search.deployed import rounding_hurts
 from membound.search.fit import Watch
 from membound.search.jobs import carry_out
@@ -99,13 +100,26 @@ def test_the_network_in_torch_is_the_one_in_the_file(frontier, tmp_path):
         assert np.allclose(frontier[0].model(torch.from_numpy(x)).numpy(), net(x), atol=1e-2)
 
 
-@pytest.mark.parametrize(("batch", "ram"), [(1, "28 KiB"), (8, "66 KiB")])
+@pytest.mark.parametrize(("batch", "ram"), [(1, "24 KiB"), (8, "50 KiB")])
 def test_ram_is_weights_and_working_memory_of_the_loaded_file(batch, ram, tmp_path):
     result = fit(ram=ram, batch=batch)
     result.save(tmp_path / "net.safetensors")
-    memory = mb.load(tmp_path / "net.safetensors", max_batch=batch, threads=1).memory()
-    assert USED * result.limit <= memory.total <= result.limit
-    assert result.size == result.facts["memory_bytes"] == memory.total
+    net = mb.load(tmp_path / "net.safetensors", max_batch=batch, threads=1)
+    assert net.memory().total <= net.memory(EVERY).total <= result.limit
+    assert USED * result.limit <= result.size
+    assert result.size == result.facts["memory_bytes"] == net.memory(EVERY).total
+
+
+@pytest.mark.parametrize("isa", known_isas())
+def test_ram_may_hold_on_one_instruction_set(isa, tmp_path):
+    result = fit(ram="24 KiB", isa=isa, steps=10)
+    result.save(tmp_path / "net.safetensors")
+    assert result.size == mb.load(tmp_path / "net.safetensors", threads=1).memory(isa).total <= 24 * 1024
+
+
+def test_an_instruction_set_that_is_not_known():
+    with pytest.raises(MemboundError, match="no instruction set 'sse2': choose scalar, avx2, avx512, neon"):
+        fit(ram="28 KiB", isa="sse2")
 
 
 def test_values_of_32_bits_and_nonzeros(tmp_path):
@@ -233,7 +247,7 @@ def test_an_ensemble_is_judged_as_a_whole_and_fits_in_memory(tmp_path):
     watch = Watch(done=lambda job, facts: told.append(job))
     result = fit(Tiny, ram="30 KiB", members=2, val_data=None, steps=10, watch=watch)
     result.save(tmp_path / "net.safetensors")
-    assert USED * 30720 <= mb.load(tmp_path / "net.safetensors", threads=1).memory().total <= 30720
+    assert USED * 30720 <= mb.load(tmp_path / "net.safetensors", threads=1).memory(EVERY).total <= 30720
     assert [(job.key, job.bag is None) for job in told] == [
         (f"{kind}-30KiB-{member}", False) for kind in ("estimate", "final") for member in (0, 1)
     ]
