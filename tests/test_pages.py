@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from profiles import chiefly
 
 from membound.cli import main
 
@@ -47,7 +48,7 @@ def run_commands(text: str) -> None:
             assert stopped.value.code == 0, line
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", chiefly(["YOUR_OWN_MODEL"], PAGES))
 def test_a_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
