@@ -75,8 +75,8 @@ def fit_recorded(run_dir: Path, out: Path) -> None:
 
 def serve() -> None:
     torch.set_num_threads(1)
-    # What a fit loads on its way is loaded once. No gradients: torch builds for GPUs have threads for them, which a fork
-    # leaves behind.
+    # What a fit loads on its way is loaded once. No gradients: torch for GPUs has threads for them, which a fork leaves
+    # behind.
     import_module("membound.search.fit")
     Tracer(Tiny(), torch.zeros(1, 1, 28, 28))
     print("ready", flush=True)
