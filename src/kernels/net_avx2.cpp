@@ -79,6 +79,57 @@ float gather_dot(const Column* columns, const Value* values, size_t count, const
   return rest;
 }
 
+// Eight values, or the `left` that there are before the end.
+inline Vec load_before_end(const float* p, size_t left) { return left < kWidth ? load_some(p, left) : load(p); }
+inline Vec load_before_end(const Half* p, size_t left) {
+  if (left >= kWidth) return load(p);
+  Half some[kWidth] = {};
+  for (size_t i = 0; i < left; ++i) some[i] = p[i];
+  return load(some);
+}
+
+// For each byte of bits, which value each of eight lanes takes, and whether it takes one.
+struct Spread {
+  alignas(8) uint8_t from[256][8];
+  alignas(8) int8_t taken[256][8];
+  Spread() {
+    for (unsigned byte = 0; byte < 256; ++byte)
+      for (unsigned bit = 0, next = 0; bit < 8; ++bit) {
+        const bool set = byte >> bit & 1;
+        from[byte][bit] = static_cast<uint8_t>(set ? next++ : 0);
+        taken[byte][bit] = set ? -1 : 0;
+      }
+  }
+};
+
+// Eight columns at a time: the values go to the lanes whose bits are set, and only there x is read.
+#define MEMBOUND_OWN_BIT_DOT
+inline uint64_t some_bits(const uint8_t* bits, size_t bytes, size_t first, size_t count);
+
+template <class Value>
+float bit_dot(const Row& row, const Value* values, const float* x) {
+  static const Spread spread;
+  const auto wide = [](const void* eight) { return _mm_loadl_epi64(static_cast<const __m128i*>(eight)); };
+  const auto* bits = static_cast<const uint8_t*>(row.index);
+  const Value* end = values + row.count;
+  Vec sums[4] = {fill(0.0f), fill(0.0f), fill(0.0f), fill(0.0f)};
+  for (size_t done = 0; done < row.columns;) {
+    const size_t room = 64 - (row.first + done) % 8, here = row.columns - done < room ? row.columns - done : room;
+    const uint64_t word = some_bits(bits, row.index_end, row.first + done, here);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; ++i) {
+      const auto byte = static_cast<uint8_t>(word >> (8 * i));
+      const __m256i from = _mm256_cvtepu8_epi32(wide(spread.from[byte])), taken = _mm256_cvtepi8_epi32(wide(spread.taken[byte]));
+      const Vec here8 = load_before_end(values, static_cast<size_t>(end - values));
+      const Vec spread8 = _mm256_and_ps(_mm256_permutevar8x32_ps(here8, from), _mm256_castsi256_ps(taken));
+      sums[i % 4] = fma(spread8, _mm256_maskload_ps(x + done + 8 * i, taken), sums[i % 4]);
+      values += __builtin_popcount(byte);
+    }
+    done += here;
+  }
+  return total(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
+}
+
 // Eight columns of four rows, transposed in registers.
 #define MEMBOUND_OWN_PACK
 template <class Value>

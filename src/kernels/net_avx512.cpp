@@ -86,6 +86,37 @@ float gather_dot(const Column* columns, const Value* values, size_t count, const
   return rest;
 }
 
+// Sixteen values, or the `left` that there are before the end.
+inline Vec load_before_end(const float* p, size_t left) { return left < kWidth ? load_some(p, left) : load(p); }
+inline Vec load_before_end(const Half* p, size_t left) {
+  if (left >= kWidth) return load(p);
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(left), p));
+}
+
+// Sixteen columns at a time: the values go to the lanes whose bits are set, and only there x is read.
+#define MEMBOUND_OWN_BIT_DOT
+inline uint64_t some_bits(const uint8_t* bits, size_t bytes, size_t first, size_t count);
+
+template <class Value>
+float bit_dot(const Row& row, const Value* values, const float* x) {
+  const auto* bits = static_cast<const uint8_t*>(row.index);
+  const Value* end = values + row.count;
+  Vec sums[4] = {fill(0.0f), fill(0.0f), fill(0.0f), fill(0.0f)};
+  for (size_t done = 0; done < row.columns;) {
+    const size_t room = 64 - (row.first + done) % 8, here = row.columns - done < room ? row.columns - done : room;
+    const uint64_t word = some_bits(bits, row.index_end, row.first + done, here);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; ++i) {
+      const auto mask = static_cast<__mmask16>(word >> (16 * i));
+      const Vec spread = _mm512_maskz_expand_ps(mask, load_before_end(values, static_cast<size_t>(end - values)));
+      sums[i] = fma(spread, _mm512_maskz_loadu_ps(mask, x + done + 16 * i), sums[i]);
+      values += __builtin_popcount(mask);
+    }
+    done += here;
+  }
+  return total(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
+}
+
 // Sixteen columns of eight rows, transposed in registers: pairs of rows, then of pairs, then of fours.
 #define MEMBOUND_OWN_PACK
 template <class Value>

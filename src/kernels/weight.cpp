@@ -156,26 +156,31 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
 }
 
 Row Weight::row(size_t row) const {
-  const size_t entry = row_start(row), count = row_start(row + 1) - entry, all = matrix_.rows * matrix_.columns;
-  const auto* values = static_cast<const uint8_t*>(matrix_.values) + entry * value_bytes(matrix_.type);
   const auto* index = static_cast<const uint8_t*>(matrix_.index);
-  Row found{matrix_.format, matrix_.type, count, values, index, 0, matrix_.index_bytes, 0, matrix_.columns};
+  Row found{matrix_.format, matrix_.type, 0, nullptr, index, 0, matrix_.index_bytes, 0, matrix_.columns};
+  size_t entry = 0;
   switch (matrix_.format) {
-    case Format::dense: break;
+    case Format::dense:
+      entry = row * matrix_.columns;
+      found.count = matrix_.columns;
+      break;
+    case Format::csr:
+      entry = row_start(row);
+      found.count = row_start(row + 1) - entry;
+      found.index = index + entry * static_cast<size_t>(matrix_.index_bytes);
+      break;
     case Format::bitmask:
-      found.index_end = (all + 7) / 8;
-      found.first = row * matrix_.columns;
-      break;
+      found.index_end = (matrix_.rows * matrix_.columns + 7) / 8;
+      [[fallthrough]];
     case Format::indexed:
-      found.index = index + entry * 4;
-      found.first = row * matrix_.columns;
-      break;
-    case Format::csr: found.index = index + entry * static_cast<size_t>(matrix_.index_bytes); break;
     case Format::delta:
-      found.index = index + entry;
-      found.first = columns_[row];
+      entry = starts_[row];
+      found.count = starts_[row + 1] - entry;
+      found.first = matrix_.format == Format::delta ? columns_[row] : row * matrix_.columns;
+      if (matrix_.format != Format::bitmask) found.index = index + entry * static_cast<size_t>(matrix_.index_bytes);
       break;
   }
+  found.values = static_cast<const uint8_t*>(matrix_.values) + entry * value_bytes(matrix_.type);
   return found;
 }
 

@@ -125,6 +125,18 @@ inline __m256i _mm256_add_epi32(__m256i a, const __m256i& b) {
   for (int i = 0; i < 8; ++i) emulated::put<int32_t>(a, i, emulated::at<int32_t>(a, i) + emulated::at<int32_t>(b, i));
   return a;
 }
+inline __m512 _mm512_maskz_expand_ps(__mmask16 mask, const __m512& a) {
+  __m512 v{};
+  for (int i = 0, next = 0; i < 16; ++i)
+    if (mask >> i & 1) v.lane[i] = a.lane[next++];
+  return v;
+}
+inline __m256i _mm256_maskz_loadu_epi16(__mmask16 mask, const void* p) {  // lanes that are masked out are not touched
+  __m256i v{};
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) emulated::put<uint16_t>(v, i, emulated::load<uint16_t>(static_cast<const char*>(p) + 2 * i));
+  return v;
+}
 inline __m128i _mm_loadu_si128(const __m128i* p) { return emulated::load<__m128i>(p); }
 inline void _mm512_storeu_si512(void* p, const __m512i& v) { std::memcpy(p, &v, sizeof v); }
 inline __m512i _mm512_set1_epi32(int x) {
