@@ -1,4 +1,4 @@
-"""What pytest needs to know before it collects: no GPU, how many random examples, and modules that cannot be imported."""
+"""What pytest needs to know before it collects: no GPU, how many random examples, modules that cannot be imported."""
 
 import importlib.util
 import os
