@@ -172,10 +172,10 @@ def test_loading_takes_no_more_than_what_stays(stored, mmap):
     assert found["loaded"] <= 1.02 * (found["weights"] + found["tables"]) + (1 << 21), found
 
 
-@pytest.mark.parametrize("most", [40, full(110)])
-def test_memory_does_not_grow(stored, most):
+@pytest.mark.parametrize(("name", "most"), [("bytes", 40), full("halves", 110)])
+def test_memory_does_not_grow(stored, name, most):
     """From the tenth run on."""
-    few, many = (measured(stored("bytes"), runs) for runs in (10, most))
+    few, many = (measured(stored(name), runs) for runs in (10, most))
     assert many["after"] <= few["after"] + (1 << 20)
 
 
