@@ -2,10 +2,10 @@
 
     python benchmarks/versions.py --old old/.venv/bin/python [--out results/versions.json]
 
-`--old` is a Python that has the other version installed. Every network of deployment.py, stored in f32 for speed, as it
-is raced there, and in f16 with the fewest bytes, as fit() writes it; batches of 1 and 16, 1 and 2 threads. Each round
-runs both versions, each in a process of its own, and takes the least time of a few runs; the ratio is the median over
-rounds.
+`--old` is a Python that has the other version installed. Every network of deployment.py, in f32 and f16, stored for speed
+and with the fewest bytes, on 1 and 2 threads; in batches of 16, too, f32 for speed, as it is raced there, and f16 with the
+fewest bytes, as fit() writes it. Each round runs both versions, each in a process of its own, and takes the least time of
+a few runs; the ratio is the median over rounds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ for line in sys.stdin:
         answer = min(times)
     print(json.dumps(answer), flush=True)
 """
-STORED = {"f32": {"values": "f32", "prefer": "speed"}, "f16": {"values": "f16", "prefer": "bytes"}}
+STORED = [
+    ("f32", "speed", (1, 16)),
+    ("f16", "bytes", (1, 16)),
+    ("f16", "speed", (1,)),
+    ("f32", "bytes", (1,)),
+]
 
 
 class Runner:
@@ -102,7 +107,6 @@ def main() -> None:
     parser.add_argument("--skimcaffe", type=Path, help="as for deployment.py")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", action="append", help="networks whose names contain this; may be repeated")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--out", default="results/versions.json")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -113,15 +117,15 @@ def main() -> None:
             continue
         graph = capture(net.eval(), torch.zeros(1, *shape))
         with tempfile.TemporaryDirectory() as folder:
-            for values, how in STORED.items():
-                path = Path(folder) / f"{values}.safetensors"
-                write(path, graph, **how)
-                for batch in options.batches:
+            for values, prefer, batches in STORED:
+                path = Path(folder) / f"{values}-{prefer}.safetensors"
+                write(path, graph, values=values, prefer=prefer)
+                for batch in batches:
                     for threads in (1, 2):
                         found = compare(runners, path, threads, batch, options.rounds)
-                        results.append({"network": name, "values": values, **found})
+                        results.append({"network": name, "values": values, "prefer": prefer, **found})
                         print(
-                            f"{name}, {values}, batch {batch}, {threads} threads: {found['old_ms']:.3f} -> "
+                            f"{name}, {values} {prefer}, batch {batch}, {threads} threads: {found['old_ms']:.3f} -> "
                             f"{found['new_ms']:.3f} ms, {found['ratio']:.3f}, memory {found['old_memory_bytes']:,} -> "
                             f"{found['new_memory_bytes']:,}, distance {found['distance']:.1e}",
                             flush=True,

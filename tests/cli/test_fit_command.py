@@ -144,7 +144,7 @@ def likeness_of_members() -> float:
 
 @pytest.mark.parametrize(
     ("bound", "kind", "limit"),
-    [(("--nonzeros", "900"), "nonzeros", 900), (("--ram", "20 KB", "--batch", "4"), "ram", 20000)],
+    [(("--nonzeros", "900"), "nonzeros", 900), (("--ram", "12 KB", "--batch", "4"), "ram", 12000)],
     ids=["nonzeros", "ram"],
 )
 def test_a_budget_counts_what_it_says(bound, kind, limit, capsys):

@@ -3,6 +3,7 @@
 //   test_network                             every operator, format, instruction set and number of threads
 //   test_network --cases 10000 [--seed 1]    random layers as well; ends with one line of JSON
 //   test_network --share 9                   one of nine of all this
+//   test_network --emulated no               without AVX-512 in plain C++, which takes most of the time
 //   test_network --only concurrent           several callers at once, and nothing else
 //
 // The references are plain loops in double precision. Every array has exactly the size it must have, so that a
@@ -46,12 +47,14 @@ struct Table {
   const NetKernels& kernels;
 };
 
+bool g_native = false;  // without the latter
+
 // What this machine has, and AVX-512 in plain C++.
 const std::vector<Table>& tables() {
   static const std::vector<Table> found = [] {
     std::vector<Table> all;
     for (const Kernels& kernels : available_kernels()) all.push_back({kernels.name, net_kernels(kernels)});
-    all.push_back({"emulated avx512", emulated_avx512_net_kernels()});
+    if (!g_native) all.push_back({"emulated avx512", emulated_avx512_net_kernels()});
     return all;
   }();
   return found;
@@ -734,8 +737,9 @@ int main(int argc, char** argv) {
       g_share = std::max<size_t>(1, std::strtoull(argv[i + 1], nullptr, 10));
     else if (has_value && !std::strcmp(argv[i], "--only") && !std::strcmp(argv[i + 1], "concurrent"))
       only_concurrent = true;
+    else if (has_value && !std::strcmp(argv[i], "--emulated")) g_native = !std::strcmp(argv[i + 1], "no");
     else {
-      std::fprintf(stderr, "usage: %s [--cases N] [--seed S] [--share N] [--only concurrent]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--cases N] [--seed S] [--share N] [--emulated no] [--only concurrent]\n", argv[0]);
       return 2;
     }
   }

@@ -27,6 +27,9 @@ class Nodes:
 
     def __init__(self) -> None:
         environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore"}
+        environment.pop(
+            "CUDA_VISIBLE_DEVICES", None
+        )  # Ray starts no node that says it has GPUs where this hides them
         self.process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
