@@ -2,10 +2,10 @@
 
     python benchmarks/versions.py --old old/.venv/bin/python [--out results/versions.json]
 
-`--old` is a Python that has the other version installed. Every network of deployment.py, in f32 and f16, stored for speed
-and with the fewest bytes, on 1 and 2 threads; in batches of 16, too, f32 for speed, as it is raced there, and f16 with the
-fewest bytes, as fit() writes it. Each round runs both versions, each in a process of its own, and takes the least time of
-a few runs; the ratio is the median over rounds.
+`--old` is a Python that has the other version installed. Every network of deployment.py, stored in f32 for speed, as it
+is raced there, and in f16 with the fewest bytes, as fit() writes it: `--stored` names other pairs. Each round runs both
+versions, each in a process of its own, and takes the least time of a few runs; the ratio is the median over rounds.
+Both load the network anew every few rounds, behind a block of memory of another size: where an arena lies matters.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ import json, sys, time
 import numpy as np
 import membound as mb
 
-net = x = None
+net = x = ballast = None
 for line in sys.stdin:
     order = json.loads(line)
     if "load" in order:
+        net = None
+        ballast = np.ones(order["ballast"], np.uint8)
         net = mb.load(order["load"], threads=order["threads"], max_batch=order["batch"])
         x = np.random.default_rng(0).standard_normal((order["batch"], *net.input_shape), np.float32)
         y = net(x)
@@ -51,12 +53,7 @@ for line in sys.stdin:
         answer = min(times)
     print(json.dumps(answer), flush=True)
 """
-STORED = [
-    ("f32", "speed", (1, 16)),
-    ("f16", "bytes", (1, 16)),
-    ("f16", "speed", (1,)),
-    ("f32", "bytes", (1,)),
-]
+LOADS = 5  # of each network
 
 
 class Runner:
@@ -77,15 +74,21 @@ class Runner:
 
 def compare(runners: dict[str, Runner], path: Path, threads: int, batch: int, rounds: int) -> dict[str, Any]:
     outputs = {name: str(path.with_suffix(f".{name}.npy")) for name in runners}
-    memory = {
-        name: runner(load=str(path), threads=threads, batch=batch, output=outputs[name])
-        for name, runner in runners.items()
-    }
+    blocks = np.random.default_rng(0)
+
+    def load() -> dict[str, int]:
+        ballast = int(blocks.integers(1, 1 << 20))
+        order = {"load": str(path), "threads": threads, "batch": batch, "ballast": ballast}
+        return {name: runner(**order, output=outputs[name]) for name, runner in runners.items()}
+
+    memory = load()
     old, new = (np.load(outputs[name]) for name in ("old", "new"))
     seconds = runners["new"](runs=3)
     runs = int(min(max(0.02 / seconds, 1), 50))
     times: dict[str, list[float]] = {name: [] for name in runners}
     for number in range(rounds):
+        if number and number % max(rounds // LOADS, 1) == 0:
+            load()
         for name in runners if number % 2 else reversed(runners):
             times[name].append(1000 * runners[name](runs=runs))
     ratios = [after / before for before, after in zip(times["old"], times["new"], strict=True)]
@@ -106,6 +109,9 @@ def main() -> None:
     parser.add_argument("--old", required=True, help="a Python with the other version")
     parser.add_argument("--skimcaffe", type=Path, help="as for deployment.py")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--stored", nargs="+", default=["f32-speed", "f16-bytes"], help="values and prefer")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--only", action="append", help="networks whose names contain this; may be repeated")
     parser.add_argument("--out", default="results/versions.json")
     options = parser.parse_args()
@@ -117,11 +123,11 @@ def main() -> None:
             continue
         graph = capture(net.eval(), torch.zeros(1, *shape))
         with tempfile.TemporaryDirectory() as folder:
-            for values, prefer, batches in STORED:
+            for values, prefer in (pair.split("-") for pair in options.stored):
                 path = Path(folder) / f"{values}-{prefer}.safetensors"
                 write(path, graph, values=values, prefer=prefer)
-                for batch in batches:
-                    for threads in (1, 2):
+                for batch in options.batches:
+                    for threads in options.threads:
                         found = compare(runners, path, threads, batch, options.rounds)
                         results.append({"network": name, "values": values, "prefer": prefer, **found})
                         print(
