@@ -68,8 +68,10 @@ struct Reader {
     matrix.entries = get<size_t>(stored, "entries");
     matrix.index_bytes = get<int>(stored, "index_bytes");
     matrix.pointer_bytes = get<int>(stored, "pointer_bytes");
+    constexpr size_t kMost = size_t{1} << 32;
+    require((matrix.rows == 0 || matrix.columns < kMost / matrix.rows + 1) && matrix.entries < kMost,
+            "a weight of more than 2^32 elements");
     const size_t all = matrix.rows * matrix.columns;
-    require(all < (size_t{1} << 32) && matrix.entries < (size_t{1} << 32), "a weight of more than 2^32 elements");
     matrix.values = keep(stored["values"], matrix.entries * value_bytes(matrix.type));
     const size_t width = static_cast<size_t>(matrix.index_bytes);
     switch (matrix.format) {
@@ -85,7 +87,10 @@ struct Reader {
         matrix.index = keep(stored["index"], matrix.entries * width);
         matrix.pointers = keep(stored["pointers"], (matrix.rows + 1) * static_cast<size_t>(matrix.pointer_bytes));
         break;
-      case Format::delta: matrix.index = keep(stored["index"], matrix.entries); break;
+      case Format::delta:
+        require(width == 1, "an index of another type");
+        matrix.index = keep(stored["index"], matrix.entries);
+        break;
       default: require(false, "an unknown format");
     }
     return matrix;

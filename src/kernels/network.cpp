@@ -22,14 +22,14 @@ namespace {
 constexpr size_t kAlignment = 64;
 
 // Beyond all use, and so far from the limits that no product of sizes overflows.
-constexpr int kMostThreads = 1 << 12;
+constexpr int kMostThreads = 256;  // as many as the pool has, at most
 constexpr size_t kMostBatch = size_t{1} << 16, kMostCalls = size_t{1} << 10, kMostFloats = size_t{1} << 33;
 
 std::atomic<unsigned> forks{0};
 
 void check_target(const Target& target) {
   if (target.max_batch < 1 || target.max_batch > kMostBatch || target.threads < 1 || target.threads > kMostThreads)
-    throw std::invalid_argument("a batch or a number of threads that is too large to run");
+    throw std::invalid_argument("a batch or a number of threads that is too large to run, or below 1");
 }
 
 // How often this process is a fork of another.

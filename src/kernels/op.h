@@ -55,10 +55,6 @@ class Op {
   std::vector<size_t> inputs;  // numbers of values
 };
 
-struct Padding {
-  size_t top, left, bottom, right;
-};
-
 std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias,
                               const Window& window, size_t groups, const Fused& fused, const Traits& traits);
 std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused);

@@ -1,5 +1,6 @@
 #include "op_plan.h"
 
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -8,6 +9,14 @@ namespace {
 
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("a plan that cannot be: ") + what);
+}
+
+constexpr double kMost = 0x7fffffff;
+
+// A whole number from `low` to 2^31 - 1: what else a double may hold cannot be cast.
+int64_t whole(double x, double low) {
+  require(x >= low && x <= kMost && x == std::floor(x), "a number out of range");
+  return static_cast<int64_t>(x);
 }
 
 // The numbers of one operator, by name.
@@ -24,15 +33,19 @@ class Attributes {
     require(all(name).size() == 1, "one number is needed");
     return all(name)[0];
   }
-  size_t size(const char* name) const { return static_cast<size_t>(one(name)); }
+  size_t size(const char* name) const { return static_cast<size_t>(whole(one(name), 0)); }
   float single(const char* name) const { return static_cast<float>(one(name)); }
   bool flag(const char* name) const { return one(name) != 0; }
-  std::vector<size_t> sizes(const char* name) const { return {all(name).begin(), all(name).end()}; }
+  std::vector<size_t> sizes(const char* name) const {
+    std::vector<size_t> found;
+    for (double x : all(name)) found.push_back(static_cast<size_t>(whole(x, 0)));
+    return found;
+  }
 
   Window window() const {
     const Numbers& w = all("window");
     require(w.size() == 8, "a window has eight numbers");
-    const auto number = [&](size_t i) { return static_cast<int>(w[i]); };
+    const auto number = [&](size_t i) { return static_cast<int>(whole(w[i], i == 4 || i == 5 ? 0 : 1)); };
     return {number(0), number(1), number(2), number(3), number(4), number(5), number(6), number(7)};
   }
 
@@ -46,6 +59,13 @@ class Attributes {
   const std::map<std::string, Numbers>& numbers_;
 };
 
+// A weight that is there, and whose columns offsets of 32 bits reach.
+const Matrix& weight_of(const OpPlan& plan) {
+  const Matrix& weight = plan.weight;
+  require(weight.rows > 0 && weight.columns > 0 && static_cast<double>(weight.columns) <= kMost, "a weight's shape");
+  return weight;
+}
+
 std::vector<float> bias_of(const OpPlan& plan) {
   if (plan.constants.empty()) return std::vector<float>(plan.weight.rows, 0.0f);
   require(plan.constants.size() == plan.weight.rows, "a bias of another size");
@@ -54,29 +74,31 @@ std::vector<float> bias_of(const OpPlan& plan) {
 
 std::unique_ptr<Op> conv_of(const OpPlan& plan, const Attributes& given, const Traits& traits) {
   const Shape &input = plan.input_shapes.at(0), &output = plan.output_shape;
-  const Matrix& weight = plan.weight;
+  const Matrix& weight = weight_of(plan);
   const size_t groups = given.size("groups");
   const Window window = given.window();
   require(input.size() == 3 && output.size() == 3 && output[0] == weight.rows, "a convolution's shapes");
   require(groups > 0 && weight.rows % groups == 0 && input[0] % groups == 0 &&
-              weight.columns == input[0] / groups * static_cast<size_t>(window.kernel_h * window.kernel_w),
+              weight.columns == input[0] / groups * static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w),
           "a convolution's groups");
   return make_conv(input, output, Weight(weight), bias_of(plan), window, groups, given.fused(), traits);
 }
 
 std::unique_ptr<Op> linear_of(const OpPlan& plan, const Attributes& given) {
-  const Shape& input = plan.input_shapes.at(0);
-  require(!input.empty() && input.back() == plan.weight.columns && plan.output_shape.back() == plan.weight.rows,
+  const Shape &input = plan.input_shapes.at(0), &output = plan.output_shape;
+  const Matrix& weight = weight_of(plan);
+  require(!input.empty() && !output.empty() && input.back() == weight.columns && output.back() == weight.rows &&
+              elements(input) / weight.columns == elements(output) / weight.rows,
           "a linear layer's shapes");
-  return make_linear(elements(input) / input.back(), Weight(plan.weight), bias_of(plan), given.fused());
+  return make_linear(elements(input) / weight.columns, Weight(weight), bias_of(plan), given.fused());
 }
 
 std::unique_ptr<Op> average_of(const OpPlan& plan, const Attributes& given) {
   const Numbers& count = given.all("count");
   require(count.size() == 4, "a count has four numbers");
   return make_average_pool(plan.input_shapes.at(0), plan.output_shape, given.window(),
-                           Count{count[0] != 0, static_cast<int>(count[1]), static_cast<int>(count[2]),
-                                 static_cast<float>(count[3])});
+                           Count{count[0] != 0, static_cast<int>(whole(count[1], 0)),
+                                 static_cast<int>(whole(count[2], 0)), static_cast<float>(count[3])});
 }
 
 std::unique_ptr<Op> binary_of(const OpPlan& plan, const Attributes& given) {
@@ -110,22 +132,36 @@ std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits) {
   const std::string& op = plan.op;
   require(!plan.input_shapes.empty(), "an operator without inputs");
   const Shape& input = plan.input_shapes[0];
+  const size_t size = elements(plan.output_shape);
+  if (op == "act" || op == "lrn" || op == "softmax" || op == "permute" || op == "reshape")
+    require(size == elements(input), "an output of another size than the input");
+  if (op == "concat" || op == "slice" || op == "softmax")
+    require(given.size("axis") < input.size(), "an axis that is not there");
+  if (op == "maxpool" || op == "avgpool" || op == "adaptive")
+    require(input.size() == 3 && plan.output_shape.size() == 3 && input[0] == plan.output_shape[0], "a pool's shapes");
   if (op == "conv") return conv_of(plan, given, traits);
   if (op == "linear") return linear_of(plan, given);
   if (op == "maxpool") return make_max_pool(input, plan.output_shape, given.window());
   if (op == "avgpool") return average_of(plan, given);
   if (op == "adaptive") return make_adaptive_pool(input, plan.output_shape, given.flag("average"));
   if (op == "lrn")
-    return make_lrn(input, static_cast<int>(given.one("size")), given.single("alpha"), given.single("beta"),
+    return make_lrn(input, static_cast<int>(whole(given.one("size"), 1)), given.single("alpha"), given.single("beta"),
                     given.single("k"));
   if (op == "act") return make_activation(elements(input), given.fused());
   if (op == "binary") return binary_of(plan, given);
-  if (op == "concat") return make_concat(plan.input_shapes, given.size("axis"));
+  if (op == "concat") {
+    size_t all = 0;
+    for (const Shape& shape : plan.input_shapes) all += elements(shape);
+    require(all == size, "an output of another size than the inputs");
+    return make_concat(plan.input_shapes, given.size("axis"));
+  }
   if (op == "reshape" || op == "folded") return make_reshape(elements(input));  // neither does anything
   if (op == "permute") return make_permute(input, given.sizes("axes"));
   if (op == "slice") {
-    const size_t axis = given.size("axis");
-    return make_slice(input, axis, given.size("start"), given.size("step"), plan.output_shape.at(axis));
+    const size_t axis = given.size("axis"), start = given.size("start"), step = given.size("step");
+    const size_t count = plan.output_shape.at(axis);
+    require(count == 0 || start + (count - 1) * step < input[axis], "a slice beyond the end");
+    return make_slice(input, axis, start, step, count);
   }
   if (op == "mean") return make_mean(input, given.sizes("axes"));
   if (op == "softmax") return make_softmax(input, given.size("axis"), given.flag("log"));

@@ -23,10 +23,10 @@ struct OpPlan {
   std::vector<float> constants;            // a bias, or the constant operand
 };
 
-// Throws std::invalid_argument where the shapes and numbers do not belong together.
+// Throws std::invalid_argument where the shapes and numbers of one operator do not belong together.
 std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits);
 
-// Checks that every value is there when it is used, too. The result are the sizes of all values: the input's first.
+// Checks that every value is there when it is used, too. Returns the sizes of all values, the input's first.
 std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& input_shape, size_t output,
                              const Traits& traits, std::vector<std::unique_ptr<Op>>& ops);
 

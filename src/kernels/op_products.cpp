@@ -236,7 +236,8 @@ class Linear final : public Op {
   }
 
   Needs needs(size_t batch, const Traits& traits) const override {
-    const size_t vectors = vectors_ * batch;
+    // More than these are taken one by one, which needs no room: but a smaller batch is not.
+    const size_t vectors = std::min(vectors_ * batch, kMostOffset / std::max<size_t>(1, weight_.columns()));
     if (!as_image(vectors, traits)) return {};
     return {vectors * (weight_.columns() + weight_.rows()) + 2 * kSlack,
             product_room(weight_, image(vectors), weight_.rows(), traits)};

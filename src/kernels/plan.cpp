@@ -18,7 +18,7 @@ struct Tenant {
 
 bool meet(const Tenant& a, const Tenant& b) { return a.first <= b.last && b.first <= a.last; }
 
-// Everyone, in this order, gets the lowest place that is free while it is needed. The result is how many floats that takes.
+// Each tenant, in this order, gets the lowest place that is free while it is needed. Returns how many floats that takes.
 size_t give_places(const std::vector<Tenant>& tenants, const std::vector<size_t>& order, std::vector<size_t>& offsets) {
   std::vector<size_t> placed;  // by offset
   size_t end = 0;
@@ -124,8 +124,10 @@ class Planner {
   void add_rooms(size_t op, size_t images, size_t threads, const NetworkPlan& plan, Layout& layout,
                  std::vector<Tenant>& tenants) const {
     if (ops_[op]->is_alias()) return;
-    tenants.push_back({with_slack(needs(op, images).shared), op, op, &layout.shared[op]});
-    tenants.push_back({plan.worker_floats[op] * threads, op, op, &layout.workers[op]});
+    const Needs needed = needs(op, images);
+    layout.shared[op] = layout.workers[op] = 0;  // of operators that need none
+    if (needed.shared > 0) tenants.push_back({with_slack(needed.shared), op, op, &layout.shared[op]});
+    if (needed.worker > 0) tenants.push_back({plan.worker_floats[op] * threads, op, op, &layout.workers[op]});
   }
 
   Layout lay_out_image(const NetworkPlan& plan, size_t threads) const {

@@ -48,14 +48,18 @@ Sums limits_of(const Finish& finish) {
   return {nullptr, false, -kInfinite, kInfinite};
 }
 
+// Whether nonzeros are met one by one. Of an image of one row, a batch of vectors, the number of pixels counts on both
+// sides alike and is left out: room is planned for the largest batch, and a smaller one must not choose otherwise.
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
-  const size_t width = static_cast<size_t>(traits.width), gemm_rows = static_cast<size_t>(traits.gemm_rows);
-  const double columns = static_cast<double>(weight.columns());
+  const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows);
   const size_t length = (image.rows - 1) * image.row_step + image.pixels;
-  const double direct = weight.density() * columns / traits.direct_speed *
-                        static_cast<double>(rows * vectors(length, traits) * width);
+  const size_t direct_vectors = image.rows == 1 ? 1 : vectors(length, traits);
+  const size_t dense_vectors = image.rows == 1 ? 1 : vectors(image.rows * image.pixels, traits);
+  const double columns = static_cast<double>(weight.columns());
+  const double direct = weight.density() * columns / static_cast<double>(traits.direct_speed) *
+                        static_cast<double>(rows * direct_vectors);
   const double dense = (columns + kDenseFinish) * static_cast<double>(divide_up(rows, gemm_rows) * gemm_rows) *
-                       static_cast<double>(vectors(image.rows * image.pixels, traits) * width);
+                       static_cast<double>(dense_vectors);
   return direct < dense;
 }
 
@@ -68,8 +72,6 @@ Product::Product(const Weight& weight, const Image& image, size_t rows, const Fi
       direct_plan_(plan_direct(weight, image, kernels.traits)), dense_plan_(plan_dense(weight, image, rows, kernels.traits)),
       direct_(is_direct(weight, image, rows, kernels.traits)) {}
 
-// Which of the two it is does not depend on the number of pixels where the image is one row: a batch may be smaller than
-// the largest.
 size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
   if (is_direct(weight, image, rows, traits)) {
     const auto plan = Product::plan_direct(weight, image, traits);

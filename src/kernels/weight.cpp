@@ -25,7 +25,7 @@ size_t count_bits(const uint8_t* index, size_t bytes, size_t from, size_t to) {
   return count;
 }
 
-// Up to `count` columns, told as `base` more, in 16 or 32 bits, while they are below `end`.
+// Up to `count` columns, stored in 16 or 32 bits with `base` added, while they are below `end`.
 template <class Column>
 size_t read_columns(const Column* from, size_t count, uint32_t base, size_t end, size_t width, int32_t* columns) {
   size_t n = 0;

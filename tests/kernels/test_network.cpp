@@ -9,6 +9,7 @@
 // The references are plain loops in double precision. Every array has exactly the size it must have, so that a
 // sanitizer sees any step beyond it.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -47,7 +48,7 @@ struct Table {
   const NetKernels& kernels;
 };
 
-bool g_native = false;  // without the latter
+bool g_native = false;  // leaves out AVX-512 in plain C++
 
 // What this machine has, and AVX-512 in plain C++.
 const std::vector<Table>& tables() {
@@ -710,6 +711,29 @@ void check_concurrent_calls(Random& random) {
     }
 }
 
+// What is planned for the largest batch is enough for every smaller one, on every instruction set: near the density at
+// which a dense product becomes the better one, a smaller batch must not choose otherwise.
+void check_smaller_batches() {
+  Random random(7);
+  for (const auto& [rows, columns, nonzeros] : {std::array<size_t, 3>{7, 45, 312}, {7, 43, 300}, {7, 50, 342}, {64, 120, 900}}) {
+    Stored stored(rows, columns, 1.0, Format::dense, false, random);
+    stored.matrix.entries = nonzeros;  // all that a plan looks at
+    const auto linear = make_linear(1, Weight(stored.matrix), Floats(rows, 0.0f), {});
+    for (const Traits* traits : kEveryTraits)
+      for (size_t batch = 1, most_shared = 0, most_worker = 0; batch <= 64; ++batch) {
+        const Needs needs = linear->needs(batch, *traits);
+        ++g_checks;
+        if (needs.shared < most_shared || needs.worker < most_worker) {
+          ++g_mismatches;
+          std::fprintf(stderr, "MISMATCH: %zu x %zu, %zu nonzeros on %s: less room for %zu images than for fewer\n", rows,
+                       columns, nonzeros, traits->name, batch);
+        }
+        most_shared = std::max(most_shared, needs.shared);
+        most_worker = std::max(most_worker, needs.worker);
+      }
+  }
+}
+
 void check_limits(Random& random) {
   const auto built = whole(random);
   for (const auto& [batch, calls] : {std::pair<size_t, size_t>{size_t{1} << 62, 1}, {1, size_t{1} << 62}}) {
@@ -753,6 +777,7 @@ int main(int argc, char** argv) {
     check_moves(random);
     check_activations(random);
     check_limits(random);
+    check_smaller_batches();
     for (int i = 0; i < 5; ++i) check("a whole network", *whole(random), random);
     check_random(cases, random);
   }

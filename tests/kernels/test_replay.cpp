@@ -1,8 +1,9 @@
 // Networks that Python dumped (tests/kernels/replay.py), on every instruction set: for emulators and sanitizers.
 //
-//   test_replay FILE [--emulated no]      ends with one line of JSON; AVX-512 in plain C++ is left out, if it is
+//   test_replay FILE [--emulated no]      ends with one line of JSON; the option leaves out AVX-512 in plain C++
 //
 // A file has, for each network, its plans, an input, and what a reference in double precision makes of it.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dispatch.h"
@@ -31,6 +33,7 @@ class Dump {
  public:
   explicit Dump(const char* path) {
     std::ifstream file(path, std::ios::binary);
+    if (!file) throw std::runtime_error(std::string("cannot open ") + path);
     bytes_.assign(std::istreambuf_iterator<char>(file), {});
   }
   bool at_end() const { return at_ == bytes_.size(); }
@@ -47,7 +50,7 @@ class Dump {
   template <class T>
   std::vector<T> array() {
     const size_t bytes = size();
-    if (bytes > bytes_.size() - at_) throw std::runtime_error("the file ends early");
+    if (bytes > bytes_.size() - at_ || bytes % sizeof(T) != 0) throw std::runtime_error("the file ends early");
     std::vector<T> found(bytes / sizeof(T));
     if (bytes > 0) std::memcpy(found.data(), bytes_.data() + at_, bytes);
     at_ += bytes;

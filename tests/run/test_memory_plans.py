@@ -62,10 +62,10 @@ def in_formats():
 # Of arenas: by instruction set, for one image on one thread and for batches of 8 on two. They change with the planner,
 # and with nothing else.
 ARENAS = {
-    "scalar": (103232, 215744),
-    "avx2": (103232, 215744),
+    "scalar": (103168, 215616),
+    "avx2": (103168, 215616),
     "avx512": (119104, 247488),
-    "neon": (103232, 215744),
+    "neon": (103168, 215616),
 }
 
 
