@@ -134,7 +134,7 @@ def test_a_copy_that_exceeds_the_bounds_is_saved_with_a_warning(copied, tmp_path
     else:
         torch.nn.init.normal_(model[0].weight), torch.nn.init.normal_(model[2].weight)
         other.update_parameters(model), other.update_parameters(model)
-    said = r"'0.weight' has 800 nonzeros, its bound is 80, and 1 more layers exceed theirs: .*reg\.project_\(model\)"
+    said = r"'0.weight' has 800 nonzeros, its bound is 80, and 1 more layer exceeds its bound: .*reg\.project_\(model\)"
     with pytest.warns(UserWarning, match=said):
         mb.save(net, tmp_path / "net.safetensors", EXAMPLE)
     reg.project_(net)

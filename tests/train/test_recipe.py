@@ -10,7 +10,7 @@ from membound import zoo
 from membound.errors import MemboundError
 from membound.train.caffe_sgd import CaffeSGD
 from membound.train.job import choose_recipe
-from membound.train.recipe import Recipe, caffe, make_optimizer, modern, set_learning_rate_
+from membound.train.recipe import Recipe, annealed, caffe, make_optimizer, modern, set_learning_rate_
 
 
 def test_caffes_sgd_against_its_equations():
@@ -129,3 +129,8 @@ def test_options_choose_the_recipe():
         choose_recipe(nn.Linear(2, 2), "caffe")
     with pytest.raises(MemboundError, match="its own schedule"):
         choose_recipe(zoo.lenet(), lr=0.1)
+
+
+def test_a_rate_of_zero_is_zero():
+    """It was taken for none given, and the solver's own rate came instead."""
+    assert annealed(zoo.lenet().caffe_solver, 100, lr=0.0).lr(50) == 0

@@ -61,7 +61,12 @@ def _warn_of_broken_bounds(model: nn.Module) -> None:
     if not found:
         return
     name, nonzeros, allowed = found[0]
-    more = f", and {len(found) - 1} more layers exceed theirs" if len(found) > 1 else ""
+    others = len(found) - 1
+    more = (
+        f", and {others} more {'layer exceeds its' if others == 1 else 'layers exceed their'} bound"
+        if others
+        else ""
+    )
     warnings.warn(
         f"'{name}' has {nonzeros:,} nonzeros, its bound is {allowed:,}{more}: the file is larger than it should be; "
         "call reg.finish() before save(), or save inside `with reg.projected():`; for an average or a copy of the "

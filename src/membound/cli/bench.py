@@ -25,7 +25,7 @@ def bench_command(
     rounds: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Rounds, in which the runtimes take turns (5).")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Images in a run.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=65536, metavar="N", help="Images in a run.")] = 1,
     peers: Annotated[
         str | None,
         typer.Option(

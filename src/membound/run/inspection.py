@@ -115,7 +115,7 @@ def _memory(model: StoredModel) -> dict[str, Any]:
     Both are None where the compiled core is missing.
     """
     try:
-        net = Net(model, threads=1)
+        net = Net(model, threads=1, isa="scalar")  # which every machine has, whatever MEMBOUND_ISA says
     except ModelError:
         return {"arena_bytes": None, "memory_bytes": None}
     totals = {isa: net.memory(isa).total for isa in known_isas()}

@@ -72,7 +72,8 @@ def annealed(
 
     A solver that names a peak is for plain SGD, in which biases learn no faster than weights and do not decay.
     """
-    peak = lr or solver.peak_lr or solver.lr(0)
+    usual = solver.peak_lr or solver.lr(0)
+    peak = usual if lr is None else lr
     warmup = min(200, iterations // 10)
     decay = solver.weight_decay if weight_decay is None else weight_decay
     if solver.peak_lr is not None:
