@@ -112,14 +112,14 @@ def main() -> None:
     parser.add_argument("--stored", nargs="+", default=["f32-speed", "f16-bytes"], help="values and prefer")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--only", action="append", help="networks whose names contain this; may be repeated")
+    parser.add_argument("--only", action="append", help="networks whose names begin with this; may be repeated")
     parser.add_argument("--out", default="results/versions.json")
     options = parser.parse_args()
     torch.manual_seed(0)
     results = []
     runners = {"old": Runner(options.old), "new": Runner(sys.executable)}
     for name, (net, shape) in everything(options.skimcaffe).items():
-        if options.only is not None and not any(part in name for part in options.only):
+        if options.only is not None and not name.startswith(tuple(options.only)):
             continue
         graph = capture(net.eval(), torch.zeros(1, *shape))
         with tempfile.TemporaryDirectory() as folder:
