@@ -112,7 +112,9 @@ def main() -> None:
     parser.add_argument("--stored", nargs="+", default=["f32-speed", "f16-bytes"], help="values and prefer")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--only", action="append", help="networks whose names begin with this; may be repeated")
+    parser.add_argument(
+        "--only", action="append", help="networks whose names begin with this; may be repeated"
+    )
     parser.add_argument("--out", default="results/versions.json")
     options = parser.parse_args()
     torch.manual_seed(0)

@@ -29,7 +29,7 @@ def can_mount(folder) -> bool:
         return False
 
 
-@pytest.mark.parametrize("how", chiefly(["full", "limit"], REASONS))
+@pytest.mark.parametrize("how", chiefly(["limit"], REASONS))
 def test_a_place_that_takes_nothing_more(tmp_path, how):
     work, place = tmp_path / "work", tmp_path / "place"
     work.mkdir()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from profiles import full
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / part) for part in ("kernels", "run", "capture")]
@@ -23,7 +24,7 @@ REPLAY = "test_replay"
 
 # What `make test` runs of the fixed cases at every size around the tiles, which take minutes: one of so many. The calls
 # of several threads at once are always there.
-SLICE = ("--share", "29")
+SLICE = ("--share", "97")
 AT_ONCE = ("--only", "concurrent")
 NATIVE = (
     "--emulated",
@@ -83,13 +84,14 @@ def listen(*command):
     return outcome
 
 
-@pytest.fixture(scope="session")
-def networks(tmp_path_factory):
-    """Every architecture of the tests, of all formats and both types of values, as test_replay reads them."""
+@pytest.fixture(scope="session", params=[3, full(1)], ids=["some", "all"])
+def networks(request, tmp_path_factory):
+    """Architectures of the tests, of all formats and both types of values, as test_replay reads them."""
+    share = request.param
     path = tmp_path_factory.mktemp("replay") / "networks.bin"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, about padding='same'
-        return path, replay.dump(path, replay.architectures())
+        return path, replay.dump(path, replay.architectures(share))
 
 
 @pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")
@@ -115,7 +117,7 @@ def test_networks_are_replayed_under_sanitizers(networks):
     sanitizers = "address,undefined"
     path, count = networks
     folder = build(sanitizers, f"-DMEMBOUND_SANITIZE={sanitizers}")
-    assert listen(folder / REPLAY, path)["cases"] == count > 20
+    assert listen(folder / REPLAY, path)["cases"] == count > 10
 
 
 @pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")

@@ -19,9 +19,9 @@ Case = tuple[str, StoredModel, np.ndarray, np.ndarray, float]
 THIN = ("1", "0.5", "0.1", "rows")  # how much is left of the weights
 
 
-def architectures() -> Iterator[Case]:
-    """Each in another format, type of values and density than the one before it."""
-    for number, name in enumerate(["lenet", "cifar10_quick", *ARCHITECTURES]):
+def architectures(share: int = 1) -> Iterator[Case]:
+    """One of `share` of them; each in another format, type of values and density than the one before it."""
+    for number, name in enumerate(["lenet", "cifar10_quick", *ARCHITECTURES][::share]):
         if name in ARCHITECTURES:
             module, shape = build(name)
         else:

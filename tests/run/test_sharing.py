@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from nets import ISAS, normal, one_node, stored, thinned
+from profiles import full
 
 from membound.errors import ModelError
 from membound.run import Net, load
@@ -188,7 +189,7 @@ def _answer(path, x):
 
 
 @forks
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", full("spawn")])
 def test_many_processes_on_one_file(file, method):
     x = normal(1, 2, 3, 16, 16)
     wanted = load(file)(x)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from profiles import full
 from small import EVERY, SCALE, STEPS, Small, digits, small_problem
 from torch import nn
 
@@ -134,9 +135,9 @@ def test_dense_at_first_then_ever_fewer_then_at_the_limit(kind):
     ("kind", "values", "limits"),
     [
         ("file", "f16", (1_400, 2_500, 9_000)),
-        ("file", "f32", (2_000, 20_000)),
+        full("file", "f32", (2_000, 20_000)),
         ("ram", "f16", (23_500, 36_000)),
-        ("ram", "f32", (30_000,)),
+        full("ram", "f32", (30_000,)),
         ("nonzeros", "f16", (75, 600, 6_000)),
     ],
 )

@@ -201,6 +201,7 @@ def test_a_worker_that_cannot_load_the_network_says_what_it_lacks(workers, tmp_p
         search(problem, ray_cluster("auto", device="cpu", retries=0), tmp_path / "run")
 
 
+@pytest.mark.full
 def test_gpus_are_shared_evenly_and_a_worker_that_sees_none_says_so(cluster, workers):
     jobs = [Job(f"job-{number}", number, tuning=True) for number in range(7)]
     with pytest.raises(MemboundError, match="has no GPUs: choose another device or cluster"):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from fit_kills import Tiny, fit_tiny, kill_and_compare, ledger_keys
-from profiles import full
 from safetensors.torch import load_file
 from small import Small, digits
 from torch import nn
@@ -687,7 +686,8 @@ def test_a_damaged_checkpoint_is_named(again):
     assert fit_tiny(again).file_bytes <= 5000
 
 
-@pytest.mark.parametrize("kills", [1, full(5)])
+@pytest.mark.full
+@pytest.mark.parametrize("kills", [1, 5])
 def test_a_fit_survives_kills_at_random_moments(tmp_path, kills):
     result = kill_and_compare(tmp_path, kills=kills, seed=7)
     assert result["identical"]

@@ -320,6 +320,7 @@ def test_a_real_search(tmp_path):
     assert not list((tmp_path / "run" / "jobs").iterdir())
 
 
+@pytest.mark.full
 def test_searches_side_by_side_are_the_searches_one_by_one():
     problem = small_problem(steps=12, kind="nonzeros")
     limit = 7_000

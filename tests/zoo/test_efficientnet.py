@@ -35,6 +35,7 @@ def test_scores_are_those_of_the_other_implementation(net, published):
         np.testing.assert_allclose(net(x), other(x), atol=2e-4, rtol=0)
 
 
+@pytest.mark.full
 def test_a_sparse_one_runs_from_its_file(net, tmp_path):
     import copy
 
