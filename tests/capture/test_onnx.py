@@ -18,8 +18,9 @@ from membound.capture import capture
 from membound.errors import ModelError
 from membound.store import onnx as writer
 from membound.store.file import read_bytes, to_bytes
-from membound.store.graph import ACTIVATIONS, OPERATORS, Graph, Node
+from membound.store.graph import ACTIVATIONS, Graph, Node
 from membound.store.model import Model
+from membound.store.operators import OPERATORS
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

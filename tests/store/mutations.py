@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import stored
 
-from membound.store.graph import ACTIVATIONS, OPERATORS, Graph, Node
+from membound.store.graph import ACTIVATIONS, Graph, Node
 from membound.store.model import Model
+from membound.store.operators import OPERATORS
 
 INTEGERS = [0, 1, 2, 3, 7, 8, 63, 64, 255, 256, 257, 16383, 16384, 16385, 65535, 65536, 65537]
 INTEGERS += [2**k + d for k in (24, 31, 32, 33, 53, 63, 64) for d in (-1, 0, 1)] + [10**40]
@@ -33,7 +34,14 @@ OTHERS = [
     [[0, 0]],
     [1] * 9,
 ]
-WORDS = [*OPERATORS, *ACTIVATIONS, *{name for known in OPERATORS.values() for name in known}, "w", "b", "c"]
+WORDS = [
+    *OPERATORS,
+    *ACTIVATIONS,
+    *{name for known in OPERATORS.values() for name in known.attributes},
+    "w",
+    "b",
+    "c",
+]
 WORDS += [
     "v",
     "in",
@@ -173,7 +181,7 @@ def _append_node(content: bytes, rng: random.Random) -> bytes:
         return content
     for _ in range(rng.choice((1, 1, 2, 4))):
         op = rng.choice(list(OPERATORS))
-        given = {name: _likely(op, name, rng) for name in OPERATORS[op] if rng.random() < 0.8}
+        given = {name: _likely(op, name, rng) for name in OPERATORS[op].attributes if rng.random() < 0.8}
         inputs = [rng.randrange(len(nodes) + 1) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
         layer = [rng.choice(list(draft.header)).removesuffix(".weight")] if op in ("conv", "linear") else []
         if op in ("add", "sub", "mul", "div") and len(inputs) > 1:

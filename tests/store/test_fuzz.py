@@ -13,7 +13,7 @@ from profiles import examples
 from membound.errors import ModelError
 from membound.store.file import read_bytes
 from membound.store.formats import positions
-from membound.store.graph import OPERATORS
+from membound.store.operators import OPERATORS
 from membound.store.shapes import infer_shapes
 
 ORIGINALS = mutations.originals()

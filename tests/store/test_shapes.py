@@ -9,7 +9,8 @@ from profiles import examples
 from torch.nn import functional as F
 
 from membound.errors import ModelError
-from membound.store.graph import OPERATORS, Graph, Node, attributes
+from membound.store.graph import Graph, Node
+from membound.store.operators import OPERATORS, attributes
 from membound.store.shapes import infer_shapes
 
 TENSORS = {

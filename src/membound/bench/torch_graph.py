@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from membound.store.graph import Node, attributes
+from membound.store.graph import Node
 from membound.store.model import StoredModel
+from membound.store.operators import attributes
 
 Step = Callable[..., Tensor]
 

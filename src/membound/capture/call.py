@@ -10,7 +10,8 @@ from torch import Tensor
 
 from membound.capture.draft import Draft
 from membound.errors import ModelError
-from membound.store.graph import OPERATORS, Shape
+from membound.store.graph import Shape
+from membound.store.operators import OPERATORS
 
 SUPPORTED = (
     "supported are convolutions, linear layers, batch norm, pooling, LRN, the usual activations, arithmetic, softmax, "
@@ -75,7 +76,9 @@ class Call:
     ) -> Value:
         """Append a node, by default of the shape that torch gave to this operation's result."""
         out = self.shape if out is None else out
-        given = {key: value for key, value in attributes.items() if value != OPERATORS[op][key]}
+        given = {
+            key: value for key, value in attributes.items() if value != OPERATORS[op].attributes[key].default
+        }
         numbers = tuple(value.number for value in inputs)
         return Value(self.draft.add(op, numbers, out, given, named or {}), out)
 

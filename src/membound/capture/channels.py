@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from membound.capture.draft import BINARY, Array, Draft
 from membound.capture.slots import PINNED, Ids, Mask, Slots, relax
 from membound.capture.tidy import per_channel
-from membound.store.graph import Node, Shape, attributes
+from membound.store.graph import Node, Shape
+from membound.store.operators import attributes
 
 Numbers = NDArray[np.float64]
 

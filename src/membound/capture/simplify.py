@@ -14,7 +14,8 @@ from membound.capture.channels import Channels, Track
 from membound.capture.draft import BINARY, Array, Draft
 from membound.capture.slots import Mask
 from membound.capture.tidy import tidy_
-from membound.store.graph import Node, attributes
+from membound.store.graph import Node
+from membound.store.operators import attributes
 
 
 def simplify_(draft: Draft) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from membound.store.formats import Encoded, decode
-from membound.store.graph import Node, Shape, attributes
+from membound.store.graph import Node, Shape
 from membound.store.model import StoredModel
+from membound.store.operators import attributes
 
 # The orders of the enumerations in src/kernels/net_kernels.h and weight.h.
 ACTIVATIONS = (

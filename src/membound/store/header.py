@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from membound.store.container import load_json
-from membound.store.graph import OPERATORS, ROLES, Graph, Node, Shape, freeze
+from membound.store.graph import Graph, Node, Shape, freeze
+from membound.store.operators import OPERATORS
 from membound.store.rules import MAX_NODES, MAX_WINDOW, is_int, is_name, is_number, is_shape, refuse, show
 
 VERSION = 1
@@ -81,7 +82,7 @@ def _node(number: int, item: Any, names: set[str]) -> Node:
             17,
             f"node {number} has {show(rest[0])} out of place: operator, layer, inputs, attributes is the order",
         )
-    roles = ROLES.get(item[0], {})
+    roles = OPERATORS[item[0]].roles if item[0] in OPERATORS else {}
     tensors = {role: found[role] for role in roles if role in found}
     if not all(isinstance(name, str) for name in tensors.values()) or (
         layer is not None and tensors
@@ -208,7 +209,7 @@ def _format_node(number: int, node: Node, names: Mapping[str, Any]) -> list[Any]
         item.append(layer)
     if node.inputs != (number - 1,):
         item.append(list(node.inputs))
-    default = {name: freeze(value) for name, value in OPERATORS[node.op].items()}
+    default = {name: freeze(each.default) for name, each in OPERATORS[node.op].attributes.items()}
     if "kernel" in default:
         default["stride"] = freeze(node.attributes["kernel"])
     said = {

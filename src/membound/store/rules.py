@@ -16,6 +16,10 @@ MAX_HEADER = 2**24  # bytes
 MAX_NUMBER = 3.4028234663852886e38  # the largest float32
 
 
+# Rules of docs/FORMAT.md that are checked in several places.
+RULE_INPUTS, RULE_ATTRIBUTES, RULE_ROLES, RULE_SHAPES, RULE_LIMITS = 22, 23, 24, 25, 26
+
+
 def refuse(rule: int, message: str) -> NoReturn:
     """Raise the error of a file that breaks this rule of docs/FORMAT.md."""
     error = ModelError(message)
