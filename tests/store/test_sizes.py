@@ -35,7 +35,7 @@ def test_the_best_of_the_papers_formats_gives_40_3_mib_and_ours_less():
     ours = total_bytes(alexnet(KEPT), "best", "ours")
     assert round(paper / MIB, 1) == 40.3
     assert round(ours / MIB, 1) == 38.6
-    assert total_bytes(alexnet(KEPT), "best", "ours", value_bytes=2) < ours / 1.5
+    assert total_bytes(alexnet(KEPT), "best", "ours", values="f16") < ours / 1.5
 
 
 @pytest.mark.parametrize("keep", [0, 1, 30, 300, 3000, 30_000, 300_000])

@@ -156,8 +156,8 @@ def _judge(lab: Lab, workshop: Workshop, reached: Reached, seed: int) -> dict[st
             {"nonzeros": each["nonzeros"], "validation": each["accuracy"], "accepted": each["won"]}
             for each in reached.candidates
         ],
-        "bytes": total_bytes(tensors, "best", "paper", 4),
-        "bytes_f16": total_bytes(tensors, "best", "ours", 2),
+        "bytes": total_bytes(tensors, "best", "paper"),
+        "bytes_f16": total_bytes(tensors, "best", "ours", "f16"),
         "kept": sum(count for _, count in tensors.values()) / sum(map(_size, problem.shapes.values())),
     }
 

@@ -332,7 +332,7 @@ class Study:
         tensors = {
             name: (shape, counts.get(name, int(torch.Size(shape).numel()))) for name, shape in shapes.items()
         }
-        return total_bytes(tensors, "best", "ours" if ours else "paper", 2 if ours else 4)
+        return total_bytes(tensors, "best", "ours" if ours else "paper", "f16" if ours else "f32")
 
 
 @dataclass(frozen=True)

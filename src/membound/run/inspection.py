@@ -13,8 +13,6 @@ from membound.store.graph import Shape
 from membound.store.model import StoredModel
 from membound.store.sizes import total_bytes
 
-DENSE_VALUE_BYTES = 4  # what a dense network has for each weight: float32
-
 
 class Inspection(dict[str, Any]):
     """What a model file holds: a plain dictionary, which notebooks show as a table."""
@@ -49,7 +47,7 @@ def inspect(model: StoredModel) -> Inspection:
     original = {name: model.original_shapes.get(name, tensor.shape) for name, tensor in model.tensors.items()}
     layers = list_layers(model)
     counted = {layer["name"]: (original[layer["name"]], layer["nonzeros"]) for layer in layers}
-    dense = total_bytes(counted, "dense", value_bytes=DENSE_VALUE_BYTES)
+    dense = total_bytes(counted, "dense")
     image = model.mean_image
     facts = {
         "file_bytes": model.file_bytes,
@@ -61,10 +59,7 @@ def inspect(model: StoredModel) -> Inspection:
         **_memory(model),
         "parameters": sum(layer["original_size"] for layer in layers),
         **count_nonzeros(model),
-        "paper": {
-            f"{name}_bytes": total_bytes(counted, name, value_bytes=DENSE_VALUE_BYTES)
-            for name in ("dense", "indexed", "best")
-        },
+        "paper": {f"{name}_bytes": total_bytes(counted, name) for name in ("dense", "indexed", "best")},
         "input_shape": list(model.shapes[0]),
         "output_shape": list(model.shapes[model.graph.output]),
         "operators": len(model.graph.nodes),
@@ -94,7 +89,7 @@ def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
         "nonzeros": nonzeros,
         "density": nonzeros / tensor.size,
         "format": tensor.format,
-        "values": "f16" if tensor.values.dtype == np.float16 else "f32",
+        "values": tensor.value_type.name,
         "bytes": tensor.nbytes,
     }
 

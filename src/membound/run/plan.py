@@ -83,15 +83,15 @@ def _fold_padding(plans: list[Plan], output: int) -> None:
 def _weight(tensor: Encoded) -> Plan:
     return {
         "format": FORMATS.index(tensor.format),
-        "rows": tensor.rows,
-        "columns": tensor.columns,
+        "rows": tensor.matrix.rows,
+        "columns": tensor.matrix.columns,
         "entries": tensor.values.size,
         "half": tensor.values.dtype == np.float16,
         "values": tensor.values,
-        "index": tensor.index,
-        "index_bytes": 0 if tensor.index is None else tensor.index.itemsize,
-        "pointers": tensor.pointers,
-        "pointer_bytes": 0 if tensor.pointers is None else tensor.pointers.itemsize,
+        "index": tensor.arrays[0] if tensor.arrays else None,
+        "index_bytes": tensor.arrays[0].itemsize if tensor.arrays else 0,
+        "pointers": tensor.arrays[1] if len(tensor.arrays) > 1 else None,
+        "pointer_bytes": tensor.arrays[1].itemsize if len(tensor.arrays) > 1 else 0,
     }
 
 

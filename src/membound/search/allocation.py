@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from membound.errors import MemboundError
-from membound.store.formats import FAR, NARROW_COLUMNS, NARROW_COUNT, matrix_shape
+from membound.store.formats import expected_bytes, matrix_shape
 from membound.store.graph import Shape
 
 Array = npt.NDArray[Any]
@@ -179,27 +179,16 @@ class NonzeroCost:
 class ByteCost:
     """Bytes in each layer's best format, as they are expected of nonzeros at random places.
 
-    The sizes of `membound.store.sizes.our_sizes`, for many counts at once.
-
-    >>> ByteCost({"fc1.weight": (500, 800)}, value_bytes=2)({"fc1.weight": 4000})
+    >>> ByteCost({"fc1.weight": (500, 800)}, "f16")({"fc1.weight": 4000})
     12990.0
     """
 
     shapes: Mapping[str, Shape]
-    value_bytes: int
+    values: str
 
     def __call__(self, counts: Mapping[str, Any]) -> Any:
         rows, columns = np.array([matrix_shape(self.shapes[name]) for name in counts]).T[..., None]
         given = np.array(list(counts.values()), np.float64)
-        kept = given.reshape(len(counts), -1)
-        size, value = rows * columns, self.value_bytes
-        with np.errstate(divide="ignore", invalid="ignore"):
-            far = (1 - kept / size) ** FAR
-            fillers = np.where(kept > 0, np.rint(kept * far / (1 - far)), 0)
-        pointers = np.where(kept <= NARROW_COUNT, 2, 4) * (rows + 1)
-        index = np.where(columns <= NARROW_COLUMNS, 2, 4)
-        best = np.minimum(size * value, pointers + kept * (index + value))  # dense, csr
-        best = np.minimum(best, -(-size // 8) + kept * value)  # bitmask
-        best = np.minimum(best, (kept + fillers) * (1 + value))  # delta
-        total = np.minimum(best, kept * (4 + value)).sum(0)  # indexed
+        sizes = expected_bytes(rows, columns, given.reshape(len(counts), -1), self.values)
+        total = np.minimum.reduce(list(sizes.values())).sum(0)
         return total if given.ndim > 1 else float(total[0])

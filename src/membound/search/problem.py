@@ -149,9 +149,7 @@ class Problem:
         """What the budget counts, estimated from the counts of the bounded weights."""
         if self.target.kind == "nonzeros":
             return NonzeroCost()
-        return ByteCost(
-            {name: self.shapes[name] for name in self.weights}, 2 if self.target.values == "f16" else 4
-        )
+        return ByteCost({name: self.shapes[name] for name in self.weights}, self.target.values)
 
     def dense(self) -> int:
         """What the budget counts, of the network without a zero in float32."""

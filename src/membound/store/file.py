@@ -16,9 +16,10 @@ from membound.store.container import Container, layout, parse
 from membound.store.formats import Encoded, Prefer, best_format, encode
 from membound.store.graph import Shape
 from membound.store.header import Header, format_header
+from membound.store.layouts import LAYOUTS
 from membound.store.model import Model, StoredModel
 from membound.store.shapes import infer_shapes
-from membound.store.validate import MEAN_IMAGE, ROWS, validate
+from membound.store.validate import MEAN_IMAGE, validate
 from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
@@ -123,7 +124,7 @@ def _overhead(name: str, shape: Shape) -> dict[str, int]:
     """About how many bytes of header a sparse format takes beyond dense: an entry each array, and the shape."""
     entry = len(name) + 70
     said = len(name) + len(str(shape)) if len(shape) > 1 else 0
-    return {"csr": 2 * entry + said, "bitmask": entry + said, "delta": entry + said, "indexed": entry + said}
+    return {layout.name: len(layout.arrays) * entry + said for layout in LAYOUTS.values() if layout.arrays}
 
 
 def assemble(
@@ -133,12 +134,10 @@ def assemble(
     arrays: dict[str, Array] = {}
     for name, tensor in tensors.items():
         arrays[name] = tensor.values
-        if tensor.index is None:
+        if not tensor.arrays:
             arrays[name] = tensor.values.reshape(tensor.shape)
-        else:
-            arrays[f"{name}:{tensor.format}"] = tensor.index
-        if tensor.pointers is not None:
-            arrays[f"{name}:{ROWS}"] = tensor.pointers
+        for index, array in zip(LAYOUTS[tensor.format].arrays, tensor.arrays, strict=True):
+            arrays[f"{name}:{index.suffix}"] = array
     if model.mean_image is not None:
         arrays[MEAN_IMAGE] = encode(model.mean_image, "dense", values).values.reshape(model.mean_image.shape)
     text = _describe(model, tensors)
@@ -154,5 +153,5 @@ def _describe(model: Model, tensors: dict[str, Encoded]) -> str:
         original = tuple(model.original_shapes.get(name, tensor.shape))
         shapes[name] = (tensor.shape,) if original == tensor.shape else (tensor.shape, original)
     header = Header(model.graph, shapes, model.preprocess, model.classes)
-    sparse = {name for name, tensor in tensors.items() if tensor.index is not None}
+    sparse = {name for name, tensor in tensors.items() if tensor.arrays}
     return format_header(header, sparse)

@@ -1,16 +1,8 @@
 """How one tensor is stored: dense, or its nonzeros and where they are.
 
-For n elements in r rows with t nonzeros and v bytes a value (4 for f32, 2 for f16):
-
-    dense    n v                  every element
-    bitmask  ceil(n / 8) + t v    a bit for each element, the least significant first
-    indexed  t (4 + v)            the flat position of each nonzero
-    csr      p (r + 1) + t (c + v)  its column, and where each row starts; p = 2 up to 65535 nonzeros, else 4;
-                                  c = 2 up to 65536 columns, else 4
-    delta    t' (1 + v)           the distance from the one before, less 1; t' = t + the fillers of longer distances
-
-A tensor is a matrix with a row for each index of its first axis; with one axis or none it is a single row. Zeros
-are not stored, except by dense, which keeps every bit; -0.0 counts as a zero.
+The layouts of positions are in `layouts.py`, the types of values in `values.py`; any goes with any. A tensor is a
+matrix with a row for each index of its first axis; with one axis or none it is a single row. Zeros are not stored,
+except by dense, which keeps every bit; -0.0 counts as a zero.
 """
 
 import math
@@ -23,16 +15,11 @@ import numpy.typing as npt
 
 from membound.errors import ModelError
 from membound.store.graph import Shape
+from membound.store.layouts import DENSE, LAYOUTS, Matrix, layout
+from membound.store.values import ValueType, type_of, value_type
 
 Array = npt.NDArray[Any]
 Prefer = Literal["bytes", "speed"]
-
-# In order of preference where two take as many bytes: the faster one to compute on first.
-FORMATS = ("dense", "csr", "bitmask", "delta", "indexed")
-VALUE_TYPES: Mapping[str, npt.DTypeLike] = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2")}
-FAR = 256  # the longest distance of one delta entry: a filler is one of that distance, with the value 0
-INFINITE = 0x7C00  # the bits of a half that is infinite, but for its sign
-NARROW_COLUMNS, NARROW_COUNT = 65536, 65535  # up to which csr's columns and row pointers are 16-bit
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,28 +27,27 @@ class Encoded:
     """A tensor as it is stored, and as the kernels compute on it.
 
     >>> encode(np.array([[0, 5, 0], [7, 0, 9]], np.float32), "csr")
-    Encoded((2, 3), csr, 3 values of float32, 24 bytes)
+    Encoded((2, 3), csr, 3 values of f32, 24 bytes)
     """
 
     shape: Shape
     format: str
     values: Array  # 1-d; dense: all elements, else the nonzeros in row-major order (delta: and the fillers' zeros)
-    index: Array | None = (
-        None  # uint8 bits, uint32 positions, uint16 or uint32 columns, uint8 distances less 1
-    )
-    pointers: Array | None = None  # csr: uint16 or uint32 [rows + 1]
+    arrays: tuple[Array, ...] = ()  # those of its layout
+
+    @property
+    def matrix(self) -> Matrix:
+        return Matrix(*matrix_shape(self.shape), len(self.values))
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
 
     @property
-    def rows(self) -> int:
-        return matrix_shape(self.shape)[0]
-
-    @property
-    def columns(self) -> int:
-        return matrix_shape(self.shape)[1]
+    def value_type(self) -> ValueType:
+        found = type_of(self.values)
+        assert found is not None  # as it was made, or validated
+        return found
 
     @property
     def nonzeros(self) -> int:
@@ -69,10 +55,10 @@ class Encoded:
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in (self.values, self.index, self.pointers) if array is not None)
+        return sum(array.nbytes for array in (self.values, *self.arrays))
 
     def __repr__(self) -> str:
-        kind = f"{len(self.values)} values of {self.values.dtype}"
+        kind = f"{len(self.values)} values of {self.value_type.name}"
         return f"Encoded({self.shape}, {self.format}, {kind}, {self.nbytes} bytes)"
 
 
@@ -85,42 +71,20 @@ def matrix_shape(shape: Shape) -> tuple[int, int]:
     return (1, math.prod(shape)) if len(shape) < 2 else (shape[0], math.prod(shape[1:]))
 
 
-def encode(array: Array, format: str, value_type: str = "f32") -> Encoded:
+def encode(array: Array, format: str, values: str = "f32") -> Encoded:
     """The tensor in this format: exact for f32; rounded to nearest for f16, where what rounds to 0 is a zero.
 
     >>> half = encode(np.array([1, 1e-9, -2], np.float32), "indexed", "f16")
-    >>> half.index.tolist(), half.values.tolist()
+    >>> half.arrays[0].tolist(), half.values.tolist()
     ([0, 2], [1.0, -2.0])
     """
-    flat = _as_values(array, value_type)
-    shape = tuple(array.shape)
-    if format == "dense":
-        return Encoded(shape, format, flat)
-    there = _is_nonzero(flat)
-    found = np.flatnonzero(there)
-    values = flat[found]
-    if format == "bitmask":
-        return Encoded(shape, format, values, np.packbits(there, bitorder="little"))
-    if format == "indexed":
-        if flat.size > 2**32:
-            raise ModelError(
-                f"{flat.size} elements are too many for the format indexed, which counts to {2**32}"
-            )
-        return Encoded(shape, format, values, found.astype("<u4"))
-    if format == "csr":
-        rows, columns = matrix_shape(shape)
-        pointers = np.searchsorted(found, np.arange(rows + 1, dtype=np.int64) * columns)
-        index = found % columns if columns else found
-        kinds = csr_types(columns, len(found))
-        return Encoded(shape, format, values, index.astype(kinds[0]), pointers.astype(kinds[1]))
-    if format == "delta":
-        return Encoded(shape, format, *_delta(found, values))
-    raise ModelError(f"there is no storage format {format!r}: the formats are {', '.join(FORMATS)}")
-
-
-def csr_types(columns: int, nonzeros: int) -> tuple[npt.DTypeLike, npt.DTypeLike]:
-    """The types of csr's columns and of its row pointers."""
-    return ("<u2" if columns <= NARROW_COLUMNS else "<u4"), ("<u2" if nonzeros <= NARROW_COUNT else "<u4")
+    chosen, kind, shape = layout(format), value_type(values), tuple(array.shape)
+    if chosen is DENSE:
+        return Encoded(shape, format, _stored(array, kind))
+    flat, found = _nonzeros(array, kind)
+    return Encoded(
+        shape, format, *chosen.encode(found, flat[found], Matrix(*matrix_shape(shape), len(found)))
+    )
 
 
 def decode(encoded: Encoded) -> npt.NDArray[np.float32]:
@@ -129,7 +93,7 @@ def decode(encoded: Encoded) -> npt.NDArray[np.float32]:
     >>> decode(encode(np.array([[0, 5, 0], [7, 0, 9]], np.float32), "delta")).tolist()
     [[0.0, 5.0, 0.0], [7.0, 0.0, 9.0]]
     """
-    if encoded.format == "dense":
+    if not encoded.arrays:
         return encoded.values.astype(np.float32).reshape(encoded.shape)
     out = np.zeros(encoded.size, np.float32)
     out[positions(encoded)] = encoded.values
@@ -138,48 +102,38 @@ def decode(encoded: Encoded) -> npt.NDArray[np.float32]:
 
 def positions(encoded: Encoded) -> npt.NDArray[Any]:
     """The flat position of each stored value, fillers included."""
-    index = encoded.index
-    if index is None:
-        return np.arange(encoded.size)
-    if encoded.format == "bitmask":
-        return np.flatnonzero(np.unpackbits(index, count=encoded.size, bitorder="little"))
-    if encoded.format == "delta":
-        return np.cumsum(index.astype(np.int64) + 1) - 1
-    if encoded.pointers is not None:
-        pointers = encoded.pointers.astype(np.int64)
-        return np.repeat(np.arange(encoded.rows) * encoded.columns, pointers[1:] - pointers[:-1]) + index
-    return index
+    return layout(encoded.format).positions(encoded.arrays, encoded.matrix)
 
 
-def exact_bytes(array: Array, value_type: str = "f32") -> dict[str, int]:
+def exact_bytes(array: Array, values: str = "f32") -> dict[str, int]:
     """The bytes of this tensor in each format, without encoding it.
 
     >>> exact_bytes(np.eye(100, dtype=np.float32))
     {'dense': 40000, 'csr': 802, 'bitmask': 1650, 'delta': 500, 'indexed': 800}
     """
-    flat = _as_values(array, value_type)
-    found = np.flatnonzero(_is_nonzero(flat))
-    sizes = count_bytes(tuple(array.shape), len(found), flat.itemsize)
-    entries = len(found) + int(_fillers(found).sum())
-    return {name: entries * (1 + flat.itemsize) if name == "delta" else sizes[name] for name in FORMATS}
+    kind = value_type(values)
+    flat, found = _nonzeros(array, kind)
+    sizes = {}
+    for name, each in LAYOUTS.items():
+        entries = flat.size if each is DENSE else each.entries_at(found)
+        matrix = Matrix(*matrix_shape(tuple(array.shape)), entries)
+        sizes[name] = int(each.index_bytes(matrix) + kind.nbytes(entries))
+    return sizes
 
 
-def count_bytes(shape: Shape, nonzeros: int, value_bytes: int = 4) -> dict[str, int]:
-    """The bytes in each format that follow from the count alone: all but delta's, which depend on the positions."""
-    rows, columns = matrix_shape(shape)
-    index, pointers = (np.dtype(kind).itemsize for kind in csr_types(columns, nonzeros))
-    return {
-        "dense": rows * columns * value_bytes,
-        "csr": pointers * (rows + 1) + nonzeros * (index + value_bytes),
-        "bitmask": -(-rows * columns // 8) + nonzeros * value_bytes,
-        "indexed": nonzeros * (4 + value_bytes),
-    }
+def expected_bytes(rows: Any, columns: Any, nonzeros: Any, values: str = "f32") -> dict[str, Any]:
+    """The bytes in each format, as they are expected of nonzeros at random places; numbers or arrays of numbers."""
+    kind, sizes = value_type(values), {}
+    for name, each in LAYOUTS.items():
+        entries = each.entries(rows * columns, nonzeros)
+        sizes[name] = each.index_bytes(Matrix(rows, columns, entries)) + kind.nbytes(entries)
+    return sizes
 
 
 def best_format(
     shape: Shape,
     array: Array,
-    value_type: str = "f32",
+    values: str = "f32",
     prefer: Prefer = "bytes",
     overhead: Mapping[str, int] | None = None,
 ) -> str:
@@ -190,12 +144,12 @@ def best_format(
     """
     array = array.reshape(shape)
     if prefer == "speed":
-        return fast_format(shape, int(np.count_nonzero(_as_values(array, value_type))))
+        return fast_format(shape, len(_nonzeros(array, value_type(values))[1]))
     if prefer != "bytes":
         raise ModelError(f"there is no preference {prefer!r}: take 'bytes' or 'speed'")
-    sizes = exact_bytes(array, value_type)
+    sizes = exact_bytes(array, values)
     extra = overhead or {}
-    return min(FORMATS, key=lambda name: sizes[name] + extra.get(name, 0))
+    return min(LAYOUTS, key=lambda name: sizes[name] + extra.get(name, 0))
 
 
 def fast_format(shape: Shape, nonzeros: int) -> str:
@@ -210,46 +164,12 @@ def fast_format(shape: Shape, nonzeros: int) -> str:
     return "csr"
 
 
-def _as_values(array: Array, value_type: str) -> Array:
-    """The elements in row-major order in the type they are stored in: read-only use, it may be a view."""
-    kind = VALUE_TYPES.get(value_type)
-    if kind is None:
-        raise ModelError(f"there is no value type {value_type!r}: the types are {', '.join(VALUE_TYPES)}")
-    flat = np.asarray(array, np.float32).reshape(-1)
-    if value_type == "f32":
-        return flat
-    with np.errstate(over="ignore", under="ignore"):
-        narrow = flat.astype(kind)
-    infinite = _magnitude_bits(narrow) == INFINITE
-    if infinite.any() and (lost := infinite & np.isfinite(flat)).any():
-        raise ModelError(
-            f"the value {flat[lost][0]:g} does not fit f16, which ends at 65504: store the values as f32"
-        )
-    return narrow
+def _stored(array: Array, kind: ValueType) -> Array:
+    """The elements in row-major order as they are stored; it may be a view."""
+    return kind.encode(np.asarray(array, np.float32).reshape(-1))
 
 
-def _is_nonzero(flat: Array) -> npt.NDArray[np.bool_]:
-    # Numpy compares and searches halves several times slower than their bits.
-    found: npt.NDArray[np.bool_] = (_magnitude_bits(flat) if flat.itemsize == 2 else flat) != 0
-    return found
-
-
-def _magnitude_bits(halves: Array) -> npt.NDArray[np.uint16]:
-    bits: npt.NDArray[np.uint16] = halves.view(np.uint16) & np.uint16(0x7FFF)
-    return bits
-
-
-def _fillers(found: Array) -> Array:
-    """How many fillers come before each nonzero in the format delta."""
-    return (np.diff(found, prepend=-1) - 1) // FAR
-
-
-def _delta(found: Array, values: Array) -> tuple[Array, Array]:
-    """Values and gaps of the format delta."""
-    fillers = _fillers(found)
-    places = np.arange(len(found)) + np.cumsum(fillers)
-    total = len(found) + int(fillers.sum())
-    out, gaps = np.zeros(total, values.dtype), np.full(total, FAR - 1, np.uint8)
-    out[places] = values
-    gaps[places] = (np.diff(found, prepend=-1) - 1) % FAR
-    return out, gaps
+def _nonzeros(array: Array, kind: ValueType) -> tuple[Array, Array]:
+    """The elements, and where those are that are not zero."""
+    flat = _stored(array, kind)
+    return flat, np.flatnonzero(~kind.is_zero(flat))

@@ -6,7 +6,7 @@ For n weights of which t are nonzero, at v bytes a value, the paper has
     bitmask  ceil(n / 8) + t v
     indexed  t (4 + v)
 
-Ours are these, csr and delta (`formats.py`); the bytes of delta are those expected of nonzeros at random places.
+Ours are all of `layouts.py`; the bytes of delta are those expected of nonzeros at random places.
 """
 
 import math
@@ -14,32 +14,30 @@ from collections.abc import Mapping
 from typing import Literal
 
 from membound.errors import ModelError
-from membound.store.formats import FAR, count_bytes
+from membound.store.formats import expected_bytes, matrix_shape
 from membound.store.graph import Shape
 
 Accounting = Literal["paper", "ours"]
+THE_PAPERS = ("dense", "bitmask", "indexed")
 
 
-def format_sizes(size: int, nonzeros: int, value_bytes: int = 4) -> dict[str, int]:
+def format_sizes(size: int, nonzeros: int, values: str = "f32") -> dict[str, int]:
     """The bytes of one layer in each format of the paper.
 
     >>> format_sizes(400_000, 20_000)
     {'dense': 1600000, 'bitmask': 130000, 'indexed': 160000}
     """
-    return {
-        "dense": size * value_bytes,
-        "bitmask": -(-size // 8) + nonzeros * value_bytes,
-        "indexed": nonzeros * (4 + value_bytes),
-    }
+    sizes = our_sizes((size,), nonzeros, values)
+    return {name: sizes[name] for name in THE_PAPERS}
 
 
-def best_format(size: int, nonzeros: int, value_bytes: int = 4) -> tuple[str, int]:
+def best_format(size: int, nonzeros: int, values: str = "f32") -> tuple[str, int]:
     """The smallest of the paper's formats for one layer, and its bytes.
 
     >>> best_format(400_000, 20_000), best_format(500, 500)
     (('bitmask', 130000), ('dense', 2000))
     """
-    sizes = format_sizes(size, nonzeros, value_bytes)
+    sizes = format_sizes(size, nonzeros, values)
     name = min(sizes, key=sizes.__getitem__)
     return name, sizes[name]
 
@@ -48,7 +46,7 @@ def total_bytes(
     tensors: Mapping[str, tuple[Shape, int]],
     formats: str | Mapping[str, str] = "best",
     accounting: Accounting = "paper",
-    value_bytes: int = 4,
+    values: str = "f32",
 ) -> int:
     """The bytes of a network's tensors (biases are some of them), given the shape and nonzeros of each.
 
@@ -64,27 +62,20 @@ def total_bytes(
     for name, (shape, nonzeros) in tensors.items():
         wanted = formats if isinstance(formats, str) else formats.get(name, "dense")
         if accounting == "paper":
-            sizes = format_sizes(math.prod(shape), nonzeros, value_bytes)
+            sizes = format_sizes(math.prod(shape), nonzeros, values)
         else:
-            sizes = our_sizes(shape, nonzeros, value_bytes)
+            sizes = our_sizes(shape, nonzeros, values)
         if wanted != "best" and wanted not in sizes:
             raise ModelError(f"{name}: there is no format {wanted!r}: take best, {', '.join(sizes)}")
         total += min(sizes.values()) if wanted == "best" else sizes[wanted]
     return total
 
 
-def our_sizes(shape: Shape, nonzeros: int, value_bytes: int = 4) -> dict[str, int]:
+def our_sizes(shape: Shape, nonzeros: int, values: str = "f32") -> dict[str, int]:
     """The bytes of one tensor in each of our formats; delta's for nonzeros at random places.
 
-    A distance at density p is over 256 k with probability q^k, q = (1 - p)^256: q / (1 - q) fillers each.
-
     >>> our_sizes((500, 800), 20_000)
-    {'dense': 1600000, 'csr': 121002, 'bitmask': 130000, 'indexed': 160000, 'delta': 100000}
+    {'dense': 1600000, 'csr': 121002, 'bitmask': 130000, 'delta': 100000, 'indexed': 160000}
     """
-    size = math.prod(shape)
-    far = (1 - nonzeros / size) ** FAR if nonzeros else 0.0
-    fillers = round(nonzeros * far / (1 - far)) if far < 1 else size // FAR
-    return {
-        **count_bytes(shape, nonzeros, value_bytes),
-        "delta": (nonzeros + fillers) * (1 + value_bytes),
-    }
+    sizes = expected_bytes(*matrix_shape(shape), nonzeros, values)
+    return {name: int(size) for name, size in sizes.items()}
