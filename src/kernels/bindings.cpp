@@ -67,6 +67,7 @@ NB_MODULE(_core, m) {
   m.def("isa", [] { return std::string(membound::chosen_kernels().name); },
         "The instruction set in use: the best, or the one that MEMBOUND_ISA names.");
   m.def("project", project, "array"_a, "t"_a, "isa"_a = nb::none(), "threads"_a = 0,
+        nb::sig("def project(array: numpy.typing.NDArray[numpy.float32], t: int, isa: str | None = None, threads: int = 0) -> int"),
         "Keep the t values of largest magnitude, in place, and set all others to +0.0.\n\n"
         "Of equal magnitudes the earlier are kept; zeros never are. Returns how many are kept, or -1, with\n"
         "nothing written, if a value is infinite or NaN. threads = 0 uses every CPU.");

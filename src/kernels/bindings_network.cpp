@@ -1,6 +1,7 @@
 // The Python face of Network: takes a plan apart, checks that every array is as large as the plan says, and keeps
 // the arrays alive. Their contents were validated when the file was read.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -11,6 +12,7 @@
 
 #include "bindings.h"
 #include "dispatch.h"
+#include "names.h"
 #include "network.h"
 #include "op_plan.h"
 
@@ -24,7 +26,7 @@ namespace {
 class Buffer {
  public:
   Buffer(nb::handle array, bool writable) {
-    if (PyObject_GetBuffer(array.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) throw nb::python_error();
+    if (PyObject_GetBuffer(array.ptr(), &view_, PyBUF_ND | (writable ? PyBUF_WRITABLE : 0)) != 0) throw nb::python_error();
   }
   Buffer(Buffer&& other) noexcept : view_(other.view_) { other.view_.obj = nullptr; }
   Buffer(const Buffer&) = delete;
@@ -34,6 +36,7 @@ class Buffer {
   }
   void* data() const { return view_.buf; }
   size_t bytes() const { return static_cast<size_t>(view_.len); }
+  size_t item_bytes() const { return static_cast<size_t>(view_.itemsize); }
 
  private:
   Py_buffer view_{};
@@ -43,94 +46,85 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("a plan that cannot be: ") + what);
 }
 
-template <class T>
-T get(const nb::dict& plan, const char* key) {
-  return nb::cast<T>(plan[key]);
+template <size_t count>
+std::vector<std::string> all_of(const char* const (&names)[count]) {
+  return {names, names + count};
 }
 
-// Takes plans apart: a plan is a dictionary of an operator's name, the values and shapes that it has to do with, `weight`
-// and `constants` where it has such, and numbers.
-struct Reader {
-  std::vector<Buffer>& kept;
+// A weight as it is stored: held for as long as this lives.
+class PyMatrix {
+ public:
+  PyMatrix(const std::string& layout, const std::string& type, size_t rows, size_t columns, size_t entries,
+           nb::handle values, const nb::sequence& arrays) {
+    matrix_.format = named<Format>(kFormatNames, layout);
+    matrix_.type = named<ValueType>(kValueTypeNames, type);
+    matrix_.rows = rows;
+    matrix_.columns = columns;
+    matrix_.entries = entries;
+    kept_.emplace_back(values, false);
+    for (nb::handle array : arrays) kept_.emplace_back(array, false);
+    require(kept_.size() <= 3, "more arrays than there are");
+    if (kept_.size() > 1) matrix_.index_bytes = static_cast<int>(kept_[1].item_bytes());
+    if (kept_.size() > 2) matrix_.pointer_bytes = static_cast<int>(kept_[2].item_bytes());
+    const ArrayBytes wanted = array_bytes(matrix_);
+    matrix_.values = at(0, wanted.values);
+    matrix_.index = at(1, wanted.index);
+    matrix_.pointers = at(2, wanted.pointers);
+  }
+  PyMatrix(const PyMatrix&) = delete;
+  PyMatrix& operator=(const PyMatrix&) = delete;
+  const Matrix& matrix() const { return matrix_; }
 
-  const void* keep(nb::handle array, size_t bytes) {
-    kept.emplace_back(array, false);
-    require(kept.back().bytes() == bytes, "an array is not as large as its shape");
-    return kept.back().data();
+ private:
+  const void* at(size_t number, size_t bytes) const {
+    const bool there = number < kept_.size();
+    require((there ? kept_[number].bytes() : 0) == bytes, "an array is not as large as its shape");
+    return there ? kept_[number].data() : nullptr;
   }
 
-  Matrix weight(const nb::dict& stored) {
-    Matrix matrix;
-    matrix.format = static_cast<Format>(get<int>(stored, "format"));
-    matrix.type = get<bool>(stored, "half") ? ValueType::f16 : ValueType::f32;
-    matrix.rows = get<size_t>(stored, "rows");
-    matrix.columns = get<size_t>(stored, "columns");
-    matrix.entries = get<size_t>(stored, "entries");
-    matrix.index_bytes = get<int>(stored, "index_bytes");
-    matrix.pointer_bytes = get<int>(stored, "pointer_bytes");
-    constexpr size_t kMost = size_t{1} << 32;
-    require((matrix.rows == 0 || matrix.columns < kMost / matrix.rows + 1) && matrix.entries < kMost,
-            "a weight of more than 2^32 elements");
-    const size_t all = matrix.rows * matrix.columns;
-    matrix.values = keep(stored["values"], matrix.entries * value_bytes(matrix.type));
-    const size_t width = static_cast<size_t>(matrix.index_bytes);
-    switch (matrix.format) {
-      case Format::dense: require(matrix.entries == all, "a dense weight of another size"); break;
-      case Format::bitmask: matrix.index = keep(stored["index"], (all + 7) / 8); break;
-      case Format::indexed:
-        require(width == 4, "an index of another type");
-        matrix.index = keep(stored["index"], matrix.entries * 4);
-        break;
-      case Format::csr:
-        require((width == 2 || width == 4) && (matrix.pointer_bytes == 2 || matrix.pointer_bytes == 4),
-                "an index of another type");
-        matrix.index = keep(stored["index"], matrix.entries * width);
-        matrix.pointers = keep(stored["pointers"], (matrix.rows + 1) * static_cast<size_t>(matrix.pointer_bytes));
-        break;
-      case Format::delta:
-        require(width == 1, "an index of another type");
-        matrix.index = keep(stored["index"], matrix.entries);
-        break;
-      default: require(false, "an unknown format");
-    }
-    return matrix;
-  }
+  Matrix matrix_;
+  std::vector<Buffer> kept_;
+};
 
-  OpPlan plan(const nb::dict& given) {
-    OpPlan plan;
-    for (const auto& [key, value] : given) {
-      const std::string name = nb::cast<std::string>(key);
-      if (name == "op") {
-        plan.op = nb::cast<std::string>(value);
-      } else if (name == "inputs") {
-        plan.inputs = nb::cast<std::vector<size_t>>(value);
-      } else if (name == "input_shapes") {
-        plan.input_shapes = nb::cast<std::vector<Shape>>(value);
-      } else if (name == "output_shape") {
-        plan.output_shape = nb::cast<Shape>(value);
-      } else if (name == "weight") {
-        plan.weight = weight(nb::cast<nb::dict>(value));
-      } else if (name == "constants") {  // a small dense array, copied
-        const Buffer buffer(value, false);
-        const auto* from = static_cast<const float*>(buffer.data());
-        plan.constants.assign(from, from + buffer.bytes() / sizeof(float));
-      } else {
-        plan.numbers[name] = nb::cast<Numbers>(value);
-      }
+// An operator as plain data; its weight is kept alive.
+struct PyOpPlan {
+  OpPlan plan;
+  nb::object weight;
+
+  PyOpPlan(const std::string& op, const std::vector<size_t>& inputs, const std::vector<Shape>& input_shapes,
+           const Shape& output_shape, const std::string& activation, const std::vector<float>& activation_numbers,
+           const std::map<std::string, Numbers>& numbers, nb::object stored, const nb::mapping& tables)
+      : weight(std::move(stored)) {
+    plan.op = op;
+    plan.inputs = inputs;
+    plan.input_shapes = input_shapes;
+    plan.output_shape = output_shape;
+    plan.numbers = numbers;
+    const std::vector<float>& given = activation_numbers;
+    require(given.size() <= 2, "an activation has up to two numbers");
+    plan.fused = {named<Activation>(kActivationNames, activation), given.size() > 0 ? given[0] : 0.0f,
+                  given.size() > 1 ? given[1] : 0.0f};
+    if (!weight.is_none()) plan.weight = nb::cast<const PyMatrix&>(weight).matrix();
+    for (nb::handle role : tables.keys()) {  // small dense arrays, copied
+      const Buffer buffer(tables[role], false);
+      require(buffer.item_bytes() == sizeof(float), "a table of another type");
+      const auto* from = static_cast<const float*>(buffer.data());
+      plan.tables[nb::cast<std::string>(role)].assign(from, from + buffer.bytes() / sizeof(float));
     }
-    return plan;
   }
 };
 
 class PyNetwork {
  public:
-  PyNetwork(const nb::list& plans, const std::vector<size_t>& input_shape, size_t output, size_t max_batch,
+  PyNetwork(const std::vector<const PyOpPlan*>& plans, const std::vector<size_t>& input_shape, size_t output, size_t max_batch,
             int threads, size_t concurrency, const std::optional<std::string>& isa) {
     require(max_batch >= 1 && concurrency >= 1, "a batch or a number of calls below 1");
     const NetKernels& kernels = net_kernels(isa ? kernels_named(*isa) : chosen_kernels());
-    Reader reader{kept_};
     std::vector<OpPlan> read;
-    for (nb::handle plan : plans) read.push_back(reader.plan(nb::cast<nb::dict>(plan)));
+    for (const PyOpPlan* each : plans) {
+      read.push_back(each->plan);
+      weights_.push_back(each->weight);
+    }
     std::vector<std::unique_ptr<Op>> ops;
     std::vector<size_t> sizes = make_ops(read, input_shape, output, kernels.traits, ops);
     network_ = std::make_unique<Network>(std::move(sizes), std::move(ops), output, max_batch, threads, concurrency,
@@ -161,24 +155,52 @@ class PyNetwork {
     network_->run(static_cast<const float*>(in.data()), batch, static_cast<float*>(out.data()), seconds);
   }
 
-  std::vector<Buffer> kept_;
+  std::vector<nb::object> weights_;
   std::unique_ptr<Network> network_;
 };
 
 }  // namespace
 
 void bind_network(nb::module_& m) {
+  nb::class_<PyMatrix>(m, "Matrix", "A weight in the layout and type of values that it is stored in; the arrays are kept.")
+      .def(nb::init<const std::string&, const std::string&, size_t, size_t, size_t, nb::handle, const nb::sequence&>(),
+           "layout"_a, "values_type"_a, "rows"_a, "columns"_a, "entries"_a, "values"_a, "arrays"_a,
+           nb::sig("def __init__(self, layout: str, values_type: str, rows: int, columns: int, entries: int, "
+                   "values: numpy.typing.NDArray[typing.Any], "
+                   "arrays: collections.abc.Sequence[numpy.typing.NDArray[typing.Any]]) -> None"));
+  nb::class_<PyOpPlan>(m, "OpPlan", "An operator with its shapes, numbers and tensors.")
+      .def(nb::init<const std::string&, const std::vector<size_t>&, const std::vector<Shape>&, const Shape&,
+                    const std::string&, const std::vector<float>&, const std::map<std::string, Numbers>&, nb::object,
+                    const nb::mapping&>(),
+           "op"_a, "inputs"_a, "input_shapes"_a, "output_shape"_a, "activation"_a, "activation_numbers"_a, "numbers"_a,
+           "weight"_a.none(), "tables"_a,
+           nb::sig("def __init__(self, op: str, inputs: collections.abc.Sequence[int], "
+                   "input_shapes: collections.abc.Sequence[collections.abc.Sequence[int]], "
+                   "output_shape: collections.abc.Sequence[int], activation: str, "
+                   "activation_numbers: collections.abc.Sequence[float], "
+                   "numbers: collections.abc.Mapping[str, collections.abc.Sequence[float]], weight: Matrix | None, "
+                   "tables: collections.abc.Mapping[str, numpy.typing.NDArray[numpy.float32]]) -> None"));
   nb::class_<PyNetwork>(m, "Network", "A planned network: one call runs all of it.")
-      .def(nb::init<const nb::list&, const std::vector<size_t>&, size_t, size_t, int, size_t,
+      .def(nb::init<const std::vector<const PyOpPlan*>&, const std::vector<size_t>&, size_t, size_t, int, size_t,
                     const std::optional<std::string>&>(),
            "plans"_a, "input_shape"_a, "output"_a, "max_batch"_a = 1, "threads"_a = 0, "concurrency"_a = 1,
            "isa"_a = nb::none())
       .def("run", nb::overload_cast<nb::handle, nb::handle, size_t>(&PyNetwork::run, nb::const_), "input"_a,
-           "output"_a, "batch"_a, "Run a batch: contiguous float32 arrays in and out. The GIL is released.")
+           "output"_a, "batch"_a,
+           nb::sig("def run(self, input: numpy.typing.NDArray[numpy.float32], output: numpy.typing.NDArray[numpy.float32], "
+                   "batch: int) -> None"),
+           "Run a batch: contiguous float32 arrays in and out. The GIL is released.")
       .def("time", &PyNetwork::time, "input"_a, "output"_a, "batch"_a,
+           nb::sig("def time(self, input: numpy.typing.NDArray[numpy.float32], output: numpy.typing.NDArray[numpy.float32], "
+                   "batch: int) -> list[float]"),
            "Run a batch, and say how many seconds each operator took.")
       .def("memory", &PyNetwork::memory, "isa"_a = nb::none(), "max_batch"_a = 0, "threads"_a = 0,
+           nb::sig("def memory(self, isa: str | None = None, max_batch: int = 0, threads: int = 0) -> tuple[int, int, int]"),
            "Bytes of the load-time tables and of an arena, and how many arenas: here, or on any instruction set.");
+  m.def("operators", &known_ops, "The operators that it runs.");
+  m.def("layouts", [] { return all_of(kFormatNames); }, "The layouts of positions that it reads.");
+  m.def("value_types", [] { return all_of(kValueTypeNames); }, "The types of values that it reads.");
+  m.def("activations", [] { return all_of(kActivationNames); }, "The activations that it knows.");
   std::vector<std::string> names;
   for (const Traits* traits : kEveryTraits) names.emplace_back(traits->name);
   m.def("known_isas", [names] { return names; }, "Every instruction set that there are kernels for, here or elsewhere.");

@@ -17,8 +17,11 @@ constexpr size_t kSlack = 16;
 enum class Activation : int {
   none, relu, leaky, clip, silu, gelu, gelu_tanh, sigmoid, tanh, hardswish, hardsigmoid, elu
 };
+inline constexpr const char* kActivationNames[] = {
+    "none", "relu", "leaky", "clip", "silu", "gelu", "gelu_tanh", "sigmoid", "tanh", "hardswish", "hardsigmoid", "elu"};
 
 enum class Binary : int { add, sub, mul, div };
+inline constexpr const char* kBinaryNames[] = {"add", "sub", "mul", "div"};
 
 // A window that moves over an image: a kernel's size, stride, dilation, and the padding before the image.
 struct Window {

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "names.h"
+
 namespace membound {
 namespace {
 
@@ -49,12 +51,6 @@ class Attributes {
     return {number(0), number(1), number(2), number(3), number(4), number(5), number(6), number(7)};
   }
 
-  Fused fused() const {
-    const Numbers& act = all("act");
-    require(act.size() == 3 && act[0] >= 0 && act[0] <= static_cast<double>(Activation::elu), "an activation");
-    return {static_cast<Activation>(static_cast<int>(act[0])), static_cast<float>(act[1]), static_cast<float>(act[2])};
-  }
-
  private:
   const std::map<std::string, Numbers>& numbers_;
 };
@@ -66,14 +62,39 @@ const Matrix& weight_of(const OpPlan& plan) {
   return weight;
 }
 
-std::vector<float> bias_of(const OpPlan& plan) {
-  if (plan.constants.empty()) return std::vector<float>(plan.weight.rows, 0.0f);
-  require(plan.constants.size() == plan.weight.rows, "a bias of another size");
-  return plan.constants;
+const std::vector<float>* table_of(const OpPlan& plan, const char* role) {
+  const auto found = plan.tables.find(role);
+  return found == plan.tables.end() ? nullptr : &found->second;
 }
 
-std::unique_ptr<Op> conv_of(const OpPlan& plan, const Attributes& given, const Traits& traits) {
-  const Shape &input = plan.input_shapes.at(0), &output = plan.output_shape;
+std::vector<float> bias_of(const OpPlan& plan) {
+  const std::vector<float>* bias = table_of(plan, "b");
+  if (bias == nullptr) return std::vector<float>(plan.weight.rows, 0.0f);
+  require(bias->size() == plan.weight.rows, "a bias of another size");
+  return *bias;
+}
+
+const Shape& input_of(const OpPlan& plan) { return plan.input_shapes[0]; }
+
+void require_same_size(const OpPlan& plan) {
+  require(elements(plan.output_shape) == elements(input_of(plan)), "an output of another size than the input");
+}
+
+size_t axis_of(const OpPlan& plan, const Attributes& given) {
+  const size_t axis = given.size("axis");
+  require(axis < input_of(plan).size(), "an axis that is not there");
+  return axis;
+}
+
+void require_pool(const OpPlan& plan) {
+  const Shape &input = input_of(plan), &output = plan.output_shape;
+  require(input.size() == 3 && output.size() == 3 && input[0] == output[0], "a pool's shapes");
+}
+
+using Made = std::unique_ptr<Op>;
+
+Made conv_of(const OpPlan& plan, const Attributes& given, const Traits& traits) {
+  const Shape &input = input_of(plan), &output = plan.output_shape;
   const Matrix& weight = weight_of(plan);
   const size_t groups = given.size("groups");
   const Window window = given.window();
@@ -81,92 +102,135 @@ std::unique_ptr<Op> conv_of(const OpPlan& plan, const Attributes& given, const T
   require(groups > 0 && weight.rows % groups == 0 && input[0] % groups == 0 &&
               weight.columns == input[0] / groups * static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w),
           "a convolution's groups");
-  return make_conv(input, output, Weight(weight), bias_of(plan), window, groups, given.fused(), traits);
+  return make_conv(input, output, Weight(weight), bias_of(plan), window, groups, plan.fused, traits);
 }
 
-std::unique_ptr<Op> linear_of(const OpPlan& plan, const Attributes& given) {
-  const Shape &input = plan.input_shapes.at(0), &output = plan.output_shape;
+Made linear_of(const OpPlan& plan, const Attributes&, const Traits&) {
+  const Shape &input = input_of(plan), &output = plan.output_shape;
   const Matrix& weight = weight_of(plan);
   require(!input.empty() && !output.empty() && input.back() == weight.columns && output.back() == weight.rows &&
               elements(input) / weight.columns == elements(output) / weight.rows,
           "a linear layer's shapes");
-  return make_linear(elements(input) / weight.columns, Weight(weight), bias_of(plan), given.fused());
+  return make_linear(elements(input) / weight.columns, Weight(weight), bias_of(plan), plan.fused);
 }
 
-std::unique_ptr<Op> average_of(const OpPlan& plan, const Attributes& given) {
+Made max_pool_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require_pool(plan);
+  return make_max_pool(input_of(plan), plan.output_shape, given.window());
+}
+
+Made average_pool_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require_pool(plan);
   const Numbers& count = given.all("count");
   require(count.size() == 4, "a count has four numbers");
-  return make_average_pool(plan.input_shapes.at(0), plan.output_shape, given.window(),
+  return make_average_pool(input_of(plan), plan.output_shape, given.window(),
                            Count{count[0] != 0, static_cast<int>(whole(count[1], 0)),
                                  static_cast<int>(whole(count[2], 0)), static_cast<float>(count[3])});
 }
 
-std::unique_ptr<Op> binary_of(const OpPlan& plan, const Attributes& given) {
+Made adaptive_pool_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require_pool(plan);
+  return make_adaptive_pool(input_of(plan), plan.output_shape, given.flag("average"));
+}
+
+Made lrn_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require_same_size(plan);
+  return make_lrn(input_of(plan), static_cast<int>(whole(given.one("size"), 1)), given.single("alpha"),
+                  given.single("beta"), given.single("k"));
+}
+
+Made activation_of(const OpPlan& plan, const Attributes&, const Traits&) {
+  require_same_size(plan);
+  return make_activation(elements(input_of(plan)), plan.fused);
+}
+
+Made binary_of(const OpPlan& plan, const Attributes& given, const Traits&) {
   const Shape& output = plan.output_shape;
-  const bool constant = plan.inputs.size() == 1, swap = given.flag("swap");
-  Shape left = plan.input_shapes.at(0), right = constant ? given.sizes("constant_shape") : plan.input_shapes.at(1);
-  require(!constant || plan.constants.size() == elements(right), "a constant of another size");
+  const std::vector<float>* constant = table_of(plan, "c");
+  require((plan.inputs.size() == 1) == (constant != nullptr), "two operands are needed");
+  const bool swap = given.flag("swap");
+  Shape left = input_of(plan), right = constant ? given.sizes("constant_shape") : plan.input_shapes.at(1);
+  require(constant == nullptr || constant->size() == elements(right), "a constant of another size");
   if (constant && swap) std::swap(left, right);
   require(left.size() == output.size() && right.size() == output.size(), "operands of other axes");
   for (size_t i = 0; i < output.size(); ++i)
     require((left[i] == output[i] || left[i] == 1) && (right[i] == output[i] || right[i] == 1),
             "operands that do not fit");
-  const double kind = given.one("kind");
-  require(kind >= 0 && kind <= static_cast<double>(Binary::div), "a kind of arithmetic");
-  return make_binary(static_cast<Binary>(static_cast<int>(kind)), left, right, output, plan.constants, constant, swap,
-                     given.fused());
+  return make_binary(named<Binary>(kBinaryNames, plan.op), left, right, output,
+                     constant ? *constant : std::vector<float>(), constant != nullptr, swap, plan.fused);
 }
 
-std::unique_ptr<Op> pad_of(const OpPlan& plan, const Attributes& given) {
+Made concat_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  const size_t axis = axis_of(plan, given);
+  size_t all = 0;
+  for (const Shape& shape : plan.input_shapes) {
+    require(axis < shape.size(), "an axis that is not there");
+    all += elements(shape);
+  }
+  require(all == elements(plan.output_shape), "an output of another size than the inputs");
+  return make_concat(plan.input_shapes, axis);
+}
+
+Made reshape_of(const OpPlan& plan, const Attributes&, const Traits&) {
+  require_same_size(plan);
+  return make_reshape(elements(input_of(plan)));
+}
+
+// What a convolution does as it reads: nothing is left to do.
+Made folded_of(const OpPlan& plan, const Attributes&, const Traits&) { return make_reshape(elements(input_of(plan))); }
+
+Made permute_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require_same_size(plan);
+  return make_permute(input_of(plan), given.sizes("axes"));
+}
+
+Made slice_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  const size_t axis = axis_of(plan, given), start = given.size("start"), step = given.size("step");
+  const size_t count = plan.output_shape.at(axis);
+  require(count == 0 || start + (count - 1) * step < input_of(plan)[axis], "a slice beyond the end");
+  return make_slice(input_of(plan), axis, start, step, count);
+}
+
+Made mean_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  return make_mean(input_of(plan), given.sizes("axes"));
+}
+
+Made softmax_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require_same_size(plan);
+  return make_softmax(input_of(plan), axis_of(plan, given), given.flag("log"));
+}
+
+Made pad_of(const OpPlan& plan, const Attributes& given, const Traits&) {
   const std::vector<size_t> numbers = given.sizes("pad");
-  require(numbers.size() == 2 * plan.input_shapes.at(0).size(), "padding of other axes");
+  require(numbers.size() == 2 * input_of(plan).size(), "padding of other axes");
   std::vector<std::array<size_t, 2>> pad;
   for (size_t i = 0; i < numbers.size(); i += 2) pad.push_back({numbers[i], numbers[i + 1]});
-  return make_pad(plan.input_shapes[0], pad, given.single("value"));
+  return make_pad(input_of(plan), pad, given.single("value"));
 }
+
+using Maker = Made (*)(const OpPlan&, const Attributes&, const Traits&);
+
+const std::map<std::string, Maker> kMakers = {
+    {"conv", conv_of},       {"linear", linear_of},     {"maxpool", max_pool_of}, {"avgpool", average_pool_of},
+    {"adaptive", adaptive_pool_of}, {"lrn", lrn_of},    {"act", activation_of},   {"add", binary_of},
+    {"sub", binary_of},      {"mul", binary_of},        {"div", binary_of},       {"concat", concat_of},
+    {"reshape", reshape_of}, {"permute", permute_of},   {"slice", slice_of},      {"mean", mean_of},
+    {"softmax", softmax_of}, {"pad", pad_of},           {"folded", folded_of},
+};
 
 }  // namespace
 
+std::vector<std::string> known_ops() {
+  std::vector<std::string> names;
+  for (const auto& [name, maker] : kMakers) names.push_back(name);
+  return names;
+}
+
 std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits) {
-  const Attributes given(plan);
-  const std::string& op = plan.op;
   require(!plan.input_shapes.empty(), "an operator without inputs");
-  const Shape& input = plan.input_shapes[0];
-  const size_t size = elements(plan.output_shape);
-  if (op == "act" || op == "lrn" || op == "softmax" || op == "permute" || op == "reshape")
-    require(size == elements(input), "an output of another size than the input");
-  if (op == "concat" || op == "slice" || op == "softmax")
-    require(given.size("axis") < input.size(), "an axis that is not there");
-  if (op == "maxpool" || op == "avgpool" || op == "adaptive")
-    require(input.size() == 3 && plan.output_shape.size() == 3 && input[0] == plan.output_shape[0], "a pool's shapes");
-  if (op == "conv") return conv_of(plan, given, traits);
-  if (op == "linear") return linear_of(plan, given);
-  if (op == "maxpool") return make_max_pool(input, plan.output_shape, given.window());
-  if (op == "avgpool") return average_of(plan, given);
-  if (op == "adaptive") return make_adaptive_pool(input, plan.output_shape, given.flag("average"));
-  if (op == "lrn")
-    return make_lrn(input, static_cast<int>(whole(given.one("size"), 1)), given.single("alpha"), given.single("beta"),
-                    given.single("k"));
-  if (op == "act") return make_activation(elements(input), given.fused());
-  if (op == "binary") return binary_of(plan, given);
-  if (op == "concat") {
-    size_t all = 0;
-    for (const Shape& shape : plan.input_shapes) all += elements(shape);
-    require(all == size, "an output of another size than the inputs");
-    return make_concat(plan.input_shapes, given.size("axis"));
-  }
-  if (op == "reshape" || op == "folded") return make_reshape(elements(input));  // neither does anything
-  if (op == "permute") return make_permute(input, given.sizes("axes"));
-  if (op == "slice") {
-    const size_t axis = given.size("axis"), start = given.size("start"), step = given.size("step");
-    const size_t count = plan.output_shape.at(axis);
-    require(count == 0 || start + (count - 1) * step < input[axis], "a slice beyond the end");
-    return make_slice(input, axis, start, step, count);
-  }
-  if (op == "mean") return make_mean(input, given.sizes("axes"));
-  if (op == "softmax") return make_softmax(input, given.size("axis"), given.flag("log"));
-  if (op == "pad") return pad_of(plan, given);
-  throw std::invalid_argument("an operator that cannot be run: " + op);
+  const auto maker = kMakers.find(plan.op);
+  if (maker == kMakers.end()) throw std::invalid_argument("an operator that cannot be run: " + plan.op);
+  return maker->second(plan, Attributes(plan), traits);
 }
 
 std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& input_shape, size_t output,

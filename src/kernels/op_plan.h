@@ -18,10 +18,14 @@ struct OpPlan {
   std::vector<size_t> inputs;  // numbers of values
   std::vector<Shape> input_shapes;
   Shape output_shape;
-  std::map<std::string, Numbers> numbers;  // all that its attributes say
-  Matrix weight;                           // nothing of it is owned
-  std::vector<float> constants;            // a bias, or the constant operand
+  Fused fused;                             // its activation
+  std::map<std::string, Numbers> numbers;  // all else that its attributes say
+  Matrix weight;                           // computed on as it is stored; nothing of it is owned
+  std::map<std::string, std::vector<float>> tables;  // other tensors by role, dense: a bias, a constant operand
 };
+
+// The operators that there are, by name.
+std::vector<std::string> known_ops();
 
 // Throws std::invalid_argument where the shapes and numbers of one operator do not belong together.
 std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits);

@@ -7,8 +7,10 @@
 namespace membound {
 
 enum class Format : int { dense, bitmask, indexed, csr, delta };
+inline constexpr const char* kFormatNames[] = {"dense", "bitmask", "indexed", "csr", "delta"};
 
 enum class ValueType : int { f32, f16 };
+inline constexpr const char* kValueTypeNames[] = {"f32", "f16"};
 
 struct Half {
   uint16_t bits;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 namespace membound {
 namespace {
@@ -37,7 +39,44 @@ size_t read_columns(const Column* from, size_t count, uint32_t base, size_t end,
   return n;
 }
 
+void require(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(std::string("a plan that cannot be: ") + what);
+}
+
 }  // namespace
+
+ArrayBytes array_bytes(const Matrix& matrix) {
+  constexpr size_t kMost = size_t{1} << 32;
+  require((matrix.rows == 0 || matrix.columns < kMost / matrix.rows + 1) && matrix.entries < kMost,
+          "a weight of more than 2^32 elements");
+  const size_t all = matrix.rows * matrix.columns;
+  ArrayBytes bytes;
+  bytes.values = matrix.entries * value_bytes(matrix.type);
+  switch (matrix.format) {
+    case Format::dense:
+      require(matrix.entries == all, "a dense weight of another size");
+      break;
+    case Format::bitmask:
+      bytes.index = (all + 7) / 8;
+      break;
+    case Format::indexed:
+      require(matrix.index_bytes == 4, "an index of another type");
+      bytes.index = matrix.entries * 4;
+      break;
+    case Format::csr:
+      require((matrix.index_bytes == 2 || matrix.index_bytes == 4) &&
+                  (matrix.pointer_bytes == 2 || matrix.pointer_bytes == 4),
+              "an index of another type");
+      bytes.index = matrix.entries * static_cast<size_t>(matrix.index_bytes);
+      bytes.pointers = (matrix.rows + 1) * static_cast<size_t>(matrix.pointer_bytes);
+      break;
+    case Format::delta:
+      require(matrix.index_bytes == 1, "an index of another type");
+      bytes.index = matrix.entries;
+      break;
+  }
+  return bytes;
+}
 
 Weight::Weight(const Matrix& matrix) : matrix_(matrix) {
   const size_t rows = matrix.rows, columns = matrix.columns;

@@ -22,6 +22,12 @@ struct Matrix {
   int pointer_bytes = 0;
 };
 
+// The bytes that each array of a matrix must have. Throws std::invalid_argument where there can be no such matrix.
+struct ArrayBytes {
+  size_t values = 0, index = 0, pointers = 0;
+};
+ArrayBytes array_bytes(const Matrix& matrix);
+
 class Weight {
  public:
   // A place in a row: the next entry; its column (delta), or the next column to look at (dense, bitmask).

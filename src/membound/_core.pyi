@@ -1,47 +1,71 @@
 """The compiled core of membound."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import numpy
+import numpy.typing
 
-version: str
+
+version: str = '0.1.0'
 
 def isas() -> list[str]:
     """The instruction sets available here, best last."""
 
 def isa() -> str:
-    """The instruction set in use: the best, or the one that MEMBOUND_ISA names."""
+    """
+    The instruction set in use: the best, or the one that MEMBOUND_ISA names.
+    """
 
-def known_isas() -> list[str]:
-    """Every instruction set that there are kernels for, here or elsewhere."""
-
-def project(array: NDArray[np.float32], t: int, isa: str | None = None, threads: int = 0) -> int:
-    """Keep the t values of largest magnitude, in place, and set all others to +0.0.
+def project(array: numpy.typing.NDArray[numpy.float32], t: int, isa: str | None = None, threads: int = 0) -> int:
+    """
+    Keep the t values of largest magnitude, in place, and set all others to +0.0.
 
     Of equal magnitudes the earlier are kept; zeros never are. Returns how many are kept, or -1, with
     nothing written, if a value is infinite or NaN. threads = 0 uses every CPU.
     """
 
+class Matrix:
+    """
+    A weight in the layout and type of values that it is stored in; the arrays are kept.
+    """
+
+    def __init__(self, layout: str, values_type: str, rows: int, columns: int, entries: int, values: numpy.typing.NDArray[Any], arrays: Sequence[numpy.typing.NDArray[Any]]) -> None: ...
+
+class OpPlan:
+    """An operator with its shapes, numbers and tensors."""
+
+    def __init__(self, op: str, inputs: Sequence[int], input_shapes: Sequence[Sequence[int]], output_shape: Sequence[int], activation: str, activation_numbers: Sequence[float], numbers: Mapping[str, Sequence[float]], weight: Matrix | None, tables: Mapping[str, numpy.typing.NDArray[numpy.float32]]) -> None: ...
+
 class Network:
     """A planned network: one call runs all of it."""
 
-    def __init__(
-        self,
-        plans: list[dict[str, Any]],
-        input_shape: Sequence[int],
-        output: int,
-        max_batch: int = 1,
-        threads: int = 0,
-        concurrency: int = 1,
-        isa: str | None = None,
-    ) -> None: ...
-    def run(self, input: NDArray[np.float32], output: NDArray[np.float32], batch: int) -> None:
-        """Run a batch: contiguous float32 arrays in and out. The GIL is released."""
+    def __init__(self, plans: Sequence[OpPlan], input_shape: Sequence[int], output: int, max_batch: int = 1, threads: int = 0, concurrency: int = 1, isa: str | None = None) -> None: ...
 
-    def time(self, input: NDArray[np.float32], output: NDArray[np.float32], batch: int) -> list[float]:
+    def run(self, input: numpy.typing.NDArray[numpy.float32], output: numpy.typing.NDArray[numpy.float32], batch: int) -> None:
+        """
+        Run a batch: contiguous float32 arrays in and out. The GIL is released.
+        """
+
+    def time(self, input: numpy.typing.NDArray[numpy.float32], output: numpy.typing.NDArray[numpy.float32], batch: int) -> list[float]:
         """Run a batch, and say how many seconds each operator took."""
 
     def memory(self, isa: str | None = None, max_batch: int = 0, threads: int = 0) -> tuple[int, int, int]:
-        """Bytes of the load-time tables and of an arena, and how many arenas: here, or on any instruction set."""
+        """
+        Bytes of the load-time tables and of an arena, and how many arenas: here, or on any instruction set.
+        """
+
+def operators() -> list[str]:
+    """The operators that it runs."""
+
+def layouts() -> list[str]:
+    """The layouts of positions that it reads."""
+
+def value_types() -> list[str]:
+    """The types of values that it reads."""
+
+def activations() -> list[str]:
+    """The activations that it knows."""
+
+def known_isas() -> list[str]:
+    """Every instruction set that there are kernels for, here or elsewhere."""

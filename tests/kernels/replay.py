@@ -12,7 +12,7 @@ from nets import FORMATS, VALUES, expected, normal, stored, thin
 
 from membound import zoo
 from membound.capture import capture
-from membound.run.plan import plan
+from membound.run.plan import Planned, flat, plan
 from membound.store.model import StoredModel
 
 Case = tuple[str, StoredModel, np.ndarray, np.ndarray, float]
@@ -50,23 +50,22 @@ def dump(path: Path, cases: Iterable[Case]) -> int:
     return count
 
 
-def _plan(plan: dict[str, Any]) -> bytes:
-    special = ("op", "inputs", "input_shapes", "output_shape", "weight", "constants")
-    numbers = {key: value for key, value in plan.items() if key not in special}
-    parts = [_text(plan["op"]), _sizes(plan["inputs"]), struct.pack("<q", len(plan["input_shapes"]))]
-    parts += [
-        *map(_sizes, plan["input_shapes"]),
-        _sizes(plan["output_shape"]),
-        struct.pack("<q", len(numbers)),
-    ]
-    parts += [_text(key) + _array(np.array(value, np.float64)) for key, value in numbers.items()]
-    parts.append(_array(plan.get("constants", np.zeros(0, np.float32))))
-    weight = plan.get("weight")
-    parts.append(struct.pack("<q", weight is not None))
-    if weight is not None:
-        facts = ("format", "half", "rows", "columns", "entries", "index_bytes", "pointer_bytes")
-        parts += [struct.pack("<q", int(weight[fact])) for fact in facts]
-        parts += [_array(weight[part]) for part in ("values", "index", "pointers")]
+def _plan(plan: Planned) -> bytes:
+    parts = [_text(plan.op), _sizes(plan.inputs), struct.pack("<q", len(plan.input_shapes))]
+    parts += [*map(_sizes, plan.input_shapes), _sizes(plan.output_shape)]
+    parts.append(struct.pack("<q", len(plan.numbers)))
+    parts += [_text(key) + _array(np.array(flat(value))) for key, value in plan.numbers.items()]
+    name, *numbers = plan.act
+    parts += [_text(name), _array(np.array(numbers, np.float64)), struct.pack("<q", len(plan.tables))]
+    parts += [_text(role) + _array(table) for role, table in plan.tables.items()]
+    parts.append(struct.pack("<q", plan.weight is not None))
+    if plan.weight is not None:
+        weight = plan.weight
+        arrays = [*weight.arrays, None, None][:2]
+        widths = [0 if array is None else array.itemsize for array in arrays]
+        parts += [_text(weight.format), _text(weight.value_type.name)]
+        parts.append(struct.pack("<5q", *weight.matrix, *widths))
+        parts += [_array(array) for array in (weight.values, *arrays)]
     return b"".join(parts)
 
 

@@ -39,7 +39,6 @@ using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
 constexpr Format kFormats[] = {Format::dense, Format::bitmask, Format::indexed, Format::csr, Format::delta};
-const char* const kFormatNames[] = {"dense", "bitmask", "indexed", "csr", "delta"};
 
 size_t g_checks = 0, g_mismatches = 0;
 size_t g_share = 1, g_asked = 0;  // one of so many checks is made

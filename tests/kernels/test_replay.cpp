@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "names.h"
 #include "network.h"
 #include "op_plan.h"
 
@@ -111,24 +112,34 @@ struct Case {
       const std::string attribute = dump.text();
       plan.numbers[attribute] = dump.array<double>();
     }
-    plan.constants = dump.array<float>();
+    const std::string activation = dump.text();
+    const std::vector<double> numbers = dump.array<double>();
+    plan.fused = {named<Activation>(kActivationNames, activation), numbers.size() > 0 ? float(numbers[0]) : 0.0f,
+                  numbers.size() > 1 ? float(numbers[1]) : 0.0f};
+    const size_t tables = dump.size();
+    for (size_t i = 0; i < tables; ++i) {
+      const std::string role = dump.text();
+      plan.tables[role] = dump.array<float>();
+    }
     if (dump.number()) {
       Matrix& weight = plan.weight;
-      weight.format = static_cast<Format>(dump.number());
-      weight.type = static_cast<ValueType>(dump.number());
+      weight.format = named<Format>(kFormatNames, dump.text());
+      weight.type = named<ValueType>(kValueTypeNames, dump.text());
       weight.rows = dump.size();
       weight.columns = dump.size();
       weight.entries = dump.size();
       weight.index_bytes = static_cast<int>(dump.number());
       weight.pointer_bytes = static_cast<int>(dump.number());
-      weight.values = keep(dump);
-      weight.index = keep(dump);
-      weight.pointers = keep(dump);
+      const ArrayBytes wanted = array_bytes(weight);
+      weight.values = keep(dump, wanted.values);
+      weight.index = keep(dump, wanted.index);
+      weight.pointers = keep(dump, wanted.pointers);
     }
     return plan;
   }
-  const void* keep(Dump& dump) {
+  const void* keep(Dump& dump, size_t bytes) {
     arrays.push_back(dump.array<char>());
+    if (arrays.back().size() != bytes) throw std::runtime_error("an array is not as large as its shape");
     return arrays.back().data();
   }
 };

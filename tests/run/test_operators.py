@@ -397,7 +397,7 @@ def test_zeros_around_an_image_are_folded_into_convolutions(padding, more, outpu
         *more,
     )
     model = stored(Model(Graph((3, 7, 8), nodes, output), {"w": normal(1, 5, channels, 3, 3)}))
-    assert (plan(model)[0]["op"] == "folded") is folded
+    assert (plan(model)[0].op == "folded") is folded
     check(model, normal(2, 2, 3, 7, 8))
 
 

@@ -14,7 +14,7 @@ from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.notebook import html_block, show_shape
 from membound.run.hub import fetch, is_address
-from membound.run.plan import plan
+from membound.run.plan import Planned, flat, plan
 from membound.store.file import read
 from membound.store.formats import decode
 from membound.store.model import StoredModel
@@ -74,7 +74,7 @@ class Net:
         self.output_shape = model.shapes[model.graph.output]
         try:
             self._core = _core().Network(
-                plan(model),
+                [_for_core(each) for each in plan(model)],
                 list(self.input_shape),
                 model.graph.output,
                 int(max_batch),
@@ -217,6 +217,32 @@ def _check_counts(**given: tuple[Any, int]) -> None:
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if value is not None and not (whole and least <= value <= _MOST[name]):
             raise ModelError(f"{name} is {value!r}: it must be a whole number from {least} to {_MOST[name]}")
+
+
+def _for_core(plan: Planned) -> Any:
+    """A plan as the compiled core takes it."""
+    core, weight = _core(), plan.weight
+    stored = None
+    if weight is not None:
+        stored = core.Matrix(
+            layout=weight.format,
+            values_type=weight.value_type.name,
+            **weight.matrix._asdict(),
+            values=weight.values,
+            arrays=weight.arrays,
+        )
+    name, *numbers = plan.act
+    return core.OpPlan(
+        op=plan.op,
+        inputs=plan.inputs,
+        input_shapes=plan.input_shapes,
+        output_shape=plan.output_shape,
+        activation=name,
+        activation_numbers=numbers,
+        numbers={name: flat(value) for name, value in plan.numbers.items()},
+        weight=stored,
+        tables=plan.tables,
+    )
 
 
 def _core() -> Any:

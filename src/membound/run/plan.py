@@ -1,190 +1,152 @@
-"""A stored network as the plan that the compiled core takes: one dictionary for each node.
-
-It has the operator's name, the values and shapes that it has to do with, its `weight` and `constants` (a bias, or an
-operand) where it has such; everything else is a list of numbers.
-"""
+"""A stored network as the plan that the compiled core takes: one record for each node."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from membound.store.formats import Encoded, decode
 from membound.store.graph import Node, Shape
 from membound.store.model import StoredModel
-from membound.store.operators import attributes
+from membound.store.operators import BINARY, OPERATORS, Given, attributes
 
-# The orders of the enumerations in src/kernels/net_kernels.h and weight.h.
-ACTIVATIONS = (
-    "none",
-    "relu",
-    "leaky",
-    "clip",
-    "silu",
-    "gelu",
-    "gelu_tanh",
-    "sigmoid",
-    "tanh",
-    "hardswish",
-    "hardsigmoid",
-    "elu",
-)
-BINARY = ("add", "sub", "mul", "div")
-FORMATS = ("dense", "bitmask", "indexed", "csr", "delta")
-
-Plan = dict[str, Any]
-Tensors = Mapping[str, Encoded]
+Numbers = Mapping[str, Any]  # by name: a number, or numbers in lists of any depth
+Table = npt.NDArray[np.float32]
 
 
-def plan(model: StoredModel) -> list[Plan]:
+@dataclass(frozen=True)
+class Planned:
+    """What one node does: its shapes, the weight that it computes on as stored, and its other tensors, dense."""
+
+    op: str
+    inputs: tuple[int, ...]
+    input_shapes: tuple[Shape, ...]
+    output_shape: Shape
+    act: tuple[Any, ...] = ("none",)
+    numbers: Numbers = field(default_factory=dict)
+    weight: Encoded | None = None
+    tables: Mapping[str, Table] = field(default_factory=dict)
+
+
+def plan(model: StoredModel) -> list[Planned]:
     """What each node does, with its shapes and arrays."""
-    plans = []
-    for number, node in enumerate(model.graph.nodes, 1):
-        shapes = [model.shapes[value] for value in node.inputs]
-        output = model.shapes[number]
-        extra = _PLANNERS[node.op](node, shapes, output, model.tensors)
-        about = {"op": node.op, "inputs": list(node.inputs)}
-        plans.append(
-            {**about, "input_shapes": [list(s) for s in shapes], "output_shape": list(output)} | extra
-        )
-    _fold_padding(plans, model.graph.output)
-    return [
-        {key: value if key in _NO_NUMBERS else _numbers(value) for key, value in p.items()} for p in plans
-    ]
-
-
-_NO_NUMBERS = ("op", "inputs", "input_shapes", "output_shape", "weight", "constants")
-
-
-def _numbers(value: Any) -> list[float]:
-    """A number, or numbers in lists of any depth, as one list."""
-    return (
-        [n for each in value for n in _numbers(each)] if isinstance(value, list | tuple) else [float(value)]
+    return _fold_padding(
+        [_plan(model, *each) for each in enumerate(model.graph.nodes, 1)], model.graph.output
     )
 
 
-def _fold_padding(plans: list[Plan], output: int) -> None:
+def _plan(model: StoredModel, number: int, node: Node) -> Planned:
+    a, roles = attributes(node), OPERATORS[node.op].roles
+    tensors = {role: model.tensors[name] for role, name in node.tensors.items()}
+    made = Planned(
+        node.op,
+        node.inputs,
+        tuple(model.shapes[value] for value in node.inputs),
+        model.shapes[number],
+        a.get("act") or ("none",),
+        weight=next((tensor for role, tensor in tensors.items() if roles[role].as_stored), None),
+        tables={role: _dense(tensor) for role, tensor in tensors.items() if not roles[role].as_stored},
+    )
+    return PLANNERS[node.op](made, a, tensors)
+
+
+def flat(value: Any) -> list[float]:
+    """A number, or numbers in lists of any depth, as one list."""
+    return [n for each in value for n in flat(each)] if isinstance(value, list | tuple) else [float(value)]
+
+
+def _fold_padding(plans: list[Planned], output: int) -> list[Planned]:
     """Convolutions pad as they read: a node that only adds zeros around their images has nothing left to do."""
     for number, padding in enumerate(plans, 1):
-        if padding["op"] != "pad" or number == output:
+        if padding.op != "pad" or number == output:
             continue
-        readers = [plan for plan in plans if number in plan["inputs"]]
-        around = padding["value"] == 0 and len(padding["pad"]) == 3 and not any(padding["pad"][0])
-        if not around or any(plan["op"] != "conv" for plan in readers):
+        pads, readers = padding.numbers["pad"], [plan for plan in plans if number in plan.inputs]
+        around = padding.numbers["value"] == 0 and len(pads) == 3 and not any(pads[0])
+        if not around or any(plan.op != "conv" for plan in readers):
             continue
-        (top, _), (left, _) = padding["pad"][1:]
-        for plan in readers:
-            plan["inputs"], plan["input_shapes"] = padding["inputs"], padding["input_shapes"]
-            plan["window"][4] += top
-            plan["window"][5] += left
-        padding["op"] = "folded"  # the value keeps its number, and no room
+        plans = [_read_through(plan, padding) if number in plan.inputs else plan for plan in plans]
+        plans[number - 1] = replace(padding, op="folded")  # the value keeps its number, and no room
+    return plans
 
 
-def _weight(tensor: Encoded) -> Plan:
-    return {
-        "format": FORMATS.index(tensor.format),
-        "rows": tensor.matrix.rows,
-        "columns": tensor.matrix.columns,
-        "entries": tensor.values.size,
-        "half": tensor.values.dtype == np.float16,
-        "values": tensor.values,
-        "index": tensor.arrays[0] if tensor.arrays else None,
-        "index_bytes": tensor.arrays[0].itemsize if tensor.arrays else 0,
-        "pointers": tensor.arrays[1] if len(tensor.arrays) > 1 else None,
-        "pointer_bytes": tensor.arrays[1].itemsize if len(tensor.arrays) > 1 else 0,
-    }
+def _read_through(conv: Planned, padding: Planned) -> Planned:
+    (top, _), (left, _) = padding.numbers["pad"][1:]
+    window = list(conv.numbers["window"])
+    window[4], window[5] = window[4] + top, window[5] + left
+    return replace(
+        conv,
+        inputs=padding.inputs,
+        input_shapes=padding.input_shapes,
+        numbers={**conv.numbers, "window": window},
+    )
 
 
-def _dense(tensor: Encoded) -> Any:
+def _dense(tensor: Encoded) -> Table:
     return np.ascontiguousarray(decode(tensor).reshape(-1))
 
 
-def _activation(attribute: Any) -> list[float]:
-    name, *numbers = attribute or ["none"]
-    return [ACTIVATIONS.index(name), *numbers, *[0.0] * (2 - len(numbers))]
+# What the core wants to know of each operator, beyond what all have.
+
+Tensors = Mapping[str, Encoded]
+Planner = Callable[[Planned, Given, Tensors], Planned]
 
 
-def _product(node: Node, tensors: Tensors) -> Plan:
-    plan = {"weight": _weight(tensors[node.tensors["w"]]), "act": _activation(attributes(node)["act"])}
-    return plan | ({"constants": _dense(tensors[node.tensors["b"]])} if "b" in node.tensors else {})
+def _conv(plan: Planned, a: Given, tensors: Tensors) -> Planned:
+    window = [*tensors["w"].shape[2:], *a["stride"], *a["pad"][:2], *a["dilation"]]
+    return replace(plan, numbers={"window": window, "groups": a["groups"]})
 
 
-def _conv(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
-    a = attributes(node)
-    kernel = tensors[node.tensors["w"]].shape[2:]
-    window = [*kernel, *a["stride"], *a["pad"][:2], *a["dilation"]]
-    return {"window": window, "groups": a["groups"]} | _product(node, tensors)
+def _max_pool(plan: Planned, a: Given, tensors: Tensors) -> Planned:
+    return replace(plan, numbers={"window": [*a["kernel"], *a["stride"], *a["pad"][:2], *a["dilation"]]})
 
 
-def _linear(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
-    return _product(node, tensors)
-
-
-def _max_pool(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
-    a = attributes(node)
-    return {"window": [*a["kernel"], *(a["stride"] or a["kernel"]), *a["pad"][:2], *a["dilation"]]}
-
-
-def _average_pool(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
-    a = attributes(node)
-    _, height, width = inputs[0]
+def _average_pool(plan: Planned, a: Given, tensors: Tensors) -> Planned:
+    _, height, width = plan.input_shapes[0]
     number = 0 if isinstance(a["count"], str) else a["count"]
     count = [a["count"] == "valid", height + a["pad"][2], width + a["pad"][3], number]
-    return {"window": [*a["kernel"], *(a["stride"] or a["kernel"]), *a["pad"][:2], 1, 1], "count": count}
+    return replace(
+        plan, numbers={"window": [*a["kernel"], *a["stride"], *a["pad"][:2], 1, 1], "count": count}
+    )
 
 
-def _binary(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
-    a = attributes(node)
-    plan: Plan = {
-        "op": "binary",
-        "kind": BINARY.index(node.op),
-        "swap": a["swap"],
-        "act": _activation(a["act"]),
-    }
-    if len(inputs) == 2:
-        return plan
-    if "c" in node.tensors:
-        constant = tensors[node.tensors["c"]]
-        return plan | {"constants": _dense(constant), "constant_shape": list(constant.shape)}
-    value = np.array([a["value"]], np.float32)
-    return plan | {"constants": value, "constant_shape": [1] * len(output)}
+def _adaptive(plan: Planned, a: Given, tensors: Tensors) -> Planned:
+    return replace(plan, numbers={"average": a["kind"] == "avg"})
 
 
-def _adaptive(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
-    return {"average": attributes(node)["kind"] == "avg"}
+def _binary(plan: Planned, a: Given, tensors: Tensors) -> Planned:
+    if len(plan.inputs) == 2:
+        return replace(plan, numbers={"swap": a["swap"]})
+    if "c" in tensors:
+        return replace(plan, numbers={"swap": a["swap"], "constant_shape": tensors["c"].shape})
+    ones = (1,) * len(plan.output_shape)
+    return replace(
+        plan,
+        numbers={"swap": a["swap"], "constant_shape": ones},
+        tables={"c": np.array([a["value"]], np.float32)},
+    )
 
 
-def _activate(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
-    return {"act": _activation(attributes(node)["act"])}
-
-
-def _attributes(*names: str) -> Callable[[Node, list[Shape], Shape, Tensors], Plan]:
+def _take(*names: str) -> Planner:
     """For operators whose attributes say all."""
-
-    def chosen(node: Node, inputs: list[Shape], output: Shape, tensors: Tensors) -> Plan:
-        a = attributes(node)
-        return {name: a[name] for name in names}
-
-    return chosen
+    return lambda plan, a, tensors: replace(plan, numbers={name: a[name] for name in names})
 
 
-_PLANNERS: dict[str, Callable[[Node, list[Shape], Shape, Tensors], Plan]] = {
+PLANNERS: Mapping[str, Planner] = {
     "conv": _conv,
-    "linear": _linear,
+    "linear": _take(),
     "maxpool": _max_pool,
     "avgpool": _average_pool,
     "adaptive": _adaptive,
-    "lrn": _attributes("size", "alpha", "beta", "k"),
-    "act": _activate,
-    "add": _binary,
-    "sub": _binary,
-    "mul": _binary,
-    "div": _binary,
-    "concat": _attributes("axis"),
-    "reshape": _attributes(),
-    "permute": _attributes("axes"),
-    "slice": _attributes("axis", "start", "step"),
-    "mean": _attributes("axes"),
-    "softmax": _attributes("axis", "log"),
-    "pad": _attributes("pad", "value"),
+    "lrn": _take("size", "alpha", "beta", "k"),
+    "act": _take(),
+    **{operator.name: _binary for operator in BINARY},
+    "concat": _take("axis"),
+    "reshape": _take(),
+    "permute": _take("axes"),
+    "slice": _take("axis", "start", "step"),
+    "mean": _take("axes"),
+    "softmax": _take("axis", "log"),
+    "pad": _take("pad", "value"),
 }
