@@ -9,25 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from membound.capture.activations import ACTIVATIONS
 from membound.store.graph import Node
 from membound.store.model import StoredModel
 from membound.store.operators import attributes
 
 Step = Callable[..., Tensor]
 
-_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
-    "relu": F.relu,
-    "leaky": F.leaky_relu,
-    "clip": torch.clamp,
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid,
-    "elu": F.elu,
-}
 _ARITHMETIC = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 
 
@@ -55,11 +43,11 @@ class GraphModule(nn.Module):
 
 def _step(node: Node, weights: dict[str, Tensor]) -> Step:
     a = attributes(node)
-    plain = _MAKERS[node.op](node.op, a, weights)
+    plain = MAKERS[node.op](node.op, a, weights)
     if not a.get("act") or node.op == "act":
         return plain
     name, *numbers = a["act"]
-    activation = _ACTIVATIONS[name]
+    activation = ACTIVATIONS[name]
     return lambda *inputs: activation(plain(*inputs), *numbers)
 
 
@@ -130,7 +118,7 @@ def _lrn(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
 
 def _act(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     name, *numbers = a["act"]
-    return lambda x: _ACTIVATIONS[name](x, *numbers)
+    return lambda x: ACTIVATIONS[name](x, *numbers)
 
 
 def _binary(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
@@ -174,7 +162,7 @@ def _pad(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     return lambda x: F.pad(x, pads, value=a["value"])
 
 
-_MAKERS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Step]] = {
+MAKERS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Step]] = {
     "conv": _conv,
     "linear": _linear,
     "maxpool": _max_pool,

@@ -5,15 +5,15 @@ and, where all its elements are known to be the same number, that number.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from membound.capture.activations import ACTIVATIONS
 from membound.capture.draft import BINARY, Array, Draft
 from membound.capture.slots import PINNED, Ids, Mask, Slots, relax
 from membound.capture.tidy import per_channel
@@ -22,19 +22,6 @@ from membound.store.operators import attributes
 
 Numbers = NDArray[np.float64]
 
-ACTIVATIONS: dict[str, Callable[..., torch.Tensor]] = {
-    "relu": F.relu,
-    "leaky": F.leaky_relu,
-    "clip": torch.clamp,
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid,
-    "elu": F.elu,
-}
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -61,7 +48,7 @@ class Channels:
         self.even: list[Ids] = []  # groups of channels that must stay as many as each other
         self.tracks = {0: self._pinned(draft.input_shape)}
         for number, node in draft.nodes.items():
-            track = getattr(self, f"_{node.op}", self._other)(number, node)
+            track = FOLLOWERS[node.op](self, number, node)
             act = node.attributes.get("act")
             self.tracks[number] = track if act is None else _activated(track, act)
         self.slots.pin(self.tracks[draft.output].ids)
@@ -205,8 +192,6 @@ class Channels:
             track, _computed(node.op, *((numbers, track.constant) if swap else (track.constant, numbers)))
         )
 
-    _add = _sub = _mul = _div = _binary
-
     def _two(self, number: int, node: Node) -> Track:
         left, right = (self.tracks[value] for value in node.inputs)
         axis, shapes = left.axis, [self.draft.shapes[value] for value in node.inputs]
@@ -276,6 +261,26 @@ class Channels:
         if any(given["pad"][track.axis]):
             return self._other(number, node)
         return _changed(track, np.where(track.constant == given["value"], track.constant, np.nan))
+
+
+# How each operator is followed; one that mixes or moves channels beyond following has `_other`.
+FOLLOWERS: Mapping[str, Callable[[Channels, int, Node], Track]] = {
+    "conv": Channels._conv,
+    "linear": Channels._linear,
+    "maxpool": Channels._maxpool,
+    "avgpool": Channels._avgpool,
+    "adaptive": Channels._adaptive,
+    "lrn": Channels._other,
+    "act": Channels._act,
+    **dict.fromkeys(BINARY, Channels._binary),
+    "concat": Channels._concat,
+    "reshape": Channels._reshape,
+    "permute": Channels._permute,
+    "slice": Channels._slice,
+    "mean": Channels._mean,
+    "softmax": Channels._softmax,
+    "pad": Channels._pad,
+}
 
 
 def same_axis(shape: Shape, out: Shape, axis: int) -> tuple[int, int, int] | None:

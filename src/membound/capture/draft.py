@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from membound.store import operators
 from membound.store.graph import Graph, Node, Shape
 
 Array = NDArray[np.float32]
 
-FUSED = ("conv", "linear", "add", "sub", "mul", "div")  # the operators that take an activation along
-BINARY = ("add", "sub", "mul", "div")
+BINARY = tuple(operator.name for operator in operators.BINARY)
 
 
 @dataclass

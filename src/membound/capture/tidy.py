@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from membound.capture.draft import BINARY, FUSED, Array, Draft
+from membound.capture.draft import BINARY, Array, Draft
 from membound.store.graph import Node, Shape
+from membound.store.operators import OPERATORS
 
 
 def tidy_(draft: Draft) -> None:
@@ -98,7 +99,9 @@ def _fuse_(draft: Draft, number: int) -> bool:
     """An activation into the node before it, where nothing else reads that."""
     node = draft.nodes[number]
     producer = draft.nodes.get(node.inputs[0])
-    if node.op != "act" or producer is None or producer.op not in FUSED or "act" in producer.attributes:
+    if node.op != "act" or producer is None:
+        return False
+    if "act" not in OPERATORS[producer.op].attributes or "act" in producer.attributes:
         return False
     if draft.users()[node.inputs[0]] != [number]:
         return False

@@ -58,7 +58,7 @@ def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
         step = _Step(
             writer, node, inputs[: len(node.inputs)], roles, [shapes[v] for v in node.inputs], shapes[number]
         )
-        out = _OPERATORS[node.op](step)
+        out = WRITERS[node.op](step)
         values.append(_activate(writer, out, step.a.get("act") or ()))
     writer.emit("Identity", [values[dense.graph.output]], output=OUTPUT)
     found = _model(writer, dense, shapes[0], shapes[dense.graph.output])
@@ -342,7 +342,7 @@ def _pad(s: _Step) -> str:
     return s.w.emit("Pad", [s.x, s.w.integers((0, *before, 0, *after)), s.w.constant(s.a["value"])])
 
 
-_OPERATORS: dict[str, Callable[[_Step], str]] = {
+WRITERS: dict[str, Callable[[_Step], str]] = {
     "conv": _conv,
     "linear": _linear,
     "maxpool": _max_pool,
