@@ -19,7 +19,8 @@ ALLOWED = {
     "zoo": ({"errors"}, True),
     "capture": ({"errors", "store", "data", "train"}, True),
     "train": ({"errors", "units", "notebook", "data", "zoo", "store", "_core"}, True),
-    "bench": ({"errors", "store", "run"}, True),
+    "export": ({"errors", "data", "zoo", "train", "capture", "store", "run"}, True),
+    "bench": ({"errors", "store", "run", "export"}, True),
     "search": (
         {"errors", "units", "notebook", "data", "zoo", "train", "capture", "store", "run", "bench"},
         True,

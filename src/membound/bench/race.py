@@ -19,9 +19,9 @@ import numpy as np
 from membound.bench.contenders import OPENVINO_DEFAULT, OURS, PEERS, Files
 from membound.bench.machine import available_cores, describe
 from membound.errors import MemboundError, ModelError
+from membound.export.onnx import write_onnx
 from membound.run.files import find_model_file, write_array
 from membound.store.file import read
-from membound.store.onnx import write_onnx
 
 PATIENCE = 600.0  # seconds for one answer
 REST = 0.02  # seconds before a turn, in which the threads of the one before stop spinning
