@@ -9,7 +9,7 @@ from membound.data import Dataset, named
 from membound.data.preprocess import taken_by
 from membound.errors import DataError
 from membound.run.files import find_model_file, image_side, prepare
-from membound.run.inspection import count_nonzeros
+from membound.run.layers import count_nonzeros
 from membound.run.net import Net, load
 
 BATCH = 64
