@@ -16,8 +16,9 @@ from membound.search.allocation import NonzeroCost
 from membound.search.bound import NetworkBound, Ramp
 from membound.search.measure import Nonzeros
 from membound.search.problem import bounded_weights
-from membound.train.loop import Interrupted, Run, Settings
+from membound.train.loop import Interrupted, take_steps
 from membound.train.recipe import modern
+from membound.train.run import Run, Settings
 
 RAMP = Ramp(0.1, 0.5, 0.75)
 
@@ -82,7 +83,7 @@ def begin(problem, limit, *, run_dir=None, split=None, **options):
 
 def trained(problem, limit, **options):
     run = begin(problem, limit, **options)
-    for _ in run.steps(lambda: False):
+    for _ in take_steps(run, lambda: False):
         pass
     return run
 
@@ -108,7 +109,7 @@ def test_dense_at_first_then_ever_fewer_then_at_the_limit(kind):
     problem = small_problem(kind=kind)
     limit = {"file": 5_000, "ram": 43_000, "nonzeros": 2_000}[kind]
     run = begin(problem, limit)
-    steps = run.steps(lambda: False)
+    steps = take_steps(run, lambda: False)
     costs, nonzeros = [], []
     for step, _ in enumerate(steps, 1):
         if step <= STEPS * RAMP.begin:
@@ -180,7 +181,7 @@ def test_tied_weights_count_once(kind):
 def test_the_end_keeps_the_counts_that_training_had_where_they_fit():
     problem = small_problem(kind="nonzeros")
     run = begin(problem, 1_500)
-    for step, _ in enumerate(run.steps(lambda: False), 1):
+    for step, _ in enumerate(take_steps(run, lambda: False), 1):
         if step == STEPS - 1:
             counts = dict(run.reg.counts)
     assert run.reg.counts == counts
@@ -192,7 +193,7 @@ def test_a_limit_above_dense_changes_nothing(kind):
     free = begin(problem, 10**6)
     free.reg.detach()
     free.reg, free.bound = None, None
-    for _ in free.steps(lambda: False):
+    for _ in take_steps(free, lambda: False):
         pass
     run = trained(problem, problem.measure.dense())
     assert run.reg.counts == problem.sizes
@@ -295,7 +296,7 @@ def test_a_limit_that_cannot_be_met_is_said_before_anything_is_lost():
 def test_it_is_said_when_the_ramp_begins_not_when_it_ends():
     run = begin(small_problem(), 900)
     with pytest.raises(TrainingError, match="cannot be brought to 900"):
-        for _ in run.steps(lambda: False):
+        for _ in take_steps(run, lambda: False):
             pass
     assert run.iteration <= STEPS * RAMP.begin + EVERY
     assert Nonzeros(run.model)() == 8_474 - 60 + sum(
@@ -338,7 +339,7 @@ def test_ramps_that_cannot_be(span):
 def test_inside_projected_the_counts_hold_and_outside_all_is_as_before():
     problem = small_problem()
     run = begin(problem, 4_000)
-    for step, _ in enumerate(run.steps(lambda: False), 1):
+    for step, _ in enumerate(take_steps(run, lambda: False), 1):
         if step not in (3, 22, 48):
             continue
         before = {name: value.clone() for name, value in run.model.state_dict().items()}
@@ -364,7 +365,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, stop):
     whole = trained(problem, 5_000)
     first = begin(problem, 5_000, run_dir=tmp_path)
     with pytest.raises(Interrupted):
-        for _ in first.steps(lambda: first.iteration == stop):
+        for _ in take_steps(first, lambda: first.iteration == stop):
             pass
     torch.manual_seed(99)
     second = trained(problem, 5_000, run_dir=tmp_path)
@@ -447,6 +448,6 @@ def test_a_recipe_without_a_single_projection_ends_at_the_limit(tmp_path):
         torch.device("cpu"),
         bound=(attach, None),
     )
-    for _ in run.steps(lambda: False):
+    for _ in take_steps(run, lambda: False):
         pass
     check_use(run, problem, 3_000)

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import MemboundError, TrainingError
+from membound.modules import plain_keys
 from membound.search.allocation import Cost, Curve, allocate, proportional_curve, score_curves
-from membound.train.projection import NonFiniteError, project_
+from membound.train.magnitudes import NonFiniteError
+from membound.train.projection import project_
 from membound.train.regularizer import Regularizer
-from membound.train.rules import plain_keys
 from membound.train.updates import l0_project
 
 Measure = Callable[[Mapping[str, Tensor]], int]

@@ -14,11 +14,12 @@ from membound.errors import MemboundError
 from membound.train import recipe as recipes
 from membound.train.batches import Feeder
 from membound.train.evaluation import check_fits, evaluate
-from membound.train.loop import Progress, Settings, train
+from membound.train.loop import train
 from membound.train.parallel import choose_device, join
 from membound.train.preprocessing import preprocess_for, solver_of
 from membound.train.recipe import Recipe
 from membound.train.rules import select
+from membound.train.run import Progress, Settings
 from membound.train.schedules import Number
 from membound.train.schedules import ramp as ramp_schedule
 from membound.train.sharded import count_nonzeros, gathered

@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
+from membound.modules import plain_keys
 from membound.store.sizes import best_format
-from membound.train.projection import BITS, NonFiniteError, project_
+from membound.train.magnitudes import BITS, NonFiniteError
+from membound.train.projection import project_
 from membound.train.promises import Promises
 from membound.train.reports import LayerReport, Report
-from membound.train.rules import Target, check_rules, plain_keys, resolve
+from membound.train.rules import Target, check_rules, resolve
 from membound.train.sharded import all_finite, count_nonzeros, local_part
 from membound.train.updates import Moment, Update
 
