@@ -59,14 +59,13 @@ def begin(problem, limit, *, run_dir=None, split=None, **options):
     def attach(optimizer, model):
         fields = {"measure": problem.measure, "cost": problem.cost, "score": "lamp", "ramp": RAMP, **options}
         return NetworkBound(
-            optimizer,
             model,
             problem.weights,
             limit=limit,
             total_steps=recipe.iterations,
             every=EVERY,
             **fields,
-        )
+        ).attach(optimizer)
 
     settings = Settings(seed=1, device="cpu", evaluate_every=20, run_dir=run_dir)
     return Run(
@@ -98,7 +97,7 @@ def check_use(run, problem, limit):
     assert least_use(problem.target.kind, limit) <= size <= limit
     for name in problem.weights:
         kept = int(run.model.get_parameter(name).count_nonzero())
-        assert 1 <= kept <= run.reg.counts[name]
+        assert 1 <= kept <= run.reg.guide.counts[name]
 
 
 # Along the ramp
@@ -114,21 +113,21 @@ def test_dense_at_first_then_ever_fewer_then_at_the_limit(kind):
     for step, _ in enumerate(steps, 1):
         if step <= STEPS * RAMP.begin:
             assert Nonzeros(run.model)() == sum(map(math.prod, problem.shapes.values()))
-            assert run.reg.bound is None
+            assert run.reg.guide.bound is None
         if step % EVERY == 0:
-            costs.append(problem.cost(run.reg.counts))
-            nonzeros.append(sum(run.reg.counts.values()))
+            costs.append(problem.cost(run.reg.guide.counts))
+            nonzeros.append(sum(run.reg.guide.counts.values()))
         if step == STEPS * RAMP.until:
-            assert least_use(kind, limit) <= run.reg._size(run.reg.counts) <= limit
-            settled = dict(run.reg.counts)
+            assert least_use(kind, limit) <= run.reg.guide._size(run.reg.guide.counts) <= limit
+            settled = dict(run.reg.guide.counts)
         if STEPS * RAMP.until < step < STEPS * RAMP.again:
-            assert run.reg.counts == settled
+            assert run.reg.guide.counts == settled
     at_ramp = costs[: round(STEPS * RAMP.until / EVERY) - 1]
-    assert at_ramp[0] == run.reg.dense_cost
+    assert at_ramp[0] == run.reg.guide.dense_cost
     assert all(after < before for before, after in pairwise(at_ramp))
     assert nonzeros[2] < nonzeros[1] < nonzeros[0] > 2 * nonzeros[-1]
     # The ramp leads to where the limit is, not to somewhere else: there is no fall at its end.
-    assert abs(at_ramp[-1] - costs[-1]) < 0.1 * run.reg.dense_cost
+    assert abs(at_ramp[-1] - costs[-1]) < 0.1 * run.reg.guide.dense_cost
     check_use(run, problem, limit)
 
 
@@ -148,9 +147,8 @@ def test_the_limit_holds_and_is_used(kind, values, limits):
         run = trained(problem, limit)
         check_use(run, problem, limit)
         assert run.finished
-        assert (
-            0.9 * sum(run.reg.counts.values()) <= run.history[-1]["nonzeros"] <= sum(run.reg.counts.values())
-        )
+        allowed = sum(run.reg.guide.counts.values())
+        assert 0.9 * allowed <= run.history[-1]["nonzeros"] <= allowed
 
 
 @pytest.mark.parametrize("score", ["magnitude", "uniform"])
@@ -183,8 +181,8 @@ def test_the_end_keeps_the_counts_that_training_had_where_they_fit():
     run = begin(problem, 1_500)
     for step, _ in enumerate(take_steps(run, lambda: False), 1):
         if step == STEPS - 1:
-            counts = dict(run.reg.counts)
-    assert run.reg.counts == counts
+            counts = dict(run.reg.guide.counts)
+    assert run.reg.guide.counts == counts
 
 
 @pytest.mark.parametrize("kind", ["file", "nonzeros"])
@@ -196,7 +194,7 @@ def test_a_limit_above_dense_changes_nothing(kind):
     for _ in take_steps(free, lambda: False):
         pass
     run = trained(problem, problem.measure.dense())
-    assert run.reg.counts == problem.sizes
+    assert run.reg.guide.counts == problem.sizes
     for name, value in free.model.state_dict().items():
         assert torch.equal(run.model.state_dict()[name], value), name
 
@@ -207,7 +205,7 @@ def test_proportions_are_kept_whatever_the_scores():
     run = trained(problem, 60 + 920, proportions=wanted)
     check_use(run, problem, 980)
     for name, count in wanted.items():
-        assert run.reg.counts[name] == pytest.approx(2 * count, rel=0.02, abs=1)
+        assert run.reg.guide.counts[name] == pytest.approx(2 * count, rel=0.02, abs=1)
 
 
 # Channels that die
@@ -245,7 +243,6 @@ def test_counts_are_found_however_the_size_depends_on_them(name, limit):
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     reg = NetworkBound(
-        optimizer,
         model,
         weights,
         measure=measure,
@@ -253,7 +250,7 @@ def test_counts_are_found_however_the_size_depends_on_them(name, limit):
         cost=NonzeroCost(),
         score="lamp",
         total_steps=10,
-    )
+    ).attach(optimizer)
     dense = measure(model.state_dict())
     reg.finish()
     size = measure(model.state_dict())
@@ -276,7 +273,8 @@ def bound_on(model, limit, **options):
         "every": 5,
     }
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return optimizer, NetworkBound(optimizer, model, problem.weights, limit=limit, **{**fields, **options})
+    bound = NetworkBound(model, problem.weights, limit=limit, **{**fields, **options})
+    return optimizer, bound.attach(optimizer)
 
 
 def test_a_limit_that_cannot_be_met_is_said_before_anything_is_lost():
@@ -346,17 +344,17 @@ def test_inside_projected_the_counts_hold_and_outside_all_is_as_before():
         with run.reg.projected():
             for name in problem.weights:
                 kept = int(run.model.get_parameter(name).count_nonzero())
-                assert kept == run.reg.counts[name]
+                assert kept == run.reg.guide.counts[name]
             if step == 48:
                 assert problem.measure(run.model.state_dict()) <= 1.02 * 4_000
         assert all(torch.equal(value, before[name]) for name, value in run.model.state_dict().items())
-        dense = sum(run.reg.counts.values()) == sum(problem.sizes.values())
+        dense = sum(run.reg.guide.counts.values()) == sum(problem.sizes.values())
         assert dense == (step == 3)
 
 
 def facts(run):
     history = [{key: value for key, value in entry.items() if key != "seconds"} for entry in run.history]
-    return history, run.reg.counts, run.reg.bound
+    return history, run.reg.guide.counts, run.reg.guide.bound
 
 
 @pytest.mark.parametrize("stop", [22, 44])
@@ -404,7 +402,6 @@ def test_counts_follow_the_scores():
         scores[name] = squares / squares.cumsum(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     reg = NetworkBound(
-        optimizer,
         model,
         problem.weights,
         measure=problem.measure,
@@ -412,12 +409,14 @@ def test_counts_follow_the_scores():
         cost=problem.cost,
         score="lamp",
         total_steps=10,
-    )
+    ).attach(optimizer)
     reg.finish()
-    lowest = min(scores[name][count - 1] for name, count in reg.counts.items())
-    highest = max(scores[name][count] for name, count in reg.counts.items() if count < len(scores[name]))
+    lowest = min(scores[name][count - 1] for name, count in reg.guide.counts.items())
+    highest = max(
+        scores[name][count] for name, count in reg.guide.counts.items() if count < len(scores[name])
+    )
     assert highest <= lowest * 1.01
-    assert reg.counts["fc1.weight"] < 0.3 * problem.sizes["fc1.weight"]
+    assert reg.guide.counts["fc1.weight"] < 0.3 * problem.sizes["fc1.weight"]
 
 
 def test_a_recipe_without_a_single_projection_ends_at_the_limit(tmp_path):
@@ -428,7 +427,6 @@ def test_a_recipe_without_a_single_projection_ends_at_the_limit(tmp_path):
 
     def attach(optimizer, model):
         return NetworkBound(
-            optimizer,
             model,
             problem.weights,
             measure=problem.measure,
@@ -437,7 +435,7 @@ def test_a_recipe_without_a_single_projection_ends_at_the_limit(tmp_path):
             score="lamp",
             total_steps=3,
             every=50,
-        )
+        ).attach(optimizer)
 
     run = Run(
         model,

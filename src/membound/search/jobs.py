@@ -219,8 +219,7 @@ class _Bench:
 
         def attach(optimizer: Optimizer, model: nn.Module) -> Regularizer:
             assert job.limit is not None
-            return NetworkBound(
-                optimizer,
+            bound = NetworkBound(
                 model,
                 problem.weights,
                 measure=problem.measure,
@@ -232,6 +231,7 @@ class _Bench:
                 every=training.every,
                 ramp=course,
             )
+            return bound.attach(optimizer)
 
         return attach, {**job.describe(), "every": training.every, "ramp": vars(course)}
 

@@ -5,8 +5,8 @@ touches its `weight`. A wildcard selects only weights of two or more dimensions,
 alone; an exact parameter name, such as 'fc1.bias', selects anything.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -125,6 +125,22 @@ def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: set[str
         hint = f"; did you mean '{close[0]}'?" if close else ""
         raise RuleError(f"the pattern '{pattern}' matches no layer: there are {_listed(names)}{hint}")
     return selected
+
+
+def counterparts(targets: Sequence[Target], model: nn.Module) -> list[Target]:
+    """The weights of the same names in another network, such as an average of the first."""
+    if not isinstance(model, nn.Module):
+        raise RuleError(f"this is no network (a {type(model).__name__}): give one of the same layers")
+    there = plain_keys(dict(model.named_parameters(remove_duplicate=False)))
+    for target in targets:
+        found = there.get(target.name)
+        if found is None or found.shape != target.weight.shape:
+            has = "no such weight" if found is None else f"one of shape {tuple(found.shape)}"
+            raise RuleError(
+                f"the other network has {has} as '{target.name}' of shape {tuple(target.weight.shape)}: give a "
+                "copy or an average of the network that attach() was given"
+            )
+    return [replace(target, weight=there[target.name]) for target in targets]
 
 
 def check_rules(rules: Mapping[str, Update]) -> None:
