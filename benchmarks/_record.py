@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from membound.bench import machine
+from membound import machine
 from membound.store.whole import replace_file
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,9 +13,10 @@ import torch
 from _record import record
 
 import membound as mb
-from membound.train.loop import Settings, train
+from membound.train.loop import train
 from membound.train.preprocessing import preprocess_for
 from membound.train.recipe import caffe
+from membound.train.run import Settings
 
 TARGETS = {"lenet": ("mnist", 98.97), "cifar10_quick": ("cifar10", 75.85)}
 

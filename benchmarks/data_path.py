@@ -14,10 +14,10 @@ from _record import record
 
 import membound as mb
 from membound.train.batches import Feeder, index_stream
-from membound.train.loop import Run, Settings
 from membound.train.parallel import choose_device
 from membound.train.preprocessing import preprocess_for
 from membound.train.recipe import modern
+from membound.train.run import Run, Settings
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from _record import record
 from latency import OURS, keep_, networks
 from torch import nn
 
-from membound.bench import machine
+from membound import machine
 from membound.bench.layers import time_layers
 from membound.bench.race import race
 from membound.capture import capture

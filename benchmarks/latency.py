@@ -112,7 +112,8 @@ def main() -> None:
     options = parser.parse_args()
     results = []
     for name, (net, shape) in networks(options.skimcaffe).items():
-        runs = options.runs * (1 if "alexnet" in name else 30)
+        large = sum(weight.numel() for weight in net.parameters()) > 10**7
+        runs = options.runs * (1 if large else 30)
         results += measure(name, net.eval(), shape, runs, options.rounds)
     record(
         options.out,

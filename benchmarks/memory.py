@@ -30,7 +30,7 @@ PROGRAM = """
 import json, sys
 import numpy as np
 from membound.run import load
-from membound.bench.machine import resident_bytes
+from membound.machine import resident_bytes
 
 def pss():
     with open("/proc/self/smaps_rollup") as file:

@@ -99,10 +99,10 @@ def one_shot(make, data, state, limit: int, seed: int, chosen: dict) -> dict:
         model.load_state_dict(state)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         bound = NetworkBound(
-            optimizer, model, problem.weights, measure=problem.measure, limit=limit, cost=problem.cost, score=score,
+            model, problem.weights, measure=problem.measure, limit=limit, cost=problem.cost, score=score,
             total_steps=1, every=1, ramp=Ramp(0.0, 0.5),
         )  # fmt: skip
-        bound.finish()
+        bound.attach(optimizer).finish()
         stored = problem.files.stored(model.state_dict())
         assert stored.file_bytes <= limit
         found[f"one_shot_{score}"] = score_stored(stored, problem.data.test, problem).accuracy

@@ -24,7 +24,7 @@ import torch
 from _record import record
 from deployment import everything
 
-from membound.bench import machine
+from membound import machine
 from membound.capture import capture
 from membound.store.file import write
 

@@ -14,8 +14,9 @@ from torch import nn
 import membound as mb
 from membound.data import ArraySplit, Preprocess
 from membound.train.checkpoint import locked
-from membound.train.loop import Settings, train
+from membound.train.loop import train
 from membound.train.recipe import modern
+from membound.train.run import Settings
 from membound.train.weights import save_weights
 
 OWN = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]

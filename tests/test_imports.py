@@ -1,76 +1,182 @@
-"""Who may import whom, that a deployed process never loads torch, and that the picture of it is the code's."""
+"""Who may import whom: a fixed order of parts, no circles, no torch where a network is deployed, short modules."""
 
+import ast
+import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "membound"
+PACKAGE, KERNELS = ROOT / "src" / "membound", ROOT / "src" / "kernels"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import import_diagram  # noqa: E402
 
-# What each part may import from the rest of the package, and whether it may import torch.
-ALLOWED = {
-    "data": ({"errors"}, False),
-    "store": ({"errors", "units"}, False),
-    "run": ({"errors", "units", "notebook", "store", "data", "_core"}, False),
-    "zoo": ({"errors"}, True),
-    "capture": ({"errors", "store", "data", "train"}, True),
-    "train": ({"errors", "units", "notebook", "data", "zoo", "store", "_core"}, True),
-    "bench": ({"errors", "store", "run"}, True),
-    "search": (
-        {"errors", "units", "notebook", "data", "zoo", "train", "capture", "store", "run", "bench"},
-        True,
-    ),
-    "report": ({"errors", "units", "store"}, False),
-    "paper": (
-        {"errors", "data", "zoo", "train", "search", "store", "bench", "report"},
-        True,
-    ),
-}
-ALLOWED["cli"] = ({"errors", *ALLOWED}, True)
-FILES = [path for part in ALLOWED for path in sorted((PACKAGE / part).rglob("*.py"))]
+# The parts of the package from the bottom up, each with all that it may import of those before it.
+LAYERS = {
+    "errors": set(),
+    "units": {"errors"},
+    "notebook": set(),
+    "machine": set(),
+    "modules": set(),
+    "data": {"errors"},
+    "store": {"errors", "units"},
+    "zoo": {"errors"},
+    "train": {"errors", "units", "notebook", "modules", "data", "store", "zoo", "_core"},
+    "capture": {"errors", "modules", "data", "store"},
+    "run": {"errors", "units", "notebook", "data", "store", "_core"},
+    "search": {"errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "run"},
+    "export": {"errors", "data", "store", "zoo", "train", "capture", "run"},
+    "bench": {"errors", "machine", "store", "run", "export"},
+    "report": {"errors", "units", "store"},
+    "paper": {"errors", "machine", "data", "store", "zoo", "train", "search", "bench", "report"},
+}  # fmt: skip
+LAYERS["cli"] = set(LAYERS)
+NEVER_TORCH = {"errors", "units", "notebook", "machine", "data", "store", "run", "report"}
+LATE_TORCH = {"modules", "export"}  # inside functions only: importing them does not import torch
+HEAVY = {"torch", "safetensors", "triton"}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+LONGEST = 450
+TOO_LONG = {"src/kernels/net_kernels.inc"}  # to be split; nothing else may join it
+
+
+def module_name(path: Path) -> str:
+    """
+    >>> module_name(PACKAGE / "data" / "npz.py"), module_name(PACKAGE / "data" / "__init__.py")
+    ('membound.data.npz', 'membound.data')
+    """
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in FILES}
+
+
+def part_of(module: str) -> str:
+    return [*module.split("."), ""][1]
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The modules of ours that a file imports, wherever it does: at its top, in functions, for types alone."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inside & {*MODULES, "membound._core"} or {node.module}
+    return {name for name in found if name.split(".")[0] == "membound"} - {module_name(path)}
+
+
+def loaded_with(tree: ast.AST) -> set[str]:
+    """What importing a module imports: no function is called, and what is for types alone is left out."""
+    found = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            found |= loaded_with(node)
+    return found
+
+
+def check_order(graph: dict[str, set[str]]) -> None:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' -> '.join(reversed(error.args[1]))}")
+
+
+# The order of parts
+
+
+def test_no_part_may_import_what_is_above_it():
+    below = {"_core"}
+    for part, allowed in LAYERS.items():
+        assert allowed <= below, part
+        below.add(part)
+
+
+def test_every_part_has_its_place():
+    parts = {part_of(name) for name in MODULES} - {"", "__main__"}
+    assert parts == set(LAYERS)
+    assert set(import_diagram.packages()) <= set(LAYERS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(path):
-    part = path.relative_to(PACKAGE).parts[0]
-    allowed, torch = ALLOWED[part]
-    names = import_diagram.imported(path)
-    if not torch:
-        assert not {name for name in names if name.split(".")[0] in ("torch", "safetensors", "triton")}
-    inside = {name.split(".")[1] for name in names if name.startswith("membound.")}
-    assert inside <= allowed | {part}
+    part = part_of(module_name(path))
+    if part not in LAYERS:  # the package itself, which names what is public
+        return
+    inside = {part_of(name) for name in imported_modules(path)} - {part}
+    if part == "cli":
+        inside -= {""}  # for its version
+    assert inside <= LAYERS[part]
 
 
-def test_every_package_has_a_rule():
-    assert set(import_diagram.packages()) == set(ALLOWED)
+# No circles
 
 
-def test_the_picture_of_the_imports_is_what_the_code_gives():
-    """If not: python benchmarks/import_diagram.py"""
-    assert (ROOT / "docs" / "imports.svg").read_text() == import_diagram.draw()
+def test_no_modules_import_each_other():
+    check_order({name: imported_modules(path) for name, path in MODULES.items()})
 
 
-def test_the_picture_draws_what_does_not_follow_from_the_rest():
-    imports = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
-    assert import_diagram.reduced(imports) == {"a": {"b"}, "b": {"c"}, "c": set()}
-    assert import_diagram.find_rows(imports) == {"a": 2, "b": 1, "c": 0}
+def test_no_sources_of_the_core_include_each_other():
+    """A header and its source are one."""
+    graph: dict[str, set[str]] = {}
+    for path in KERNELS.glob("*.*"):
+        included = {
+            Path(name).stem for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE)
+        }
+        graph.setdefault(path.stem, set()).update(included - {path.stem})
+    assert "network" in graph["bindings_network"]
+    check_order(graph)
+
+
+def test_a_circle_is_found():
+    with pytest.raises(pytest.fail.Exception, match="a circle of imports: "):
+        check_order({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+
+
+# No torch where networks are deployed
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if part_of(module_name(path)) in NEVER_TORCH | LATE_TORCH],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_torch_is_not_imported(path):
+    late = part_of(module_name(path)) in LATE_TORCH
+    names = loaded_with(ast.parse(path.read_text())) if late else import_diagram.imported(path)
+    assert not {name.split(".")[0] for name in names} & HEAVY
+    heavy = LAYERS.keys() - NEVER_TORCH - LATE_TORCH
+    assert not {part_of(name) for name in names if name.startswith("membound.")} & heavy
+
+
+LIGHT = [name for name in MODULES if part_of(name) in NEVER_TORCH | LATE_TORCH]
 
 
 @pytest.mark.parametrize(
     "code",
     [
         "import membound",
-        "import membound.data, membound.store.sizes",
         "import membound; membound.data.load('mnist')",
         "import membound; membound.load",
-        "import membound.bench.race, membound.run.evaluation",
+        "import membound.bench.race",
         "from membound.cli import app",
+        f"import {', '.join(LIGHT)}",
         "from membound.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
     ],
+    ids=lambda code: code[:40],
 )
 def test_no_torch_is_loaded(code):
     check = "\nimport sys; assert 'torch' not in sys.modules, 'torch was imported'"
@@ -103,3 +209,51 @@ def test_names_that_need_torch_say_what_to_install_without_it(name):
     code = f"import sys; sys.modules['torch'] = None\nimport membound\nmembound.{name}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "pip install 'membound[train]'" in done.stderr.splitlines()[-1]
+
+
+# Modules that can be read
+
+
+def test_no_module_is_too_long():
+    """If one is: say which two things it does, and make each a module."""
+    sources = [
+        path for folder in ("src", "benchmarks", "tools", "examples") for path in (ROOT / folder).rglob("*.*")
+    ]
+    lines = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in sources
+        if path.suffix in (".py", ".cpp", ".h", ".inc", ".c")
+    }
+    assert {name for name, count in lines.items() if count > LONGEST} == TOO_LONG
+
+
+# What is special about a network or a data set is said in its record
+
+
+def test_no_code_asks_for_a_network_or_a_data_set_by_its_name():
+    """Give the record a field: zoo/networks.py, data/named.py, or NETS of paper/lab.py."""
+    names = r"[\"'](lenet|cifar10_quick|quick|alexnet|efficientnet_lite0|mnist|cifar10|imagenet)[\"']"
+    compared = re.compile(rf"[!=]= {names}|{names} [!=]=|\bin \({names}")
+    assert {str(path.relative_to(PACKAGE)) for path in FILES if compared.search(path.read_text())} == set()
+
+
+# The picture
+
+
+def test_the_picture_of_the_imports_is_what_the_code_gives():
+    """If not: python benchmarks/import_diagram.py"""
+    assert (ROOT / "docs" / "imports.svg").read_text() == import_diagram.draw()
+
+
+def test_the_picture_draws_what_does_not_follow_from_the_rest():
+    imports = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    assert import_diagram.reduced(imports) == {"a": {"b"}, "b": {"c"}, "c": set()}
+    assert import_diagram.find_rows(imports) == {"a": 2, "b": 1, "c": 0}
+
+
+def test_no_box_of_the_picture_hides_another():
+    rows = import_diagram.find_rows(import_diagram.read_imports()[0])
+    for row in rows.values():
+        places = sorted(import_diagram.COLUMNS[part] for part in rows if rows[part] == row)
+        apart = [right - left for left, right in pairwise(places)]
+        assert all(import_diagram.ACROSS * gap > import_diagram.WIDTH for gap in apart)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import membound as mb
-from membound.data.folders import FolderSplit
+from membound.data.pictures import FolderSplit
 from membound.run.inspection import inspect
 from membound.search.deployed import Fitted
 from membound.store.file import read

@@ -10,10 +10,6 @@
 #include <new>
 #include <stdexcept>
 
-#if !defined(_WIN32)
-#include <pthread.h>
-#endif
-
 #include "threads.h"
 
 namespace membound {
@@ -22,23 +18,11 @@ namespace {
 constexpr size_t kAlignment = 64;
 
 // Beyond all use, and so far from the limits that no product of sizes overflows.
-constexpr int kMostThreads = 256;  // as many as the pool has, at most
 constexpr size_t kMostBatch = size_t{1} << 16, kMostCalls = size_t{1} << 10, kMostFloats = size_t{1} << 33;
-
-std::atomic<unsigned> forks{0};
 
 void check_target(const Target& target) {
   if (target.max_batch < 1 || target.max_batch > kMostBatch || target.threads < 1 || target.threads > kMostThreads)
     throw std::invalid_argument("a batch or a number of threads that is too large to run, or below 1");
-}
-
-// How often this process is a fork of another.
-unsigned fork_count() {
-#if !defined(_WIN32)
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
-  (void)registered;
-#endif
-  return forks.load();
 }
 
 }  // namespace

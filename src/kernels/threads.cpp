@@ -15,8 +15,6 @@
 namespace membound {
 namespace {
 
-constexpr int kMaxThreads = 256;
-
 // Looks at a flag before a thread goes to sleep: a network's next operator comes within microseconds, and waking a
 // sleeping thread takes longer than many an operator.
 constexpr int kLooks = 4000;
@@ -132,7 +130,7 @@ class Pool {
   bool is_open() const { return (gate_.load() & kPlaces) != 0; }
 
   std::mutex caller_;  // held by the caller whose job this is
-  Range ranges_[kMaxThreads];
+  Range ranges_[kMostThreads];
   Job* job_ = nullptr;
   std::atomic<uint64_t> gate_{0};  // how many may still join the job, and above those 16 bits which job it is
   int helpers_ = 0;
@@ -142,6 +140,8 @@ class Pool {
   std::atomic<int> asleep_{0};
   std::atomic<bool> caller_sleeps_{false};
 };
+
+std::atomic<unsigned> forks{0};
 
 // Never destroyed: helpers may still be waiting on it while the process ends.
 std::atomic<Pool*> the_pool{nullptr};
@@ -166,13 +166,21 @@ Pool& pool() {
 
 }  // namespace
 
+unsigned fork_count() {
+#if !defined(_WIN32)
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  (void)registered;
+#endif
+  return forks.load();
+}
+
 int thread_count(int requested) {
   const int count = requested > 0 ? requested : static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(count, 1, kMaxThreads);
+  return std::clamp(count, 1, kMostThreads);
 }
 
 void parallel_for(int threads, size_t tasks, const Body& body) {
-  threads = static_cast<int>(std::min({static_cast<size_t>(threads), tasks, static_cast<size_t>(kMaxThreads)}));
+  threads = static_cast<int>(std::min({static_cast<size_t>(threads), tasks, static_cast<size_t>(kMostThreads)}));
   if (threads > 1) {
     Job job(body, threads);
     if (pool().run(job, tasks)) return;

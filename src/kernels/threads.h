@@ -6,6 +6,11 @@
 
 namespace membound {
 
+constexpr int kMostThreads = 256;  // that one call may use
+
+// How often this process is a fork of another: whoever keeps something that threads share makes it anew after a fork.
+unsigned fork_count();
+
 // Threads to use when the caller asks for `requested`: 0 means every CPU that this process may run on.
 int thread_count(int requested);
 

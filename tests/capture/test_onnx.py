@@ -16,7 +16,7 @@ from membound import zoo
 from membound.bench.torch_graph import GraphModule
 from membound.capture import capture
 from membound.errors import ModelError
-from membound.store import onnx as writer
+from membound.export import onnx as writer
 from membound.store.file import read_bytes, to_bytes
 from membound.store.graph import ACTIVATIONS, Graph, Node
 from membound.store.model import Model

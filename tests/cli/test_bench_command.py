@@ -9,7 +9,7 @@ import pytest
 from deployed import refused, run, write_network
 
 from membound.bench import contenders, race
-from membound.bench.machine import describe, resident_bytes
+from membound.machine import describe, resident_bytes
 
 
 @pytest.fixture

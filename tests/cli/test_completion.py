@@ -53,7 +53,7 @@ def test_bash_completes(words, offered, tmp_path):
 
 def test_the_names_that_are_completed_are_those_that_there_are():
     assert list(options.NETS) == zoo.names()
-    assert tuple(named.FILES) == options.DATA
+    assert tuple(named.NAMED) == options.DATA
 
 
 def test_completing_does_not_import_torch():

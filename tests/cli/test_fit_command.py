@@ -18,7 +18,7 @@ import membound as mb
 from membound.cli.live import Board, describe_job
 from membound.search.jobs import Job
 from membound.store.file import read
-from membound.train.loop import Progress
+from membound.train.run import Progress
 
 NETS = """
 from torch import nn

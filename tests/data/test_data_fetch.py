@@ -14,7 +14,7 @@ from membound.data import fetch, named
 from membound.errors import DataError
 
 CONTENT = bytes(range(256)) * 5000
-MNIST = fetch.find(*named.FILES["mnist"])
+MNIST = named.NAMED["mnist"].find()
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from membound import data
 from membound.data import FolderSplit
-from membound.data.folders import decode
+from membound.data.pictures import decode
 from membound.errors import DataError
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")

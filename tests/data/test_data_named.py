@@ -83,7 +83,7 @@ def test_a_damaged_cifar10_batch_is_refused(tmp_path, monkeypatch, damage, said)
     folder = tmp_path / named.CIFAR10_FOLDER
     folder.mkdir()
     for name in named.CIFAR10_SHA256:
-        (folder / name).symlink_to(fetch.find(*named.FILES["cifar10"]) / name)
+        (folder / name).symlink_to(named.NAMED["cifar10"].find() / name)
     content = bytearray((folder / "data_batch_1.bin").read_bytes())
     content[1234] ^= 1
     (folder / "data_batch_1.bin").unlink()

@@ -11,8 +11,8 @@ from PIL import Image
 
 from membound import data
 from membound.data import packed
-from membound.data.folders import CorruptImageError, FolderSplit
 from membound.data.packed import PackedSplit, pack
+from membound.data.pictures import CorruptImageError, FolderSplit
 from membound.errors import DataError
 
 

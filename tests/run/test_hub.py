@@ -12,8 +12,8 @@ from local_hub import COMMIT, fill_cache, serve
 
 import membound as mb
 from membound.errors import ModelError
+from membound.export.hub_folder import write_folder
 from membound.run.hub import Address, parse
-from membound.run.hub_folder import write_folder
 from membound.store.file import to_bytes
 from membound.store.graph import Graph, Node
 from membound.store.model import Model
@@ -295,7 +295,7 @@ def test_what_is_there_is_never_written_over(file, tmp_path):
 
 
 def test_a_disk_that_is_full_leaves_nothing(file, tmp_path, monkeypatch):
-    from membound.run import hub_folder
+    from membound.export import hub_folder
 
     def fail(path, parts):
         raise ModelError(f"{path}: cannot be written: No space left on device")

@@ -16,8 +16,9 @@ from membound.search.allocation import NonzeroCost
 from membound.search.bound import NetworkBound, Ramp
 from membound.search.measure import Nonzeros
 from membound.search.problem import bounded_weights
-from membound.train.loop import Interrupted, Run, Settings
+from membound.train.loop import Interrupted, take_steps
 from membound.train.recipe import modern
+from membound.train.run import Run, Settings
 
 RAMP = Ramp(0.1, 0.5, 0.75)
 
@@ -58,14 +59,13 @@ def begin(problem, limit, *, run_dir=None, split=None, **options):
     def attach(optimizer, model):
         fields = {"measure": problem.measure, "cost": problem.cost, "score": "lamp", "ramp": RAMP, **options}
         return NetworkBound(
-            optimizer,
             model,
             problem.weights,
             limit=limit,
             total_steps=recipe.iterations,
             every=EVERY,
             **fields,
-        )
+        ).attach(optimizer)
 
     settings = Settings(seed=1, device="cpu", evaluate_every=20, run_dir=run_dir)
     return Run(
@@ -82,7 +82,7 @@ def begin(problem, limit, *, run_dir=None, split=None, **options):
 
 def trained(problem, limit, **options):
     run = begin(problem, limit, **options)
-    for _ in run.steps(lambda: False):
+    for _ in take_steps(run, lambda: False):
         pass
     return run
 
@@ -97,7 +97,7 @@ def check_use(run, problem, limit):
     assert least_use(problem.target.kind, limit) <= size <= limit
     for name in problem.weights:
         kept = int(run.model.get_parameter(name).count_nonzero())
-        assert 1 <= kept <= run.reg.counts[name]
+        assert 1 <= kept <= run.reg.guide.counts[name]
 
 
 # Along the ramp
@@ -108,26 +108,26 @@ def test_dense_at_first_then_ever_fewer_then_at_the_limit(kind):
     problem = small_problem(kind=kind)
     limit = {"file": 5_000, "ram": 43_000, "nonzeros": 2_000}[kind]
     run = begin(problem, limit)
-    steps = run.steps(lambda: False)
+    steps = take_steps(run, lambda: False)
     costs, nonzeros = [], []
     for step, _ in enumerate(steps, 1):
         if step <= STEPS * RAMP.begin:
             assert Nonzeros(run.model)() == sum(map(math.prod, problem.shapes.values()))
-            assert run.reg.bound is None
+            assert run.reg.guide.bound is None
         if step % EVERY == 0:
-            costs.append(problem.cost(run.reg.counts))
-            nonzeros.append(sum(run.reg.counts.values()))
+            costs.append(problem.cost(run.reg.guide.counts))
+            nonzeros.append(sum(run.reg.guide.counts.values()))
         if step == STEPS * RAMP.until:
-            assert least_use(kind, limit) <= run.reg._size(run.reg.counts) <= limit
-            settled = dict(run.reg.counts)
+            assert least_use(kind, limit) <= run.reg.guide._size(run.reg.guide.counts) <= limit
+            settled = dict(run.reg.guide.counts)
         if STEPS * RAMP.until < step < STEPS * RAMP.again:
-            assert run.reg.counts == settled
+            assert run.reg.guide.counts == settled
     at_ramp = costs[: round(STEPS * RAMP.until / EVERY) - 1]
-    assert at_ramp[0] == run.reg.dense_cost
+    assert at_ramp[0] == run.reg.guide.dense_cost
     assert all(after < before for before, after in pairwise(at_ramp))
     assert nonzeros[2] < nonzeros[1] < nonzeros[0] > 2 * nonzeros[-1]
     # The ramp leads to where the limit is, not to somewhere else: there is no fall at its end.
-    assert abs(at_ramp[-1] - costs[-1]) < 0.1 * run.reg.dense_cost
+    assert abs(at_ramp[-1] - costs[-1]) < 0.1 * run.reg.guide.dense_cost
     check_use(run, problem, limit)
 
 
@@ -147,9 +147,8 @@ def test_the_limit_holds_and_is_used(kind, values, limits):
         run = trained(problem, limit)
         check_use(run, problem, limit)
         assert run.finished
-        assert (
-            0.9 * sum(run.reg.counts.values()) <= run.history[-1]["nonzeros"] <= sum(run.reg.counts.values())
-        )
+        allowed = sum(run.reg.guide.counts.values())
+        assert 0.9 * allowed <= run.history[-1]["nonzeros"] <= allowed
 
 
 @pytest.mark.parametrize("score", ["magnitude", "uniform"])
@@ -180,10 +179,10 @@ def test_tied_weights_count_once(kind):
 def test_the_end_keeps_the_counts_that_training_had_where_they_fit():
     problem = small_problem(kind="nonzeros")
     run = begin(problem, 1_500)
-    for step, _ in enumerate(run.steps(lambda: False), 1):
+    for step, _ in enumerate(take_steps(run, lambda: False), 1):
         if step == STEPS - 1:
-            counts = dict(run.reg.counts)
-    assert run.reg.counts == counts
+            counts = dict(run.reg.guide.counts)
+    assert run.reg.guide.counts == counts
 
 
 @pytest.mark.parametrize("kind", ["file", "nonzeros"])
@@ -192,10 +191,10 @@ def test_a_limit_above_dense_changes_nothing(kind):
     free = begin(problem, 10**6)
     free.reg.detach()
     free.reg, free.bound = None, None
-    for _ in free.steps(lambda: False):
+    for _ in take_steps(free, lambda: False):
         pass
     run = trained(problem, problem.measure.dense())
-    assert run.reg.counts == problem.sizes
+    assert run.reg.guide.counts == problem.sizes
     for name, value in free.model.state_dict().items():
         assert torch.equal(run.model.state_dict()[name], value), name
 
@@ -206,7 +205,7 @@ def test_proportions_are_kept_whatever_the_scores():
     run = trained(problem, 60 + 920, proportions=wanted)
     check_use(run, problem, 980)
     for name, count in wanted.items():
-        assert run.reg.counts[name] == pytest.approx(2 * count, rel=0.02, abs=1)
+        assert run.reg.guide.counts[name] == pytest.approx(2 * count, rel=0.02, abs=1)
 
 
 # Channels that die
@@ -244,7 +243,6 @@ def test_counts_are_found_however_the_size_depends_on_them(name, limit):
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     reg = NetworkBound(
-        optimizer,
         model,
         weights,
         measure=measure,
@@ -252,7 +250,7 @@ def test_counts_are_found_however_the_size_depends_on_them(name, limit):
         cost=NonzeroCost(),
         score="lamp",
         total_steps=10,
-    )
+    ).attach(optimizer)
     dense = measure(model.state_dict())
     reg.finish()
     size = measure(model.state_dict())
@@ -275,7 +273,8 @@ def bound_on(model, limit, **options):
         "every": 5,
     }
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return optimizer, NetworkBound(optimizer, model, problem.weights, limit=limit, **{**fields, **options})
+    bound = NetworkBound(model, problem.weights, limit=limit, **{**fields, **options})
+    return optimizer, bound.attach(optimizer)
 
 
 def test_a_limit_that_cannot_be_met_is_said_before_anything_is_lost():
@@ -295,7 +294,7 @@ def test_a_limit_that_cannot_be_met_is_said_before_anything_is_lost():
 def test_it_is_said_when_the_ramp_begins_not_when_it_ends():
     run = begin(small_problem(), 900)
     with pytest.raises(TrainingError, match="cannot be brought to 900"):
-        for _ in run.steps(lambda: False):
+        for _ in take_steps(run, lambda: False):
             pass
     assert run.iteration <= STEPS * RAMP.begin + EVERY
     assert Nonzeros(run.model)() == 8_474 - 60 + sum(
@@ -338,24 +337,24 @@ def test_ramps_that_cannot_be(span):
 def test_inside_projected_the_counts_hold_and_outside_all_is_as_before():
     problem = small_problem()
     run = begin(problem, 4_000)
-    for step, _ in enumerate(run.steps(lambda: False), 1):
+    for step, _ in enumerate(take_steps(run, lambda: False), 1):
         if step not in (3, 22, 48):
             continue
         before = {name: value.clone() for name, value in run.model.state_dict().items()}
         with run.reg.projected():
             for name in problem.weights:
                 kept = int(run.model.get_parameter(name).count_nonzero())
-                assert kept == run.reg.counts[name]
+                assert kept == run.reg.guide.counts[name]
             if step == 48:
                 assert problem.measure(run.model.state_dict()) <= 1.02 * 4_000
         assert all(torch.equal(value, before[name]) for name, value in run.model.state_dict().items())
-        dense = sum(run.reg.counts.values()) == sum(problem.sizes.values())
+        dense = sum(run.reg.guide.counts.values()) == sum(problem.sizes.values())
         assert dense == (step == 3)
 
 
 def facts(run):
     history = [{key: value for key, value in entry.items() if key != "seconds"} for entry in run.history]
-    return history, run.reg.counts, run.reg.bound
+    return history, run.reg.guide.counts, run.reg.guide.bound
 
 
 @pytest.mark.parametrize("stop", [22, 44])
@@ -364,7 +363,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, stop):
     whole = trained(problem, 5_000)
     first = begin(problem, 5_000, run_dir=tmp_path)
     with pytest.raises(Interrupted):
-        for _ in first.steps(lambda: first.iteration == stop):
+        for _ in take_steps(first, lambda: first.iteration == stop):
             pass
     torch.manual_seed(99)
     second = trained(problem, 5_000, run_dir=tmp_path)
@@ -403,7 +402,6 @@ def test_counts_follow_the_scores():
         scores[name] = squares / squares.cumsum(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     reg = NetworkBound(
-        optimizer,
         model,
         problem.weights,
         measure=problem.measure,
@@ -411,12 +409,14 @@ def test_counts_follow_the_scores():
         cost=problem.cost,
         score="lamp",
         total_steps=10,
-    )
+    ).attach(optimizer)
     reg.finish()
-    lowest = min(scores[name][count - 1] for name, count in reg.counts.items())
-    highest = max(scores[name][count] for name, count in reg.counts.items() if count < len(scores[name]))
+    lowest = min(scores[name][count - 1] for name, count in reg.guide.counts.items())
+    highest = max(
+        scores[name][count] for name, count in reg.guide.counts.items() if count < len(scores[name])
+    )
     assert highest <= lowest * 1.01
-    assert reg.counts["fc1.weight"] < 0.3 * problem.sizes["fc1.weight"]
+    assert reg.guide.counts["fc1.weight"] < 0.3 * problem.sizes["fc1.weight"]
 
 
 def test_a_recipe_without_a_single_projection_ends_at_the_limit(tmp_path):
@@ -427,7 +427,6 @@ def test_a_recipe_without_a_single_projection_ends_at_the_limit(tmp_path):
 
     def attach(optimizer, model):
         return NetworkBound(
-            optimizer,
             model,
             problem.weights,
             measure=problem.measure,
@@ -436,7 +435,7 @@ def test_a_recipe_without_a_single_projection_ends_at_the_limit(tmp_path):
             score="lamp",
             total_steps=3,
             every=50,
-        )
+        ).attach(optimizer)
 
     run = Run(
         model,
@@ -447,6 +446,6 @@ def test_a_recipe_without_a_single_projection_ends_at_the_limit(tmp_path):
         torch.device("cpu"),
         bound=(attach, None),
     )
-    for _ in run.steps(lambda: False):
+    for _ in take_steps(run, lambda: False):
         pass
     check_use(run, problem, 3_000)

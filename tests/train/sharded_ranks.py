@@ -15,12 +15,13 @@ import membound as mb
 from membound.data import ArraySplit, Preprocess
 from membound.errors import RuleError
 from membound.train import sharded
-from membound.train.loop import Progress, Result, Settings
 from membound.train.loop import train as train_loop
-from membound.train.projection import NonFiniteError, is_sharded, project_
+from membound.train.magnitudes import NonFiniteError
+from membound.train.projection import project_
 from membound.train.recipe import Recipe
 from membound.train.regularizer import Regularizer
-from membound.train.sharded import count_nonzeros, gathered
+from membound.train.run import Progress, Result, Settings
+from membound.train.sharded import count_nonzeros, gathered, is_sharded
 
 STEPS, BATCH = 30, 12
 

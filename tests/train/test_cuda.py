@@ -8,9 +8,11 @@ from torch import nn
 import membound as mb
 from membound.data import ArraySplit, Preprocess
 from membound.errors import RuleError, TrainingError
-from membound.train.loop import Settings, train
-from membound.train.projection import NonFiniteError, project_, project_torch_
+from membound.train.loop import train
+from membound.train.magnitudes import NonFiniteError
+from membound.train.projection import project_, project_torch_
 from membound.train.recipe import Recipe
+from membound.train.run import Settings
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 

@@ -12,8 +12,9 @@ from membound.data import Preprocess
 from membound.errors import Diverged, ModelError
 from membound.train.batches import Feeder
 from membound.train.divergence import WORSE, highest_loss, not_finite
-from membound.train.loop import Run, Settings
+from membound.train.loop import take_steps
 from membound.train.recipe import Recipe
+from membound.train.run import Run, Settings
 from membound.train.task import Task
 from membound.train.user_data import as_split
 
@@ -44,7 +45,7 @@ def run_of(model: nn.Module, task: Task, lr: float = 0.0, split=SPLIT, iteration
 
 
 def finish(run: Run) -> None:
-    for _ in run.steps(lambda: False):
+    for _ in take_steps(run, lambda: False):
         pass
 
 

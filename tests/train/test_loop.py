@@ -29,9 +29,10 @@ from membound.train import recipe as recipes
 from membound.train.batches import Feeder
 from membound.train.checkpoint import locked, read_tensors, write_tensors
 from membound.train.evaluation import check_fits
-from membound.train.loop import Interrupted, Settings, train
+from membound.train.loop import Interrupted, train
 from membound.train.parallel import choose_device
 from membound.train.recipe import Recipe
+from membound.train.run import Settings
 
 
 def small_split(images: int = 300, seed: int = 0) -> ArraySplit:
@@ -549,7 +550,8 @@ import torch
 torch.set_num_threads(1)
 from test_loop import PREPROCESS, constant_recipe, small_net, small_split
 import membound as mb
-from membound.train.loop import Settings, train
+from membound.train.loop import train
+from membound.train.run import Settings
 net = small_net()
 rules = {{"fc1": mb.chain(mb.l2_decay(1e-3), mb.l0_project(0.3, every=5)), "fc2": mb.l1_shrink(1e-3)}}
 result = train(net, small_split(), constant_recipe(30, batch_size=23), rules, preprocess=PREPROCESS,
@@ -590,7 +592,8 @@ from test_loop import PREPROCESS, constant_recipe, small_split
 from torch import nn
 from membound.train.batches import Feeder
 from membound.train.evaluation import evaluate
-from membound.train.loop import Settings, train
+from membound.train.loop import train
+from membound.train.run import Settings
 torch.manual_seed(0)
 net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
 judge = small_split(90, seed=1)

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -13,10 +14,11 @@ from torch import nn
 import membound as mb
 from membound.data import ArraySplit, Preprocess
 from membound.train import population
-from membound.train.loop import Interrupted, Run, Settings, train
+from membound.train.loop import Interrupted, take_steps, train
 from membound.train.population import train_all
 from membound.train.recipe import Recipe, modern
 from membound.train.regularizer import Regularizer
+from membound.train.run import Run, Settings
 from membound.train.schedules import ramp
 from membound.train.updates import chain, l0_project, l1_shrink, l1_subgradient, l2_decay
 
@@ -119,11 +121,13 @@ def test_an_interrupted_population_goes_on_where_it_was(tmp_path, monkeypatch):
     def member(number: int) -> Run:
         return begin(lenet, number, split, where, "float32", tmp_path / str(number))
 
-    steps = Run.steps
-    monkeypatch.setattr(Run, "steps", lambda self, interrupted: steps(self, lambda: self.iteration == 17))
-    with pytest.raises(Interrupted):
-        list(train_all([partial(member, 1)], where))
-    monkeypatch.setattr(Run, "steps", steps)
+    def stopped(run: Run, interrupted: Callable[[], bool]) -> Iterator[None]:
+        return take_steps(run, lambda: run.iteration == 17)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(population, "take_steps", stopped)
+        with pytest.raises(Interrupted):
+            list(train_all([partial(member, 1)], where))
     ((_, run),) = train_all([partial(member, 1)], where)
     assert run.resumed == 17
     assert all(torch.equal(value, expected[name]) for name, value in run.model.state_dict().items())

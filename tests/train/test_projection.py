@@ -19,7 +19,8 @@ from torch import Tensor
 
 from membound.errors import RuleError
 from membound.train import projection
-from membound.train.projection import BITS, NonFiniteError, project_, project_cpp_, project_torch_
+from membound.train.magnitudes import BITS, NonFiniteError
+from membound.train.projection import project_, project_cpp_, project_torch_
 
 FLOATS = sorted(BITS, key=str)
 NUMPY = {2: np.uint16, 4: np.uint32, 8: np.uint64}

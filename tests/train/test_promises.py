@@ -19,7 +19,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import membound as mb
 from membound.errors import Diverged, RuleError, TrainingError
-from membound.train.promises import broken
+from membound.modules import broken
 
 EXAMPLE = torch.zeros(1, 40)
 

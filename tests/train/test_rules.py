@@ -8,7 +8,8 @@ from by_hand import make_net
 from torch import nn
 
 import membound as mb
-from membound.train.rules import plain_keys, resolve, select
+from membound.modules import plain_keys
+from membound.train.rules import resolve, select
 
 A, B, C = mb.l2_decay(0.1), mb.l1_shrink(0.1), mb.l0_project(0.5)
 

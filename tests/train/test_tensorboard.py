@@ -17,8 +17,9 @@ from membound.errors import MemboundError
 from membound.search.cluster import Cluster
 from membound.search.jobs import Job, Order
 from membound.store.sizes import best_format
-from membound.train.loop import Interrupted, Settings, train
+from membound.train.loop import Interrupted, train
 from membound.train.recipe import modern
+from membound.train.run import Settings
 from membound.train.tensorboard import log_report
 
 LABELS = np.arange(120) % 3

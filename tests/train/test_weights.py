@@ -12,6 +12,7 @@ from torch import nn
 from membound import zoo
 from membound.data import Preprocess
 from membound.errors import MemboundError, WeightsError
+from membound.train.job import image_size
 from membound.train.weights import load_weights_, save_weights, saved_facts
 
 
@@ -177,3 +178,19 @@ def test_damaged_files_get_one_line(tmp_path, name, content):
     assert "\n" not in str(caught.value)
     with pytest.raises(WeightsError, match="no file of weights"):
         load_weights_(lenet(0), tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("net", "data", "saved", "side"),
+    [
+        ("alexnet", "photos", None, 256),
+        ("alexnet", "photos", 240, 240),
+        ("alexnet", "mnist", 240, None),
+        ("alexnet", "mine.NPZ", None, None),
+        ("lenet", "photos", None, None),
+        ("lenet", "photos", 28, 28),
+        ("mine:net", "photos", None, None),
+    ],
+)
+def test_the_side_that_a_folder_is_read_at(net, data, saved, side):
+    assert image_size(net, data, saved) == side

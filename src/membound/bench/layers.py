@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from membound.bench.machine import describe
 from membound.errors import MemboundError
+from membound.machine import describe
 from membound.run.files import find_model_file
 from membound.run.net import load
 from membound.store.model import StoredModel

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from membound.bench.contenders import OPENVINO_DEFAULT, OURS, PEERS, Files
-from membound.bench.machine import available_cores, describe
 from membound.errors import MemboundError, ModelError
+from membound.export.onnx import write_onnx
+from membound.machine import available_cores, describe
 from membound.run.files import find_model_file, write_array
 from membound.store.file import read
-from membound.store.onnx import write_onnx
 
 PATIENCE = 600.0  # seconds for one answer
 REST = 0.02  # seconds before a turn, in which the threads of the one before stop spinning
@@ -95,7 +95,7 @@ def _prepare(file: Path, folder: Path, dense: bool) -> Files:
 def _ask(python: str, package: str) -> str:
     """The version of a package in another environment, which must have a membound, too; empty if it does not say."""
     code = (
-        "import importlib.util, membound.bench.worker; from membound.bench.machine import versions; "
+        "import importlib.util, membound.bench.worker; from membound.machine import versions; "
         f"assert importlib.util.find_spec({package!r}), 'it has no {package}'; "
         f"print(versions([{package!r}]).get({package!r}, ''))"
     )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from membound.bench.contenders import CONTENDERS, Files, Run
-from membound.bench.machine import reset_peak, resident_bytes
+from membound.machine import reset_peak, resident_bytes
 
 WARM_UP = 3
 

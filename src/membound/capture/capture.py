@@ -13,9 +13,9 @@ from membound.capture.export import FIXED, OTHER_BATCH, check_batches, export, p
 from membound.capture.simplify import simplify_
 from membound.capture.tidy import tidy_
 from membound.errors import ModelError
+from membound.modules import plain_keys
 from membound.store.model import Model
 from membound.store.shapes import infer_shapes
-from membound.train.rules import plain_keys
 
 
 def capture(module: nn.Module, example_input: Tensor | NDArray[Any], *, simplify: bool = True) -> Model:

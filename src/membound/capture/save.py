@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from membound.capture.capture import capture
 from membound.data.preprocess import Preprocess
 from membound.errors import ModelError
+from membound.modules import broken
 from membound.store.file import write
 from membound.store.formats import Prefer
 from membound.store.model import Model, StoredModel
 from membound.store.shapes import infer_shapes
-from membound.train.promises import broken
 
 SUFFIX = ".safetensors"
 

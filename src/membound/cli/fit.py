@@ -381,7 +381,7 @@ def _check_hub(hub: Path | None, files: Sequence[Path]) -> None:
     """Before training, so that nothing is lost at its end."""
     if hub is None:
         return
-    from membound.run.hub_folder import check_folder
+    from membound.export.hub_folder import check_folder
 
     if len(files) > 1:
         raise MemboundError(
@@ -391,7 +391,7 @@ def _check_hub(hub: Path | None, files: Sequence[Path]) -> None:
 
 
 def _write_hub(hub: Path, file: Path, result: Any, data: str) -> None:
-    from membound.run.hub_folder import write_folder
+    from membound.export.hub_folder import write_folder
 
     where = {"accuracy_on": result.accuracy_on, "data": Path(data).name}
     write_folder(hub, file, accuracy=result.accuracy, dense=result.dense, **where)

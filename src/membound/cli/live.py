@@ -17,7 +17,7 @@ from membound.search.fit import Watch
 from membound.search.jobs import Job, Order, Outcome, Show
 from membound.search.problem import Problem
 from membound.search.workshop import Workers
-from membound.train.loop import Progress
+from membound.train.run import Progress
 
 MOST_ROWS = 12
 PER_SECOND = 4

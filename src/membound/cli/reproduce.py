@@ -78,19 +78,20 @@ def reproduce_command(
     stopped, and trains only what has changed.
     imagenet is made by its name only, from a folder: AlexNet, dense or --init, brought under the paper's counts.
     """
-    if (data is None) == (name == "imagenet") and not draw:
+    large = ", ".join(LARGE)
+    if (data is None) == (name in LARGE) and not draw:
         raise MemboundError(
-            "reproduce imagenet needs its images: add --data FOLDER"
+            f"reproduce {name} needs its images: add --data FOLDER"
             if data is None
-            else f"--data is for imagenet: {name} has its own data; leave it out"
+            else f"--data is for {large}: {name} has its own data; leave it out"
         )
-    if name != "imagenet":
+    if name not in LARGE:
         own = {
             "--init": init, "--name": layer, "--steps": steps, "--batch-size": batch_size, "--cache": cache,
             "--skip-corrupt": skip_corrupt or None, "--candidate-steps": candidate_steps, "--seeds": seeds,
         }  # fmt: skip
         if given := [option for option, value in own.items() if value is not None]:
-            raise MemboundError(f"{given[0]} is for imagenet: {name} has its own; leave it out")
+            raise MemboundError(f"{given[0]} is for {large}: {name} has its own; leave it out")
     if net and name not in ("all", *PANELS):
         raise MemboundError(f"--net is for {', '.join(PANELS)}: {name} has one network; leave it out")
     if draw and (net or data is not None):

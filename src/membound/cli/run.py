@@ -66,7 +66,7 @@ def _are_pictures(given: list[Path]) -> bool:
     """By their names; several inputs must be."""
     if len(given) == 1 and given[0].suffix == ".npy":
         return False
-    from membound.data.folders import image_extensions
+    from membound.data.pictures import image_extensions
 
     known = image_extensions()
     others = [path for path in given if path.suffix.lower() not in known]

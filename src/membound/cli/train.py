@@ -117,7 +117,8 @@ def train_command(
     _check_effective(keep=keep, every=every, ramp=ramp, init=init, name=name)
     from membound import data as sets
     from membound.train import job
-    from membound.train.loop import Interrupted, Settings
+    from membound.train.loop import Interrupted
+    from membound.train.run import Settings
 
     dataset = sets.load(
         data, layout=layout, size=size or job.image_size(net, data), seed=seed,

@@ -6,7 +6,7 @@
 ((1, 28, 28), 60000, 10000)
 """
 
-from membound.data.folders import FolderSplit
+from membound.data.pictures import FolderSplit
 from membound.data.preprocess import Preprocess
 from membound.data.source import available, load
 from membound.data.splits import ArraySplit, Dataset, Split, bag, subsample, validation_split

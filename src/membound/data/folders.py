@@ -1,98 +1,20 @@
-"""Folders of class folders of images: decoded on demand, one size for all."""
+"""Folders of class folders of images as a data set: what is in them, and how it is split."""
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from membound.data.splits import Array, Dataset, Labels, Split, as_indices, as_labels, validation_split
+from membound.data.packed import pack
+from membound.data.pictures import FolderSplit, image_extensions, map_files, shorter_side
+from membound.data.splits import Dataset, Split, validation_split
 from membound.errors import DataError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 TEST_NAMES = ("test", "val", "valid", "validation")
 LARGEST_DEFAULT = 256
-THIN = 16  # times as long as wide: of longer pictures only the middle is looked at
-REMEDY = "repair or remove it, or leave out all such files with --skip-corrupt"
 _SAMPLED = 1000  # images whose headers decide the default size
-_NOT_PICTURES = {
-    "BUFR",
-    "EPS",
-    "GRIB",
-    "HDF5",
-    "MPEG",
-    "WMF",
-}  # what Pillow lists but cannot decode by itself
-
-
-class CorruptImageError(DataError):
-    """An image that cannot be decoded."""
-
-
-@dataclass(frozen=True, eq=False)
-class FolderSplit:
-    """Images in files, decoded when read: RGB uint8, the shorter side resized to `size`, then centre-cropped.
-
-    Grayscale, palette, CMYK and 16-bit images (the high byte) become RGB; transparency is dropped, EXIF
-    orientation honoured, an animation gives its first frame. Threads may read at the same time.
-    """
-
-    paths: tuple[str, ...]
-    labels: Labels
-    size: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", as_labels(np.asarray(self.labels), len(self.paths)))
-        if isinstance(self.size, bool) or not isinstance(self.size, int | np.integer) or self.size < 1:
-            raise DataError(f"size {self.size!r} is not allowed: take a number of pixels from 1 up")
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of every image as it is read."""
-        return 3, self.size, self.size
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __repr__(self) -> str:
-        return f"FolderSplit({len(self):,} images, 3 x {self.size} x {self.size})"
-
-    def read(self, indices: Array) -> npt.NDArray[np.uint8]:
-        """The chosen images, [n, 3, size, size]; one that cannot be decoded is a DataError with its name."""
-        chosen = as_indices(indices, len(self))
-        images = np.empty((len(chosen), *self.shape), np.uint8)
-        for image, index in zip(images, chosen, strict=True):
-            image[:] = decode(self.paths[index], self.size).transpose(2, 0, 1)
-        return images
-
-    def take(self, indices: Array) -> "FolderSplit":
-        """The split of the chosen files; nothing is decoded."""
-        chosen = as_indices(indices, len(self))
-        return FolderSplit(tuple(self.paths[index] for index in chosen), self.labels[chosen], self.size)
-
-    def decodable(self) -> "FolderSplit":
-        """The images that can be decoded, found by decoding all of them."""
-        good = _map(_can_decode, self.paths)
-        return self.take(np.flatnonzero(good))
-
-
-def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
-    """One image as RGB uint8 [H, W, 3], resized and cropped to `size` x `size` where it is given."""
-    pillow, ops = _pillow()
-    try:
-        with pillow.open(path) as image:
-            ops.exif_transpose(image, in_place=True)
-            rgb = _to_rgb(image, pillow)
-            return np.asarray(rgb if size is None else _fit(rgb, size, pillow), np.uint8)
-    except Exception as error:  # a corrupt file makes Pillow raise almost anything
-        reason = str(error) or type(error).__name__
-        raise CorruptImageError(f"{path} cannot be decoded as an image ({reason}): {REMEDY}") from error
 
 
 def load_folder(
@@ -199,8 +121,6 @@ def _agree(halves: list[Path], classes: list[tuple[str, ...]]) -> tuple[str, ...
 def _prepare(split: FolderSplit, cache: str | os.PathLike[str] | None, skip_corrupt: bool) -> Split:
     """Decoded into a cache, or without what cannot be decoded, or as it is."""
     if cache is not None:
-        from membound.data.packed import pack
-
         return pack(split, cache, skip_corrupt)[0]
     return split.decodable() if skip_corrupt else split
 
@@ -240,71 +160,7 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[str]:
         yield from (os.path.join(place, name) for name in sorted(files) if name[0] != ".")
 
 
-def image_extensions() -> set[str]:
-    """How the names of pictures end, with the dot: those that Pillow reads."""
-    pillow, _ = _pillow()
-    readable = pillow.registered_extensions()
-    return {ext for ext, kind in readable.items() if kind in pillow.OPEN and kind not in _NOT_PICTURES}
-
-
 def _default_size(paths: list[str]) -> int:
     """The shorter side that all of a sample of the images share, at most LARGEST_DEFAULT; else that."""
-    sides = set(_map(_shorter_side, paths[:: -(-len(paths) // _SAMPLED)])) - {0}
+    sides = set(map_files(shorter_side, paths[:: -(-len(paths) // _SAMPLED)])) - {0}
     return min(LARGEST_DEFAULT, sides.pop()) if len(sides) == 1 else LARGEST_DEFAULT
-
-
-def _shorter_side(path: str) -> int:
-    pillow, _ = _pillow()
-    try:
-        with pillow.open(path) as image:
-            return int(min(image.size))
-    except Exception:  # said with the file's name when it is decoded
-        return 0
-
-
-def _can_decode(path: str) -> bool:
-    try:
-        decode(path)
-    except DataError:
-        return False
-    return True
-
-
-def _map(function: Callable[[str], Any], paths: tuple[str, ...] | list[str]) -> list[Any]:
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        return list(pool.map(function, paths))
-
-
-def _to_rgb(image: "Image", pillow: Any) -> "Image":
-    if image.mode == "F":
-        raise ValueError("floating-point pixels: save it with 8 or 16 bits")
-    if image.mode.startswith("I"):  # 16-bit gray, which Pillow may hold in 32 bits
-        high = np.clip(np.asarray(image, np.int64) >> 8, 0, 255).astype(np.uint8)
-        image = pillow.fromarray(high)
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _fit(image: "Image", size: int, pillow: Any) -> "Image":
-    """The shorter side made `size` (bilinear, antialiased), then the centre square."""
-    width, height = image.size
-    if (width, height) == (size, size):
-        return image
-    short = min(width, height)
-    if max(width, height) > THIN * short:  # resized whole, a thin one could take any amount of memory
-        left, top = (max(side - THIN * short, 0) // 2 for side in (width, height))
-        image = image.crop((left, top, width - left, height - top))
-        width, height = image.size
-    width, height = round(width * size / short), round(height * size / short)
-    left, top = (width - size) // 2, (height - size) // 2
-    resized = image.resize((width, height), pillow.Resampling.BILINEAR)
-    return resized.crop((left, top, left + size, top + size))
-
-
-def _pillow() -> tuple[Any, Any]:
-    try:
-        from PIL import Image, ImageOps
-    except ImportError:
-        raise DataError("reading pictures needs Pillow: pip install 'membound[images]'") from None
-    return Image, ImageOps

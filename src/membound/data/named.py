@@ -8,6 +8,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,13 +40,25 @@ _MOST_IDX_BYTES = 1 << 26  # the largest has 47,040,016
 _MOST_IDX_AXES = 8
 _CIFAR10_BATCH = (10_000, 1 + 3 * 32 * 32)  # records, bytes of a record: a label, then red, green, blue
 
-# The file layout of each named set: the folder on the search path and the files in it.
-FILES = {"mnist": ("mnist", tuple(MNIST_SHA256)), "cifar10": (CIFAR10_FOLDER, tuple(CIFAR10_SHA256))}
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A data set that a name is enough for."""
+
+    folder: str  # on the search path
+    files: tuple[str, ...]  # in it
+    load: Callable[[], Dataset]
+    download: Callable[[Path], None]  # into a cache folder
+    hub: str  # what the Hugging Face Hub calls it
+
+    def find(self) -> Path | None:
+        """Its folder, if it is on the search path with all of its files."""
+        return fetch.find(self.folder, self.files)
 
 
 def load_mnist() -> Dataset:
     """MNIST (Yann LeCun and Corinna Cortes): 60,000 + 10,000 handwritten digits, 1 x 28 x 28."""
-    folder = _find_or("mnist", _download_mnist)
+    folder = _find_or_download("mnist")
     train, test = (
         _read_digits(folder / f"{half}-images-idx3-ubyte.gz", folder / f"{half}-labels-idx1-ubyte.gz")
         for half in ("train", "t10k")
@@ -57,7 +70,7 @@ def load_mnist() -> Dataset:
 
 def load_cifar10() -> Dataset:
     """CIFAR-10 (Alex Krizhevsky, 2009), the official binary version: 50,000 + 10,000 images, 3 x 32 x 32."""
-    folder = _find_or("cifar10", _download_cifar10)
+    folder = _find_or_download("cifar10")
     batches = [_read_batch(folder / name, sha256) for name, sha256 in CIFAR10_SHA256.items()]
     return Dataset("cifar10", _join(batches[:-1]), _join(batches[-1:]), CIFAR10_CLASSES)
 
@@ -126,17 +139,17 @@ def _verify(path: Path, content: bytes, sha256: str) -> None:
         raise DataError(f"{path} is not the official file (sha256 {found}, not {sha256}): {_FETCH_AGAIN}")
 
 
-def _find_or(name: str, download: Callable[[Path], None]) -> Path:
-    """The folder of a named set: on the search path, or in the cache after `download` has put it there."""
-    folder, files = FILES[name]
-    if found := fetch.find(folder, files):
+def _find_or_download(name: str) -> Path:
+    """The folder of a named set: on the search path, or in the cache after a download has put it there."""
+    wanted = NAMED[name]
+    if found := wanted.find():
         return found
     try:
-        download(fetch.cache_folder())
+        wanted.download(fetch.cache_folder())
     except DataError as error:
-        places = ", ".join(str(root / folder) for root in fetch.search_path())
-        raise DataError(f"{name} is in none of {places} ({len(files)} files), and {error}") from error
-    return fetch.cache_folder() / folder
+        places = ", ".join(str(root / wanted.folder) for root in fetch.search_path())
+        raise DataError(f"{name} is in none of {places} ({len(wanted.files)} files), and {error}") from error
+    return fetch.cache_folder() / wanted.folder
 
 
 def _download_mnist(cache: Path) -> None:
@@ -169,3 +182,11 @@ def unpack(archive: Path, folder: str, names: tuple[str, ...], target: Path) -> 
     except Exception as error:  # a damaged archive makes tarfile raise almost anything
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise DataError(f"{archive} cannot be unpacked ({reason}): {_FETCH_AGAIN}") from error
+
+
+NAMED = {
+    "mnist": NamedSet("mnist", tuple(MNIST_SHA256), load_mnist, _download_mnist, "ylecun/mnist"),
+    "cifar10": NamedSet(
+        CIFAR10_FOLDER, tuple(CIFAR10_SHA256), load_cifar10, _download_cifar10, "uoft-cs/cifar10"
+    ),
+}

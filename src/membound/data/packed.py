@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from membound.data.folders import REMEDY, CorruptImageError, FolderSplit, decode
+from membound.data.pictures import REMEDY, CorruptImageError, FolderSplit, decode
 from membound.data.splits import Array, Labels, as_indices
 from membound.errors import DataError
 

@@ -4,14 +4,15 @@ import difflib
 import os
 from pathlib import Path
 
-from membound.data import fetch, named
+from membound.data import fetch
 from membound.data.folders import load_folder
+from membound.data.named import NAMED
 from membound.data.npz import load_npz
 from membound.data.splits import Dataset
 from membound.errors import DataError
 
 _ALLOWED = (
-    f"allowed are {', '.join(named.FILES)}, a folder of class folders, "
+    f"allowed are {', '.join(NAMED)}, a folder of class folders, "
     "or an .npz file with x_train, y_train, x_test, y_test"
 )
 
@@ -37,7 +38,7 @@ def load(
     ([5, 0, 4, 1, 9, 2, 1, 3], ('0', '1', '2'))
     """
     name = os.fspath(source)
-    path = None if name in named.FILES else _resolve(name)
+    path = None if name in NAMED else _resolve(name)
     is_folder = path is not None and path.is_dir()
     if layout is not None and (path is None or is_folder):
         raise DataError(f"layout is for .npz files, and {name} is not one: leave it out")
@@ -46,7 +47,7 @@ def load(
             f"size, skip_corrupt and cache are for folders of images, and {name} is not one: leave them out"
         )
     if path is None:
-        return named.load_mnist() if name == "mnist" else named.load_cifar10()
+        return NAMED[name].load()
     if is_folder:
         return load_folder(path.resolve(), size, test_fraction, seed, skip_corrupt, cache)
     return load_npz(path, layout)
@@ -59,13 +60,22 @@ def available(source: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     name = os.fspath(source)
-    if name in named.FILES:
-        return fetch.find(*named.FILES[name]) is not None
+    if name in NAMED:
+        return NAMED[name].find() is not None
     try:
         _resolve(name)
     except DataError:
         return False
     return True
+
+
+def has_own_size(source: str) -> bool:
+    """Whether images come at a size of their own; those of a folder are read at any.
+
+    >>> has_own_size("mnist"), has_own_size("mine.npz"), has_own_size("photos")
+    (True, True, False)
+    """
+    return source in NAMED or source.lower().endswith(".npz")
 
 
 def _resolve(name: str) -> Path:
@@ -76,7 +86,7 @@ def _resolve(name: str) -> Path:
             return path
     if given.is_file():
         raise DataError(f"{name} is not a data set: {_ALLOWED}")
-    known = [*named.FILES, *_neighbours(given)]
+    known = [*NAMED, *_neighbours(given)]
     close = difflib.get_close_matches(name.lower(), known, n=1) or difflib.get_close_matches(name, known, n=1)
     raise DataError(f"no data set {name!r}: {_ALLOWED}" + (f"; did you mean {close[0]}?" if close else ""))
 

@@ -37,6 +37,7 @@ from membound.train.preprocessing import preprocess_for
 from membound.train.recipe import Recipe, annealed, caffe
 from membound.train.rules import load_plain_
 from membound.train.updates import Update, chain, l0_project, l2_decay
+from membound.zoo.networks import find
 from membound.zoo.solver import Solver, multistep
 
 Facts = dict[str, Any]
@@ -49,7 +50,8 @@ VALIDATION = 5000
 class Net:
     """One of the paper's networks, its data, and how many nonzeros its greedy search ends with.
 
-    A candidate of that search is trained for `candidate` iterations, about one epoch.
+    A candidate of that search is trained for `candidate` iterations, about one epoch. `peak` and `ramp` are what our
+    track has been given, with validation images, for the few iterations of Caffe's solvers.
     """
 
     factory: Callable[..., nn.Module]
@@ -58,23 +60,18 @@ class Net:
     candidate: int
     least: int
     title: str
-
-
-NETS = {
-    "lenet": Net(zoo.lenet, "mnist", 40_000, 1_000, 4_311, "LeNet on MNIST"),
-    "quick": Net(zoo.cifar10_quick, "cifar10", 20_000, 500, 14_557, "CIFAR-10-quick"),
-}
-
-
-@dataclass(frozen=True)
-class Ours:
-    """What our track has been given, with validation images, for the few iterations of Caffe's solvers."""
-
+    mean: str | None = None  # on our tracks; the solver's own by default
     peak: float | None = None  # of the learning rate; the solver's own by default
     ramp: Ramp = field(default_factory=Ramp)
 
 
-OURS = {"lenet": Ours(), "quick": Ours(0.002, Ramp(0.1, 0.8))}
+NETS = {
+    "lenet": Net(zoo.lenet, "mnist", 40_000, 1_000, 4_311, "LeNet on MNIST"),
+    "quick": Net(
+        zoo.cifar10_quick, "cifar10", 20_000, 500, 14_557, "CIFAR-10-quick",
+        mean="channel", peak=0.002, ramp=Ramp(0.1, 0.8),
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -156,8 +153,10 @@ class Study:
 
     @property
     def solver(self) -> Solver:
-        solver: Solver = NETS[self.net].factory().caffe_solver  # type: ignore[assignment]
-        return solver
+        network = find(self.net)
+        assert network is not None
+        assert network.solver is not None
+        return network.solver
 
     @cached_property
     def steps(self) -> int:
@@ -172,7 +171,7 @@ class Study:
     @cached_property
     def recipe(self) -> Recipe:
         if self.track != "paper":
-            peak = OURS[self.net].peak if self.track == "ours" else None
+            peak = NETS[self.net].peak if self.track == "ours" else None
             return annealed(self.solver, self.steps, self.lab.size.batch_size, peak)
         recipe = caffe(self.solver, self.steps, self.lab.size.batch_size)
         return replace(recipe, lr=Stretched(recipe.lr, self.solver.iterations / self.steps))
@@ -189,7 +188,7 @@ class Study:
         held_out = min(VALIDATION, len(images.train) // 10)
         part, validation = validation_split(images.train, held_out)
         model = factory()
-        mean = None if self.track == "paper" or self.net == "lenet" else "channel"
+        mean = None if self.track == "paper" else NETS[self.net].mean
         data = Data(
             images.train,
             part,
@@ -199,7 +198,7 @@ class Study:
             images.classes,
         )
         every = self.every if self.track == "paper" else max(self.every // 4, 1)
-        ramp = OURS[self.net].ramp if self.track == "ours" else Ramp()
+        ramp = NETS[self.net].ramp if self.track == "ours" else Ramp()
         training = Training(self.recipe, self.tuning, every, ramp)
         return Problem(Fresh(factory), data, training, Target("nonzeros"), bounded_weights(model))
 

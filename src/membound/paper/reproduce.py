@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from membound.bench import machine
+from membound import machine
 from membound.errors import DataError, MemboundError
 from membound.paper import FIGURES, LARGE, figure
 from membound.paper.lab import NETS, Lab

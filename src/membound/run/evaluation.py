@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from membound.data import Dataset, named
+from membound.data import Dataset
 from membound.data.preprocess import taken_by
+from membound.data.source import has_own_size
 from membound.errors import DataError
 from membound.run.files import find_model_file, image_side, prepare
-from membound.run.inspection import count_nonzeros
+from membound.run.layers import count_nonzeros
 from membound.run.net import Net, load
 
 BATCH = 64
@@ -46,9 +47,7 @@ def open_for_evaluation(path: Path, batch: int = BATCH) -> Net:
 
 def image_size(net: Net, data: str) -> int | None:
     """The side to read a folder's images at, where the file says it; other data have a size of their own."""
-    if data in named.FILES or data.lower().endswith(".npz"):
-        return None
-    return image_side(net)
+    return None if has_own_size(data) else image_side(net)
 
 
 def _check_fits(net: Net, dataset: Dataset) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from membound.data.folders import REMEDY, CorruptImageError, decode
+from membound.data.pictures import REMEDY, CorruptImageError, decode
 from membound.data.preprocess import taken_by
 from membound.errors import DataError, ModelError
 from membound.run.hub import fetch, is_address

@@ -1,15 +1,11 @@
 """What a model file holds, as facts."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from membound.errors import ModelError
-from membound.notebook import html_block, html_table, show_shape
+from membound.notebook import html_block
+from membound.run.layers import count_nonzeros, list_layers, show_layers
 from membound.run.net import EVERY, Net, known_isas
-from membound.store.formats import Encoded
-from membound.store.graph import Shape
 from membound.store.model import StoredModel
 from membound.store.sizes import total_bytes
 
@@ -24,18 +20,6 @@ class Inspection(dict[str, Any]):
             show_layers(self["layers"]),
             note=f"{self['dense_bytes']:,} bytes dense, {self['ratio']:.1f} times the file{arena}",
         )
-
-
-def show_layers(layers: Sequence[Mapping[str, Any]]) -> str:
-    """The layers of an inspection as a table for notebooks."""
-    rows = [
-        [
-            layer["name"], show_shape(layer["shape"]), layer["format"], f"{layer['nonzeros']:,}",
-            f"{layer['nonzeros'] / max(layer['original_size'], 1):.2%}", f"{layer['bytes']:,}",
-        ]
-        for layer in layers
-    ]  # fmt: skip
-    return html_table(["layer", "shape", "format", "nonzeros", "kept", "bytes"], rows, words=3)
 
 
 def inspect(model: StoredModel) -> Inspection:
@@ -68,40 +52,6 @@ def inspect(model: StoredModel) -> Inspection:
         "layers": layers,
     }
     return Inspection(facts)
-
-
-def list_layers(model: StoredModel) -> list[dict[str, Any]]:
-    """Every tensor: its shapes, nonzeros, format and bytes."""
-    return [
-        _layer(name, tensor, model.original_shapes.get(name, tensor.shape))
-        for name, tensor in model.tensors.items()
-    ]
-
-
-def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
-    nonzeros, size = tensor.nonzeros, int(np.prod(original, dtype=np.int64))
-    return {
-        "name": name,
-        "shape": list(tensor.shape),
-        "original_shape": list(original),
-        "size": tensor.size,
-        "original_size": size,
-        "nonzeros": nonzeros,
-        "density": nonzeros / tensor.size,
-        "format": tensor.format,
-        "values": tensor.value_type.name,
-        "bytes": tensor.nbytes,
-    }
-
-
-def count_nonzeros(model: StoredModel) -> dict[str, int]:
-    """`nonzeros` of every tensor, and `weight_nonzeros` of those that are no biases."""
-    biases = {node.tensors["b"] for node in model.graph.nodes if "b" in node.tensors}
-    counts = {name: tensor.nonzeros for name, tensor in model.tensors.items()}
-    return {
-        "nonzeros": sum(counts.values()),
-        "weight_nonzeros": sum(count for name, count in counts.items() if name not in biases),
-    }
 
 
 def _memory(model: StoredModel) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.notebook import html_block, show_shape
 from membound.run.hub import fetch, is_address
+from membound.run.layers import list_layers, show_layers
 from membound.run.plan import Planned, flat, plan
 from membound.store.file import read
 from membound.store.formats import decode
@@ -153,8 +154,6 @@ class Net:
         return f"Net({self.input_shape} -> {self.output_shape}, {self.model.file_bytes:,} bytes)"
 
     def _repr_html_(self) -> str:
-        from membound.run.inspection import list_layers, show_layers
-
         memory = self.memory()
         return html_block(
             f"Net: {show_shape(self.input_shape)} → {show_shape(self.output_shape)}",

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import MemboundError, TrainingError
+from membound.modules import plain_keys
 from membound.search.allocation import Cost, Curve, allocate, proportional_curve, score_curves
-from membound.train.projection import NonFiniteError, project_
+from membound.train.magnitudes import NonFiniteError
+from membound.train.projection import project_
 from membound.train.regularizer import Regularizer
-from membound.train.rules import plain_keys
 from membound.train.updates import l0_project
 
 Measure = Callable[[Mapping[str, Tensor]], int]
@@ -59,8 +60,8 @@ class Ramp:
         return float(min(max(part, 0.0), 1.0) ** 3)
 
 
-class NetworkBound(Regularizer):
-    """The handle of attach(), for one bound on all of `weights` together.
+class NetworkBound:
+    """One bound on all of `weights` together: a guide for a regularizer, which `attach` makes.
 
     `measure` says what a state of the network takes, `limit` how much it may; `cost` estimates the same from counts,
     up to what the counts do not touch. With `proportions` the counts stay in these, whatever the scores.
@@ -68,7 +69,6 @@ class NetworkBound(Regularizer):
 
     def __init__(
         self,
-        optimizer: Optimizer,
         model: nn.Module,
         weights: Sequence[str],
         *,
@@ -81,41 +81,38 @@ class NetworkBound(Regularizer):
         every: int = 20,
         ramp: Ramp | None = None,
     ) -> None:
+        self.model, self.names = model, tuple(weights)
         self.measure, self.limit, self.cost, self.score = measure, limit, cost, score
         self.proportions = proportions
-        self.every, self.ramp = every, ramp or Ramp()
-        sizes: dict[str, int] = {
-            name: p.numel() for name, p in plain_keys(dict(model.named_parameters())).items()
-        }
-        self.counts = {name: sizes[name] for name in weights}
+        self.total_steps, self.every, self.ramp = total_steps, every, ramp or Ramp()
+        self.counts = {name: weight.numel() for name, weight in self._weights().items()}
         self.dense_cost = float(cost(self.counts))
         self.bound: float | None = None  # of the cost at which the limit is met, once that has been measured
-        rules = {name: l0_project(partial(self._count, name), every) for name in weights}
-        super().__init__(optimizer, model, rules, total_steps)
+
+    def attach(self, optimizer: Optimizer) -> Regularizer:
+        """The handle that imposes this bound at the steps of `optimizer`."""
+        rules = {name: l0_project(partial(self._count, name), self.every) for name in self.names}
+        return Regularizer(optimizer, self.model, rules, self.total_steps, guide=self)
 
     def _count(self, name: str, progress: float) -> int:
         return self.counts[name]
 
-    # While training
+    def _weights(self) -> dict[str, Tensor]:
+        named = plain_keys(dict(self.model.named_parameters(remove_duplicate=False)))
+        return {name: named[name] for name in self.names}
 
-    def _count_step(self, recorded: bool) -> None:
-        if (self.step + 1) % self.every == 0:
-            self._tighten(self.step + 1)
-        super()._count_step(recorded)
+    # What the regularizer asks for
 
-    @property
-    def _steps(self) -> int:
-        assert self.total_steps is not None
-        return self.total_steps
+    def rests(self, step: int) -> bool:
+        """The network is dense until the ramp begins."""
+        return step / self.total_steps <= self.ramp.begin
 
-    def _due(self, step: int) -> bool:
-        return step / self._steps > self.ramp.begin and super()._due(step)
-
-    def _tighten(self, step: int) -> None:
-        now, before = step / self._steps, (step - self.every) / self._steps
+    def prepare(self, step: int) -> None:
+        """Tighten the bound, and measure where that is due."""
+        now, before = step / self.total_steps, (step - self.every) / self.total_steps
         left = self.ramp.left(now)
         looking = self.bound is None or any(before < at <= now for at in self.ramp.looks)
-        if now <= self.ramp.begin or not (left or looking):
+        if not (left or looking):
             return
         curves = self._curves()
         # Where a weight is not finite, the projection that comes next says which.
@@ -130,6 +127,18 @@ class NetworkBound(Regularizer):
             assert self.bound is not None
             bound = self.bound + (self.dense_cost - self.bound) * left
             self.counts = allocate(curves, self.cost, bound)
+
+    def settle(self) -> None:
+        """Counts that are within the limit, exactly."""
+        self._settle(self._curves())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts, and the bound if it has been measured."""
+        return {"counts": dict(self.counts), "bound": self.bound}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with those."""
+        self.counts, self.bound = dict(state["counts"]), state["bound"]
 
     # To the limit, exactly
 
@@ -174,25 +183,27 @@ class NetworkBound(Regularizer):
 
         It does where a weight brings a channel back, and with it memory or many other weights.
         """
-        for target in sorted(self._targets, key=lambda target: -target.weight.numel()):
-            low = counts[target.name]
-            high = min(target.weight.numel(), low + self.limit - size) + 1  # more would not fit
+        for name, weight in sorted(self._weights().items(), key=lambda item: -item[1].numel()):
+            low = counts[name]
+            high = min(weight.numel(), low + self.limit - size) + 1  # more would not fit
             while high - low > 1 and size < CLOSE * self.limit:
-                tried = {**counts, target.name: (low + high) // 2}
+                tried = {**counts, name: (low + high) // 2}
                 found = self._size(tried)
                 if found > self.limit:
-                    high = tried[target.name]
+                    high = tried[name]
                 else:
-                    low = tried[target.name]
+                    low = tried[name]
                     if found > size:  # else they are dead
                         size, counts = found, tried
         return size, counts
 
     def _curves(self) -> dict[str, Curve]:
         if self.proportions is not None:
-            sizes = {target.name: target.weight.numel() for target in self._targets}
-            return {name: proportional_curve(size, self.proportions[name]) for name, size in sizes.items()}
-        return score_curves({target.name: target.weight for target in self._targets}, self.score)
+            return {
+                name: proportional_curve(weight.numel(), self.proportions[name])
+                for name, weight in self._weights().items()
+            }
+        return score_curves(self._weights(), self.score)
 
     def _size(self, counts: Mapping[str, int]) -> int:
         return self.measure(self._state(counts))
@@ -200,23 +211,13 @@ class NetworkBound(Regularizer):
     def _state(self, counts: Mapping[str, int]) -> dict[str, Tensor]:
         """The network's state with these counts imposed."""
         state = dict(plain_keys(self.model.state_dict()))
-        for target in self._targets:
-            cut = target.weight.detach().clone()
-            project_(cut, counts[target.name])
-            for name, value in state.items():
-                if value.data_ptr() == target.weight.data_ptr() and value.shape == cut.shape:
-                    state[name] = cut  # a tied weight has several names
+        for name, weight in self._weights().items():
+            cut = weight.detach().clone()
+            project_(cut, counts[name])
+            for other, value in state.items():
+                if value.data_ptr() == weight.data_ptr() and value.shape == cut.shape:
+                    state[other] = cut  # a tied weight has several names
         return state
-
-    def _settle_counts(self) -> None:
-        self._settle(self._curves())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "counts": dict(self.counts), "bound": self.bound}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.counts, self.bound = dict(state["counts"]), state["bound"]
 
 
 class _Search:

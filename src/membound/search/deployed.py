@@ -12,7 +12,8 @@ from torch import nn
 
 from membound.data import Split
 from membound.notebook import html_block, html_table
-from membound.run.inspection import inspect, show_layers
+from membound.run.inspection import inspect
+from membound.run.layers import show_layers
 from membound.run.net import Net
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.problem import Problem, State, Target

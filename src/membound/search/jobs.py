@@ -12,16 +12,17 @@ from torch.optim import Optimizer
 
 from membound.data import Split, bag, subsample
 from membound.errors import Diverged
+from membound.modules import plain_keys
 from membound.search.bound import NetworkBound
 from membound.search.problem import AT_ONCE, Problem, State
 from membound.train.batches import Feeders
 from membound.train.evaluation import evaluate
 from membound.train.fingerprints import describe_update
-from membound.train.loop import Bound, Progress, Run, Settings
 from membound.train.population import train_all
 from membound.train.recipe import Recipe, Scaled
 from membound.train.regularizer import Regularizer
-from membound.train.rules import load_plain_, plain_keys
+from membound.train.rules import load_plain_
+from membound.train.run import Bound, Progress, Run, Settings
 from membound.train.schedules import ramp
 from membound.train.updates import Update, l0_project
 
@@ -218,8 +219,7 @@ class _Bench:
 
         def attach(optimizer: Optimizer, model: nn.Module) -> Regularizer:
             assert job.limit is not None
-            return NetworkBound(
-                optimizer,
+            bound = NetworkBound(
                 model,
                 problem.weights,
                 measure=problem.measure,
@@ -231,6 +231,7 @@ class _Bench:
                 every=training.every,
                 ramp=course,
             )
+            return bound.attach(optimizer)
 
         return attach, {**job.describe(), "every": training.every, "ramp": vars(course)}
 

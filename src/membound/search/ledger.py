@@ -21,8 +21,8 @@ from typing import Any
 
 from torch import Tensor
 
-from membound.bench.machine import describe
 from membound.errors import TrainingError
+from membound.machine import describe
 from membound.store.whole import replace_file
 from membound.train.checkpoint import locked, read_tensors, write_tensors
 

@@ -17,11 +17,11 @@ from membound.capture.capture import Tracer
 from membound.capture.save import check_kinds, check_path, with_facts
 from membound.data.preprocess import Preprocess
 from membound.errors import ModelError
+from membound.modules import plain_keys
 from membound.run.net import EVERY, Net
 from membound.store.file import file_size, read_bytes, to_bytes, write
 from membound.store.formats import Prefer
 from membound.store.model import Model, StoredModel
-from membound.train.rules import plain_keys
 
 State = Mapping[str, Tensor]
 

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from membound.capture.capture import Tracer
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError, RuleError
+from membound.modules import plain_keys
 from membound.run.net import EVERY, check_isa
 from membound.search.allocation import ByteCost, Cost, NonzeroCost
 from membound.search.bound import Ramp
 from membound.search.measure import FileBytes, Nonzeros, RamBytes
 from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
-from membound.train.rules import plain_keys, select
+from membound.train.rules import select
 from membound.train.task import Task
 from membound.train.updates import l0_project
 

@@ -27,11 +27,12 @@ from reprlib import repr as shorten
 from typing import Any
 
 from membound.errors import MemboundError, RuleError, TrainingError
+from membound.modules import plain_keys
 from membound.search.greedy import DENSE
 from membound.search.jobs import Job
 from membound.search.problem import Problem
 from membound.search.workshop import Workshop, as_candidate
-from membound.train.rules import plain_keys, select
+from membound.train.rules import select
 from membound.train.schedules import Number
 from membound.train.updates import keep_count, l0_project
 

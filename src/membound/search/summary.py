@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from membound.bench.machine import describe
+from membound.machine import describe
 from membound.search.deployed import Fitted
 
 PACKAGES = ("membound", "torch", "numpy", "ray")

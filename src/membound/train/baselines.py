@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from membound.errors import RuleError
+from membound.modules import plain_keys
 from membound.train.projection import project_
-from membound.train.rules import plain_keys, select
+from membound.train.rules import select
 from membound.train.schedules import Number
 from membound.train.updates import keep_count, l0_project
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from membound.errors import DataError, MemboundError, TrainingError
 from membound.train.batches import Feeder, size_together, whole
 from membound.train.parallel import World
-from membound.train.projection import is_sharded
+from membound.train.sharded import is_sharded
 from membound.train.task import CLASSIFICATION, Task
 
 

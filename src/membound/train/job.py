@@ -10,20 +10,23 @@ import torch
 from torch import nn
 
 from membound import data as sets
+from membound.data.source import has_own_size
 from membound.errors import MemboundError
 from membound.train import recipe as recipes
 from membound.train.batches import Feeder
 from membound.train.evaluation import check_fits, evaluate
-from membound.train.loop import Progress, Settings, train
+from membound.train.loop import train
 from membound.train.parallel import choose_device, join
 from membound.train.preprocessing import preprocess_for, solver_of
 from membound.train.recipe import Recipe
 from membound.train.rules import select
+from membound.train.run import Progress, Settings
 from membound.train.schedules import Number
 from membound.train.schedules import ramp as ramp_schedule
 from membound.train.sharded import count_nonzeros, gathered
 from membound.train.updates import Update, chain, l0_project, l1_shrink, l1_subgradient, l2_decay
 from membound.train.weights import load_weights_, write_state
+from membound.zoo.networks import find
 
 RAMP_BEGIN, RAMP_UNTIL = 0.15, 0.7
 ITERATIONS = 5000  # of a network that brings no solver
@@ -31,9 +34,10 @@ ITERATIONS = 5000  # of a network that brings no solver
 
 def image_size(net: str, data: str, saved: int | None = None) -> int | None:
     """The side to read a folder's images at: as its weights were trained, or as a network that crops wants it."""
-    if data in ("mnist", "cifar10") or data.lower().endswith(".npz"):
-        return None  # these have a size of their own
-    return saved or (256 if net == "alexnet" else None)
+    if has_own_size(data):
+        return None
+    known = find(net)
+    return saved or (None if known is None else known.reads)
 
 
 def combine_rules(

@@ -13,8 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from membound.errors import MemboundError
-from membound.train.projection import is_sharded
-from membound.train.sharded import shard_
+from membound.train.sharded import is_sharded, shard_
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from torch import nn
 
 from membound.errors import Diverged
 from membound.train.graphed import draws_random_numbers
-from membound.train.loop import Interrupted, Run, graceful_interrupt, run_folder
+from membound.train.loop import Interrupted, graceful_interrupt, run_folder, take_steps
 from membound.train.parallel import World
+from membound.train.run import Run
 
 MOST = 32  # members at once: more gain nothing
 SPARE = 0.8  # of the free memory that members may take
@@ -142,7 +143,7 @@ class _Lane:
         return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def start(self, run: Run, interrupted: Callable[[], bool]) -> None:
-        self.run, self.steps = run, run.steps(interrupted)
+        self.run, self.steps = run, take_steps(run, interrupted)
         if self.stream is not None:
             self.stream.synchronize()  # what it shares with others, such as the images, is there
             for _ in range(FIRST_STEPS):

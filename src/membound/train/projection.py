@@ -13,24 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from membound.errors import RuleError
-
-# The unsigned part of each float type as an integer: (integer type, bits without the sign, bits of infinity).
-BITS = {
-    torch.float32: (torch.int32, 0x7FFF_FFFF, 0x7F80_0000),
-    torch.float64: (torch.int64, 0x7FFF_FFFF_FFFF_FFFF, 0x7FF0_0000_0000_0000),
-    torch.float16: (torch.int16, 0x7FFF, 0x7C00),
-    torch.bfloat16: (torch.int16, 0x7FFF, 0x7F80),
-}
-
-
-class NonFiniteError(ValueError):
-    """A weight is NaN or infinite, so that magnitudes mean nothing."""
-
-
-def is_sharded(weight: Tensor) -> bool:
-    """Whether a weight is spread over processes; FSDP2's parameters are."""
-    return type(weight.data).__name__ == "DTensor"
+from membound.train.magnitudes import NonFiniteError, bits_of
+from membound.train.projection_sharded import project_sharded_
+from membound.train.sharded import is_sharded
 
 
 @torch.no_grad()
@@ -46,8 +31,6 @@ def project_(weight: Tensor, count: int) -> None:
     if weight.numel() == 0:
         return
     if is_sharded(weight):
-        from membound.train.sharded import project_sharded_
-
         project_sharded_(weight, count)
         return
     flat = weight.detach().reshape(-1)  # a copy where the weight is not contiguous
@@ -58,11 +41,7 @@ def project_(weight: Tensor, count: int) -> None:
 
 def project_torch_(flat: Tensor, count: int) -> None:
     """The reference, and the fallback for every device and float type: torch alone."""
-    if flat.dtype not in BITS:
-        raise RuleError(
-            f"l0_project needs weights of type float32, float64, float16 or bfloat16, not {flat.dtype}"
-        )
-    integer, magnitude, infinity = BITS[flat.dtype]
+    integer, magnitude, infinity = bits_of(flat.dtype)
     keys = flat.view(integer) & magnitude
     if bool((keys >= infinity).any()):
         raise NonFiniteError

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from membound.train.projection import NonFiniteError
+from membound.train.magnitudes import NonFiniteError
 
 SMALL = 1 << 16
 SAMPLE = 1 << 14

@@ -3,15 +3,13 @@
 A note is plain data: no state dict has it, and a pickled network needs nothing of ours to be loaded.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from membound.train.rules import Target, plain_keys
-from membound.train.sharded import count_nonzeros
-
-NOTE = "_membound_bounds"  # in the __dict__ of a layer
+from membound.modules import NOTE
+from membound.train.rules import Target
 
 
 class Bounds(dict[str, int]):
@@ -55,16 +53,3 @@ def forget_(model: nn.Module) -> None:
     """Take the notes off a network."""
     for layer in model.modules():
         layer.__dict__.pop(NOTE, None)
-
-
-def broken(model: nn.Module) -> Iterator[tuple[str, int, int]]:
-    """The weights that have more nonzeros than was promised: their names, how many, and how many were promised."""
-    found: dict[str, tuple[Tensor, int]] = {}
-    for path, layer in model.named_modules():
-        for key, allowed in layer.__dict__.get(NOTE, {}).items():
-            weight = layer._parameters.get(key)
-            if weight is not None:
-                found[f"{path}.{key}".lstrip(".")] = weight, allowed
-    for name, (weight, allowed) in plain_keys(found).items():
-        if (nonzeros := count_nonzeros(weight)) > allowed:
-            yield name, nonzeros, allowed

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from membound.errors import MemboundError
 from membound.train.caffe_sgd import CaffeSGD
-from membound.train.projection import is_sharded
+from membound.train.sharded import is_sharded
 from membound.zoo.solver import Solver
 
 

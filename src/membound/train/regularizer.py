@@ -6,7 +6,6 @@ No subclass, no proxy, no copy of the weights, and the keys of every state_dict 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import wraps
 from numbers import Integral
 from typing import Any
@@ -18,10 +17,12 @@ from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
 from membound.store.sizes import best_format
-from membound.train.projection import BITS, NonFiniteError, project_
+from membound.train.guide import Guide
+from membound.train.magnitudes import BITS, NonFiniteError
+from membound.train.projection import project_
 from membound.train.promises import Promises
 from membound.train.reports import LayerReport, Report
-from membound.train.rules import Target, check_rules, plain_keys, resolve
+from membound.train.rules import Target, check_rules, counterparts, resolve
 from membound.train.sharded import all_finite, count_nonzeros, local_part
 from membound.train.updates import Moment, Update
 
@@ -57,7 +58,12 @@ class Regularizer:
     """What `attach` returns: it runs the updates at every step, until `finish` makes the bounds hold and detaches."""
 
     def __init__(
-        self, optimizer: Optimizer, model: nn.Module, rules: Mapping[str, Update], total_steps: int | None
+        self,
+        optimizer: Optimizer,
+        model: nn.Module,
+        rules: Mapping[str, Update],
+        total_steps: int | None,
+        guide: Guide | None = None,
     ) -> None:
         if total_steps is not None and not _is_whole(total_steps):
             raise RuleError(
@@ -65,6 +71,7 @@ class Regularizer:
             )
         check_rules(rules)
         self.optimizer, self.model, self.rules, self.total_steps = optimizer, model, dict(rules), total_steps
+        self.guide = guide
         self.step = 0
         self.finished = False
         self._inside_projected = False
@@ -138,7 +145,7 @@ class Regularizer:
 
     def _due(self, step: int) -> bool:
         """Whether any weight changes after this step: most steps lie between two projections."""
-        return step % self._period == 0
+        return step % self._period == 0 and not (self.guide is not None and self.guide.rests(step))
 
     @property
     def recordable(self) -> bool:
@@ -170,6 +177,8 @@ class Regularizer:
         self._count_step(recorded=False)
 
     def _count_step(self, recorded: bool) -> None:
+        if self.guide is not None and self._due(self.step + 1):
+            self.guide.prepare(self.step + 1)
         self.step += 1
         if self.step % FLUSH_EVERY == 0:
             self._flush_moments()
@@ -274,15 +283,13 @@ class Regularizer:
         for target in self._targets:  # all are looked at before any is changed
             if target.update.bound is not None:
                 self._run(target, _check_finite)
-        self._settle_counts()
+        if self.guide is not None:
+            self.guide.settle()
         for target in self._targets:
             self._project(target, 1.0)
         self.finished = True
         self._promises.tell(1.0)
         self.detach()
-
-    def _settle_counts(self) -> None:
-        """A last word on the counts, for a bound that is not one of counts."""
 
     def detach(self) -> None:
         """Stop regularizing, and leave the weights as they are."""
@@ -320,20 +327,7 @@ class Regularizer:
         """The weights under bounds; those of the same names in another network, where it is one."""
         self._refresh()
         bounded = [target for target in self._targets if target.update.bound is not None]
-        if model is self.model:
-            return bounded
-        if not isinstance(model, nn.Module):
-            raise RuleError(f"this is no network (a {type(model).__name__}): give one of the same layers")
-        there = plain_keys(dict(model.named_parameters(remove_duplicate=False)))
-        for target in bounded:
-            found = there.get(target.name)
-            if found is None or found.shape != target.weight.shape:
-                has = "no such weight" if found is None else f"one of shape {tuple(found.shape)}"
-                raise RuleError(
-                    f"the other network has {has} as '{target.name}' of shape {tuple(target.weight.shape)}: give a "
-                    "copy or an average of the network that attach() was given"
-                )
-        return [replace(target, weight=there[target.name]) for target in bounded]
+        return bounded if model is self.model else counterparts(bounded, model)
 
     @contextmanager
     def projected(self, model: nn.Module | None = None) -> Iterator[None]:
@@ -389,6 +383,7 @@ class Regularizer:
             "total_steps": self.total_steps,
             "layers": [target.name for target in self._targets],
             "finished": self.finished,
+            **({} if self.guide is None else self.guide.state_dict()),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -410,6 +405,8 @@ class Regularizer:
         if not isinstance(state["step"], Integral) or state["step"] < 0:
             raise RuleError(f"the saved state has step={state['step']!r}: a whole number from 0 is needed")
         self.step = int(state["step"])
+        if self.guide is not None:
+            self.guide.load_state_dict(state)
         if state["finished"]:
             self.finished = True
             self.detach()

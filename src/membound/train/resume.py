@@ -2,23 +2,21 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from membound.errors import TrainingError
+from membound.modules import plain_keys
 from membound.train import checkpoint as files
-from membound.train.projection import is_sharded
-from membound.train.rules import load_plain_, plain_keys
-from membound.train.sharded import local_part, shard_all
+from membound.train.rules import load_plain_
+from membound.train.run import Run
+from membound.train.sharded import is_sharded, local_part, shard_all
 from membound.train.weights import MEAN_IMAGE, MODEL
 
-if TYPE_CHECKING:
-    from membound.train.loop import Run
 
-
-def save(run: "Run") -> None:
+def save(run: Run) -> None:
     """The leader's file; what is sharded goes to a file of each process beside it."""
     if run.path is None:
         return
@@ -48,7 +46,7 @@ def save(run: "Run") -> None:
     files.remove_parts(run.path, but=parts)
 
 
-def resume(run: "Run", path: Path) -> None:
+def resume(run: Run, path: Path) -> None:
     tensors, metadata = files.read_tensors(path)
     about = metadata.get("membound")
     if not isinstance(about, dict) or not isinstance(about.get("description"), dict):
@@ -60,7 +58,7 @@ def resume(run: "Run", path: Path) -> None:
         raise TrainingError(f"{path} is damaged ({type(error).__name__}): delete it to begin anew") from error
 
 
-def _restore(run: "Run", tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+def _restore(run: Run, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     load_plain_(run.model, shard_all(_within(tensors, MODEL), plain_keys(run.model.state_dict())))
     moments = _within(tensors, "optimizer/")  # each by its weight's number and its own name
     weights = [weight for group in run.optimizer.param_groups for weight in group["params"]]
@@ -78,7 +76,7 @@ def _restore(run: "Run", tensors: Mapping[str, Tensor], about: Mapping[str, Any]
     run.resumed = run.iteration
 
 
-def _check_same(run: "Run", there: Mapping[str, Any], path: Path) -> None:
+def _check_same(run: Run, there: Mapping[str, Any], path: Path) -> None:
     for key, here in run.description.items():
         if there.get(key) != here:
             detail = ""

@@ -5,17 +5,17 @@ touches its `weight`. A wildcard selects only weights of two or more dimensions,
 alone; an exact parameter name, such as 'fc1.bias', selects anything.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import LBFGS, Optimizer
 
 from membound.errors import RuleError
+from membound.modules import plain_keys, plain_name, wrapping
 from membound.train.sharded import check_layout
 from membound.train.updates import Update
 
@@ -30,38 +30,10 @@ class Target:
     update: Update
 
 
-def plain_name(name: str) -> str:
-    """A name without what torch.compile puts into it.
-
-    >>> plain_name("_orig_mod.features.0.weight")
-    'features.0.weight'
-    """
-    return ".".join(part for part in name.split(".") if part != "_orig_mod")
-
-
-def plain_keys(named: Mapping[str, Any]) -> dict[str, Any]:
-    """The same under plain names; 'module.' goes where every name has it, as DistributedDataParallel's do.
-
-    >>> plain_keys({"module._orig_mod.fc1.weight": 1, "module.fc1.bias": 2})
-    {'fc1.weight': 1, 'fc1.bias': 2}
-    """
-    plain = {plain_name(name): value for name, value in named.items()}
-    prefix = _wrapping(plain)
-    return {name.removeprefix(prefix): value for name, value in plain.items()}
-
-
 def load_plain_(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load a state dict whose names are plain, whatever wrappers put before the model's own."""
     own = plain_keys({name: name for name in model.state_dict()})
     model.load_state_dict({own[name]: value for name, value in state.items()})
-
-
-def _wrapping(names: Mapping[str, Any]) -> str:
-    """The 'module.' that all of these begin with, once for every wrapper."""
-    prefix = ""
-    while names and all(name.startswith(f"{prefix}module.") for name in names):
-        prefix += "module."
-    return prefix
 
 
 def select(model: nn.Module, rules: Mapping[str, Update]) -> dict[str, tuple[nn.Parameter, str]]:
@@ -120,7 +92,7 @@ def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _layer_names(model: nn.Module) -> set[str]:
-    prefix = _wrapping({plain_name(name): None for name, _ in model.named_parameters(remove_duplicate=False)})
+    prefix = wrapping({plain_name(name): None for name, _ in model.named_parameters(remove_duplicate=False)})
     names = (plain_name(name) for name, _ in model.named_modules())
     return {name.removeprefix(prefix) for name in names if not prefix.startswith(f"{name}.")}
 
@@ -153,6 +125,22 @@ def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: set[str
         hint = f"; did you mean '{close[0]}'?" if close else ""
         raise RuleError(f"the pattern '{pattern}' matches no layer: there are {_listed(names)}{hint}")
     return selected
+
+
+def counterparts(targets: Sequence[Target], model: nn.Module) -> list[Target]:
+    """The weights of the same names in another network, such as an average of the first."""
+    if not isinstance(model, nn.Module):
+        raise RuleError(f"this is no network (a {type(model).__name__}): give one of the same layers")
+    there = plain_keys(dict(model.named_parameters(remove_duplicate=False)))
+    for target in targets:
+        found = there.get(target.name)
+        if found is None or found.shape != target.weight.shape:
+            has = "no such weight" if found is None else f"one of shape {tuple(found.shape)}"
+            raise RuleError(
+                f"the other network has {has} as '{target.name}' of shape {tuple(target.weight.shape)}: give a "
+                "copy or an average of the network that attach() was given"
+            )
+    return [replace(target, weight=there[target.name]) for target in targets]
 
 
 def check_rules(rules: Mapping[str, Update]) -> None:

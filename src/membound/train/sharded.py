@@ -1,9 +1,4 @@
-"""Weights that are sharded over processes (FSDP2, a DTensor): projected, counted and saved without gathering them.
-
-The exact selection is distributed: processes add up histograms of the leading bits of their magnitudes, which narrows
-the threshold by eleven bits at a time, then share how many weights each has at the threshold, so that ties go to the
-earlier positions, as in one process. What is sent is a few times 2,048 numbers, however large the weight is.
-"""
+"""Weights that are sharded over processes (FSDP2, a DTensor): counted and saved without gathering them."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,13 +8,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from membound.errors import RuleError
-from membound.train.projection import BITS, NonFiniteError, is_sharded
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-DIGIT = 11  # bits of a magnitude that one histogram tells apart
 LARGE = 1 << 20  # parameters of a layer that is gathered on its own; smaller ones are together
+
+
+def is_sharded(weight: Tensor) -> bool:
+    """Whether a weight is spread over processes; FSDP2's parameters are."""
+    return type(weight.data).__name__ == "DTensor"
 
 
 def shard_(model: nn.Module, device: torch.device) -> None:
@@ -119,63 +117,11 @@ def all_finite(weight: Tensor) -> bool:
 
 
 def _sum(value: Tensor, weight: Tensor) -> Tensor:
-    return _reduced(value, shard_group(weight) if is_sharded(weight) else None)
+    return reduced(value, shard_group(weight) if is_sharded(weight) else None)
 
 
-@torch.no_grad()
-def project_sharded_(weight: Tensor, count: int) -> None:
-    """Set all but the `count` largest magnitudes of a sharded weight to zero: the same bits as in one process.
-
-    Every process of the weight's mesh must call it, with the same count.
-    """
-    group, part = shard_group(weight), local_part(weight)
-    if part.dtype not in BITS:
-        raise RuleError(
-            f"l0_project needs weights of type float32, float64, float16 or bfloat16, not {part.dtype}"
-        )
-    integer, magnitude, infinity = BITS[part.dtype]
-    flat = part.reshape(-1)
-    keys = (flat.view(integer) & magnitude).long()
-    if int(_reduced((keys >= infinity).any().long(), group)) > 0:
-        raise NonFiniteError
-    threshold, ties = _threshold(keys, min(count, weight.numel()), magnitude.bit_length(), group)
-    survives = keys > threshold
-    if ties > 0:
-        at = keys == threshold
-        survives |= at & (at.cumsum(0) <= ties - _before(at.sum(), group))
-    flat.masked_fill_(~survives, 0.0)
-    if flat.data_ptr() != part.data_ptr():
-        part.copy_(flat.view(part.shape))
-
-
-def _threshold(keys: Tensor, count: int, bits: int, group: Any) -> tuple[int, int]:
-    """The magnitude of the last that survives, and how many of that magnitude do; zeros never do."""
-    if count <= 0:
-        return (1 << bits) - 1, 0
-    prefix, left, unknown = 0, count, bits
-    while unknown:
-        width = min(DIGIT, unknown)
-        unknown -= width
-        mine = keys[(keys >> (unknown + width)) == prefix]
-        digits = (mine >> unknown) & ((1 << width) - 1)
-        histogram = _reduced(torch.bincount(digits, minlength=1 << width), group)
-        above = histogram.flip(0).cumsum(0).flip(0)  # with this digit or a larger one
-        digit = int((above >= left).sum()) - 1
-        left -= int(above[digit] - histogram[digit])
-        prefix = (prefix << width) | digit
-    return prefix, left if prefix > 0 else 0
-
-
-def _reduced(value: Tensor, group: Any) -> Tensor:
+def reduced(value: Tensor, group: Any) -> Tensor:
+    """The sum over the processes of a group, in place."""
     if group is not None:
         dist.all_reduce(value, group=group)
     return value
-
-
-def _before(mine: Tensor, group: Any) -> int:
-    """The sum over the processes whose parts come before this one's."""
-    if group is None:
-        return 0
-    everybody = [torch.zeros_like(mine) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(everybody, mine, group=group)
-    return int(sum(int(each) for each in everybody[: dist.get_rank(group)]))

@@ -5,7 +5,6 @@ Several steps in one recording are not faster: with many networks side by side i
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,12 +12,10 @@ from torch import Tensor
 from membound.train.batches import Rows, index_stream, order_of
 from membound.train.graphed import Recorded, draws_random_numbers, record
 from membound.train.recipe import set_learning_rate_
-
-if TYPE_CHECKING:
-    from membound.train.loop import Run
+from membound.train.run import Run
 
 
-def make_stepper(run: "Run") -> Callable[[], None]:
+def make_stepper(run: Run) -> Callable[[], None]:
     """A function that takes the next step.
 
     On a GPU it is recorded, unless processes or random numbers have a part in it; whole, where the images are chosen on
@@ -37,7 +34,7 @@ def make_stepper(run: "Run") -> Callable[[], None]:
 class Eager:
     """Steps launched one by one."""
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         self.network = run.world.parallel(run.model, run.device)
         indices = index_stream(
@@ -71,7 +68,7 @@ class Eager:
 class Passes:
     """Forward and backward passes recorded; the optimizer's steps launched one by one."""
 
-    def __init__(self, run: "Run", eager: Eager) -> None:
+    def __init__(self, run: Run, eager: Eager) -> None:
         self.run, self.eager = run, eager
         self.taken = 0
         self.recorded: Recorded | None = None
@@ -94,7 +91,7 @@ class Whole:
     The first step is not recorded: what an optimizer makes at its first step is there when the others are.
     """
 
-    def __init__(self, run: "Run", eager: Eager) -> None:
+    def __init__(self, run: Run, eager: Eager) -> None:
         assert eager.rows is not None
         self.run, self.eager, self.rows = run, eager, eager.rows
         self.taken = 0

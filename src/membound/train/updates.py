@@ -27,8 +27,9 @@ import torch
 from torch import Tensor
 
 from membound.errors import RuleError
-from membound.train.projection import is_sharded, project_
+from membound.train.projection import project_
 from membound.train.schedules import Number, Schedule, value_at
+from membound.train.sharded import is_sharded
 
 
 @dataclass(frozen=True)

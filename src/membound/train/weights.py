@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from membound.data import Preprocess
 from membound.errors import MemboundError, WeightsError
+from membound.modules import plain_keys
 from membound.train.checkpoint import read_tensors, write_tensors
-from membound.train.rules import plain_keys
 from membound.zoo import load_caffemodel
 
 CHECKPOINT = "checkpoint.safetensors"  # in the folder of a run

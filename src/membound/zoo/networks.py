@@ -6,23 +6,35 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from torch import nn
 
 from membound.errors import WeightsError
-from membound.zoo.alexnet import alexnet
-from membound.zoo.cifar10_quick import cifar10_quick
+from membound.zoo.alexnet import AlexNet, alexnet
+from membound.zoo.cifar10_quick import Cifar10Quick, cifar10_quick
 from membound.zoo.efficientnet_lite0 import efficientnet_lite0
-from membound.zoo.lenet import lenet
+from membound.zoo.lenet import LeNet, lenet
 from membound.zoo.messages import choices
+from membound.zoo.solver import Solver
 
-ZOO: dict[str, Callable[..., nn.Module]] = {
-    "lenet": lenet,
-    "cifar10_quick": cifar10_quick,
-    "alexnet": alexnet,
-    "efficientnet_lite0": efficientnet_lite0,
+
+@dataclass(frozen=True)
+class Network:
+    """A network of the zoo, and what is known of it before it is made."""
+
+    make: Callable[..., nn.Module]
+    solver: Solver | None = None
+    reads: int | None = None  # the side that images of a folder are read at, to be cropped
+    alias: str | None = None
+
+
+ZOO = {
+    "lenet": Network(lenet, LeNet.caffe_solver),
+    "cifar10_quick": Network(cifar10_quick, Cifar10Quick.caffe_solver, alias="quick"),
+    "alexnet": Network(alexnet, AlexNet.caffe_solver, reads=256),
+    "efficientnet_lite0": Network(efficientnet_lite0),
 }
-ALIASES = {"quick": "cifar10_quick"}
 
 
 def names() -> list[str]:
@@ -32,6 +44,18 @@ def names() -> list[str]:
     ['lenet', 'cifar10_quick', 'alexnet', 'efficientnet_lite0']
     """
     return list(ZOO)
+
+
+def find(name: str) -> Network | None:
+    """What is known of a network of the zoo; None for one's own.
+
+    >>> find("alexnet").reads, find("quick").solver.iterations, find("mine:net")
+    (256, 5000, None)
+    """
+    for own, network in ZOO.items():
+        if name in (own, network.alias):
+            return network
+    return None
 
 
 def build(name_or_spec: str, **options: object) -> nn.Module:
@@ -66,13 +90,13 @@ def _takes_classes(maker: object) -> bool:
 
 def _found(spec: str) -> object:
     """What a spec names: of the zoo, or the module imported and the attribute's dots followed."""
-    name = ALIASES.get(spec, spec)
-    if name in ZOO:
-        return ZOO[name]
+    if (known := find(spec)) is not None:
+        return known.make
     module, colon, attribute = spec.partition(":")
     if not colon:
+        aliases = [network.alias for network in ZOO.values() if network.alias is not None]
         raise WeightsError(
-            f"no network called {spec!r}; {choices(spec, [*ZOO, *ALIASES])}; "
+            f"no network called {spec!r}; {choices(spec, [*ZOO, *aliases])}; "
             "or give your own as package.module:callable"
         )
     if module.endswith(".py") or "/" in module or os.sep in module:

@@ -1,25 +1,27 @@
-"""From weights that were trained to a model file: the network, its preprocessing and its classes in one."""
+"""From weights that were trained to a model file: the network, its preprocessing and its classes in one.
+
+The one export that begins at a torch module: torch is imported when it is called, not with this file.
+"""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
 
-from membound.capture.save import save
 from membound.data import Dataset
 from membound.errors import ModelError
 from membound.store.formats import Prefer
 from membound.store.graph import Shape
 from membound.store.model import StoredModel
-from membound.train.preprocessing import preprocess_for
-from membound.train.weights import load_weights_, saved_facts
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def store_trained(
-    model: nn.Module,
+    model: "nn.Module",
     weights: Path,
     out: str | os.PathLike[str],
     *,
@@ -34,6 +36,10 @@ def store_trained(
 
     What the weights do not say is taken from `dataset`: the shape of images, their mean, the classes.
     """
+    from membound.capture.save import save
+    from membound.train.preprocessing import preprocess_for
+    from membound.train.weights import load_weights_, saved_facts
+
     about = saved_facts(weights)
     preprocess = load_weights_(model, weights, names)
     if dataset is not None and (preprocess is None or mean is not None):
@@ -47,7 +53,7 @@ def store_trained(
     return save(model, out, example, values=values, prefer=prefer, preprocess=preprocess, classes=classes)
 
 
-def _input_shape(model: nn.Module, about: Mapping[str, Any], dataset: Dataset | None) -> Shape:
+def _input_shape(model: "nn.Module", about: Mapping[str, Any], dataset: Dataset | None) -> Shape:
     for found in (about.get("shape"), getattr(model, "input_shape", None)):
         if isinstance(found, list | tuple) and all(isinstance(size, int) for size in found):
             return tuple(found)

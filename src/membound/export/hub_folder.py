@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import ModelError
-from membound.run.card import make_card
+from membound.export.card import make_card
 from membound.run.inspection import inspect
 from membound.store.file import read
 from membound.store.whole import write_whole

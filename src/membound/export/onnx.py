@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import ModelError
+from membound.export.protobuf import Message, Part, packed_varints
 from membound.store.graph import Node, Shape
 from membound.store.model import Model, StoredModel
 from membound.store.operators import attributes
-from membound.store.protobuf import Message, Part, packed_varints
 from membound.store.shapes import infer_shapes
 from membound.store.whole import write_whole
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from membound.data.named import NAMED
 from membound.data.preprocess import taken_by
 
-DATASETS = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}  # what the Hub calls them
 SHOWN_CLASSES = 20
 
 CARD = """\
@@ -66,10 +66,10 @@ def _metadata(name: str, accuracy: float | None, data: str | None, pictures: boo
     lines = ["---", "library_name: membound", "tags:", "- membound", "- sparse", "- pruning"]
     if pictures:
         lines.append("pipeline_tag: image-classification")
-    if data in DATASETS:
-        lines += ["datasets:", f"- {DATASETS[data]}"]
+    if data in NAMED:
+        lines += ["datasets:", f"- {NAMED[data].hub}"]
     if accuracy is not None and data is not None and pictures:
-        kind = DATASETS.get(data, data)
+        kind = NAMED[data].hub if data in NAMED else data
         lines += [
             "model-index:",
             f"- name: {json.dumps(name)}",

@@ -1,0 +1,152 @@
+"""Pictures in files: how one is decoded, and a split of many, decoded on demand, one size for all."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.data.splits import Array, Labels, as_indices, as_labels
+from membound.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+THIN = 16  # times as long as wide: of longer pictures only the middle is looked at
+REMEDY = "repair or remove it, or leave out all such files with --skip-corrupt"
+# What Pillow lists but cannot decode by itself.
+_NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+
+
+class CorruptImageError(DataError):
+    """An image that cannot be decoded."""
+
+
+@dataclass(frozen=True, eq=False)
+class FolderSplit:
+    """Images in files, decoded when read: RGB uint8, the shorter side resized to `size`, then centre-cropped.
+
+    Grayscale, palette, CMYK and 16-bit images (the high byte) become RGB; transparency is dropped, EXIF
+    orientation honoured, an animation gives its first frame. Threads may read at the same time.
+    """
+
+    paths: tuple[str, ...]
+    labels: Labels
+    size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", as_labels(np.asarray(self.labels), len(self.paths)))
+        if isinstance(self.size, bool) or not isinstance(self.size, int | np.integer) or self.size < 1:
+            raise DataError(f"size {self.size!r} is not allowed: take a number of pixels from 1 up")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of every image as it is read."""
+        return 3, self.size, self.size
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __repr__(self) -> str:
+        return f"FolderSplit({len(self):,} images, 3 x {self.size} x {self.size})"
+
+    def read(self, indices: Array) -> npt.NDArray[np.uint8]:
+        """The chosen images, [n, 3, size, size]; one that cannot be decoded is a DataError with its name."""
+        chosen = as_indices(indices, len(self))
+        images = np.empty((len(chosen), *self.shape), np.uint8)
+        for image, index in zip(images, chosen, strict=True):
+            image[:] = decode(self.paths[index], self.size).transpose(2, 0, 1)
+        return images
+
+    def take(self, indices: Array) -> "FolderSplit":
+        """The split of the chosen files; nothing is decoded."""
+        chosen = as_indices(indices, len(self))
+        return FolderSplit(tuple(self.paths[index] for index in chosen), self.labels[chosen], self.size)
+
+    def decodable(self) -> "FolderSplit":
+        """The images that can be decoded, found by decoding all of them."""
+        good = map_files(_can_decode, self.paths)
+        return self.take(np.flatnonzero(good))
+
+
+def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
+    """One image as RGB uint8 [H, W, 3], resized and cropped to `size` x `size` where it is given."""
+    pillow, ops = _pillow()
+    try:
+        with pillow.open(path) as image:
+            ops.exif_transpose(image, in_place=True)
+            rgb = _to_rgb(image, pillow)
+            return np.asarray(rgb if size is None else _fit(rgb, size, pillow), np.uint8)
+    except Exception as error:  # a corrupt file makes Pillow raise almost anything
+        reason = str(error) or type(error).__name__
+        raise CorruptImageError(f"{path} cannot be decoded as an image ({reason}): {REMEDY}") from error
+
+
+def image_extensions() -> set[str]:
+    """How the names of pictures end, with the dot: those that Pillow reads."""
+    pillow, _ = _pillow()
+    readable = pillow.registered_extensions()
+    return {ext for ext, kind in readable.items() if kind in pillow.OPEN and kind not in _NOT_PICTURES}
+
+
+def shorter_side(path: str) -> int:
+    """Of a picture, by its header; 0 where it cannot be told."""
+    pillow, _ = _pillow()
+    try:
+        with pillow.open(path) as image:
+            return int(min(image.size))
+    except Exception:  # said with the file's name when it is decoded
+        return 0
+
+
+def _can_decode(path: str) -> bool:
+    try:
+        decode(path)
+    except DataError:
+        return False
+    return True
+
+
+def map_files(function: Callable[[str], Any], paths: Sequence[str]) -> list[Any]:
+    """What a function gives for each of many files, found by several threads."""
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        return list(pool.map(function, paths))
+
+
+def _to_rgb(image: "Image", pillow: Any) -> "Image":
+    if image.mode == "F":
+        raise ValueError("floating-point pixels: save it with 8 or 16 bits")
+    if image.mode.startswith("I"):  # 16-bit gray, which Pillow may hold in 32 bits
+        high = np.clip(np.asarray(image, np.int64) >> 8, 0, 255).astype(np.uint8)
+        image = pillow.fromarray(high)
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _fit(image: "Image", size: int, pillow: Any) -> "Image":
+    """The shorter side made `size` (bilinear, antialiased), then the centre square."""
+    width, height = image.size
+    if (width, height) == (size, size):
+        return image
+    short = min(width, height)
+    if max(width, height) > THIN * short:  # resized whole, a thin one could take any amount of memory
+        left, top = (max(side - THIN * short, 0) // 2 for side in (width, height))
+        image = image.crop((left, top, width - left, height - top))
+        width, height = image.size
+    width, height = round(width * size / short), round(height * size / short)
+    left, top = (width - size) // 2, (height - size) // 2
+    resized = image.resize((width, height), pillow.Resampling.BILINEAR)
+    return resized.crop((left, top, left + size, top + size))
+
+
+def _pillow() -> tuple[Any, Any]:
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise DataError("reading pictures needs Pillow: pip install 'membound[images]'") from None
+    return Image, ImageOps

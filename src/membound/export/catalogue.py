@@ -1,0 +1,206 @@
+"""Every export as one record: the option that asks for it, what it takes, how it is written.
+
+The records are read where commands are parsed, so each imports what it needs, numpy included, when it is called.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from membound.errors import MemboundError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be written from what, and all options. An export reads those that it `takes`."""
+
+    source: str
+    target: Path
+    sparse: bool = False
+    init: Path | None = None
+    name: Mapping[str, str] = field(default_factory=dict)
+    values: str = "f32"
+    prefer: str = "bytes"
+    shape: tuple[int, ...] | None = None
+    data: str | None = None
+    mean: str | None = None
+    layout: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What came out: facts for a program, lines for a person, and a note that both should see."""
+
+    facts: dict[str, Any]
+    lines: list[str]
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Export:
+    """One thing that a network can become."""
+
+    option: str
+    metavar: str
+    help: str
+    usage: str
+    takes: frozenset[str]  # fields of a request that mean something to it
+    write: Callable[[Request], Written]
+
+
+def _write_onnx(request: Request) -> Written:
+    from membound.export.onnx import to_onnx, write_onnx
+    from membound.run.files import find_model_file
+    from membound.store.file import read
+
+    target = request.target
+    if target.suffix != ".onnx":
+        raise MemboundError(f"--onnx {target}: let the name of an ONNX model end in .onnx")
+    model = read(find_model_file(Path(request.source)))
+    size = write_onnx(target, model, request.sparse)
+    dense = sum(map(len, to_onnx(model))) if request.sparse else size
+    how = f"sparse initializers, {dense:,} dense" if request.sparse else "dense"
+    return Written(
+        {
+            "out": str(target),
+            "onnx_bytes": size,
+            "dense_onnx_bytes": dense,
+            "file_bytes": model.file_bytes,
+        },
+        [f"onnx      {target}: {size:,} bytes, {how} (the model file has {model.file_bytes:,})"],
+        "note: sparse initializers save bytes of the file only: ONNX Runtime makes them dense as it loads, in memory "
+        "and time they save nothing, and OpenVINO does not read them"
+        if request.sparse
+        else None,
+    )
+
+
+def _write_hub(request: Request) -> Written:
+    from membound.export.hub_folder import check_folder, write_folder
+    from membound.run.files import find_model_file
+
+    folder, data = request.target, request.data
+    if data is None and (request.layout or request.size):
+        raise MemboundError("--layout and --size go with --data, and there is none: add it or leave them out")
+    check_folder(folder)
+    file = find_model_file(Path(request.source))
+    known: dict[str, Any] = {}
+    told = "accuracy not known: add --data"
+    if data is not None:
+        from membound.data import load
+        from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
+
+        net = open_for_evaluation(file)
+        images = load(data, layout=request.layout, size=request.size or image_size(net, data))
+        known = {"accuracy": evaluate_file(net, images)["accuracy"], "data": Path(data).name}
+        told = f"accuracy {known['accuracy']:.2f} %"
+    write_folder(folder, file, **known)
+    return Written(
+        {"out": str(folder), **known},
+        [
+            f"folder    {folder}: the model file and its card ({told})",
+            f"upload    hf upload ORG/{folder.absolute().name} {folder}",
+        ],
+    )
+
+
+def _write_model_file(request: Request) -> Written:
+    weights = _check_weights(request)
+    import torch
+
+    from membound import zoo
+    from membound.data import load
+    from membound.export.trained import store_trained
+    from membound.run.inspection import inspect
+    from membound.train.weights import saved_facts
+
+    net, about, dataset = request.source, saved_facts(weights), None
+    if request.data is not None:
+        dataset = load(request.data, layout=request.layout, size=request.size, seed=about.get("seed", 0))
+    classes = about.get("classes") or (dataset.classes if dataset is not None else None)
+    torch.manual_seed(0)  # what a network makes up beside its weights is the same every time
+    stored = store_trained(
+        zoo.build(net) if classes is None else zoo.build_for(net, len(classes)),
+        weights, request.target, names=request.name, shape=request.shape, dataset=dataset, mean=request.mean,
+        values=request.values, prefer="speed" if request.prefer == "speed" else "bytes",
+    )  # fmt: skip
+    facts = {"out": str(request.target), **inspect(stored)}
+    lines = [
+        f"file      {request.target}: {facts['file_bytes']:,} bytes ({facts['dense_bytes']:,} dense)",
+        f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters",
+    ]
+    if stored.preprocess is None:
+        lines.append(
+            "note: neither the weights nor --data say how images are prepared, so the file does not either"
+        )
+    return Written(facts, lines)
+
+
+def _check_weights(request: Request) -> Path:
+    """All that can be said before torch is imported; the file of weights."""
+    net, init, out = request.source, request.init, request.target
+    if init is None:
+        raise MemboundError(f"no weights: add --init WEIGHTS to export {net} --out {out}")
+    if out.suffix != ".safetensors":
+        raise MemboundError(
+            f"--out {out}: a model file is a safetensors file: let its name end in .safetensors"
+        )
+    if out.exists() and init.exists() and out.samefile(init):
+        raise MemboundError(f"--out {out} is the file of weights: choose another name")
+    if request.values not in ("f32", "f16"):
+        raise MemboundError(f"there are no values {request.values!r}: choose f32 or f16")
+    if request.prefer not in ("bytes", "speed"):
+        raise MemboundError(f"there is no preference {request.prefer!r}: choose bytes or speed")
+    if request.data is None and (request.mean or request.layout or request.size):
+        raise MemboundError(
+            "--mean, --layout and --size go with --data, and there is none: add it or leave them out"
+        )
+    return init
+
+
+ONNX = Export(
+    option="--onnx",
+    metavar="OUT",
+    help="Write the model FILE as dense ONNX here (.onnx).",
+    usage="FILE --onnx OUT.onnx",
+    takes=frozenset({"sparse"}),
+    write=_write_onnx,
+)
+HUB = Export(
+    option="--hub",
+    metavar="FOLDER",
+    help="Write the model FILE and its card as a folder for the Hugging Face Hub.",
+    usage="FILE --hub FOLDER",
+    takes=frozenset({"data", "layout", "size"}),
+    write=_write_hub,
+)
+MODEL_FILE = Export(
+    option="--out",
+    metavar="OUT",
+    help="Write NET with the weights of --init as a model file here (.safetensors).",
+    usage="NET --init WEIGHTS --out FILE",
+    takes=frozenset({"init", "name", "values", "prefer", "shape", "data", "mean", "layout", "size"}),
+    write=_write_model_file,
+)
+EXPORTS = (ONNX, HUB, MODEL_FILE)
+
+
+def choose(targets: Mapping[Export, Path | None]) -> tuple[Export, Path]:
+    """The one export that a target is given for."""
+    given = [(export, target) for export, target in targets.items() if target is not None]
+    if len(given) != 1:
+        usages = ", ".join(f"membound export {export.usage}" for export in EXPORTS)
+        raise MemboundError(f"say what to write, one of: {usages}")
+    return given[0]
+
+
+def write(chosen: Export, request: Request) -> Written:
+    """Write what was asked for; refuse options that it would ignore."""
+    usual = vars(Request(request.source, request.target))
+    for name, value in vars(request).items():
+        if value != usual[name] and name not in chosen.takes:
+            those = " or ".join(export.option for export in EXPORTS if name in export.takes)
+            raise MemboundError(f"--{name} goes with {those}, not with {chosen.option}: leave it out")
+    return chosen.write(request)
