@@ -4,12 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import import_diagram
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "membound"
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import import_diagram  # noqa: E402
 
 # What each part may import from the rest of the package, and whether it may import torch.
 ALLOWED = {
@@ -49,8 +48,16 @@ def test_every_package_has_a_rule():
     assert set(import_diagram.packages()) == set(ALLOWED)
 
 
+@pytest.mark.parametrize("folder", ["src", "benchmarks", "tools", "fuzz", "examples"])
+def test_nothing_else_imports_from_the_tests(folder):
+    in_tests = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"tests"}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        siblings = {beside.stem for beside in path.parent.glob("*.py")}
+        assert not {name.split(".")[0] for name in import_diagram.imported(path)} & in_tests - siblings, path
+
+
 def test_the_picture_of_the_imports_is_what_the_code_gives():
-    """If not: python benchmarks/import_diagram.py"""
+    """If not: python tools/import_diagram.py"""
     assert (ROOT / "docs" / "imports.svg").read_text() == import_diagram.draw()
 
 

@@ -1,15 +1,15 @@
 """docs/BENCHMARKS.md from the numbers in results/: nothing on that page is written by hand but this.
 
-python benchmarks/benchmarks_page.py
+python tools/benchmarks_page.py
 """
 
 import json
+from pathlib import Path
 from typing import Any
-
-from _record import ROOT
 
 from membound.store.whole import replace_file
 
+ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "BENCHMARKS.md"
 OURS = "membound"
 

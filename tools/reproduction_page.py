@@ -1,16 +1,16 @@
 """docs/REPRODUCTION.md from the numbers in results/reproduce: nothing on that page is written by hand but this.
 
-python benchmarks/reproduction_page.py
+python tools/reproduction_page.py
 """
 
 import json
+from pathlib import Path
 from typing import Any
-
-from _record import ROOT
 
 from membound.paper import FIGURES, LARGE, figure
 from membound.store.whole import replace_file
 
+ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results" / "reproduce", ROOT / "docs" / "REPRODUCTION.md"
 LONG = 20  # rows of a table that is folded
 
