@@ -220,7 +220,6 @@ def test_every_figure_says_how_it_was_made(path):
     assert not document["quick"]
     assert {"date", "hardware", "versions", "seconds", "claims", "numbers"} <= document.keys()
     assert path.with_suffix(".svg").exists()
-    assert path.with_suffix(".png").exists()
 
 
 def test_the_page_about_the_paper_is_made_of_its_numbers():
