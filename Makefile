@@ -65,7 +65,7 @@ $(VENV)/installed: $(VENV)/packages $(SOURCES)
 	touch $@
 
 $(VENV)/packages: pyproject.toml constraints.txt | $(VENV)/bin
-	$(REQUIREMENTS) build train dev > $@.txt
+	$(REQUIREMENTS) build train paper dev > $@.txt
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt
 	touch $@
 

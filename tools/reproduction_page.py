@@ -20,6 +20,7 @@ HEAD = """# The paper's experiments, redone
 parts.
 
 ```
+pip install -e '.[train,paper]'              # in a clone: the wheel leaves the experiments out
 membound reproduce all                       # on a GPU: minutes a figure; goes on where it was stopped
 membound reproduce thresholding --quick      # small, to see it work on a CPU
 membound reproduce thresholding --draw       # only the pictures, from the numbers that are there
