@@ -4,7 +4,8 @@
 # make docs   the documents and the Python reference as a site, build/site/index.html
 # make bench  everything in docs/BENCHMARKS.md measured again, against the peers: more than an hour
 #             (DEEPSPARSE=old/bin/python: with DeepSparse, which needs an environment of its own, docs/DEPLOYING.md)
-# make fuzz   damaged inputs through every reader, then damaged model files through the core under sanitizers
+# make fuzz   damaged inputs through every reader, random tensors through the projection, then damaged model files through
+#             the core under sanitizers
 # make sanitize   the core's own test drivers under the address, undefined-behaviour and thread sanitizers
 # Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
 
@@ -48,8 +49,9 @@ docs: $(VENV)/docs
 	@echo build/site/index.html
 
 fuzz: $(VENV)/installed
-	$(BIN)/python benchmarks/fuzz_readers.py --seconds $(or $(SECONDS),10)
-	benchmarks/fuzz_under_asan.sh files --count $(or $(COUNT),20000)
+	$(BIN)/python fuzz/readers.py --seconds $(or $(SECONDS),10)
+	$(BIN)/python fuzz/projection.py
+	fuzz/under_asan.sh files --count $(or $(COUNT),20000)
 
 # Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has a slice of the first,
 # and the pool under both.
@@ -63,7 +65,7 @@ $(VENV)/installed: $(VENV)/packages $(SOURCES)
 	touch $@
 
 $(VENV)/packages: pyproject.toml constraints.txt | $(VENV)/bin
-	$(REQUIREMENTS) build train dev > $@.txt
+	$(REQUIREMENTS) build train paper dev > $@.txt
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt
 	touch $@
 
@@ -84,7 +86,7 @@ bench: $(VENV)/installed
 	if $(BIN)/membound data cifar10 > /dev/null; then $(BIN)/python benchmarks/training_peers.py cifar10_quick cifar10 \
 	  --bytes 40960 --steps 500 --out results/training-peers-quick.json; fi
 	$(BIN)/python benchmarks/scaling.py
-	$(BIN)/python benchmarks/benchmarks_page.py
+	$(BIN)/python tools/benchmarks_page.py
 
 clean:
 	rm -rf $(VENV) build dist

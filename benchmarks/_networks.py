@@ -1,9 +1,22 @@
-"""Networks for benchmarks that the zoo does not have: the shapes of ResNet-18 and MobileNet, on 224-pixel images."""
+"""Sparse networks to race: the zoo's, and the shapes of ResNet-18 and MobileNet on 224-pixel images.
+
+Weights that are not SkimCaffe's are random; what is kept are the largest, so that nonzeros lie at random places.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
+
+from membound import zoo
+from membound.train.projection import project_
+
+DENSITIES = (0.2, 0.1, 0.05)  # of ResNet-18 and MobileNet
+Raced = tuple[nn.Module, tuple[int, ...]]  # a network and the shape of its images
 
 
 class Block(nn.Module):
@@ -56,3 +69,53 @@ def mobilenet(classes: int = 1000) -> nn.Sequential:
         layers += convolution(inputs, inputs, 3, stride, groups=inputs) + convolution(inputs, outputs, 1)
         inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, classes))
+
+
+def keep_(net: nn.Module, **fractions: float) -> nn.Module:
+    """Project each named layer's weight onto that fraction of it."""
+    for name, fraction in fractions.items():
+        weight = net.get_parameter(f"{name}.weight")
+        project_(weight, round(weight.numel() * fraction))
+    return net
+
+
+def thin_(net: nn.Module, density: float) -> nn.Module:
+    """Every convolution and matrix but the first and the depthwise ones."""
+    layers = [
+        name
+        for name, layer in net.named_modules()
+        if isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1)
+    ]
+    return keep_(net, **dict.fromkeys(layers[1:], density))
+
+
+def everything(skimcaffe: Path | None) -> dict[str, Raced]:
+    """All that is raced, by name; the same weights every time."""
+    torch.manual_seed(0)
+    found = of_the_zoo(skimcaffe)
+    for density in DENSITIES:
+        found[f"resnet18, {density:.0%}"] = thin_(resnet18(), density), (3, 224, 224)
+        found[f"mobilenet, {density:.0%}"] = thin_(mobilenet(), density), (3, 224, 224)
+    return found
+
+
+def of_the_zoo(skimcaffe: Path | None) -> dict[str, Raced]:
+    image = (3, 227, 227)
+    paper = keep_(zoo.alexnet(), fc6=3e6 / (4096 * 9216), fc7=3e6 / 4096**2, fc8=4e5 / 4096000)
+    found: dict[str, Raced] = {"alexnet, the paper's": (paper, image)}
+    if skimcaffe is not None:
+        real = keep_(zoo.alexnet(), fc6=0.09, fc7=0.09, fc8=0.25)
+        weights = np.load(skimcaffe)
+        with torch.no_grad():
+            for name in ("conv1", "conv2", "conv3", "conv4", "conv5"):
+                real.get_parameter(f"{name}.weight").copy_(torch.from_numpy(weights[name]))
+        found["alexnet, sparse convolutions"] = (real, image)
+    rest = ("conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
+    tenth = keep_(zoo.alexnet(), **dict.fromkeys(rest, 0.1))
+    lenet = keep_(zoo.lenet(), **dict.fromkeys(("conv2", "fc1", "fc2"), 0.05))
+    quick = keep_(zoo.cifar10_quick(), **dict.fromkeys(("conv2", "conv3", "fc1", "fc2"), 0.1))
+    return found | {
+        "alexnet, a tenth": (tenth, image),
+        "lenet": (lenet, (1, 28, 28)),
+        "quick": (quick, (3, 32, 32)),
+    }

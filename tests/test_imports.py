@@ -8,12 +8,11 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 
+import import_diagram
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE, KERNELS = ROOT / "src" / "membound", ROOT / "src" / "kernels"
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import import_diagram  # noqa: E402
 
 # The parts of the package from the bottom up, each with all that it may import of those before it.
 LAYERS = {
@@ -30,7 +29,7 @@ LAYERS = {
     "run": {"errors", "units", "notebook", "data", "store", "_core"},
     "search": {"errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "run"},
     "export": {"errors", "data", "store", "zoo", "train", "capture", "run"},
-    "bench": {"errors", "machine", "store", "run", "export"},
+    "bench": {"errors", "machine", "store", "capture", "run", "export"},
     "report": {"errors", "units", "store"},
     "paper": {"errors", "machine", "data", "store", "zoo", "train", "search", "bench", "report"},
 }  # fmt: skip
@@ -127,6 +126,14 @@ def test_imports_point_one_way(path):
 
 def test_no_modules_import_each_other():
     check_order({name: imported_modules(path) for name, path in MODULES.items()})
+
+
+@pytest.mark.parametrize("folder", ["src", "benchmarks", "tools", "fuzz", "examples"])
+def test_nothing_else_imports_from_the_tests(folder):
+    in_tests = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"tests"}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        siblings = {beside.stem for beside in path.parent.glob("*.py")}
+        assert not {name.split(".")[0] for name in import_diagram.imported(path)} & in_tests - siblings, path
 
 
 def test_no_sources_of_the_core_include_each_other():
@@ -241,7 +248,7 @@ def test_no_code_asks_for_a_network_or_a_data_set_by_its_name():
 
 
 def test_the_picture_of_the_imports_is_what_the_code_gives():
-    """If not: python benchmarks/import_diagram.py"""
+    """If not: python tools/import_diagram.py"""
     assert (ROOT / "docs" / "imports.svg").read_text() == import_diagram.draw()
 
 

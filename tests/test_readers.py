@@ -23,7 +23,7 @@ from membound.search.stages import Stages
 from membound.train.weights import load_weights_, saved_facts
 from membound.zoo import lenet
 
-FUZZER = Path(__file__).parents[1] / "benchmarks" / "fuzz_readers.py"
+FUZZER = Path(__file__).parents[1] / "fuzz" / "readers.py"
 NESTED = "[" * 100_000
 LONG = "9" * 5000  # more digits than Python turns into a number
 
@@ -58,10 +58,10 @@ def test_the_fuzzer_fails_where_a_reader_does(tmp_path):
     script = tmp_path / "broken.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(FUZZER.parent)!r})\n"
-        "import fuzz_readers, _fuzz_corpus as corpus\n"
+        "import readers, corpus\n"
         "broken = lambda path: path.read_bytes().decode('ascii')\n"
         "corpus.READERS['broken'] = lambda: corpus.Reader(lambda rng: rng.randbytes(9), broken, (b'sound',))\n"
-        "fuzz_readers.main()\n"
+        "readers.main()\n"
     )
     done = subprocess.run(
         [sys.executable, script, "--readers", "broken", "--seconds", "5"],

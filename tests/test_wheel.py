@@ -1,4 +1,4 @@
-"""What is installed: every module and the compiled core, nothing of the embedded data, and that it runs by itself."""
+"""What is installed: every module but the paper's, the compiled core, no data; and that it runs by itself."""
 
 import os
 import subprocess
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BUILD_SDIST = "import sys; from scikit_build_core.build import build_sdist; print(build_sdist(sys.argv[1]))"
+BUILD = "import sys; from scikit_build_core import build; print(getattr(build, sys.argv[1])(*map(eval, sys.argv[2:])))"
+WITHOUT_CORE = {"wheel.cmake": "false"}  # which files there are, in a second
 
 
 def succeed(*command: object, **options) -> str:
@@ -21,11 +22,16 @@ def succeed(*command: object, **options) -> str:
     return done.stdout
 
 
+def build(what: str, folder: Path, *options: object) -> Path:
+    arguments = [repr(argument) for argument in (str(folder), *options)]
+    return folder / succeed(sys.executable, "-c", BUILD, what, *arguments, cwd=ROOT).split()[-1]
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory):
     pytest.importorskip("scikit_build_core")
     folder = tmp_path_factory.mktemp("sdist")
-    return folder / succeed(sys.executable, "-c", BUILD_SDIST, folder, cwd=ROOT).split()[-1]
+    return build("build_sdist", folder)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +47,16 @@ def sources() -> set[str]:
     return {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "membound").rglob("*.py")}
 
 
+def check_contents(wheel: Path) -> set[str]:
+    """Every module but those of the paper, and nothing else but what a wheel says of itself."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    modules = {name for name in names if name.endswith(".py")}
+    assert modules == {name for name in sources() if not name.startswith("membound/paper/")}
+    assert {"membound/py.typed", "membound/_core.pyi"} <= names
+    assert not [name for name in names if not name.startswith(("membound/", "membound-"))]
+    return names
+
+
 def test_the_sdist_holds_the_sources_and_no_data(sdist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -50,11 +66,22 @@ def test_the_sdist_holds_the_sources_and_no_data(sdist):
     assert sdist.stat().st_size < 2**20
 
 
+def test_a_wheel_leaves_the_paper_out(tmp_path):
+    pytest.importorskip("scikit_build_core")
+    check_contents(build("build_wheel", tmp_path, WITHOUT_CORE))
+
+
+def test_an_editable_install_has_the_paper(tmp_path):
+    pytest.importorskip("scikit_build_core")
+    zipfile.ZipFile(build("build_editable", tmp_path, WITHOUT_CORE)).extractall(tmp_path / "site")
+    code = "import site, sys; site.addsitedir(sys.argv[1]); import membound.paper as it; print(it.__file__)"
+    said = succeed(sys.executable, "-I", "-S", "-c", code, tmp_path / "site", cwd=tmp_path)
+    assert Path(said.strip()) == ROOT / "src" / "membound" / "paper" / "__init__.py"
+
+
 @pytest.mark.full
-def test_the_wheel_holds_the_whole_package_and_no_data(wheel):
-    names = set(zipfile.ZipFile(wheel).namelist())
-    assert sources() <= names
-    assert {"membound/py.typed", "membound/_core.pyi"} <= names
+def test_the_wheel_holds_the_core_and_no_data(wheel):
+    names = check_contents(wheel)
     assert any(name.startswith("membound/_core.") and name.endswith((".so", ".pyd")) for name in names)
     assert not [name for name in names if "mnist/" in name or name.endswith(".gz")]
     assert wheel.stat().st_size < 2**20

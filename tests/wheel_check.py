@@ -1,4 +1,4 @@
-"""What an installed membound must do with numpy alone: store a network, load it, run it, inspect it."""
+"""What a wheel must do with numpy alone: store a network, load it, run it, inspect it, and say what is not there."""
 
 import subprocess
 import sys
@@ -32,6 +32,11 @@ def main() -> None:
             subprocess.run(
                 [sys.executable, "-m", "membound", *command], check=True, stdout=subprocess.DEVNULL
             )
+    refused = subprocess.run(
+        [sys.executable, "-m", "membound", "reproduce", "all"], capture_output=True, text=True
+    )
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1), refused
+    assert "clone the repository" in refused.stderr, refused.stderr
     assert "torch" not in sys.modules
     print(f"membound {mb.__version__} at {Path(mb.__file__).parent}")
 

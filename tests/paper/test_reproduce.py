@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +22,23 @@ from membound.search.workshop import this_process
 from membound.train.updates import l0_project
 
 CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("membound.paper", "not in the wheel: clone the repository"), ("matplotlib", "draws with matplotlib")],
+)
+def test_what_is_not_installed_is_said_in_one_line(missing, said):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\nimport membound.cli.reproduce as it\n"
+        f"it.find_spec = lambda name: None if name == {missing!r} else name\n"
+        "from membound.cli import main\nmain(['reproduce', 'memory'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert "pip install -e '.[train,paper]'" in line
 
 
 def made_up(name: str) -> Dataset:

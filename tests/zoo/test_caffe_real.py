@@ -10,6 +10,7 @@ import pytest
 import torch
 from profiles import full
 
+import membound as mb
 from membound import zoo
 from membound.errors import WeightsError
 
@@ -82,6 +83,16 @@ def test_the_pruned_lenet_has_3993_nonzeros():
     assert weights == [72, 770, 2920, 215]
     assert sum(counts.values()) - sum(weights) == 16
     assert sum(counts.values()) == 3993
+
+
+def test_the_pruned_lenet_answers_from_its_file_as_in_torch(mnist, tmp_path):
+    net, images = zoo.lenet(), mnist[0][:1000]
+    zoo.load_caffemodel(net, model("lenet_dns_sparse"))
+    mb.save(net, tmp_path / "net.safetensors", torch.zeros(1, 1, 28, 28))
+    deployed = mb.load(tmp_path / "net.safetensors", max_batch=100)
+    assert (tmp_path / "net.safetensors").stat().st_size < 20_480
+    with torch.no_grad():
+        assert np.array_equal(deployed(images).argmax(1), net(torch.from_numpy(images)).argmax(1).numpy())
 
 
 def test_layers_are_found_under_caffes_names():

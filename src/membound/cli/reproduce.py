@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,13 @@ import typer
 
 from membound.cli import options
 from membound.errors import MemboundError
-from membound.paper import FIGURES, LARGE
 
+try:
+    from membound.paper import FIGURES, LARGE
+except ModuleNotFoundError:  # it is in a clone of the repository, not in the wheel
+    FIGURES = LARGE = ()
+
+INSTALL = "pip install -e '.[train,paper]'"
 PANELS = ("memory", "layers", "partial")  # figures with a panel for each network
 
 
@@ -20,7 +26,7 @@ def reproduce_command(
         str,
         typer.Argument(
             metavar="NAME",
-            help=f"all, or one of {', '.join((*FIGURES, *LARGE))}.",
+            help=f"all, or one of {', '.join((*FIGURES, *LARGE)) or 'the figures, in a clone'}.",
             autocompletion=options.completed("all", *FIGURES, *LARGE),
         ),
     ],
@@ -72,12 +78,18 @@ def reproduce_command(
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Make a figure or table of the paper.
+    """Make a figure or table of the paper, in a clone of the repository.
 
     Its protocol to the letter, and ours beside it. What was trained is kept: the same command goes on where it
     stopped, and trains only what has changed.
     imagenet is made by its name only, from a folder: AlexNet, dense or --init, brought under the paper's counts.
     """
+    if not FIGURES:
+        raise MemboundError(
+            f"the paper's experiments are not in the wheel: clone the repository and run `{INSTALL}` there"
+        )
+    if find_spec("matplotlib") is None:  # said now, not when everything is trained
+        raise MemboundError(f"reproduce draws with matplotlib: run `{INSTALL}` in the clone")
     large = ", ".join(LARGE)
     if (data is None) == (name in LARGE) and not draw:
         raise MemboundError(

@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-FIGURES = (
+FIGURES: tuple[str, ...] = (
     "memory",
     "layers",
     "thresholding",
@@ -14,7 +14,7 @@ FIGURES = (
     "starvation",
     "frontier",
 )
-LARGE = ("imagenet",)  # made by name only: needs a folder of images
+LARGE: tuple[str, ...] = ("imagenet",)  # made by name only: needs a folder of images
 
 
 def figure(name: str) -> ModuleType:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from membound import zoo
 from membound.data import Dataset, subsample
+from membound.paper.baselines import prune_
 from membound.paper.lab import Lab, claim, show, spread
 from membound.search.jobs import Job
 from membound.search.ledger import open_run
@@ -24,7 +25,6 @@ from membound.search.setup import Choices, make_problem
 from membound.search.stages import Reached, Stages, search_stages
 from membound.search.workshop import Workshop
 from membound.store.sizes import total_bytes
-from membound.train.baselines import prune_
 from membound.train.batches import Feeder
 from membound.train.evaluation import evaluate
 from membound.train.fingerprints import describe_preprocess, describe_split, digest, network_digest

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from membound.paper.baselines import density_threshold, factorise, threshold_
 from membound.paper.lab import NETS, Facts, Lab, Study, claim, spread, undecayed
 from membound.search.jobs import Job
 from membound.search.problem import Fresh
 from membound.store.sizes import best_format
-from membound.train.baselines import density_threshold, factorise, threshold_
 from membound.train.schedules import ramp
 from membound.train.updates import l0_project, l1_shrink, l1_subgradient
 

@@ -5,8 +5,8 @@ The paper: projection in training is far above thresholding at high sparsity.
 
 from typing import Any
 
+from membound.paper.baselines import density_threshold, threshold_
 from membound.paper.lab import Facts, Lab, Study, claim, show, spread
-from membound.train.baselines import density_threshold, threshold_
 
 DENSITIES = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of all weights, which delta is set for
 LOSSES = {"paper": 5.0, "ours": 2.0}  # that projection may have where thresholding loses 10 points

@@ -7,7 +7,7 @@ from torch import nn
 
 import membound as mb
 from membound.errors import RuleError
-from membound.train.baselines import density_threshold, factorise, prune_, threshold_
+from membound.paper.baselines import density_threshold, factorise, prune_, threshold_
 
 
 def network() -> nn.Module:

@@ -1,16 +1,16 @@
 """docs/REPRODUCTION.md from the numbers in results/reproduce: nothing on that page is written by hand but this.
 
-python benchmarks/reproduction_page.py
+python tools/reproduction_page.py
 """
 
 import json
+from pathlib import Path
 from typing import Any
-
-from _record import ROOT
 
 from membound.paper import FIGURES, LARGE, figure
 from membound.store.whole import replace_file
 
+ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results" / "reproduce", ROOT / "docs" / "REPRODUCTION.md"
 LONG = 20  # rows of a table that is folded
 
@@ -20,6 +20,7 @@ HEAD = """# The paper's experiments, redone
 parts.
 
 ```
+pip install -e '.[train,paper]'              # in a clone: the wheel leaves the experiments out
 membound reproduce all                       # on a GPU: minutes a figure; goes on where it was stopped
 membound reproduce thresholding --quick      # small, to see it work on a CPU
 membound reproduce thresholding --draw       # only the pictures, from the numbers that are there

@@ -1,16 +1,15 @@
 """docs/imports.svg from the code: which package of membound imports which, read from the syntax trees.
 
-python benchmarks/import_diagram.py
+python tools/import_diagram.py
 """
 
 import ast
 from pathlib import Path
 
-from _record import ROOT
-
 from membound.report.markup import Markup, join, tag
 from membound.store.whole import replace_file
 
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, PICTURE = ROOT / "src" / "membound", ROOT / "docs" / "imports.svg"
 # Where a package stands from left to right. Rows come from the imports: a package is above all that it imports.
 COLUMNS = {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Damaged inputs with the core under the address and undefined-behaviour sanitizers.
 #
-#   benchmarks/fuzz_under_asan.sh files --count 20000 --seed 3     model files through load and run: fuzz_files.py
-#   benchmarks/fuzz_under_asan.sh readers --seconds 600            every reader: fuzz_readers.py
+#   fuzz/under_asan.sh files --count 20000 --seed 3     model files through load and run: files.py
+#   fuzz/under_asan.sh readers --seconds 600            every reader: readers.py
 #
 # Builds the Python module anew in build/asan and needs GCC, cmake and the environment that .venv or PYTHON names.
 set -euo pipefail
@@ -35,4 +35,4 @@ export OMP_NUM_THREADS=1
 root=$PWD
 cd "$folder"  # where the bytes of a failure are saved
 "$python" -S -c "from membound import _core; assert _core.__file__.startswith('$folder'), _core.__file__"
-exec "$python" -S "$root/benchmarks/fuzz_$what.py" "$@"
+exec "$python" -S "$root/fuzz/$what.py" "$@"

@@ -1,10 +1,10 @@
 """Read damaged model files, and run those that are accepted: no error but a ModelError, no crash.
 
-    python benchmarks/fuzz_files.py --count 1000000 --seed 0 --out results/fuzz-files.json
+    python fuzz/files.py --count 1000000 --seed 0
 
 Mutation k of a seed is always the same, so that a failure is repeated by `--first k --count 1`; its bytes are saved as
 fuzz-failure-FIRST.safetensors, FIRST being its process's first mutation, also before a crash of the compiled core if
-`--save-each` is given. fuzz_under_asan.sh runs this with the core under sanitizers.
+`--save-each` is given. under_asan.sh runs this with the core under sanitizers.
 """
 
 import argparse
@@ -19,11 +19,11 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-from _record import ROOT, record
-
-sys.path.insert(0, str(ROOT / "tests" / "store"))
 import mutations
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+from _record import record
 
 from membound.errors import ModelError
 from membound.store.file import read_bytes

@@ -1,15 +1,15 @@
 """docs/BENCHMARKS.md from the numbers in results/: nothing on that page is written by hand but this.
 
-python benchmarks/benchmarks_page.py
+python tools/benchmarks_page.py
 """
 
 import json
+from pathlib import Path
 from typing import Any
-
-from _record import ROOT
 
 from membound.store.whole import replace_file
 
+ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "BENCHMARKS.md"
 OURS = "membound"
 
@@ -24,7 +24,8 @@ JSON file under [`results/`](../results), with the command, the hardware, the ve
 DEPLOYMENT = """## Deployed networks
 
 Peers run the network in float32: all but DeepSparse take it as dense. *times* is the fastest of them over ours: above 1
-ours is faster. Resident memory is what the process grew by since the runtime was imported.
+ours is faster. Files are stored for the fewest *bytes* or for *speed*. Resident memory is what the process grew by
+since the runtime was imported.
 """
 
 PLACES = {"deployment": "### On ARM\n", "deployment-x86": "### On x86 with AVX-512\n"}
@@ -113,7 +114,8 @@ def deployment(found: dict[str, Any]) -> list[str]:
         lower = [row for name, row in times.items() if "default" in name]
         rows.append(
             [
-                entry["network"], str(entry["batch"]), str(entry["threads"]), f"{ours['min_ms']:.3g}",
+                entry["network"], entry["formats_for"], str(entry["batch"]), str(entry["threads"]),
+                f"{ours['min_ms']:.3g}",
                 f"{peer['min_ms']:.3g} ({entry['fastest_peer']})", f"**{entry['times_faster']:.2f}**"
                 if entry["times_faster"] < 1 else f"{entry['times_faster']:.2f}",
                 f"{lower[0]['min_ms']:.3g} ({lower[0]['precision']})" if lower else "",
@@ -122,8 +124,8 @@ def deployment(found: dict[str, Any]) -> list[str]:
             ]
         )  # fmt: skip
     head = [
-        "network", "batch", "threads", "ms", "fastest f32 peer, ms", "times", "OpenVINO's default, ms", "file, MiB",
-        "peer's", "resident, MiB", "peer's", "load, ms", "peer's",
+        "network", "stored for", "batch", "threads", "ms", "fastest f32 peer, ms", "times", "OpenVINO's default, ms",
+        "file, MiB", "peer's", "resident, MiB", "peer's", "load, ms", "peer's",
     ]  # fmt: skip
     behind = [entry for entry in found["results"] if entry["times_faster"] < 1]
     words = f"{len(found['results']) - len(behind)} of {len(found['results'])} rows are faster than every float32 peer."

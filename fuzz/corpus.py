@@ -1,4 +1,4 @@
-"""What fuzz_readers.py reads: small sound inputs, made here, and damage to them, drawn from a seed."""
+"""What readers.py reads: small sound inputs, made here, and damage to them, drawn from a seed."""
 
 import functools
 import gzip
@@ -7,23 +7,18 @@ import io
 import json
 import random
 import struct
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
-from _record import ROOT
-from safetensors.torch import save
-from torch import nn
-
-sys.path.insert(0, str(ROOT / "tests" / "store"))
-sys.path.insert(0, str(ROOT / "tests" / "zoo"))
 import caffe_writer
 import mutations
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import nn
 
 from membound.data import named
 from membound.data.npz import load_npz
@@ -34,6 +29,7 @@ from membound.store.file import read_bytes
 from membound.train.weights import load_weights_, saved_facts
 from membound.zoo import load_caffemodel, read_binaryproto, read_caffemodel
 
+ROOT = Path(__file__).resolve().parents[1]
 INTEGERS = [
     0,
     1,

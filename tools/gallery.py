@@ -1,6 +1,6 @@
 """docs/gallery/*.png: pictures of the reports of real fits, whose numbers go to results/gallery.json.
 
-python benchmarks/gallery.py --out results/gallery.json
+python tools/gallery.py --out results/gallery.json
 
 Needs chromium on the PATH. The fits are short, and the first is the tutorial's: they show what a report looks like.
 """
@@ -15,8 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _record import ROOT, record
 from PIL import Image, ImageChops
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+from _record import ROOT, record
 
 from membound.store.whole import replace_file
 

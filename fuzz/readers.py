@@ -1,8 +1,8 @@
 """Damaged inputs through every reader: no error but membound's own, in one line; no hang; no absurd memory.
 
-    python benchmarks/fuzz_readers.py --seconds 10 --seed 0 --out results/fuzz-readers.json
-    python benchmarks/fuzz_readers.py --readers idx,npz --count 100000
-    benchmarks/fuzz_under_asan.sh readers --seconds 600        with the core under sanitizers
+    python fuzz/readers.py --seconds 10 --seed 0
+    python fuzz/readers.py --readers idx,npz --count 100000
+    fuzz/under_asan.sh readers --seconds 600        with the core under sanitizers
 
 Input k of a seed is always the same, so a failure is repeated by `--readers NAME --first K --count 1`; its bytes are
 saved as fuzz-failure-NAME-K in the folder where this runs.
@@ -23,7 +23,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from _fuzz_corpus import READERS, Reader
+from corpus import READERS, Reader
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from _record import record
 
 from membound.errors import MemboundError
