@@ -31,7 +31,7 @@ LAYERS = {
     "export": {"errors", "data", "store", "zoo", "train", "capture", "run"},
     "bench": {"errors", "machine", "store", "capture", "run", "export"},
     "report": {"errors", "units", "store"},
-    "paper": {"errors", "machine", "data", "store", "zoo", "train", "search", "bench", "report"},
+    "paper": {"errors", "machine", "modules", "data", "store", "zoo", "train", "search", "bench", "report"},
 }  # fmt: skip
 LAYERS["cli"] = set(LAYERS)
 NEVER_TORCH = {"errors", "units", "notebook", "machine", "data", "store", "run", "report"}
