@@ -1,7 +1,8 @@
-"""Save a benchmark's numbers together with what is needed to repeat them."""
+"""What every script does: read its options, and save its numbers together with what is needed to repeat them."""
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import shlex
@@ -13,6 +14,18 @@ from membound import machine
 from membound.store.whole import replace_file
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is the script's docstring, as it stands there."""
+    return argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The options that make a result what it is, for its record."""
+    return {
+        name: value for name, value in vars(options).items() if name not in ("out", "device", "file", "files")
+    }
 
 
 def record(path: str | Path, payload: dict[str, Any]) -> None:

@@ -6,11 +6,10 @@ Caffe documents 98.97 % for LeNet and 75.33 % for quick; the paper's quick basel
 at once, after the last iteration.
 """
 
-import argparse
 import statistics
 
 import torch
-from _record import record
+from _record import arguments, record
 
 import membound as mb
 from membound.train.loop import train
@@ -22,9 +21,7 @@ TARGETS = {"lenet": ("mnist", 98.97), "cifar10_quick": ("cifar10", 75.85)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", default="results/caffe-baselines.json")

@@ -3,14 +3,14 @@
 python benchmarks/data_path.py imagenette160 --net alexnet --size 256 --out results/data-path.json
 """
 
-import argparse
 import tempfile
 import time
 from itertools import islice
 from pathlib import Path
 
 import torch
-from _record import record
+from _record import arguments, record, settings
+from _timing import wait
 
 import membound as mb
 from membound.train.batches import Feeder, index_stream
@@ -21,9 +21,7 @@ from membound.train.run import Run, Settings
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("data")
     parser.add_argument("--net", default="alexnet")
     parser.add_argument("--size", type=int, default=256)
@@ -54,8 +52,10 @@ def main() -> None:
         "packed_over_step": rows["packed"] / rows["training step alone"],
     }
     print(summary)
-    about = {key: value for key, value in vars(options).items() if key not in ("out", "device", "data")}
-    record(options.out, {"data": Path(options.data).name, "on": device.type, **about, "summary": summary})
+    record(
+        options.out,
+        {**settings(options), "data": Path(options.data).name, "on": device.type, "summary": summary},
+    )
 
 
 def feed(split, preprocess, device, options) -> float:
@@ -63,19 +63,14 @@ def feed(split, preprocess, device, options) -> float:
     feeder = Feeder(split, preprocess, device, torch.float32)
     feeder.images = None  # as if there were too many to live on the device
     stream = feeder.augmented(index_stream(len(split), options.batch_size, 0), 0)
-    for x, _ in islice(stream, 3):
-        _wait(x)
+    for _ in islice(stream, 3):
+        wait(device)
     begun = time.monotonic()
-    for x, _ in islice(stream, options.batches):
-        _wait(x)
+    for _ in islice(stream, options.batches):
+        wait(device)
     seconds = time.monotonic() - begun
     stream.close()
     return options.batches * options.batch_size / seconds
-
-
-def _wait(x) -> None:
-    if x.is_cuda:
-        torch.cuda.synchronize()
 
 
 def train(model, split, preprocess, device, options) -> float:
@@ -88,12 +83,12 @@ def train(model, split, preprocess, device, options) -> float:
     model.train()
     for number in range(options.steps + 5):
         if number == 5:
-            _wait(x)
+            wait(device)
             begun = time.monotonic()
         run.optimizer.zero_grad(set_to_none=True)
         run.backward(model, x, y)
         run.optimizer.step()
-    _wait(x)
+    wait(device)
     return options.steps * options.batch_size / (time.monotonic() - begun)
 
 

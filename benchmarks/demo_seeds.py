@@ -3,7 +3,6 @@
 python benchmarks/demo_seeds.py --seeds 3 --out results/demo.json
 """
 
-import argparse
 import json
 import re
 import shlex
@@ -14,15 +13,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from _record import ROOT, record
+from _record import ROOT, arguments, record
 
 from membound.paper.lab import spread
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--strategies", nargs="*", default=["global"])
     parser.add_argument("--out", default="results/demo.json")

@@ -3,21 +3,18 @@
 python benchmarks/deployed_accuracy.py FOLDER --data cifar10 --torch results/frontier-quick.json --out results/X.json
 """
 
-import argparse
 import json
 import statistics
 from pathlib import Path
 
-from _record import record
+from _record import arguments, record
 
 import membound as mb
 from membound.run.evaluation import evaluate_file, open_for_evaluation
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--torch", type=Path, help="the result whose rows have the same networks, by key")

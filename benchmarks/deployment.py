@@ -12,14 +12,13 @@ Peers are held to float32; OpenVINO's own choice of precision is a row of its ow
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from _networks import everything
-from _record import record
+from _record import arguments, record
 from torch import nn
 
 from membound import machine
@@ -74,9 +73,7 @@ def compare(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument(
         "--skimcaffe", type=Path, help="convolutions of a CaffeNet trained with l1, for one more network"
     )

@@ -3,14 +3,13 @@
 python benchmarks/distillation.py --out results/distillation.json
 """
 
-import argparse
 import statistics
 import time
 from dataclasses import replace
 
 import torch
 from _problem import zoo_problem
-from _record import record
+from _record import arguments, record, settings
 
 from membound.search.bound import Ramp
 from membound.search.jobs import Job, Order, Outcome, carry_out
@@ -31,9 +30,7 @@ WAYS |= {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--nonzeros", type=int, nargs="+", default=[6_580, 3_160])
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--every", type=int, default=20)
@@ -69,9 +66,9 @@ def main() -> None:
         for number, nonzeros in enumerate(options.nonzeros):
             rows.append(row(way, nonzeros, found[number * options.seeds :][: options.seeds]))
             print(f"{time.monotonic() - begun:.0f} s", rows[-1], flush=True)
-        about = {key: value for key, value in vars(options).items() if key not in ("out", "device")}
         record(
-            options.out, {**about, "validation": 10_000, "seconds": time.monotonic() - begun, "rows": rows}
+            options.out,
+            {**settings(options), "validation": 10_000, "seconds": time.monotonic() - begun, "rows": rows},
         )
 
 

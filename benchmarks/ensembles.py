@@ -3,14 +3,13 @@
 python benchmarks/ensembles.py --nonzeros 145578 --trials 3 --steps 20000 --out results/ensembles.json
 """
 
-import argparse
 import statistics
 import time
 from pathlib import Path
 
 import torch
 from _problem import zoo_problem
-from _record import record
+from _record import arguments, record, settings
 
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job, Order, carry_out
@@ -21,9 +20,7 @@ from membound.train.parallel import choose_device
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--net", default="cifar10_quick")
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--nonzeros", type=int, default=145_578)
@@ -51,8 +48,10 @@ def main() -> None:
         summary = [
             summarise(n, [row for row in rows if row["n"] == n]) for n in sorted({row["n"] for row in rows})
         ]
-        about = {key: value for key, value in vars(options).items() if key not in ("out", "files", "device")}
-        record(options.out, {**about, "seconds": time.monotonic() - begun, "summary": summary, "rows": rows})
+        record(
+            options.out,
+            {**settings(options), "seconds": time.monotonic() - begun, "summary": summary, "rows": rows},
+        )
     for line in summary:
         print(line)
 

@@ -4,14 +4,13 @@ python benchmarks/frontier.py cifar10_quick cifar10 --budgets 75KiB 40KiB --seed
     --scores lamp uniform --out results/frontier-quick.json
 """
 
-import argparse
 import json
 import statistics
 import time
 from pathlib import Path
 
 from _problem import zoo_problem
-from _record import record
+from _record import arguments, record, settings
 
 from membound.search.bound import Ramp
 from membound.search.jobs import Job, Order, carry_out
@@ -21,9 +20,7 @@ from membound.units import parse_bytes
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("net")
     parser.add_argument("data")
     parser.add_argument("--budgets", nargs="*", default=[])
@@ -74,8 +71,10 @@ def main() -> None:
     summary = summarise(rows)
     for line in summary:
         print(line)
-    about = {key: value for key, value in vars(options).items() if key not in ("out", "files", "device")}
-    record(options.out, {**about, "seconds": time.monotonic() - begun, "summary": summary, "rows": rows})
+    record(
+        options.out,
+        {**settings(options), "seconds": time.monotonic() - begun, "summary": summary, "rows": rows},
+    )
 
 
 def make_jobs(options) -> list[Job]:

@@ -4,11 +4,10 @@ slower the same search is one candidate at a time in an eager loop, extrapolated
 python benchmarks/greedy_search.py --out results/greedy-quick.json
 """
 
-import argparse
 import time
 
 from _problem import zoo_problem
-from _record import record
+from _record import arguments, record, settings
 
 from membound.search.greedy import Greedy, search
 from membound.search.jobs import Job, Order, carry_out
@@ -19,9 +18,7 @@ from membound.train.parallel import choose_device
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--net", default="cifar10_quick")
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--nonzeros", type=int, default=14_557, help="where the search ends")
@@ -84,8 +81,7 @@ def main() -> None:
         "dense_validation_accuracy": rounds[0]["accuracy"],
     }
     print(summary)
-    about = {key: value for key, value in vars(options).items() if key not in ("out", "device")}
-    record(options.out, {**about, "summary": summary, "eager": eager, "rounds": rounds})
+    record(options.out, {**settings(options), "summary": summary, "eager": eager, "rounds": rounds})
 
 
 def time_eager(workshop, rounds, options, device) -> dict:

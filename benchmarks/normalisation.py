@@ -3,12 +3,12 @@
 python benchmarks/normalisation.py --device cuda --out results/normalisation-cuda.json
 """
 
-import argparse
 import time
 from collections.abc import Callable
 
 import torch
-from _record import record
+from _record import arguments, record
+from _timing import wait
 from torch import nn
 
 import membound as mb
@@ -18,9 +18,7 @@ LAYERS = ((96, 55), (256, 27))  # channels, and pixels along a side
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--calls", type=int, default=20, help="in each of 3 rounds, of which the best counts")
@@ -63,19 +61,14 @@ def with_torchs_norms_(model: nn.Module) -> None:
 
 def timed(work: Callable[[], None], calls: int, device: torch.device) -> float:
     """Milliseconds a call, the best of 3 rounds."""
-
-    def wait() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
     work()
     rounds = []
     for _ in range(3):
-        wait()
+        wait(device)
         begun = time.perf_counter()
         for _ in range(calls):
             work()
-        wait()
+        wait(device)
         rounds.append(1e3 * (time.perf_counter() - begun) / calls)
     return min(rounds)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from _networks import mobilenet
-from _record import ROOT, record
+from _record import ROOT, arguments, record, settings
 from _seeds import each_seed
 
 import membound as mb
@@ -32,9 +32,7 @@ NETWORKS = {"resnet": small_resnet, "mobilenet": partial(mobilenet, 10)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("data")
     parser.add_argument("--net", choices=NETWORKS, default="resnet")
     parser.add_argument("--size", type=int, default=64)
@@ -53,10 +51,10 @@ def main() -> None:
         print(row, flush=True)
         judged = ("dense", "fitted", "one_shot_magnitude", "one_shot_lamp")
         summary = {name: spread([row[name] for row in rows]) for name in judged}
-        about = {
-            key: value for key, value in vars(options).items() if key not in ("out", "device", "data", "file")
-        }
-        record(options.out, {"data": Path(options.data).name, **about, "summary": summary, "rows": rows})
+        record(
+            options.out,
+            {**settings(options), "data": Path(options.data).name, "summary": summary, "rows": rows},
+        )
     print(summary)
 
 

@@ -1,14 +1,13 @@
 """Ways to train many CIFAR-10-quick networks at once on a GPU: milliseconds a step and a network.
 
-PYTHONPATH=src python benchmarks/population_ways.py --out results/population-ways.json
+python benchmarks/population_ways.py --out results/population-ways.json
 """
 
-import argparse
 import time
 import traceback
 
 import torch
-from _record import record
+from _record import arguments, record
 from torch import nn
 from torch.nn.functional import conv2d, cross_entropy, relu
 
@@ -210,9 +209,7 @@ def measure(step, seconds=1.0):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--out", default="results/population-ways.json")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from _record import record
+from _record import arguments, record
 from _seeds import each_seed
 
 import membound as mb
@@ -27,9 +27,7 @@ TRIED = ("key", "accuracy", "size", "nonzeros", "won")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("net")
     parser.add_argument("data")
     parser.add_argument("--init", type=Path, nargs="+", required=True)

@@ -12,7 +12,6 @@ with threads of their own pay for that, as they would in training. OMP_WAIT_POLI
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -20,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from _record import record
+from _record import arguments, record
+from _timing import wait
 from torch import Tensor
 
 from membound import _core
@@ -98,16 +98,11 @@ def reference(w: Tensor, t: int) -> Tensor:
     return result
 
 
-def synchronize(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def seconds(work: Callable[[], object], device: str) -> float:
-    synchronize(device)
+    wait(device)
     start = time.perf_counter()
     work()
-    synchronize(device)
+    wait(device)
     return time.perf_counter() - start
 
 
@@ -171,9 +166,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--seconds", type=float, default=30.0, help="time for each case")
     parser.add_argument("--rounds", type=int, default=1000, help="at most this many rounds a case")

@@ -9,7 +9,6 @@ under a bound of 10 % of the file, dense network left out, per step.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _record import record
+from _record import arguments, record
 
 SIZES = (10**4, 10**5, 10**6, 10**7, 10**8)
 STEPS = 20
@@ -87,9 +86,7 @@ def measure(weights: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--one", type=int, help="one size, in this process")
     parser.add_argument("--out", default="results/scaling.json")
     options = parser.parse_args()

@@ -9,7 +9,6 @@ in billions a second and thread (vector lanes x multipliers x GHz); without it n
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _record import record
+from _record import arguments, record
 
 from membound import _core
 from membound.run import Net
@@ -85,9 +84,7 @@ def measure(name: str, density: float, threads: int, rounds: int, seed: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--density", type=float, default=0.09)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=60)

@@ -7,13 +7,13 @@ both. A round is 100 steps of each and contains one projection of every layer; t
 of their times is reported. The images are MNIST's, padded to quick's size.
 """
 
-import argparse
 import itertools
 import statistics
 import time
 
 import torch
-from _record import record
+from _record import arguments, record
+from _timing import wait
 from torch.nn.functional import cross_entropy
 
 import membound as mb
@@ -39,19 +39,15 @@ class Contender:
 
     def run(self, steps: int) -> float:
         """Seconds for so many steps."""
-        self._wait()
+        wait(self.device)
         started = time.perf_counter()
         for _ in range(steps):
             self.optimizer.zero_grad(set_to_none=True)
             x, y = next(self.batches)
             cross_entropy(self.net(x), y).backward()
             self.optimizer.step()
-        self._wait()
+        wait(self.device)
         return time.perf_counter() - started
-
-    def _wait(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
 
 
 def round_of(dense: Contender, sparse: Contender, turn: int) -> tuple[float, float]:
@@ -64,9 +60,7 @@ def round_of(dense: Contender, sparse: Contender, turn: int) -> tuple[float, flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", help="default: results/train-overhead-DEVICE.json")

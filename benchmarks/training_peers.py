@@ -27,8 +27,9 @@ from typing import Any
 
 import torch
 from _problem import zoo_problem
-from _record import record
+from _record import arguments, record, settings
 from _seeds import each_seed
+from _timing import wait
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
@@ -85,8 +86,7 @@ class Trial:
             loss(self.model(x), y).backward()
             self.optimizer.step()
             after(step + 1)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
+        wait(self.device)
         return (time.monotonic() - begin) / self.recipe.iterations
 
     def state(self) -> dict[str, Tensor]:
@@ -277,9 +277,7 @@ def one_seed(options: argparse.Namespace, seed: int, tries: int = TRIES) -> list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("net", choices=("lenet", "cifar10_quick"))
     parser.add_argument("data", choices=("mnist", "cifar10"))
     parser.add_argument("--bytes", type=int, default=20_480)
@@ -302,7 +300,7 @@ def main() -> None:
         found = spread([row["accuracy"] for row in mine])
         fastest = min(row["ms_a_step"] for row in timed if row["method"] == method)
         summary[method] = {"accuracy": found["mean"], "std": found["std"], "ms_a_step": fastest}
-    record(options.out, {**vars(options), "summary": summary, "rows": rows})
+    record(options.out, {**settings(options), "summary": summary, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -211,6 +211,15 @@ def test_every_result_says_how_it_was_made(path):
     assert program == "membound" or (ROOT / what).exists()
 
 
+def test_the_table_of_races_names_every_script_and_every_result():
+    page = (ROOT / "benchmarks" / "README.md").read_text()
+    scripts = {path.name for path in (ROOT / "benchmarks").glob("[!_]*.py")}
+    assert set(re.findall(r"^\| \[(\w+\.py)\]", page, re.MULTILINE)) == scripts
+    assert set(re.findall(r"`([\w-]+\.json)`", page)) == {
+        path.name for path in (ROOT / "results").glob("*.json")
+    }
+
+
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "results" / "reproduce").glob("*.json")), ids=lambda p: p.stem
 )
@@ -262,7 +271,9 @@ def test_names_options_and_links_in_the_documents_exist():
 
 
 @pytest.mark.parametrize(
-    "page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.stem
+    "page",
+    sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]),
+    ids=lambda page: page.stem,
 )
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):

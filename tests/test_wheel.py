@@ -1,5 +1,6 @@
 """What is installed: every module but the paper's, the compiled core, no data; and that it runs by itself."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BUILD = "import sys; from scikit_build_core import build; print(getattr(build, sys.argv[1])(*map(eval, sys.argv[2:])))"
+BUILD = """
+import json, sys
+from scikit_build_core import build
+print(getattr(build, sys.argv[1])(*json.loads(sys.argv[2])))
+"""
 WITHOUT_CORE = {"wheel.cmake": "false"}  # which files there are, in a second
 
 
@@ -23,8 +28,8 @@ def succeed(*command: object, **options) -> str:
 
 
 def build(what: str, folder: Path, *options: object) -> Path:
-    arguments = [repr(argument) for argument in (str(folder), *options)]
-    return folder / succeed(sys.executable, "-c", BUILD, what, *arguments, cwd=ROOT).split()[-1]
+    arguments = json.dumps([str(folder), *options])
+    return folder / succeed(sys.executable, "-c", BUILD, what, arguments, cwd=ROOT).split()[-1]
 
 
 @pytest.fixture(scope="module")
