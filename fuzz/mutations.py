@@ -95,6 +95,7 @@ def every_operator() -> Model:
         Node("div", (15, 13), {}),
         Node("reshape", (16,), {"shape": (2, 7)}),
         Node("add", (17,), {"value": 1e-3, "act": ("hardswish",)}),
+        Node("layernorm", (18,), {"last": 1, "eps": 1e-3}, {"w": "n.weight", "b": "n.bias"}),
     )
     tensors = {
         "c.weight": stored.sparse((4, 1, 3, 3), 9),
@@ -102,10 +103,12 @@ def every_operator() -> Model:
         "l.weight": stored.sparse((5, 4), 11),
         "l.bias": stored.sparse((5,), 5),
         "scale": stored.sparse((14,), 14),
+        "n.weight": stored.sparse((7,), 7),
+        "n.bias": stored.sparse((7,), 3),
     }
     preprocess = {"scale": 0.5, "mean": [1.0, 2.0], "std": [1.0, 2.0], "crop": 7, "mirror": True}
     original = {"l.weight": (5, 9), "c.weight": (8, 1, 3, 3), "c.bias": (8,)}
-    return Model(Graph((2, 7, 7), nodes, 18), tensors, original, preprocess, list("abcd"))
+    return Model(Graph((2, 7, 7), nodes, 19), tensors, original, preprocess, list("abcd"))
 
 
 def mutate(content: bytes, rng: random.Random) -> bytes:
@@ -183,7 +186,7 @@ def _append_node(content: bytes, rng: random.Random) -> bytes:
         op = rng.choice(list(OPERATORS))
         given = {name: _likely(op, name, rng) for name in OPERATORS[op].attributes if rng.random() < 0.8}
         inputs = [rng.randrange(len(nodes) + 1) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
-        layer = [rng.choice(list(draft.header)).removesuffix(".weight")] if op in ("conv", "linear") else []
+        layer = [rng.choice(list(draft.header)).removesuffix(".weight")] if "w" in OPERATORS[op].roles else []
         if op in ("add", "sub", "mul", "div") and len(inputs) > 1:
             given.pop("value", None)
         nodes.append(
@@ -209,6 +212,8 @@ def _likely(op: str, name: str, rng: random.Random) -> Any:
         "pad": [[0, 0, 0, 0], [1, 1, 1, 1], [size, 0, 2, size]],
         "over": [[0, 0], [1, 0], [1, 2]],
         "groups": [1, 2, 4],
+        "last": [1, 2, 3],
+        "eps": [1e-5, 1],
         "act": [[act, *(rng.choice((-1, 0, 0.1, 6)) for _ in range(n))] for act, n in ACTIVATIONS.items()],
         "count": ["all", "valid", 3, -0.5],
         "kind": ["avg", "max"],

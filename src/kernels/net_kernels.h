@@ -99,6 +99,9 @@ struct NetKernels {
   void (*lrn)(const float* x, float* y, size_t channels, size_t pixels, size_t first, size_t last, int size,
               float alpha, float beta, float k) = nullptr;
 
+  // y = (x - mean) / sqrt(variance + eps) * w + b over n elements.
+  void (*layer_norm)(const float* x, size_t n, float eps, const float* w, const float* b, float* y) = nullptr;
+
   void (*max_pool)(const float* x, int h, int w, float* y, int out_h, int out_w, const Window& window,
                    float* row) = nullptr;  // `row`: room for w floats and three times the slack
   void (*average_pool)(const float* x, int h, int w, float* y, int out_h, int out_w, const Window& window,

@@ -63,6 +63,8 @@ std::unique_ptr<Op> make_average_pool(const Shape& input, const Shape& output, c
                                       const Count& count);
 std::unique_ptr<Op> make_adaptive_pool(const Shape& input, const Shape& output, bool average);
 std::unique_ptr<Op> make_lrn(const Shape& shape, int size, float alpha, float beta, float k);
+// Over the last w.size() elements of each row; b is as large.
+std::unique_ptr<Op> make_layer_norm(size_t rows, float eps, std::vector<float> w, std::vector<float> b);
 std::unique_ptr<Op> make_activation(size_t size, const Fused& fused);
 // With `constant`, it is the right operand, or with `swap` the left one.
 std::unique_ptr<Op> make_binary(Binary kind, const Shape& left, const Shape& right, const Shape& output,

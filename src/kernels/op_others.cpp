@@ -1,4 +1,4 @@
-// Every operator without a weight.
+// Operators without a weight, but for windows and norms.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -60,92 +60,6 @@ Shape contiguous_steps(const Shape& shape) {
   for (size_t i = shape.size(); i-- > 1;) steps[i - 1] = steps[i] * shape[i];
   return steps;
 }
-
-class Pool final : public Op {
- public:
-  Pool(const Shape& input, const Shape& output, const Window& window, const Count* count)
-      : channels_(input[0]), h_(static_cast<int>(input[1])), w_(static_cast<int>(input[2])),
-        out_h_(static_cast<int>(output[1])), out_w_(static_cast<int>(output[2])), window_(window),
-        average_(count != nullptr), count_(count ? *count : Count{}) {}
-
-  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
-    const size_t in = static_cast<size_t>(h_) * static_cast<size_t>(w_);
-    const size_t out = static_cast<size_t>(out_h_) * static_cast<size_t>(out_w_);
-    place.each(batch * channels_, static_cast<double>(batch * channels_ * in * 2), [&](size_t i, int worker) {
-      const float* x = inputs[0] + i * in;
-      float* y = output + i * out;
-      if (average_) {
-        place.kernels.average_pool(x, h_, w_, y, out_h_, out_w_, window_, count_, place.room(worker));
-      } else {
-        place.kernels.max_pool(x, h_, w_, y, out_h_, out_w_, window_, place.room(worker));
-      }
-    });
-  }
-  Needs needs(size_t, const Traits&) const override { return {0, static_cast<size_t>(w_) + 3 * kSlack}; }
-
- private:
-  size_t channels_;
-  int h_, w_, out_h_, out_w_;
-  Window window_;
-  bool average_;
-  Count count_;
-};
-
-class AdaptivePool final : public Op {
- public:
-  AdaptivePool(const Shape& input, const Shape& output, bool average)
-      : channels_(input[0]), h_(input[1]), w_(input[2]), out_h_(output[1]), out_w_(output[2]), average_(average) {}
-
-  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
-    place.each(batch * channels_, static_cast<double>(batch * channels_ * h_ * w_), [&](size_t i, int) {
-      const float* x = inputs[0] + i * h_ * w_;
-      float* y = output + i * out_h_ * out_w_;
-      if (average_ && out_h_ * out_w_ == 1) {
-        *y = place.kernels.sum(x, h_ * w_) / static_cast<float>(h_ * w_);
-        return;
-      }
-      for (size_t r = 0; r < out_h_; ++r)
-        for (size_t c = 0; c < out_w_; ++c)
-          *y++ = cell(x, r * h_ / out_h_, ((r + 1) * h_ + out_h_ - 1) / out_h_, c * w_ / out_w_,
-                      ((c + 1) * w_ + out_w_ - 1) / out_w_);
-    });
-  }
-
- private:
-  float cell(const float* x, size_t top, size_t bottom, size_t left, size_t right) const {
-    float all = average_ ? 0.0f : -std::numeric_limits<float>::infinity();
-    for (size_t i = top; i < bottom; ++i)
-      for (size_t j = left; j < right; ++j) {
-        const float here = x[i * w_ + j];
-        all = average_ ? all + here : (here > all || here != here ? here : all);
-      }
-    return average_ ? all / static_cast<float>((bottom - top) * (right - left)) : all;
-  }
-
-  size_t channels_, h_, w_, out_h_, out_w_;
-  bool average_;
-};
-
-class Lrn final : public Op {
- public:
-  Lrn(const Shape& shape, int size, float alpha, float beta, float k)
-      : channels_(shape[0]), pixels_(elements(shape) / shape[0]), size_(size), alpha_(alpha), beta_(beta), k_(k) {}
-
-  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
-    constexpr size_t kPixels = 256;
-    const size_t parts = (pixels_ + kPixels - 1) / kPixels, image = channels_ * pixels_;
-    place.each(batch * parts, static_cast<double>(batch * image * 8), [&](size_t task, int) {
-      const size_t n = task / parts, first = task % parts * kPixels;
-      place.kernels.lrn(inputs[0] + n * image, output + n * image, channels_, pixels_, first,
-                        std::min(first + kPixels, pixels_), size_, alpha_, beta_, k_);
-    });
-  }
-
- private:
-  size_t channels_, pixels_;
-  int size_;
-  float alpha_, beta_, k_;
-};
 
 void activate_in_parts(const Fused& fused, float* y, size_t n, const Workplace& place) {
   if (fused.activation == Activation::none) return;
@@ -396,19 +310,6 @@ class Pad final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_max_pool(const Shape& input, const Shape& output, const Window& window) {
-  return std::make_unique<Pool>(input, output, window, nullptr);
-}
-std::unique_ptr<Op> make_average_pool(const Shape& input, const Shape& output, const Window& window,
-                                      const Count& count) {
-  return std::make_unique<Pool>(input, output, window, &count);
-}
-std::unique_ptr<Op> make_adaptive_pool(const Shape& input, const Shape& output, bool average) {
-  return std::make_unique<AdaptivePool>(input, output, average);
-}
-std::unique_ptr<Op> make_lrn(const Shape& shape, int size, float alpha, float beta, float k) {
-  return std::make_unique<Lrn>(shape, size, alpha, beta, k);
-}
 std::unique_ptr<Op> make_activation(size_t size, const Fused& fused) {
   return std::make_unique<Activate>(size, fused);
 }

@@ -139,6 +139,19 @@ Made lrn_of(const OpPlan& plan, const Attributes& given, const Traits&) {
                   given.single("beta"), given.single("k"));
 }
 
+Made layer_norm_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require_same_size(plan);
+  const Shape& input = input_of(plan);
+  const size_t last = given.size("last");
+  require(last >= 1 && last <= input.size(), "axes that are not there");
+  const size_t n = elements(Shape(input.end() - static_cast<std::ptrdiff_t>(last), input.end()));
+  require(n > 0, "a norm of nothing");
+  const std::vector<float>*w = table_of(plan, "w"), *b = table_of(plan, "b");
+  require((w == nullptr || w->size() == n) && (b == nullptr || b->size() == n), "a norm's tensors of another size");
+  return make_layer_norm(elements(input) / n, given.single("eps"), w ? *w : std::vector<float>(n, 1.0f),
+                         b ? *b : std::vector<float>(n, 0.0f));
+}
+
 Made activation_of(const OpPlan& plan, const Attributes&, const Traits&) {
   require_same_size(plan);
   return make_activation(elements(input_of(plan)), plan.fused);
@@ -212,7 +225,7 @@ using Maker = Made (*)(const OpPlan&, const Attributes&, const Traits&);
 
 const std::map<std::string, Maker> kMakers = {
     {"conv", conv_of},       {"linear", linear_of},     {"maxpool", max_pool_of}, {"avgpool", average_pool_of},
-    {"adaptive", adaptive_pool_of}, {"lrn", lrn_of},    {"act", activation_of},   {"add", binary_of},
+    {"adaptive", adaptive_pool_of}, {"lrn", lrn_of},    {"layernorm", layer_norm_of}, {"act", activation_of},   {"add", binary_of},
     {"sub", binary_of},      {"mul", binary_of},        {"div", binary_of},       {"concat", concat_of},
     {"reshape", reshape_of}, {"permute", permute_of},   {"slice", slice_of},      {"mean", mean_of},
     {"softmax", softmax_of}, {"pad", pad_of},           {"folded", folded_of},

@@ -5,6 +5,7 @@ ARCHITECTURES maps a name to (the function that makes the network, the shape of 
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -267,6 +268,28 @@ def conv1d_residual() -> nn.Module:
     )
 
 
+def mixer() -> nn.Module:
+    """An MLP-Mixer of one block, and a norm of images as ConvNeXt has it."""
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        x = m.image_norm(m.patches(x).permute(0, 2, 3, 1)).flatten(1, 2)
+        x = x + m.across(m.first_norm(x).transpose(1, 2)).transpose(1, 2)
+        x = x + m.along(m.second_norm(x))
+        return m.last(m.plain_norm(x).mean(1))
+
+    return net(
+        forward,
+        patches=nn.Conv2d(3, 6, 2, 2),
+        image_norm=nn.LayerNorm(6, eps=1e-6),
+        first_norm=nn.LayerNorm([16, 6]),
+        across=nn.Sequential(nn.Linear(16, 12), nn.GELU(), nn.Linear(12, 16)),
+        second_norm=nn.LayerNorm(6, bias=False),
+        along=nn.Sequential(nn.Linear(6, 20), nn.GELU(), nn.Linear(20, 6)),
+        plain_norm=nn.LayerNorm(6, elementwise_affine=False),
+        last=nn.Linear(6, 4),
+    )
+
+
 def resnet() -> nn.Module:
     stem = nn.Sequential(conv_norm(3, 6, act=nn.ReLU(inplace=True)), nn.MaxPool2d(3, 2, 1))
     return nn.Sequential(stem, Residual(6, 6), Residual(6, 8, 2), Residual(8, 8), head(8))
@@ -447,6 +470,7 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         ),
         (2, 8, 8),
     ),
+    "mixer": (mixer, (3, 8, 8)),
     "mlp": (
         lambda: nn.Sequential(
             nn.Flatten(),

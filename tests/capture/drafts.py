@@ -205,6 +205,10 @@ class Random:
     def grow_lrn(self) -> None:
         self.add("lrn", self.last, size=self.integer(1, 4), alpha=0.5, beta=0.75, k=1.0)
 
+    def grow_layernorm(self) -> None:
+        last = self.integer(1, len(self.shape))
+        self.add("layernorm", self.last, last=last, eps=self.pick([1e-5, 0.1]))
+
     def grow_tied(self) -> None:
         """A layer with the weights of an earlier one, where they fit."""
         layers = [node for node in self.draft.nodes.values() if node.op in ("conv", "linear")]

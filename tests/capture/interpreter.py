@@ -87,6 +87,11 @@ def _adaptive(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
     return pool(x, tuple(node.attributes["size"]))
 
 
+def _layernorm(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
+    a = node.attributes
+    return F.layer_norm(x, x.shape[-a.get("last", 1) :], named.get("w"), named.get("b"), a.get("eps", 1e-5))
+
+
 def _lrn(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
     a = node.attributes
     out = torch.empty_like(x)

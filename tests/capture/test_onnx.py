@@ -116,6 +116,10 @@ def others():
     for size, shape in itertools.product((1, 2, 3, 4, 5, 12), ((7,), (7, 4), (7, 3, 4), (7, 2, 3, 2))):
         yield one("lrn", shape, {"size": size, "alpha": 0.7, "beta": 0.75, "k": 2.0})
     yield one("lrn", (5, 3, 3), {"size": 3, "alpha": -0.01, "beta": -0.5, "k": 2.0})
+    for last in (1, 2, 3):
+        yield one("layernorm", (4, 3, 5), {"last": last, "eps": 0.1})
+        sizes = (4, 3, 5)[-last:]
+        yield one("layernorm", (4, 3, 5), {"last": last}, {"w": rand(*sizes), "b": rand(*sizes)})
     for name, count in ACTIVATIONS.items():
         yield one("act", (200,), {"act": (name, *((0.3,), (-0.5, 0.7))[count - 1][:count])})
     yield one("act", (200,), {"act": ("clip", 0.7, -0.5)})

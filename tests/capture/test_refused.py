@@ -31,11 +31,7 @@ def broken():
 
 
 OPERATORS = {
-    "layer norm": (
-        lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(192)),
-        IMAGE,
-        r"^1 \(LayerNorm\): .*layer_norm",
-    ),
+    "group norm": (lambda: nn.Sequential(nn.GroupNorm(1, 3)), IMAGE, r"^0 \(GroupNorm\): .*group_norm"),
     "matmul": (
         lambda: net(lambda m, x: x @ x.transpose(2, 3)),
         IMAGE,

@@ -245,6 +245,7 @@ def test_groups_lose_as_many_channels_each():
     ("op", "attributes"),
     [
         ("lrn", {"size": 3, "alpha": 1.0, "beta": 0.75, "k": 1.0}),
+        ("layernorm", {"last": 3}),
         ("softmax", {"axis": 0}),
         ("mean", {"axes": (0,), "keep": True}),
         ("pad", {"pad": ((1, 0), (0, 0), (0, 0))}),
@@ -257,6 +258,13 @@ def test_channels_stay_before_what_mixes_them(op, attributes):
     x = net.conv(0, "first", 4, zero=[0])
     net.linear(net.add(op, x, **attributes), "last", 3)
     assert net.widths()["first"] == 4
+
+
+def test_channels_go_through_a_norm_of_other_axes():
+    net = Net(2, 6, 6)
+    x = net.conv(0, "first", 4, zero=[0])
+    net.conv(net.add("layernorm", x, last=2), "last", 3)
+    assert net.widths() == {"first": 3, "last": 3}
 
 
 def test_channels_go_through_slices_and_permutations():

@@ -491,6 +491,26 @@ void check_lrn(Random& random) {
   }
 }
 
+void check_layer_norm(Random& random) {
+  for (int i = 0; i < 40; ++i) {
+    const size_t rows = between(random, 1, 20), n = between(random, 1, 300);
+    const Floats w = numbers(n, random), b = numbers(n, random);
+    const float eps = below(random, 2) ? 1e-5f : 0.5f;
+    Built built(rows * n);
+    built.add(rows * n, {0}, [=](const NetKernels&) { return make_layer_norm(rows, eps, w, b); },
+              [=](const std::vector<const double*>& x, double* y) {
+                for (size_t row = 0; row < rows; ++row) {
+                  const double* from = x[0] + row * n;
+                  double mean = 0, variance = 0;
+                  for (size_t k = 0; k < n; ++k) mean += from[k] / double(n);
+                  for (size_t k = 0; k < n; ++k) variance += std::pow(from[k] - mean, 2) / double(n);
+                  for (size_t k = 0; k < n; ++k) *y++ = (from[k] - mean) / std::sqrt(variance + double(eps)) * double(w[k]) + double(b[k]);
+                }
+              });
+    check("layer norm", built, random, n > 2 ? 1e-5 : 1e-3, 2);
+  }
+}
+
 // Where the element at `at` of an array of `shape` lies in one of `own`, whose axes are as long or 1.
 size_t broadcast(const std::vector<size_t>& at, const Shape& own) {
   size_t found = 0;
@@ -775,6 +795,7 @@ int main(int argc, char** argv) {
     check_products(random);
     check_pools(random);
     check_lrn(random);
+    check_layer_norm(random);
     check_arithmetic(random);
     check_moves(random);
     check_activations(random);

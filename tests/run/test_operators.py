@@ -1,5 +1,7 @@
 """Operators without a weight, of random shapes, against torch in float64, on every instruction set."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -105,6 +107,36 @@ def test_adaptive_pools_to_one_and_of_many(kind):
 def test_lrn(channels, rest, size, alpha, beta, k, seed, batch, max_batch):
     attributes = {"size": size, "alpha": alpha, "beta": beta, "k": k}
     run("lrn", (channels, *rest), seed, batch, max_batch, attributes, tolerance=2e-6)
+
+
+@given(
+    shape=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    last=st.integers(1, 3),
+    eps=st.sampled_from([1e-5, 1e-12, 1.0]),
+    roles=st.sampled_from(["", "w", "b", "wb"]),
+    seed=SEEDS,
+    **BATCHES,
+)
+def test_layer_norm(shape, last, eps, roles, seed, batch, max_batch):
+    last = min(last, len(shape))
+    tensors = {role: normal(seed + 1, *shape[-last:]) for role in roles}
+    # Of one element nothing is left, of two close ones little that is exact.
+    tolerance = 1e-5 if math.prod(shape[-last:]) > 2 else 1e-2
+    run(
+        "layernorm",
+        tuple(shape),
+        seed,
+        batch,
+        max_batch,
+        {"last": last, "eps": eps},
+        tensors=tensors,
+        tolerance=tolerance,
+    )
+
+
+def test_layer_norm_is_cut_among_threads():
+    for last in (1, 2, 3):
+        run("layernorm", (16, 65, 67), 1, 3, 2, {"last": last}, tolerance=1e-5)
 
 
 def test_lrn_of_large_images():

@@ -116,6 +116,10 @@ def _lrn(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     return normalised
 
 
+def _layer_norm(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
+    return lambda x: F.layer_norm(x, x.shape[-a["last"] :], w.get("w"), w.get("b"), a["eps"])
+
+
 def _act(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     name, *numbers = a["act"]
     return lambda x: ACTIVATIONS[name](x, *numbers)
@@ -169,6 +173,7 @@ MAKERS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Step]] = {
     "avgpool": _average_pool,
     "adaptive": _adaptive,
     "lrn": _lrn,
+    "layernorm": _layer_norm,
     "act": _act,
     "add": _binary,
     "sub": _binary,

@@ -171,6 +171,13 @@ class Channels:
     def _adaptive(self, number: int, node: Node) -> Track:
         return self._along(node.inputs[0], 0)
 
+    def _layernorm(self, number: int, node: Node) -> Track:
+        """What it normalizes must stay, as it is weighed against the rest; along other axes nothing is mixed."""
+        track, last = self.tracks[node.inputs[0]], attributes(node)["last"]
+        if track.axis >= len(self.draft.shapes[number]) - last:
+            return self._other(number, node)
+        return _changed(track, np.where((track.constant == 0) & ("b" not in node.tensors), 0, np.nan))
+
     def _act(self, number: int, node: Node) -> Track:
         return self.tracks[node.inputs[0]]
 
@@ -271,6 +278,7 @@ FOLLOWERS: Mapping[str, Callable[[Channels, int, Node], Track]] = {
     "avgpool": Channels._avgpool,
     "adaptive": Channels._adaptive,
     "lrn": Channels._other,
+    "layernorm": Channels._layernorm,
     "act": Channels._act,
     **dict.fromkeys(BINARY, Channels._binary),
     "concat": Channels._concat,

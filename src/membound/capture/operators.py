@@ -63,6 +63,17 @@ def batch_norm(call: Call) -> list[Value]:
     return [call.reshape(out, value.shape)]
 
 
+def layer_norm(call: Call) -> Value:
+    named = {
+        role: call.tensor(call.constant(name), call.within(name))
+        for role, name in (("w", "weight"), ("b", "bias"))
+        if call.get(name) is not None
+    }
+    return call.emit(
+        "layernorm", call.value("input"), named=named, last=len(call["normalized_shape"]), eps=call["eps"]
+    )
+
+
 def mean(call: Call) -> Value:
     if not call.get("dim"):
         call.fail("it averages over the batch; name the axes, as in x.mean((2, 3))")
@@ -94,6 +105,8 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "addmm": product,
     "batch_norm": lambda call: batch_norm(call)[0],
     "_native_batch_norm_legit_no_training": batch_norm,
+    "layer_norm": layer_norm,
+    "native_layer_norm": lambda call: [layer_norm(call)],
     "max_pool1d": max_pool,
     "max_pool2d": max_pool,
     "max_pool2d_with_indices": lambda call: [max_pool(call)],

@@ -303,6 +303,18 @@ def _lrn(s: _Step) -> str:
     return s.w.emit("Div", [s.x, scale])
 
 
+def _layer_norm(s: _Step) -> str:
+    """(x - mean) / sqrt(variance + eps) * w + b, piece by piece: this operator set has no such operator."""
+    axes = tuple(range(len(s.shape) - s.a["last"] + 1, len(s.shape) + 1))
+    centered = s.w.emit("Sub", [s.x, s.w.emit("ReduceMean", [s.x], axes=axes, keepdims=1)])
+    variance = s.w.emit("ReduceMean", [s.w.emit("Mul", [centered, centered])], axes=axes, keepdims=1)
+    deviation = s.w.emit("Sqrt", [s.w.emit("Add", [variance, s.w.constant(float(s.a["eps"]))])])
+    out = s.w.emit("Div", [centered, deviation])
+    for role, op in (("w", "Mul"), ("b", "Add")):
+        out = s.w.emit(op, [out, s.roles[role]]) if role in s.roles else out
+    return out
+
+
 def _binary(s: _Step) -> str:
     operands = list(s.inputs)
     if len(operands) == 1:
@@ -349,6 +361,7 @@ WRITERS: dict[str, Callable[[_Step], str]] = {
     "avgpool": _average_pool,
     "adaptive": _adaptive,
     "lrn": _lrn,
+    "layernorm": _layer_norm,
     "act": lambda s: s.x,
     "add": _binary,
     "sub": _binary,

@@ -140,6 +140,7 @@ PLANNERS: Mapping[str, Planner] = {
     "avgpool": _average_pool,
     "adaptive": _adaptive,
     "lrn": _take("size", "alpha", "beta", "k"),
+    "layernorm": _take("last", "eps"),
     "act": _take(),
     **{operator.name: _binary for operator in BINARY},
     "concat": _take("axis"),

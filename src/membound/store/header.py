@@ -226,7 +226,7 @@ def _format_shapes(header: Header, sparse: set[str]) -> dict[str, list[Shape]]:
     """The shapes that do not follow from the container or, for a bias, from its weight."""
     biases: dict[str, tuple[Shape, ...]] = {}
     for node in header.graph.nodes:
-        if "b" in node.tensors:
+        if "b" in node.tensors and "w" in node.tensors:
             biases.setdefault(node.tensors["b"], follow(header.shapes[node.tensors["w"]]))
     said = {}
     for name, shapes in header.shapes.items():

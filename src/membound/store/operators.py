@@ -30,6 +30,7 @@ from membound.store.kinds import (
     FLAG,
     NUMBER,
     PADS,
+    POSITIVE,
     SIDES,
     SIZES,
     WINDOW,
@@ -39,6 +40,7 @@ from membound.store.kinds import (
     wholes,
 )
 from membound.store.rules import (
+    MAX_AXES,
     MAX_ELEMENTS,
     MAX_NODES,
     MAX_WINDOW,
@@ -238,6 +240,16 @@ def _lrn(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     return inputs[0]
 
 
+def _layer_norm(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
+    shape, last = inputs[0], a["last"]
+    if last > len(shape):
+        _wrong(f"normalizes the last {last} axes of an input of shape {list(shape)}")
+    for role, own in tensors.items():
+        if own != shape[-last:]:
+            _wrong(f"its tensor {role} has the shape {list(own)}: it must be {list(shape[-last:])}")
+    return shape
+
+
 def _binary(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     constants = ("c" in tensors) + (a["value"] is not None)
     if len(inputs) + constants != 2:  # rule 22
@@ -266,6 +278,13 @@ LRN = Operator(
     _lrn,
     "at least one axis; the same",
     {"size": Attribute(whole(1, MAX_WINDOW)), **dict.fromkeys(("alpha", "beta", "k"), Attribute(NUMBER))},
+)
+LAYER_NORM = Operator(
+    "layernorm",
+    _layer_norm,
+    "at least `last` axes; the same",
+    {"last": Attribute(whole(1, MAX_AXES), 1), "eps": Attribute(POSITIVE, 1e-5)},
+    {"w": Role("[the last axes]"), "b": Role("[the last axes]")},
 )
 ACT = Operator("act", _same, "the same", {"act": Attribute(ACTIVATION)})
 BINARY = tuple(
@@ -376,7 +395,7 @@ PAD = Operator(
 OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for operator in (
-        CONV, LINEAR, MAX_POOL, AVERAGE_POOL, ADAPTIVE, LRN, ACT, *BINARY, CONCAT, RESHAPE, PERMUTE, SLICE, MEAN,
-        SOFTMAX, PAD,
+        CONV, LINEAR, MAX_POOL, AVERAGE_POOL, ADAPTIVE, LRN, LAYER_NORM, ACT, *BINARY, CONCAT, RESHAPE, PERMUTE, SLICE,
+        MEAN, SOFTMAX, PAD,
     )
 }  # fmt: skip
