@@ -23,7 +23,9 @@ from membound.paper.lab import spread
 from membound.search.bound import NetworkBound, Ramp
 from membound.search.deployed import score_stored
 from membound.search.ledger import open_run
-from membound.search.setup import Choices, make_problem
+from membound.search.problem import Target
+from membound.search.request import Choices, Examples
+from membound.search.setup import make_problem
 
 sys.path.insert(0, str(ROOT))
 from examples.residual import small_resnet
@@ -87,10 +89,8 @@ def dense_state(folder: Path) -> dict:
 
 def one_shot(make, data, state, limit: int, seed: int, chosen: dict) -> dict:
     """The dense network's weights within the same bytes, without training: by magnitude, and by score."""
-    problem = make_problem(
-        make, data, Choices(**chosen), kind="file", values="f16", batch=1, seed=seed, val_data=None,
-        test_data=None, loss=None, score=None, preprocess=None, classes=None, hold_out=False,
-    )  # fmt: skip
+    choices = Choices(seed=seed, **chosen)
+    problem = make_problem(make, Examples(train_data=data), choices, Target())
     found = {}
     for score in ("magnitude", "lamp"):
         model = make()

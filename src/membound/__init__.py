@@ -12,20 +12,29 @@ from membound.errors import DataError, MemboundError, ModelError, RuleError, Tra
 if TYPE_CHECKING:
     from membound import data, zoo
     from membound.capture.save import save
-    from membound.run.net import load
+    from membound.run.inspection import inspect
+    from membound.run.net import Net, load
+    from membound.search.cluster import ray_cluster
+    from membound.search.deployed import Fitted
     from membound.search.fit import fit
-    from membound.train.regularizer import attach
+    from membound.search.stages import Stages
+    from membound.train.regularizer import Regularizer, attach
     from membound.train.schedules import constant, cosine, ramp, steps
-    from membound.train.updates import chain, hold, l0_project, l1_shrink, l1_subgradient, l2_decay
+    from membound.train.updates import Update, chain, hold, l0_project, l1_shrink, l1_subgradient, l2_decay
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DataError",
+    "Fitted",
     "MemboundError",
     "ModelError",
+    "Net",
+    "Regularizer",
     "RuleError",
+    "Stages",
     "TrainingError",
+    "Update",
     "WeightsError",
     "attach",
     "chain",
@@ -34,30 +43,39 @@ __all__ = [
     "data",
     "fit",
     "hold",
+    "inspect",
     "l0_project",
     "l1_shrink",
     "l1_subgradient",
     "l2_decay",
     "load",
     "ramp",
+    "ray_cluster",
     "save",
     "steps",
     "zoo",
 ]
 
 _HOME = {
+    "Fitted": "membound.search.deployed",
+    "Net": "membound.run.net",
+    "Regularizer": "membound.train.regularizer",
+    "Stages": "membound.search.stages",
+    "Update": "membound.train.updates",
     "attach": "membound.train.regularizer",
     "chain": "membound.train.updates",
     "constant": "membound.train.schedules",
     "cosine": "membound.train.schedules",
     "fit": "membound.search.fit",
     "hold": "membound.train.updates",
+    "inspect": "membound.run.inspection",
     "l0_project": "membound.train.updates",
     "l1_shrink": "membound.train.updates",
     "l1_subgradient": "membound.train.updates",
     "l2_decay": "membound.train.updates",
     "load": "membound.run.net",
     "ramp": "membound.train.schedules",
+    "ray_cluster": "membound.search.cluster",
     "save": "membound.capture.save",
     "steps": "membound.train.schedules",
 }

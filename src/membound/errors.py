@@ -1,8 +1,21 @@
 """What can go wrong for a user: each message says what was found, what is allowed and what to do."""
 
+from collections.abc import Iterable
+
 
 class MemboundError(Exception):
-    """The base of every error that membound raises on purpose; commands print it in one line."""
+    """The base of every error that membound raises on purpose; commands print it in one line.
+
+    A message speaks to a Python caller. `about` names the parameters that it is about, so that a command can add its
+    own names for them.
+
+    >>> MemboundError("steps=0: a whole number from 1 is needed", about="steps").about
+    ('steps',)
+    """
+
+    def __init__(self, message: object = "", *, about: str | Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.about = (about,) if isinstance(about, str) else tuple(about)
 
 
 class RuleError(MemboundError):

@@ -243,7 +243,9 @@ def _ledger_lines() -> int:
 
 
 def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypatch):
-    monkeypatch.setattr("membound.search.fit.describe_stored", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(
+        "membound.search.fitting.describe_stored", lambda *_: signal.raise_signal(signal.SIGTERM)
+    )
     assert run(*SHORT, *OUT, "--budget", "4KiB") == 130
     assert capsys.readouterr().err == "membound: interrupted: without --run-dir nothing was saved\n"
     assert not list(Path().glob("net*"))
@@ -252,8 +254,11 @@ def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypat
 BAD = {
     "net": (("fit", "lenett", "--data", "mnist", "--budget", "4KiB", *OUT), "did you mean"),
     "data": (("fit", NET, "--data", "minst", "--budget", "4KiB", *OUT), "did you mean mnist?"),
-    "no bound": ((*SHORT, *OUT), "--within, --stages: there is none"),
-    "two bounds": ((*SHORT, *OUT, "--budget", "4KiB", "--within", "1"), "--budget and --within are given"),
+    "no bound": ((*SHORT, *OUT), "there is none (--budget, --ram, --nonzeros, --within, --stages)"),
+    "two bounds": (
+        (*SHORT, *OUT, "--budget", "4KiB", "--within", "1"),
+        "budget and within are given (--budget, ",
+    ),
     "zero": ((*SHORT, *OUT, "--budget", "0"), "cannot be met"),
     "parsecs": ((*SHORT, *OUT, "--budget", "12 parsecs"), "'12 parsecs' is not a size"),
     "too small": ((*SHORT, *OUT, "--budget", "100"), "cannot be met"),

@@ -20,10 +20,11 @@ from membound.data import ArraySplit, Dataset
 from membound.errors import DataError, MemboundError, ModelError, TrainingError
 from membound.run.net import EVERY, known_isas
 from membound.search.deployed import rounding_hurts
-from membound.search.fit import Watch
 from membound.search.jobs import carry_out
 from membound.search.ledger import LEDGER
-from membound.search.setup import Choices, make_problem
+from membound.search.problem import Target
+from membound.search.request import Choices, Examples, Watch
+from membound.search.setup import make_problem
 
 TRAIN = (digits().images, digits().labels)
 HELD_OUT = (digits(300, 400).images, digits(300, 400).labels)
@@ -468,7 +469,7 @@ def test_a_weight_that_grows_beyond_16_bits_is_fitted_again_in_32(bound, tmp_pat
 def test_values_are_widened_only_where_rounding_costs_accuracy(monkeypatch):
     said = []
     monkeypatch.setattr(
-        "membound.search.fit.rounding_hurts", lambda problem, files, state: files(state) < 3000
+        "membound.search.fitting.rounding_hurts", lambda problem, files, state: files(state) < 3000
     )
     results = fit(Tiny, budget=[2900, 5000, 2600], val_data=None, watch=Watch(say=said.append), steps=5)
     assert [result.values for result in results] == ["f32", "f16", "f32"]
@@ -484,10 +485,7 @@ def test_values_are_widened_only_where_rounding_costs_accuracy(monkeypatch):
 
 
 def pose(model, data, val_data):
-    return make_problem(
-        model, data, Choices(), kind="file", values="f16", batch=1, seed=0, val_data=val_data, test_data=None,
-        loss=None, score=None, preprocess=None, classes=None, hold_out=False,
-    )  # fmt: skip
+    return make_problem(model, Examples(train_data=data, val_data=val_data), Choices(), Target())
 
 
 @pytest.mark.parametrize(("difference", "hurts"), [(1e-4, True), (1e-2, False)])
@@ -540,8 +538,8 @@ def refusal(*given, **options) -> MemboundError:
         ({"ram": 5000}, "cannot be met"),
         ({"nonzeros": 3}, "cannot be met"),
         ({"nonzeros": "4 KiB"}, "whole number"),
-        ({}, "one bound is needed, .*: none was given"),
-        ({"budget": 5000, "ram": 5000}, "budget and ram was given"),
+        ({}, "one bound is needed, of budget, .*: there is none"),
+        ({"budget": 5000, "ram": 5000}, "budget and ram are given"),
         ({"budget": 5000, "within": 1}, "budget and within"),
         ({"budget": []}, "there is no budget"),
         ({"budget": 0.1}, "0.1 is not understood"),
@@ -565,7 +563,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"steps": 0}, "steps=0"),
         ({"lr": "fast"}, "lr='fast'"),
         ({"greedy_step": "0.2"}, "greedy_step='0.2'"),
-        ({"epochs": 3}, "no choice 'epochs': choose of steps, batch_size"),
+        ({"epochs": 3}, "no keyword 'epochs': there are budget, .*steps, batch_size, .*val_data"),
         ({"solver": "lion"}, "no solver 'lion'"),
         ({"layers": 3}, "layers=3"),
         ({"layers": ["fc9"]}, "fc9"),

@@ -38,6 +38,8 @@ app.command("export")(export_command)
 app.command("reproduce")(reproduce_command)
 app.command("data")(data_command)
 
+ELSEWHERE = {"workers": "ray"}  # parameters that a command has by another name
+
 
 @app.callback(invoke_without_command=True)
 def membound(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
@@ -59,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = app(given or ["--help"], prog_name="membound", standalone_mode=False)
         sys.stdout.flush()  # here, where its failure is answered, and not at exit
     except MemboundError as error:
-        code = _refuse(str(error))
+        code = _refuse(f"{error}{_name_options(given, error)}")
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors", "PIL", "pooch"):
             raise
@@ -84,6 +86,20 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             code = _refuse(f"{error.format_message()} (membound --help says what there is)")
     sys.exit(code or 0)
+
+
+def _name_options(given: list[str], error: MemboundError) -> str:
+    """What the command calls the parameters that an error is about, where the message does not say it.
+
+    >>> _name_options(["fit"], MemboundError("steps=0: a whole number from 1 is needed", about="steps"))
+    ' (--steps)'
+    """
+    group = typer.main.get_command(app)
+    commands = getattr(group, "commands", {})
+    options = {each.name: each.opts[0] for each in getattr(commands.get(next(iter(given), "")), "params", ())}
+    found = [options[name] for name in (ELSEWHERE.get(each, each) for each in error.about) if name in options]
+    missing = [option for option in found if option.startswith("--") and option not in str(error)]
+    return f" ({', '.join(missing)})" if missing else ""
 
 
 def _refuse(message: str) -> int:

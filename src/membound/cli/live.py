@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.table import Table
 
 from membound.report.text import show_count, show_duration
-from membound.search.fit import Watch
 from membound.search.jobs import Job, Order, Outcome, Show
 from membound.search.problem import Problem
+from membound.search.request import Watch
 from membound.search.workshop import Workers
 from membound.train.run import Progress
 

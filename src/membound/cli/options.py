@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,6 +93,46 @@ Solver = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a network starts from, and how images are read."""
+
+    init: Init = None
+    name: Names = None
+    mean: Mean = None
+    layout: Layout = None
+    size: Size = None
+    cache: Cache = None
+    skip_corrupt: SkipCorrupt = False
+
+    def load(self, net: str, data: str, seed: int) -> tuple[Any, Any, Any]:
+        """The network or what makes it, the data, and how images are prepared where that is known."""
+        from functools import partial
+
+        from membound import data as sets
+        from membound import zoo
+        from membound.train.job import image_size
+        from membound.train.preprocessing import preprocess_for
+        from membound.train.weights import load_weights_, saved_facts
+
+        # A folder is split and read as it was for training, so that no image trained on is tested on.
+        saved = {} if self.init is None else saved_facts(self.init)
+        side = self.size or image_size(net, data, saved.get("image_size"))
+        dataset = sets.load(
+            data, layout=self.layout, size=side, seed=saved.get("seed", seed),
+            skip_corrupt=self.skip_corrupt, cache=self.cache,
+        )  # fmt: skip
+        tell_left_out(dataset)
+        model = network(net, len(dataset.classes), seed)
+        found = (
+            None if self.init is None else load_weights_(model, self.init, pairs("--name", self.name, str))
+        )
+        if self.mean is not None:
+            found = preprocess_for(model, dataset.train, self.mean)
+        make = partial(zoo.build_for, net, len(dataset.classes))
+        return make if self.init is None else model, dataset, found
 
 
 class Stopped(Exception):

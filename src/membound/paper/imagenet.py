@@ -20,8 +20,9 @@ from membound.paper.baselines import prune_
 from membound.paper.lab import Lab, claim, show, spread
 from membound.search.jobs import Job
 from membound.search.ledger import open_run
-from membound.search.problem import Problem
-from membound.search.setup import Choices, make_problem
+from membound.search.problem import Problem, Target
+from membound.search.request import Choices, Examples
+from membound.search.setup import make_problem
 from membound.search.stages import Reached, Stages, search_stages
 from membound.search.workshop import Workshop
 from membound.store.sizes import total_bytes
@@ -110,12 +111,14 @@ def _problem(lab: Lab, task: Task) -> Problem:
         pretrained=task.init is not None,
         validation=8 if quick else 0.1,
     )
-    return make_problem(
-        model if task.init is not None else make,
-        dataset.train, choices, kind="nonzeros", values="f16", batch=1, seed=0, val_data=None, test_data=dataset.test,
-        loss=None, score=None, preprocess=preprocess or preprocess_for(model, dataset.train, None),
-        classes=dataset.classes, hold_out=True,
-    )  # fmt: skip
+    examples = Examples(
+        train_data=dataset.train,
+        test_data=dataset.test,
+        preprocess=preprocess or preprocess_for(model, dataset.train, None),
+        classes=dataset.classes,
+    )
+    start = model if task.init is not None else make
+    return make_problem(start, examples, choices, Target("nonzeros"), hold_out=True)
 
 
 def _folder(lab: Lab, task: Task, problem: Problem, stages: Stages, seed: int) -> Path | None:

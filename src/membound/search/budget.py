@@ -3,57 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
 
 from membound.errors import MemboundError
-from membound.search.ensemble import Average, Ensemble
+from membound.search.ensemble import Ensemble
 from membound.search.problem import Problem
-from membound.search.stages import Stages
+from membound.search.request import Amount, Average
 from membound.train.evaluation import Score
 from membound.units import parse_bytes
-
-Amount = str | int
-STRATEGIES = {
-    "global": "lamp",
-    "magnitude": "magnitude",
-    "uniform": "uniform",
-    "greedy": "lamp",
-}  # and their scores
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a fit is asked for."""
-
-    strategy: str
-    amounts: tuple[Amount, ...]
-    within: float | None
-    members: int
-    average: Average
-    seed: int
-    dense: bool
-    may_widen: bool  # values may become f32 where f16 is not enough
-    greedy_step: float
-    stages: Stages | None = None
-
-    def describe(self) -> dict[str, Any]:
-        """As JSON."""
-        stages = None if self.stages is None else self.stages.describe()
-        return {**vars(self), "amounts": [str(amount) for amount in self.amounts], "stages": stages}
-
-    def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise MemboundError(f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}")
-        count = self.members
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 64:
-            raise MemboundError(f"members={count!r}: an ensemble has 1 to 64 networks")
-        if self.average not in get_args(Average):
-            raise MemboundError(f"there is no average of {self.average!r}: take 'scores' or 'probabilities'")
-        if (self.within is not None or self.stages is not None) and (count > 1 or self.strategy == "greedy"):
-            name = "within" if self.stages is None else "stages"
-            raise MemboundError(
-                f"{name} goes with one network and one of the scores: leave out several members and the greedy strategy"
-            )
 
 
 @dataclass(frozen=True)
@@ -71,32 +27,6 @@ class Limit:
         ('40KiB', '12.5pct')
         """
         return re.sub(r"[^A-Za-z0-9._-]", "", self.text.replace("%", "pct"))
-
-
-def find_bound(
-    budget: Any, ram: Any, nonzeros: Any, within: Any, stages: Any = None
-) -> tuple[str, list[Amount]]:
-    """What is bounded and how much is allowed, from the ways to say it; `within` and `stages` allow what they find.
-
-    >>> find_bound(["40 KiB", 20480], None, None, None)
-    ('file', ['40 KiB', 20480])
-    """
-    given = {"budget": budget, "ram": ram, "nonzeros": nonzeros, "within": within, "stages": stages}
-    found = {name: amount for name, amount in given.items() if amount is not None}
-    if len(found) != 1:
-        names = " and ".join(found) or "none"
-        raise MemboundError(f"one bound is needed, of {', '.join(given)}: {names} was given")
-    ((name, amount),) = found.items()
-    if name == "stages":
-        return "file", []
-    if name == "within":
-        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < 100:
-            raise MemboundError(
-                f"within={amount!r}: write how many points below dense are allowed, such as 0.5"
-            )
-        return "file", []
-    kind = "file" if name == "budget" else name
-    return kind, list(amount) if isinstance(amount, list | tuple) else [amount]
 
 
 def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:

@@ -28,7 +28,7 @@ ROUNDED_EXAMPLES, ROUNDED_ERRORS = 2000, 2  # that this is seen on; and errors m
 TIMED_RUNS, TIMED_SECONDS = 200, 0.5  # of a latency, at most
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Fitted:
     """A network within its budget.
 

@@ -1,14 +1,13 @@
 """Ensembles: several networks, averaged, as one network, so that one file and one call hold them all."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 from torch import Tensor, nn
 from torch.nn.functional import softmax
 
 from membound.errors import ModelError
-
-Average = Literal["scores", "probabilities"]
+from membound.search.request import Average
 
 
 class Ensemble(nn.Module):

@@ -2,18 +2,17 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from membound.data import ArraySplit, Dataset, Preprocess, Split
+from membound.data import ArraySplit, Dataset, Split
 from membound.errors import DataError, MemboundError
-from membound.run.net import EVERY
 from membound.search.bound import Ramp
 from membound.search.problem import (
     Copies,
@@ -25,6 +24,7 @@ from membound.search.problem import (
     bounded_weights,
     fine_tuned,
 )
+from membound.search.request import Choices, Examples
 from membound.train.batches import Feeder, order_of
 from membound.train.evaluation import check_fits
 from membound.train.items import ItemSplit
@@ -37,120 +37,34 @@ from membound.train.user_data import as_split, hold_out, preprocess_of
 
 SHORT = 5000  # steps
 IN_MEMORY_BYTES = 2 * 1024**3
-SOLVERS = ("caffe", "sgd", "adamw")
 PRETRAINED_RATE = 0.2  # of the peak learning rate, for weights that are trained already
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How networks are trained and searched; None is the default of the network or of the length of training.
-
-    - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'caffe' (networks of the zoo), 'sgd'
-      or 'adamw'. The weights are projected `every` so many steps.
-    - `layers` and `protect` are patterns of layer names: those that are bounded, and those that are left alone.
-      `depthwise=True` bounds depthwise convolutions, too.
-    - `validation`: training images held out for choices, a count or a fraction.
-    - `greedy_step` and `candidate_steps`: what part of a layer a candidate of the greedy search loses, and how long it
-      is trained.
-    - `pretrained` says that the weights are not random: the bound tightens from the first step, at a lower rate.
-    """
-
-    steps: int | None = None
-    batch_size: int | None = None
-    lr: float | None = None
-    weight_decay: float | None = None
-    solver: str | None = None  # caffe (networks of the zoo), sgd or adamw
-    every: int | None = None  # steps between projections
-    layers: Sequence[str] = ("*",)
-    protect: Sequence[str] = ()
-    depthwise: bool = False  # bound depthwise convolutions, too
-    validation: int | float = 0.1  # images held out for choices: a count or a fraction
-    greedy_step: float = 0.2
-    candidate_steps: int = 1000
-    pretrained: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "every", "candidate_steps"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise MemboundError(f"{name}={value!r}: a whole number from 1 is needed")
-        if not _is_number(self.greedy_step) or not 0 < self.greedy_step < 1:
-            raise MemboundError(f"greedy_step={self.greedy_step!r}: a number between 0 and 1 is needed")
-        for name in ("lr", "weight_decay"):
-            value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 0 <= value < math.inf):
-                raise MemboundError(f"{name}={value!r}: a finite number of at least 0 is needed")
-        for name in ("layers", "protect"):
-            patterns = getattr(self, name)
-            if isinstance(patterns, str):  # one pattern, not its letters
-                object.__setattr__(self, name, (patterns,))
-            elif not isinstance(patterns, list | tuple) or any(not isinstance(p, str) for p in patterns):
-                raise MemboundError(f"{name}={patterns!r}: a list of patterns of layer names is needed")
-        if self.solver not in (None, *SOLVERS):
-            raise MemboundError(f"there is no solver {self.solver!r}: choose {', '.join(SOLVERS)}")
-
-    @classmethod
-    def pick(cls, **named: Any) -> "Choices":
-        """The choices of these names; one that there is not is said with those that there are.
-
-        >>> Choices.pick(steps=100).steps
-        100
-        """
-        if unknown := [name for name in named if name not in cls.names()]:
-            raise MemboundError(f"there is no choice {unknown[0]!r}: choose of {', '.join(cls.names())}")
-        return cls(**named)
-
-    @classmethod
-    def names(cls) -> list[str]:
-        return [each.name for each in fields(cls)]
-
-    def describe(self) -> dict[str, Any]:
-        """As JSON."""
-        return {name: list(v) if isinstance(v, tuple | list) else v for name, v in vars(self).items()}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def make_problem(
     model: nn.Module | Callable[[], nn.Module],
-    train_data: Any,
+    examples: Examples,
     choices: Choices,
+    target: Target,
     *,
-    kind: str,
-    values: str,
-    batch: int,
-    isa: str = EVERY,
-    seed: int,
-    val_data: Any,
-    test_data: Any,
-    loss: Callable[..., Any] | None,
-    score: Callable[..., Any] | None,
-    preprocess: Preprocess | None,
-    classes: Sequence[str] | None,
-    hold_out: bool,
+    hold_out: bool = False,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Problem:
     """The problem that a call of fit() poses; `hold_out` says that choices are made by validation images.
 
     All that can be seen to be wrong is said here, before anything is trained.
     """
-    for name, value, least in (("batch", batch, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise MemboundError(f"{name}={value!r}: a whole number from {least} is needed")
     if not isinstance(model, nn.Module) and not callable(model):
         raise MemboundError(
             f"the model is a {type(model).__name__}: give a torch.nn.Module, or a function that makes one"
         )
     make = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
-    network = make(seed)
-    data = _data(network, train_data, val_data, test_data, preprocess, classes, choices, seed, hold_out)
-    task = Task(loss, score)
+    network = make(choices.seed)
+    data = _data(network, examples, choices, hold_out)
+    task = Task(choices.loss, choices.score)
     _check_fits(network, data, task)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     choices = _with_loaders_batch(choices, data.train, warn)
-    return Problem(make, data, _training(network, choices), Target(kind, values, batch, isa), names, task)
+    return Problem(make, data, _training(network, choices), target, names, task)
 
 
 def _with_loaders_batch(choices: Choices, train: Split, warn: Callable[[str], None]) -> Choices:
@@ -172,23 +86,14 @@ def _check_fits(network: nn.Module, data: Data, task: Task) -> None:
             check_fits(network, Feeder(split, data.preprocess, cpu, torch.float32), task)
 
 
-def _data(
-    network: nn.Module,
-    train_data: Any,
-    val_data: Any,
-    test_data: Any,
-    preprocess: Preprocess | None,
-    classes: Sequence[str] | None,
-    choices: Choices,
-    seed: int,
-    wants_validation: bool,
-) -> Data:
+def _data(network: nn.Module, examples: Examples, choices: Choices, wants_validation: bool) -> Data:
+    train_data, test_data, classes = examples.train_data, examples.test_data, examples.classes
     train = _in_memory(as_split(train_data))
     if isinstance(train_data, Dataset):
         test_data = train_data.test if test_data is None else test_data
         classes = train_data.classes if classes is None else classes
     test = None if test_data is None else _in_memory(_as_held_out(test_data))
-    given = None if val_data is None else _in_memory(_as_held_out(val_data))
+    given = None if examples.val_data is None else _in_memory(_as_held_out(examples.val_data))
     dtype = _dtype(train)
     for name, split in (("val_data", given), ("test_data", test)):
         if split is not None and (tuple(split.shape), _dtype(split)) != (tuple(train.shape), dtype):
@@ -198,7 +103,8 @@ def _data(
             )
     part, validation = train, given
     if given is None and (wants_validation or test is None):
-        part, validation = hold_out(train, choices.validation, seed)
+        part, validation = hold_out(train, choices.validation, choices.seed)
+    preprocess = examples.preprocess
     if preprocess is None:
         own = solver_of(network) is not None and dtype == np.uint8
         preprocess = (

@@ -1,0 +1,285 @@
+"""One fit: what is searched first, then the final networks, judged through the deployed runtime."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from torch import Tensor, nn
+
+from membound.data import Split
+from membound.errors import MemboundError, ModelError
+from membound.search import greedy
+from membound.search.budget import Limit, Plan, make_plans
+from membound.search.deployed import Fitted, describe_stored, rounding_hurts, score_stored
+from membound.search.ensemble import Ensemble, join_states
+from membound.search.jobs import Job
+from membound.search.measure import FileBytes
+from membound.search.problem import Problem
+from membound.search.request import Bound, Choices, Watch
+from membound.search.stages import Stages, search_stages
+from membound.search.within import search_within
+from membound.search.workshop import Workshop, as_candidate
+from membound.store.model import StoredModel
+from membound.train.evaluation import Score
+from membound.train.projection import project_
+from membound.train.rules import load_plain_
+
+WIDER = "-f32"  # what the keys of jobs end with that are done again for values of 32 bits
+
+
+def widened(problem: Problem) -> Problem:
+    """The same problem with values of 32 bits."""
+    return replace(problem, target=replace(problem.target, values="f32"))
+
+
+class Fitting:
+    """One fit: choices first, then the final networks."""
+
+    def __init__(
+        self, workshop: Workshop, bound: Bound, choices: Choices, watch: Watch, at_once: int
+    ) -> None:
+        self.workshop, self.watch, self.at_once = workshop, watch, at_once
+        self.bound, self.choices = bound, choices
+        self.candidates: list[dict[str, Any]] = []
+
+    @property
+    def problem(self) -> Problem:
+        return self.workshop.problem
+
+    # Values
+
+    def run(self, plans: list[Plan]) -> list[Fitted]:
+        if not self.bound.may_widen or self.problem.target.values == "f32":
+            return self._fit(plans)
+        try:
+            results = self._fit(plans)
+        except ModelError:  # a training has led to a value that 16 bits cannot hold
+            if self.choices.is_greedy:  # its rounds have counted in 16 bits
+                raise
+            self.watch.say("16 bits cannot hold a value: trained again for values of 32 bits")
+            return self._fit_wider(plans)
+        for number, result in enumerate(results):
+            if rounding_hurts(self.problem, result.files, result.model.state_dict()):
+                results[number] = self._retry_wider(plans[number : number + 1]) or result
+        return results
+
+    def _retry_wider(self, plans: list[Plan]) -> Fitted | None:
+        """One result with values of 32 bits; None if the limit has no room for them."""
+        self.watch.say("values of 16 bits lose too much: trained again for values of 32 bits")
+        try:
+            self._plan_wider(plans)
+        except MemboundError as error:
+            self.watch.say(f"values of 16 bits stay: {error}")
+            return None
+        return self._fit_wider(plans)[0]
+
+    def _plan_wider(self, plans: list[Plan]) -> list[Plan]:
+        """The same limits for values of 32 bits, with the proportions that were found."""
+        limits, bound = [plan.limit for plan in plans], self.bound
+        made = make_plans(widened(self.problem), limits, bound.members, bound.average, self.choices.seed)
+        return [
+            replace(new, counts=old.counts, start=old.start) for new, old in zip(made, plans, strict=True)
+        ]
+
+    def _fit_wider(self, plans: list[Plan]) -> list[Fitted]:
+        wider, narrow = self._plan_wider(plans), self.problem
+        self.workshop.problem = widened(narrow)
+        try:
+            return self._fit(wider, WIDER)
+        finally:
+            self.workshop.problem = narrow
+
+    # Choices
+
+    def _fit(self, plans: list[Plan], suffix: str = "") -> list[Fitted]:
+        if self.bound.within is not None:
+            plans = [self._find_smallest(self.bound.within, suffix)]
+        elif isinstance(self.bound.stages, Stages):
+            plans = plans or [self._go_through(self.bound.stages)]
+        elif self.choices.is_greedy and not suffix:
+            self._search_greedily(plans)
+        data = self.problem.data
+        if data.test is None and data.given is None and data.validation is not None:
+            self._estimate(plans, data.validation, suffix)
+        return self._finals(plans, suffix)
+
+    def _find_smallest(self, points: float, suffix: str) -> Plan:
+        self.watch.say("looking for the smallest size")
+        size, key, candidates = search_within(
+            self.workshop, points, self.choices.seed, self.choices.layer_score, self.at_once, suffix
+        )
+        known = {found["key"] for found in self.candidates}
+        self.candidates += [found for found in candidates if found["key"] not in known]
+        return Plan(Limit(f"{size}", size), size, found=key)
+
+    def _go_through(self, stages: Stages) -> Plan:
+        self.watch.say("going through stages")
+        reached = search_stages(self.workshop, stages, self.choices.seed, self.watch.say, self.watch.warn)
+        known = {found["key"] for found in self.candidates}
+        self.candidates += [found for found in reached.candidates if found["key"] not in known]
+        size = self.problem.measure(self.workshop.state(reached.key))
+        limit = Limit("stages", size)
+        return Plan(limit, size, reached.counts, exact=True, start=reached.key)
+
+    def _search_greedily(self, plans: list[Plan]) -> None:
+        """The proportions of layers, for every plan those of the first round that is within its share."""
+        self.watch.say("searching greedily")
+        shares = sorted({plan.share for plan in plans}, reverse=True)
+        options = greedy.Greedy(self.choices.greedy_step)
+        for round in greedy.search(self.workshop, shares, self.choices.seed, options):
+            self.candidates += [
+                as_candidate(facts, facts is round.winner)
+                for facts in round.candidates
+                if "failure" not in facts
+            ]
+            for plan in plans:
+                if plan.counts is None and round.winner["size"] <= plan.share:
+                    plan.counts = dict(round.winner["counts"])
+                    plan.start = round.winner["job"]["key"]
+
+    def _estimate(self, plans: list[Plan], validation: Split, suffix: str) -> None:
+        """Where no other images can judge: networks trained as the final ones, but not on the validation images."""
+        keys = {
+            id(plan): [plan.found] if plan.found is not None else self._keys("estimate", plan, suffix)
+            for plan in plans
+        }
+        jobs = [
+            self._job(plan, member, key)
+            for plan in plans
+            if plan.found is None
+            for member, key in enumerate(keys[id(plan)])
+        ]
+        if self.choices.dense:
+            jobs.append(Job(greedy.DENSE, self.choices.seed, about={"round": 0}))
+        self.watch.say("training without the validation images, to judge on them")
+        self.workshop.do(jobs)
+        for plan in plans:
+            model, files = self._network(plan, keys[id(plan)])
+            plan.estimate = score_stored(files.stored(model.state_dict()), validation, self.problem)
+
+    # The final networks
+
+    def _keys(self, kind: str, plan: Plan, suffix: str) -> list[str]:
+        return [f"{kind}-{plan.limit.label}-{member}{suffix}" for member in range(self.bound.members)]
+
+    def _job(self, plan: Plan, member: int, key: str, everything: bool = False) -> Job:
+        return Job(
+            key,
+            self.choices.seed + member,
+            start=plan.start,
+            warm=plan.start is not None,
+            limit=None if plan.exact else plan.share,
+            score=self.choices.layer_score,
+            counts=plan.counts,
+            everything=everything,
+            bag=1000 * self.choices.seed + member if self.bound.members > 1 else None,
+            about={"budget": plan.limit.text, "member": member if self.bound.members > 1 else None},
+        )
+
+    def _finals(self, plans: list[Plan], suffix: str) -> list[Fitted]:
+        self.watch.say("training the final networks on all training images")
+        keys = [self._keys("final", plan, suffix) for plan in plans]
+        jobs = [
+            self._job(plan, member, key, everything=True)
+            for plan, mine in zip(plans, keys, strict=True)
+            for member, key in enumerate(mine)
+        ]
+        if self.choices.dense:
+            jobs.insert(0, Job("dense", self.choices.seed, everything=True, about={"budget": None}))
+        facts = {job.key: found for job, found in zip(jobs, self.workshop.do(jobs), strict=True)}
+        self.watch.say("measuring the final networks through the runtime")
+        dense = self._describe_dense(facts["dense"]) if self.choices.dense else None
+        return [
+            self._deploy(plan, mine, [facts[key] for key in mine], dense)
+            for plan, mine in zip(plans, keys, strict=True)
+        ]
+
+    def _describe_dense(self, facts: dict[str, Any]) -> dict[str, Any]:
+        plain, data = replace(self.problem.files, values="f32"), self.problem.data
+        stored = plain.stored(self.workshop.state("dense"))
+        estimate = None
+        if data.test is None and data.given is None and data.validation is not None:
+            part = plain.stored(self.workshop.state(greedy.DENSE))
+            estimate = score_stored(part, data.validation, self.problem)
+        about = describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
+        return about | {"curves": facts["history"], "seconds": facts["seconds"]}
+
+    def _judge(self, stored: StoredModel, estimate: Score | None) -> dict[str, Any]:
+        """The last word, by images that it was not trained on; where there are none, the estimate of before."""
+        data = self.problem.data
+        split = data.given if data.test is None else data.test
+        score = estimate if split is None else score_stored(stored, split, self.problem)
+        return {
+            "accuracy": None if score is None else score.accuracy,
+            "errors": None if score is None else score.errors,
+            "images": None if score is None else score.images,
+            "accuracy_on": "validation" if data.test is None else "test",
+        }
+
+    def _judge_members(self, model: nn.Module) -> list[float | None]:
+        members = model.members if isinstance(model, Ensemble) else []
+        files = self.problem.files
+        return [self._judge(files.stored(each.state_dict()), None)["accuracy"] for each in members]
+
+    def _deploy(
+        self, plan: Plan, keys: list[str], facts: list[dict[str, Any]], dense: dict[str, Any] | None
+    ) -> Fitted:
+        model, files = self._network(plan, keys)
+        state = model.state_dict()
+        stored = files.stored(state)
+        size = self.problem.measure_of(model, files)(state)
+        about = describe_stored(stored, self.problem.target)
+        seconds = sum(found["seconds"] for found in facts)
+        return Fitted(
+            name=plan.limit.text,
+            model=model,
+            files=files,
+            limit=size if plan.exact else plan.limit.number,
+            size=size,
+            file_bytes=stored.file_bytes,
+            values=self.problem.target.values,
+            **self._judge(stored, plan.estimate),
+            members=self._judge_members(model),
+            history=list(self.candidates),
+            dense=dense,
+            facts=about | {"curves": facts[0]["history"], "seconds": seconds},
+        )
+
+    def _network(self, plan: Plan, keys: list[str]) -> tuple[nn.Module, FileBytes]:
+        """The final network in torch and its file: one, or an ensemble within the limit."""
+        states = [self.workshop.state(key) for key in keys]
+        networks = [self.problem.make(self.choices.seed + number) for number in range(len(keys))]
+        if len(keys) == 1:
+            model: nn.Module = networks[0]
+            files = self.problem.files
+        else:
+            model = Ensemble(networks, self.bound.average)
+            files = self.problem.files_of(model)
+        if not plan.exact:
+            measure = self.problem.measure_of(model, files)
+            self._trim_(states, lambda: measure(_joined(states)), plan.limit.number)
+        for network, state in zip(networks, states, strict=True):
+            load_plain_(network, state)
+        return model.eval(), files
+
+    def _trim_(self, states: list[dict[str, Tensor]], measure: Callable[[], int], limit: int) -> None:
+        """Cut a few of the smallest weights where members that fit do not fit together."""
+        names = set(self.problem.weights)
+        bounded = [tied for tied in self.problem.files.tracer.parameters if not names.isdisjoint(tied)]
+        while (size := measure()) > limit:
+            kept, cut = 1 - max(1.2 * (size - limit) / size, 1e-3), False
+            for state, (first, *others) in product(states, bounded):
+                count = int(state[first].count_nonzero())
+                if count > 1:
+                    project_(state[first], max(int(kept * count), 1))
+                    state.update(dict.fromkeys(others, state[first]))
+                    cut = True
+            if not cut:
+                raise MemboundError(
+                    f"the members take {size:,} together, which is more than {limit:,}: allow more"
+                )
+
+
+def _joined(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return states[0] if len(states) == 1 else join_states(states)

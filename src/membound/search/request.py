@@ -1,0 +1,399 @@
+"""What a fit is asked for: what is bounded, how networks are trained, where the work runs, and by which examples.
+
+A field is declared here, with the help of its option on the command line, and named once more in `Keywords`, for type
+checkers and completion. Nothing here imports torch, so that `membound fit --help` is instant.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
+
+from membound.errors import MemboundError
+
+if TYPE_CHECKING:
+    from membound.data import Preprocess
+    from membound.search.jobs import Show
+    from membound.search.stages import Stages
+    from membound.search.workshop import Finished, Workers
+
+Amount = str | int
+Several = Sequence[Amount]
+Average = Literal["scores", "probabilities"]
+KINDS = {"budget": "file", "ram": "ram", "nonzeros": "nonzeros", "within": "file", "stages": "file"}
+STRATEGIES = {
+    "global": "lamp",
+    "magnitude": "magnitude",
+    "uniform": "uniform",
+    "greedy": "lamp",
+}  # and scores
+SOLVERS = ("caffe", "sgd", "adamw")
+VALUES = ("auto", "f16", "f32")
+ISAS = ("avx512", "avx2", "neon", "scalar", "every")
+
+
+@dataclass(frozen=True)
+class Option:
+    """How the command line offers a field: what its help says, and what it reads."""
+
+    help: str
+    metavar: str | None = None
+    reads: Any = str
+    flag: str | None = None  # where it is not the field's name
+    least: int | None = None
+    most: int | None = None
+    words: Sequence[str] = ()  # that a shell completes
+
+
+def options_of(record: Any) -> dict[str, Option]:
+    """The fields of a record that the command line offers, in order."""
+    return {
+        each.name: found
+        for each in fields(record)
+        for found in getattr(each.type, "__metadata__", ())
+        if isinstance(found, Option)
+    }
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what happens: steps under way, jobs done, what the fit is about to do, and what it could not do."""
+
+    show: "Show | None" = None
+    done: "Finished | None" = None
+    say: Callable[[str], None] = field(default=lambda text: None)
+    warn: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """What is bounded: one of `budget`, `ram`, `nonzeros`, `within` and `stages`, and what it counts.
+
+    >>> Bound(budget=["40 KiB", 20480]).kind, Bound(budget=["40 KiB", 20480]).amounts
+    ('file', ('40 KiB', 20480))
+    """
+
+    budget: Annotated[
+        Amount | Several | None,
+        Option("Bound the file: 20KiB, 20480 bytes, or 10% of dense; repeatable.", "SIZE", list[str]),
+    ] = None
+    ram: Annotated[
+        Amount | Several | None,
+        Option("Or bound the memory in which it runs; repeatable.", "SIZE", list[str]),
+    ] = None
+    nonzeros: Annotated[
+        Amount | Several | None,
+        Option("Or bound the nonzero parameters: 4000, or 10%; repeatable.", "N", list[str]),
+    ] = None
+    within: Annotated[
+        float | None, Option("Or find the smallest file within so many points of dense.", "POINTS", float)
+    ] = None
+    stages: Annotated[
+        "Stages | str | Path | None",
+        Option("Or tighten layers stage by stage, as this TOML file says.", "FILE", Path),
+    ] = None
+    batch: Annotated[
+        int, Option("Images at once, for a bound on memory (1 if left out).", "N", int, least=1)
+    ] = 1
+    isa: Annotated[
+        str,
+        Option(
+            "Let a bound on memory hold on this instruction set alone: avx512, avx2, neon or scalar.",
+            "NAME",
+            words=ISAS,
+        ),
+    ] = "every"
+    values: Annotated[
+        str,
+        Option(
+            "How values are stored: f16, f32, or auto (if left out: f16 unless that costs accuracy).",
+            "TYPE",
+            words=VALUES,
+        ),
+    ] = "auto"
+    members: Annotated[
+        int,
+        Option(
+            "Networks of an ensemble, together within the bound (1 if left out).", "N", int, least=1, most=64
+        ),
+    ] = 1
+    average: Annotated[
+        Average,
+        Option(
+            "What an ensemble averages: scores (if left out) or probabilities.",
+            "WHAT",
+            words=get_args(Average),
+        ),
+    ] = "scores"
+
+    def __post_init__(self) -> None:
+        given = [name for name in KINDS if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) + " are given" if given else "there is none"
+            raise MemboundError(f"one bound is needed, of {', '.join(KINDS)}: {found}", about=KINDS)
+        check_whole("batch", self.batch)
+        points = self.within
+        if points is not None and not (_is_number(points) and 0 <= points < 100):
+            raise MemboundError(
+                f"within={points!r}: write how many points below dense are allowed, such as 0.5",
+                about="within",
+            )
+        if self.values not in VALUES:
+            raise MemboundError(
+                f"there are no values {self.values!r}: choose auto, f16 or f32", about="values"
+            )
+        count = self.members
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 64:
+            raise MemboundError(f"members={count!r}: an ensemble has 1 to 64 networks", about="members")
+        if self.average not in get_args(Average):
+            raise MemboundError(
+                f"there is no average of {self.average!r}: take 'scores' or 'probabilities'", about="average"
+            )
+
+    @property
+    def name(self) -> str:
+        """Which of the ways to bound is taken."""
+        return next(name for name in KINDS if getattr(self, name) is not None)
+
+    @property
+    def kind(self) -> str:
+        """What is counted: the bytes of the file, those of memory, or nonzeros."""
+        return KINDS[self.name]
+
+    @property
+    def searches(self) -> bool:
+        """Whether the size itself is searched."""
+        return self.name in ("within", "stages")
+
+    @property
+    def amounts(self) -> tuple[Amount, ...]:
+        """How much is allowed, once or several times; `within` and `stages` allow what they find."""
+        if self.searches:
+            return ()
+        given = getattr(self, self.name)
+        return tuple(given) if self.is_list else (given,)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a list of results is wanted."""
+        given = getattr(self, self.name)
+        return isinstance(given, Sequence) and not isinstance(given, str)
+
+    @property
+    def may_widen(self) -> bool:
+        """Whether values may become f32 where f16 is not enough."""
+        return self.values == "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """How networks are trained and searched; None is the default of the network or of the length of training.
+
+    - `strategy` says which layer keeps how much: 'global', 'greedy', 'magnitude' or 'uniform'.
+    - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'caffe' (networks of the zoo), 'sgd'
+      or 'adamw'. The weights are projected `every` so many steps.
+    - `layers` and `protect` are patterns of layer names: those that are bounded, and those that are left alone.
+      `depthwise=True` bounds depthwise convolutions, too.
+    - `validation`: training images held out for choices, a count or a fraction.
+    - `greedy_step` and `candidate_steps`: what part of a layer a candidate of the greedy search loses, and how long it
+      is trained.
+    - `pretrained` says that the weights are not random: the bound tightens from the first step, at a lower rate.
+    - `loss(outputs, targets)` and `score(outputs, targets)` are for tasks other than classification.
+    - `dense=False` trains no dense network to compare with.
+    """
+
+    strategy: Annotated[
+        str | None,
+        Option(
+            "How layers share the bound: global (if left out), greedy (the paper's search), uniform or magnitude.",
+            "NAME",
+            words=tuple(STRATEGIES),
+        ),
+    ] = None
+    steps: Annotated[
+        int | None,
+        Option("Training steps of each network (the solver's if left out).", "N", int, least=1),
+    ] = None
+    batch_size: Annotated[int | None, Option("Images in a training step.", "N", int, least=1)] = None
+    lr: Annotated[float | None, Option("Peak learning rate.", "X", float)] = None
+    weight_decay: Annotated[float | None, Option("Weight decay.", "X", float)] = None
+    solver: Annotated[
+        str | None,
+        Option(
+            "caffe, sgd or adamw (if left out: caffe for the zoo, sgd for your own).", "NAME", words=SOLVERS
+        ),
+    ] = None
+    every: Annotated[int | None, Option("Steps between projections.", "N", int, least=1)] = None
+    layers: Annotated[
+        str | Sequence[str],
+        Option("Bound only these layers, such as 'fc*'; repeatable.", "PATTERN", list[str], "--layer"),
+    ] = ("*",)
+    protect: Annotated[
+        str | Sequence[str], Option("Leave these layers dense; repeatable.", "PATTERN", list[str])
+    ] = ()
+    depthwise: Annotated[bool, Option("Bound depthwise convolutions, too.", reads=bool)] = False
+    greedy_step: Annotated[
+        float, Option("Part of a layer that a greedy candidate loses (0.2 if left out).", "X", float)
+    ] = 0.2
+    candidate_steps: Annotated[
+        int,
+        Option("Steps of a greedy candidate, or of a step in a stage (1000 if left out).", "N", int, least=1),
+    ] = 1000
+    validation: Annotated[
+        float,
+        Option("Training images held out to make choices by: a count or a fraction (0.1 if left out).", "N"),
+    ] = 0.1
+    dense: Annotated[
+        bool, Option("Train no dense network to compare with.", reads=bool, flag="--no-dense")
+    ] = True
+    seed: Annotated[
+        int, Option("Seed of all that is random (0 if left out).", "N", int, least=0, most=2**32 - 1)
+    ] = 0
+    pretrained: bool = False
+    loss: Callable[..., Any] | None = None
+    score: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.strategy not in (None, *STRATEGIES):
+            raise MemboundError(
+                f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}", about="strategy"
+            )
+        for name in ("steps", "batch_size", "every", "candidate_steps"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name))
+        check_whole("seed", self.seed, 0)
+        if not _is_number(self.greedy_step) or not 0 < self.greedy_step < 1:
+            raise MemboundError(
+                f"greedy_step={self.greedy_step!r}: a number between 0 and 1 is needed", about="greedy_step"
+            )
+        for name in ("lr", "weight_decay"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 0 <= value < math.inf):
+                raise MemboundError(f"{name}={value!r}: a finite number of at least 0 is needed", about=name)
+        for name in ("layers", "protect"):
+            patterns = getattr(self, name)
+            if isinstance(patterns, str):  # one pattern, not its letters
+                object.__setattr__(self, name, (patterns,))
+            elif not isinstance(patterns, list | tuple) or any(not isinstance(p, str) for p in patterns):
+                raise MemboundError(
+                    f"{name}={patterns!r}: a list of patterns of layer names is needed", about=name
+                )
+        if self.solver not in (None, *SOLVERS):
+            raise MemboundError(
+                f"there is no solver {self.solver!r}: choose {', '.join(SOLVERS)}", about="solver"
+            )
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.strategy == "greedy"
+
+    @property
+    def layer_score(self) -> str:
+        """What the weights of all layers are compared by."""
+        return STRATEGIES[self.strategy or "global"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the work runs, where it is kept, and who is told.
+
+    With a `run_dir` a fit that was killed goes on when the same call is made again; with `tensorboard` the curves of
+    every network that it trains are there, too. `workers` train elsewhere than on `device`, such as a `ray_cluster`.
+    """
+
+    device: Annotated[
+        str | None,
+        Option("auto (if left out), cpu, cuda, or cuda:N.", "DEVICE", words=("auto", "cpu", "cuda")),
+    ] = None
+    run_dir: Annotated[
+        str | Path | None,
+        Option("Keep what is finished here: the same command goes on from there after a crash.", "DIR", Path),
+    ] = None
+    tensorboard: Annotated[
+        bool, Option("Write curves for TensorBoard into the run directory.", reads=bool)
+    ] = False
+    workers: "Workers | None" = None
+    watch: Watch | None = None
+
+    def __post_init__(self) -> None:
+        if self.tensorboard and self.run_dir is None:
+            raise MemboundError(
+                "curves for TensorBoard are kept in the run directory: name one as run_dir",
+                about=("run_dir", "tensorboard"),
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """What networks are trained, chosen and judged by, and how it is prepared."""
+
+    train_data: Any
+    val_data: Any = None
+    test_data: Any = None
+    preprocess: "Preprocess | None" = None
+    classes: Sequence[str] | None = None
+
+
+class Keywords(TypedDict, total=False):
+    """The fields of these records as keywords of fit(), but for the three that may be lists."""
+
+    within: float | None
+    stages: "Stages | str | Path | None"
+    batch: int
+    isa: str
+    values: str
+    members: int
+    average: Average
+    strategy: str | None
+    steps: int | None
+    batch_size: int | None
+    lr: float | None
+    weight_decay: float | None
+    solver: str | None
+    every: int | None
+    layers: str | Sequence[str]
+    protect: str | Sequence[str]
+    depthwise: bool
+    greedy_step: float
+    candidate_steps: int
+    validation: float
+    dense: bool
+    seed: int
+    pretrained: bool
+    loss: Callable[..., Any] | None
+    score: Callable[..., Any] | None
+    device: str | None
+    run_dir: str | Path | None
+    tensorboard: bool
+    workers: "Workers | None"
+    watch: Watch | None
+    val_data: Any
+    test_data: Any
+    preprocess: "Preprocess | None"
+    classes: Sequence[str] | None
+
+
+def split_keywords(given: Mapping[str, Any]) -> tuple[Bound, Choices, Place, Examples]:
+    """The records that these keywords fill; one that there is not is said with those that there are.
+
+    >>> split_keywords({"train_data": None, "budget": 4096, "steps": 100})[1].steps
+    100
+    """
+    records = (Bound, Choices, Place, Examples)
+    names = {record: [each.name for each in fields(record)] for record in records}
+    known = [name for mine in names.values() for name in mine]
+    if unknown := [name for name in given if name not in known]:
+        raise MemboundError(f"fit has no keyword {unknown[0]!r}: there are {', '.join(known)}")
+    mine = {record: {name: given[name] for name in names[record] if name in given} for record in records}
+    return Bound(**mine[Bound]), Choices(**mine[Choices]), Place(**mine[Place]), Examples(**mine[Examples])
+
+
+def check_whole(name: str, value: object, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise MemboundError(f"{name}={value!r}: a whole number from {least} is needed", about=name)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
