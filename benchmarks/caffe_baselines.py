@@ -3,7 +3,7 @@
     python benchmarks/caffe_baselines.py --seeds 5 --out results/caffe-baselines.json
 
 Caffe documents 98.97 % for LeNet and 75.33 % for quick; the paper's quick baseline is 75.85 %. The test set is looked
-at once, after the last iteration.
+at once, after the last step.
 """
 
 import statistics
@@ -44,11 +44,11 @@ def run(name: str, data: str, seed: int, device: str) -> dict[str, float]:
     result = train(
         net, dataset.train, recipe,
         preprocess=preprocess_for(net, dataset.train), held_out=dataset.test,
-        settings=Settings(seed=seed, device=device, evaluate_every=recipe.iterations),
+        settings=Settings(seed=seed, device=device, evaluate_every=recipe.steps),
     )  # fmt: skip
     print(f"  {name} seed {seed}: {result.score.accuracy:.2f} % in {result.seconds:.1f} s", flush=True)
     entry = {"seed": seed, "accuracy": result.score.accuracy, "errors": result.score.errors}
-    return entry | {"seconds": result.seconds, "iterations": recipe.iterations}
+    return entry | {"seconds": result.seconds, "iterations": recipe.steps}
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class Trial:
         indices = index_stream(len(feeder.split), self.recipe.batch_size, self.seed)
         begin = time.monotonic()
         for step, (x, y) in zip(
-            range(self.recipe.iterations), feeder.augmented(indices, self.seed), strict=False
+            range(self.recipe.steps), feeder.augmented(indices, self.seed), strict=False
         ):
             set_learning_rate_(self.optimizer, self.recipe.lr(step))
             self.optimizer.zero_grad()
@@ -87,7 +87,7 @@ class Trial:
             self.optimizer.step()
             after(step + 1)
         wait(self.device)
-        return (time.monotonic() - begin) / self.recipe.iterations
+        return (time.monotonic() - begin) / self.recipe.steps
 
     def state(self) -> dict[str, Tensor]:
         """Plain, whatever torch's pruning has made of it."""
@@ -159,12 +159,12 @@ def one_shot(trial: Trial, limit: int) -> float:
 
 
 def one_shot_tuned(trial: Trial, limit: int) -> float:
-    at = round(TUNED_AT * trial.recipe.iterations)
+    at = round(TUNED_AT * trial.recipe.steps)
     return trial.run(lambda step: trial.keep_to_(limit) if step == at else None)
 
 
 def torch_prune(trial: Trial, limit: int) -> float:
-    steps, whole = trial.recipe.iterations, sum(trial.problem.sizes.values())
+    steps, whole = trial.recipe.steps, sum(trial.problem.sizes.values())
     times = [round(steps * (BEGIN + (UNTIL - BEGIN) * (n + 1) / PRUNINGS)) for n in range(PRUNINGS)]
 
     def after(step: int) -> None:
@@ -193,7 +193,7 @@ def torchao(trial: Trial, sparsity: float, kind: str) -> float:
         }  # fmt: skip
         groups += [{"params": mine, **rest, **config}] if mine else []
         groups += [{"params": others, **rest}] if others else []
-    steps = trial.recipe.iterations
+    steps = trial.recipe.steps
     base = type(trial.optimizer)(groups, lr=trial.recipe.lr(0), momentum=trial.recipe.momentum)
     trial.optimizer = PruneOptimizer(base, round(BEGIN * steps), round(UNTIL * steps))
     return trial.run()
@@ -238,7 +238,7 @@ def fitted(
         order = Order(Job("ours", seed, limit=limit, everything=True))
         begin = time.monotonic()
         ((_, outcome),) = carry_out(problem, [order], device)
-        seconds = (time.monotonic() - begin) / problem.training.recipe.iterations
+        seconds = (time.monotonic() - begin) / problem.training.recipe.steps
         state = outcome.state
     elif method.startswith("torchao"):
         kind = "MinSparsityConstraint" if "uniform" in method else "GlobalMinSparsityConstraint"

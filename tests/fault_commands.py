@@ -52,7 +52,7 @@ def prepare() -> None:
 def commands(place: Path) -> dict[str, tuple[str, ...]]:
     """Every command that writes, by the name of what it writes."""
     quick = ("fault_nets:small", "--data", "own.npz", "--device", "cpu", "--batch-size", "20")
-    train = ("train", *quick, "--lr", "0.01", "--iterations", "5")
+    train = ("train", *quick, "--lr", "0.01", "--steps", "5")
     fit = ("fit", *quick, "--budget", "90%", "--steps", "5", "--no-dense", "--no-report")
     return {
         "train --out": (*train, "--out", f"{place}/train.safetensors"),

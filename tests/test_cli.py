@@ -33,7 +33,7 @@ TRAIN = ("train", "lenet", "--data", "mnist", "--device", "cpu")
     [
         (("nonsense",), "nonsense"),
         (("train", "lenet"), "--data"),
-        ((*TRAIN, "--iterations", "0"), "--iterations"),
+        ((*TRAIN, "--steps", "0"), "--steps"),
         ((*TRAIN, "--batch-size", "1000000000000"), "there are 60,000"),
         ((*TRAIN, "--seed", "-1"), "--seed"),
         (("train", "lenet", "--data", "minst"), "mnist"),
@@ -146,7 +146,7 @@ def own(tmp_path, monkeypatch):
 
 def test_your_own_network_and_arrays(own, capsys):
     command = ("cli_nets:small", "--data", "own.npz", "--device", "cpu")
-    options = ("--iterations", "60", "--batch-size", "20", "--keep", "*=0.5", "--every", "5")
+    options = ("--steps", "60", "--batch-size", "20", "--keep", "*=0.5", "--every", "5")
     assert run("train", *command, *options, "--out", "own.safetensors", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["accuracy"] > 90
@@ -157,7 +157,7 @@ def test_your_own_network_and_arrays(own, capsys):
     assert "out of cheese" in capsys.readouterr().err
 
 
-QUICK = ("--device", "cpu", "--iterations", "5", "--batch-size", "20")
+QUICK = ("--device", "cpu", "--steps", "5", "--batch-size", "20")
 
 
 def test_your_own_network_is_told_the_classes(own, capsys):
@@ -172,7 +172,7 @@ def test_resuming_is_said(own, capsys):
     assert run(*command, "--json") == 0
     assert json.loads(capsys.readouterr().out)["resumed"] == 5
     assert run(*command) == 0
-    assert "resumed from iteration 5\n" in capsys.readouterr().out
+    assert "resumed from step 5\n" in capsys.readouterr().out
 
 
 def test_mean_is_honoured_together_with_init(own, capsys):
@@ -193,7 +193,7 @@ def saved_about(name):
 def test_a_folder_is_evaluated_as_it_was_split_and_read_for_training(own, capsys, weights):
     """Another seed would test on images that were trained on; another size would not fit the network."""
     command = ("cli_nets:for_classes", "--data", "photos", "--device", "cpu")
-    options = ("--seed", "3", "--size", "8", "--iterations", "3", "--batch-size", "20", "--run-dir", "run")
+    options = ("--seed", "3", "--size", "8", "--steps", "3", "--batch-size", "20", "--run-dir", "run")
     assert run("train", *command, *options, "--out", "net.safetensors", "--json") == 0
     capsys.readouterr()
     assert saved_about("net")["seed"] == 3
@@ -206,19 +206,23 @@ def test_a_folder_is_evaluated_as_it_was_split_and_read_for_training(own, capsys
 
 def test_a_size_saved_with_the_weights_is_for_folders_only(own, capsys):
     command = ("cli_nets:small", "--data", "own.npz", "--device", "cpu")
-    assert run("train", *command, "--iterations", "3", "--out", "net.safetensors") == 0
+    assert run("train", *command, "--steps", "3", "--out", "net.safetensors") == 0
     assert run("evaluate", *command, "--init", "net.safetensors") == 0
 
 
 def test_a_corrupt_image_is_told_with_the_option_that_leaves_it_out(own, capsys):
     Path("photos/class 1/bad.png").write_bytes(b"no image")
     command = ("cli_nets:for_classes", "--data", "photos", "--device", "cpu")
-    assert run("train", *command, "--size", "8", "--iterations", "100") == 1
+    assert run("train", *command, "--size", "8", "--steps", "100") == 1
     said = capsys.readouterr().err
     assert "bad.png cannot be decoded as an image" in said
-    assert said.endswith("repair or remove it, or leave out all such files with --skip-corrupt\n")
+    assert said.endswith(
+        "repair or remove it, or leave out all such files with skip_corrupt=True (--skip-corrupt)\n"
+    )
     assert run("data", "photos") == 1
-    assert capsys.readouterr().err.endswith("leave out all such files with --skip-corrupt\n")
+    assert capsys.readouterr().err.endswith(
+        "leave out all such files with skip_corrupt=True (--skip-corrupt)\n"
+    )
 
 
 def test_json_has_no_nan(own, capsys):

@@ -42,7 +42,7 @@ LAYERS = """### Where the time goes
 
 Batch 1, one thread. The floor is an operator's multiplications at the peak that numpy's matrix product reaches, or its
 weights' bytes at the bandwidth of a copy, whichever is more; weights that stay in a cache can be below it.
-`membound bench FILE --layers` shows it for any file.
+`membound bench FILE --operators` shows it for any file.
 """
 
 TRAINING = """## Ways to train a sparse network

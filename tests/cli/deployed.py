@@ -66,7 +66,7 @@ def broken_files(folder):
         "short": (content[:100], "rule"),
         "garbage": (b"garbage" * 50, "not a model file"),
         "flipped": (content[:-1] + b"\xff", "rule 30"),
-        "weights": (len(header).to_bytes(8, "little") + header + b"\0\0\0\0", "export NET --init"),
+        "weights": (len(header).to_bytes(8, "little") + header + b"\0\0\0\0", "membound export"),
     }
     found = {}
     for name, (data, words) in contents.items():

@@ -154,7 +154,7 @@ def test_the_machine_is_described_without_its_paths(monkeypatch):
 
 
 def test_layers_are_timed_against_their_floor(file, capsys):
-    assert run("bench", file, "--layers", "--runs", "3", "--json") == 0
+    assert run("bench", file, "--operators", "--runs", "3", "--json") == 0
     facts = loads(capsys.readouterr().out)
     assert all(row["ms"] >= 0 for row in facts["layers"])
     weighted = [row for row in facts["layers"] if row["format"] is not None]
@@ -163,11 +163,11 @@ def test_layers_are_timed_against_their_floor(file, capsys):
         assert row["multiplications"] >= row["nonzeros"] > 0
         assert row["multiplications"] % row["nonzeros"] == 0
         assert row["floor_ms"] > 0
-    assert run("bench", file, "--layers", "--runs", "1") == 0
+    assert run("bench", file, "--operators", "--runs", "1") == 0
     assert "billion a second" in capsys.readouterr().out
     assert "leave --peers, --python and --rounds out" in refused(
-        capsys, "bench", file, "--layers", "--rounds", "2"
+        capsys, "bench", file, "--operators", "--rounds", "2"
     )
-    assert "--layers takes one count of threads" in refused(
-        capsys, "bench", file, "--layers", "--threads", "1,2"
+    assert "--operators takes one count of threads" in refused(
+        capsys, "bench", file, "--operators", "--threads", "1,2"
     )

@@ -356,7 +356,7 @@ def test_evaluate_through_the_runtime(file, data, capsys):
         "accuracy": 100.0, "top5_accuracy": None, "errors": 0, "images": 20, "nonzeros": 35, "weight_nonzeros": 35,
         "file_bytes": os.path.getsize(file),
     }  # fmt: skip
-    assert run("evaluate", file, "--data", data, "--split", "train", "--batch-size", "7") == 0
+    assert run("evaluate", file, "--data", data, "--split", "train", "--batch", "7") == 0
     assert "accuracy  100.00 %   (0 errors in 40 images)" in capsys.readouterr().out
 
 

@@ -36,7 +36,7 @@ def own(tmp_path, monkeypatch):
 
 def train(*more):
     options = (
-        "--iterations",
+        "--steps",
         "40",
         "--batch-size",
         "20",
@@ -114,7 +114,7 @@ def test_weights_that_say_nothing_take_it_from_the_data(own, capsys):
     assert "add --data, or --shape" in refused(capsys, *command)
     assert not os.path.exists("net.safetensors")
     assert run(*command, "--shape", "1,6,6") == 0
-    assert "neither the weights nor --data say how images are prepared" in capsys.readouterr().out
+    assert "neither the weights nor data say how images are prepared" in capsys.readouterr().out
     assert run(*command, "--data", "own.npz", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["classes"] == ["0", "1"]
@@ -148,7 +148,7 @@ def test_what_weights_say_about_themselves_is_not_trusted(said, own, capsys):
 REFUSED = [
     (("lenet",), "say what to write"),
     (("lenet", "--onnx", "a.onnx", "--out", "b.safetensors"), "say what to write"),
-    (("lenet", "--out", "net.safetensors"), "add --init WEIGHTS"),
+    (("lenet", "--out", "net.safetensors"), "name their file (--init)"),
     (
         ("lenet", "--init", "no.safetensors", "--out", "net.safetensors"),
         "no file of weights at no.safetensors",
@@ -165,7 +165,7 @@ REFUSED = [
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--prefer", "size"), "choose bytes or speed"),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--shape", "1,x"), "not a list of sizes"),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--shape", "3,28,28"), "shape"),
-    (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--mean", "image"), "go with --data"),
+    (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--mean", "image"), "go with data"),
     (("net.safetensors", "--onnx", "net.txt"), "end in .onnx"),
     (("net.safetensors", "--onnx", "no/net.onnx"), "No such file"),
     (("net.safetensors", "--onnx", "folder.onnx"), "Is a directory"),
@@ -174,7 +174,7 @@ REFUSED = [
     (("net.safetensors", "--hub", "new", "--sparse"), "--sparse goes with --onnx"),
     (("net.safetensors", "--hub", "new", "--onnx", "net.onnx"), "say what to write, one of"),
     (("net.safetensors", "--hub", "new", "--init", "w.pt"), "--init goes with --out, not with"),
-    (("net.safetensors", "--hub", "new", "--size", "6"), "--layout and --size go with --data"),
+    (("net.safetensors", "--hub", "new", "--size", "6"), "layout and size go with data"),
     (("net.safetensors", "--hub", "folder.onnx/no/new"), "there is no folder folder.onnx/no"),
     (("net.safetensors", "--hub", "w.pt"), "not an empty folder: choose another name"),
     (("no.safetensors", "--hub", "new"), "No such file"),
@@ -201,7 +201,7 @@ def test_what_is_refused(arguments, words, tmp_path, monkeypatch, capsys):
 def test_a_folder_for_the_hub(own, capsys):
     write_network(Path("net.safetensors"))
     assert run("export", "net.safetensors", "--hub", "plain") == 0
-    assert "accuracy not known: add --data" in capsys.readouterr().out
+    assert "accuracy not known, for there is no data" in capsys.readouterr().out
     assert run("export", "net.safetensors", "--hub", "known", "--data", "own.npz") == 0
     said = capsys.readouterr().out
     assert "the model file and its card (accuracy 100.00 %)" in said

@@ -130,7 +130,7 @@ def test_members_start_from_random_weights_of_their_own_or_from_those_given(caps
     more = ("--budget", "60KiB", "--members", "2", "--steps", "1", "--no-dense", "--no-report")
     fitted(capsys, *more)
     assert abs(likeness_of_members()) < 0.5
-    assert run("train", NET, "--data", "own.npz", "--iterations", "1", "--out", "w.safetensors") == 0
+    assert run("train", NET, "--data", "own.npz", "--steps", "1", "--out", "w.safetensors") == 0
     capsys.readouterr()
     fitted(capsys, *more, "--init", "w.safetensors")
     assert likeness_of_members() > 0.9
@@ -187,7 +187,7 @@ def test_a_greedy_search_of_some_rounds(capsys):
 
 
 def test_a_fit_goes_on_from_weights_and_their_preprocessing(capsys):
-    train = ("train", NET, "--data", "own.npz", "--iterations", "60", "--batch-size", "20", "--mean", "image")
+    train = ("train", NET, "--data", "own.npz", "--steps", "60", "--batch-size", "20", "--mean", "image")
     assert run(*train, "--out", "w.safetensors") == 0
     capsys.readouterr()
     (final,) = fitted(capsys, "--budget", "4KiB", "--init", "w.safetensors", "--steps", "5")["finals"]
@@ -325,10 +325,7 @@ def test_bad_input_is_one_line_and_leaves_nothing_behind(case, capsys):
 
 
 def test_weights_of_another_network_are_refused(capsys):
-    assert (
-        run("train", "fit_nets:other", "--data", "own.npz", "--iterations", "1", "--out", "w.safetensors")
-        == 0
-    )
+    assert run("train", "fit_nets:other", "--data", "own.npz", "--steps", "1", "--out", "w.safetensors") == 0
     capsys.readouterr()
     assert "does not fit the network" in refused(
         capsys, *SHORT, *OUT, "--budget", "4KiB", "--init", "w.safetensors"

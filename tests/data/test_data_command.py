@@ -44,7 +44,7 @@ def test_options_reach_the_loader(tmp_path):
     (tmp_path / "b" / "x.png").write_text("corrupt")
     refused = run(tmp_path).exception
     assert isinstance(refused, DataError)
-    assert str(refused).endswith("repair or remove it, or leave out all such files with --skip-corrupt")
+    assert str(refused).endswith("repair or remove it, or leave out all such files with skip_corrupt=True")
     result = run(tmp_path, "--size", 6, "--test-fraction", 0.4, "--seed", 3, "--skip-corrupt")
     assert result.exit_code == 0, result.output
     assert "6 training and 4 test images, 3 x 6 x 6" in result.stdout.replace("\n", " ")

@@ -305,7 +305,7 @@ def test_absent_part_is_left_out(key, how):
 
 @pytest.mark.parametrize(
     ("key", "words"),
-    [("curves", "iteration"), ("layers", "bitmask"), ("latency_ms", "latency"), ("memory_bytes", "memory bytes"),
+    [("curves", "step"), ("layers", "bitmask"), ("latency_ms", "latency"), ("memory_bytes", "memory bytes"),
      ("file", "How to use it"), ("errors", "errors")],
 )  # fmt: skip
 def test_absent_fact_of_the_networks_is_left_out(key, words):

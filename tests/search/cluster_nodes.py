@@ -94,12 +94,12 @@ class Trap:
     folder: Path
     node: str | None = None
 
-    def __call__(self, iteration: int) -> float:
-        if iteration == 10 and self._on_node():
+    def __call__(self, step: int) -> float:
+        if step == 10 and self._on_node():
             with contextlib.suppress(FileExistsError):
                 (self.folder / "caught").symlink_to(str(os.getpid()))  # whole at once, and once only
                 self._hold()
-        return self.lr(iteration)
+        return self.lr(step)
 
     def _on_node(self) -> bool:
         if self.node is None:
@@ -127,10 +127,10 @@ class Death:
 
     lr: Callable[[int], float]
 
-    def __call__(self, iteration: int) -> float:
-        if iteration == 10:
+    def __call__(self, step: int) -> float:
+        if step == 10:
             os.kill(os.getpid(), signal.SIGKILL)
-        return self.lr(iteration)
+        return self.lr(step)
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,10 @@ class Refusal:
 
     lr: Callable[[int], float]
 
-    def __call__(self, iteration: int) -> float:
-        if iteration == 10:
+    def __call__(self, step: int) -> float:
+        if step == 10:
             raise TrainingError("the tenth step is one too many: take nine")
-        return self.lr(iteration)
+        return self.lr(step)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:

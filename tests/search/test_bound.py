@@ -62,7 +62,7 @@ def begin(problem, limit, *, run_dir=None, split=None, **options):
             model,
             problem.weights,
             limit=limit,
-            total_steps=recipe.iterations,
+            total_steps=recipe.steps,
             every=EVERY,
             **fields,
         ).attach(optimizer)
@@ -296,7 +296,7 @@ def test_it_is_said_when_the_ramp_begins_not_when_it_ends():
     with pytest.raises(TrainingError, match="cannot be brought to 900"):
         for _ in take_steps(run, lambda: False):
             pass
-    assert run.iteration <= STEPS * RAMP.begin + EVERY
+    assert run.step <= STEPS * RAMP.begin + EVERY
     assert Nonzeros(run.model)() == 8_474 - 60 + sum(
         int((run.model.get_parameter(f"{n}.bias") != 0).sum()) for n in ("conv1", "conv2", "fc1", "fc2")
     )
@@ -363,7 +363,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, stop):
     whole = trained(problem, 5_000)
     first = begin(problem, 5_000, run_dir=tmp_path)
     with pytest.raises(Interrupted):
-        for _ in take_steps(first, lambda: first.iteration == stop):
+        for _ in take_steps(first, lambda: first.step == stop):
             pass
     torch.manual_seed(99)
     second = trained(problem, 5_000, run_dir=tmp_path)

@@ -100,8 +100,8 @@ class Locked:
     def __init__(self, lr: Callable[[int], float]) -> None:
         self.lr, self.lock = lr, threading.Lock()
 
-    def __call__(self, iteration: int) -> float:
-        return self.lr(iteration)
+    def __call__(self, step: int) -> float:
+        return self.lr(step)
 
 
 class Busy:
@@ -233,7 +233,7 @@ def test_local_starts_a_cluster_here_and_ends_it(unconnected, monkeypatch):
         with ray_cluster("local", device="cpu") as here, open_run(None, {}) as run:
             (facts,) = Workshop(small_problem(), run, here).do([Job("one", 0, tuning=True)])
             raylet = ray.nodes()[0]["NodeManagerPort"]
-        assert facts["steps"] == small_problem().training.tuning.iterations
+        assert facts["steps"] == small_problem().training.tuning.steps
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", raylet), 1)
 

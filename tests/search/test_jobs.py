@@ -180,7 +180,7 @@ def test_a_job_goes_on_from_the_weights_of_another(problem, plain):
 def test_whoever_watches_is_told(problem):
     told = []
     job = Job("a", 0)
-    done(problem, job, show=lambda which, progress: told.append((which, progress.iteration)))
+    done(problem, job, show=lambda which, progress: told.append((which, progress.step)))
     assert told[-1] == (job, 30)
     assert len(told) > 5
 
@@ -228,7 +228,7 @@ def test_a_job_that_must_not_fail_is_told_when_the_others_are_done(problem):
 
 def test_a_job_can_have_rules_a_recipe_and_few_images_of_its_own(problem):
     rules = {"fc1": l0_project(50, 5), "conv1": l1_shrink(10.0)}
-    recipe = replace(problem.training.recipe, iterations=12)
+    recipe = replace(problem.training.recipe, steps=12)
     job = Job(
         "own", 1, rules=rules, recipe=recipe, images=200, everything=True, also=("train", "test"), looks=3
     )

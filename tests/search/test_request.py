@@ -46,7 +46,7 @@ def test_the_command_line_has_an_option_for_every_field_that_offers_one():
     there = {parameter.name: parameter for parameter in command.params}
     for record in RECORDS:
         for name, option in options_of(record).items():
-            assert there[name].opts == [option.flag or f"--{name.replace('_', '-')}"]
+            assert there[name].opts == [f"--{option.word or name.replace('_', '-')}"]
             assert there[name].help == option.help
             assert " --" not in option.help, "the library does not know the command line"
 

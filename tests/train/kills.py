@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 COMMAND = [
     sys.executable, "-m", "membound", "train", "lenet", "--data", "mnist", "--subsample", "600", "--solver", "sgd",
-    "--iterations", "120", "--batch-size", "16", "--lr", "0.02", "--keep", "fc*=0.1", "--every", "10", "--ramp",
+    "--steps", "120", "--batch-size", "16", "--lr", "0.02", "--keep", "fc*=0.1", "--every", "10", "--ramp",
     "--evaluate-every", "120", "--checkpoint-seconds", "0", "--device", "cpu", "--json",
 ]  # fmt: skip
 
@@ -40,16 +40,16 @@ def run_command(
 
 
 def kill_and_compare(
-    folder: Path, kills: int, seed: int, iterations: int = 120, data: str = "mnist"
+    folder: Path, kills: int, seed: int, steps: int = 120, data: str = "mnist"
 ) -> dict[str, Any]:
     """Kill a run so many times, resume it each time, and hold its weights against an undisturbed run's."""
     rng = random.Random(seed)
-    more = ("--iterations", str(iterations), "--data", data)
+    more = ("--steps", str(steps), "--data", data)
     started = time.monotonic()
     peace = run_command(folder / "peace", more)
     assert peace.returncode == 0, peace.stderr
     duration = time.monotonic() - started
-    reached: list[int] = []  # the iteration of the checkpoint that each kill left behind
+    reached: list[int] = []  # the step of the checkpoint that each kill left behind
     runs = 1
     while len(reached) < kills:
         attempt = run_command(folder / "killed", more, kill_after=rng.uniform(0, duration))
@@ -59,7 +59,7 @@ def kill_and_compare(
             runs += 1
         else:
             assert attempt.returncode == -signal.SIGKILL, attempt.stderr
-            reached.append(saved_iteration(folder / "killed"))
+            reached.append(saved_step(folder / "killed"))
     last = run_command(folder / "killed", more)
     assert last.returncode == 0, last.stderr
     assert same_weights(folder)
@@ -68,12 +68,12 @@ def kill_and_compare(
         "identical": True,
         "seed": seed,
         "runs": runs,
-        "iterations": iterations,
+        "iterations": steps,
         "reached": reached,
     }
 
 
-def saved_iteration(run: Path) -> int:
+def saved_step(run: Path) -> int:
     checkpoint = run / "checkpoint.safetensors"
     if not checkpoint.exists():
         return 0

@@ -161,7 +161,7 @@ def convolutional() -> nn.Sequential:
 def train_run(run_dir: Path | None, show=None, **settings) -> tuple[nn.Module, Result]:
     """30 steps with momentum, ramps and an uneven number of images."""
     net = convolutional()
-    recipe = Recipe("sgd", 30, 10, lambda iteration: 0.1, weight_decay=1e-3)
+    recipe = Recipe("sgd", 30, 10, lambda step: 0.1, weight_decay=1e-3)
     rules = {"3": mb.l0_project(mb.ramp(1.0, 0.2, 0.1, 0.8), every=3), "0": mb.l0_project(40, every=4)}
     chosen = Settings(0, "cpu", "float64", 10, run_dir, 0.0, **settings)
     split = images()
@@ -178,7 +178,7 @@ def train_run_sharded(rank: int, size: int, folder: str, parts: int) -> None:
     run = Path(folder) / "run"
 
     def copy(progress: Progress) -> None:
-        if progress.iteration == 20:
+        if progress.step == 20:
             shutil.copytree(run, Path(folder) / "halfway")
 
     sharded.LARGE = 1000  # so that one layer is on its own

@@ -118,11 +118,11 @@ def test_training_on_the_gpu_learns_resumes_and_names_a_diverged_layer(tmp_path)
     pixels = rng.integers(0, 99, (400, 1, 8, 8)) + 120 * labels[:, None, None, None]
     split = ArraySplit(pixels.astype(np.uint8), labels)
 
-    def run(lr=0.05, iterations=60, folder=None):
+    def run(lr=0.05, steps=60, folder=None):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 2))
         result = train(
-            net, split, Recipe("sgd", iterations, 20, lambda iteration: lr), {"*": mb.l0_project(0.3, every=5)},
+            net, split, Recipe("sgd", steps, 20, lambda step: lr), {"*": mb.l0_project(0.3, every=5)},
             preprocess=Preprocess(scale=1 / 255), held_out=split,
             settings=Settings(device="cuda", run_dir=folder, checkpoint_seconds=0),
         )  # fmt: skip

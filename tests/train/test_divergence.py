@@ -39,8 +39,8 @@ def fit(**options):
     return mb.fit(network, (X, Y), options.pop("budget", "60%"), loss=nn.functional.mse_loss, **options)
 
 
-def run_of(model: nn.Module, task: Task, lr: float = 0.0, split=SPLIT, iterations: int = 2) -> Run:
-    recipe = Recipe("sgd", iterations, 20, lambda iteration: lr, momentum=0.0)
+def run_of(model: nn.Module, task: Task, lr: float = 0.0, split=SPLIT, steps: int = 2) -> Run:
+    recipe = Recipe("sgd", steps, 20, lambda step: lr, momentum=0.0)
     return Run(model, split, recipe, Preprocess(takes="float32"), Settings(), CPU, task=task)
 
 
@@ -65,7 +65,7 @@ def test_a_regression_that_explodes_has_diverged(options):
 
 def test_a_dense_network_that_explodes_has_diverged():
     with pytest.raises(Diverged, match="at the end"):
-        finish(run_of(network(), Task(nn.functional.mse_loss), lr=10.0, iterations=3))
+        finish(run_of(network(), Task(nn.functional.mse_loss), lr=10.0, steps=3))
 
 
 def test_weights_that_the_last_step_made_infinite_are_named():
@@ -75,7 +75,7 @@ def test_weights_that_the_last_step_made_infinite_are_named():
         return (outputs - targets).square().mean() + 1e30 * (model.bias - model.bias.detach()).sum()
 
     with pytest.raises(Diverged, match="'bias' has a value that is NaN or infinite"):
-        finish(run_of(model, Task(steep), lr=1e10, iterations=1))
+        finish(run_of(model, Task(steep), lr=1e10, steps=1))
 
 
 def test_what_cannot_be_stored_because_it_is_infinite_has_diverged():
@@ -90,7 +90,7 @@ def test_what_cannot_be_stored_because_it_is_infinite_has_diverged():
         return (outputs - targets).square().mean()
 
     with pytest.raises(Diverged, match="'bias' has a value"):
-        finish(run_of(model, Task(spoiled), iterations=20))
+        finish(run_of(model, Task(spoiled), steps=20))
 
 
 def test_a_bad_start_and_a_lost_optimum_have_not_diverged():

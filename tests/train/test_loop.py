@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from kills import COMMAND, ROOT, kill_and_compare, run_command, same_weights, saved_iteration
+from kills import COMMAND, ROOT, kill_and_compare, run_command, same_weights, saved_step
 from profiles import full
 from safetensors.torch import load_file
 from torch import nn
@@ -63,8 +63,8 @@ def small_net(seed: int = 0, dropout: float = 0.0) -> Small:
     return Small(dropout)
 
 
-def constant_recipe(iterations: int = 60, lr: float = 0.05, batch_size: int = 20) -> Recipe:
-    return Recipe("sgd", iterations, batch_size, lambda iteration: lr, weight_decay=1e-3)
+def constant_recipe(steps: int = 60, lr: float = 0.05, batch_size: int = 20) -> Recipe:
+    return Recipe("sgd", steps, batch_size, lambda step: lr, weight_decay=1e-3)
 
 
 PREPROCESS = Preprocess(scale=1 / 255, mean=np.array([60.0]))
@@ -148,7 +148,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
         net = small_net(dropout=0.3)
 
         def show(progress):
-            if progress.iteration == stop_at:
+            if progress.step == stop_at:
                 os.kill(os.getpid(), signal.SIGINT)
 
         settings = Settings(seed=1, run_dir=folder, evaluate_every=15, checkpoint_seconds=1e9)
@@ -190,7 +190,7 @@ def test_a_sigkill_changes_nothing(tmp_path, few_digits):
     """Killed as soon as there is a checkpoint; it goes on in this process, which starts faster."""
     command = [*COMMAND, "--data", few_digits]
     killed, peace = (["--run-dir", str(tmp_path / name)] for name in ("killed", "peace"))
-    while saved_iteration(tmp_path / "killed") in (0, 120):  # not begun, or done before the kill
+    while saved_step(tmp_path / "killed") in (0, 120):  # not begun, or done before the kill
         shutil.rmtree(tmp_path / "killed", ignore_errors=True)
         process = subprocess.Popen([*command, *killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(tmp_path / "killed" / "checkpoint.safetensors")
@@ -205,17 +205,17 @@ def test_a_sigkill_changes_nothing(tmp_path, few_digits):
 
 @pytest.mark.full
 def test_sigkill_at_random_moments_changes_nothing(tmp_path):
-    kill_and_compare(tmp_path, kills=2, seed=0, iterations=150)
+    kill_and_compare(tmp_path, kills=2, seed=0, steps=150)
 
 
 @pytest.mark.full
 def test_sigkill_at_twenty_random_moments_changes_nothing(tmp_path):
-    kill_and_compare(tmp_path, kills=20, seed=1, iterations=1500)
+    kill_and_compare(tmp_path, kills=20, seed=1, steps=1500)
 
 
 def test_ctrl_c_leaves_a_resumable_run(tmp_path):
     process = subprocess.Popen(
-        [*COMMAND, "--iterations", "100000", "--run-dir", str(tmp_path / "run")],
+        [*COMMAND, "--steps", "100000", "--run-dir", str(tmp_path / "run")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     wait_for(tmp_path / "run" / "checkpoint.safetensors")
@@ -242,7 +242,7 @@ def test_a_run_directory_that_is_in_use_is_refused(tmp_path, few_digits, capsys)
 @pytest.mark.full
 def test_a_second_process_in_the_same_run_directory_is_refused(tmp_path, capsys):
     first = subprocess.Popen(
-        [*COMMAND, "--iterations", "100000", "--run-dir", str(tmp_path / "run")],
+        [*COMMAND, "--steps", "100000", "--run-dir", str(tmp_path / "run")],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
     )  # fmt: skip
     try:
@@ -265,7 +265,7 @@ def one_pixel_other() -> ArraySplit:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"recipe": constant_recipe(20)}, r"another recipe \(iterations, lr\)"),
+        ({"recipe": constant_recipe(20)}, r"another recipe \(steps, lr\)"),
         ({"settings": Settings(seed=1)}, "another seed"),
         ({"rules": {"fc1": mb.l0_project(0.4)}}, r"other rules \(fc1\)"),
         ({"model": small_net(seed=1)}, "another network"),  # it would start from other weights
@@ -343,7 +343,7 @@ def of_another_shape(tensors, about):
     tensors["model/fc1.weight"] = torch.ones(3)
 
 
-def without_iteration(tensors, about):
+def without_step(tensors, about):
     del about["iteration"]
 
 
@@ -360,7 +360,7 @@ def of_somebody_else(tensors, about):
     [
         (without_tensor, r"is damaged \(RuntimeError\): delete it to begin anew"),
         (of_another_shape, "is damaged"),
-        (without_iteration, r"is damaged \(KeyError\)"),
+        (without_step, r"is damaged \(KeyError\)"),
         (with_history_of_another_kind, r"is damaged \(TypeError\)"),
         (of_somebody_else, "is not a checkpoint of ours: choose another run directory, or delete it"),
     ],
@@ -409,7 +409,7 @@ def test_clocks_that_jump_backwards(tmp_path, monkeypatch):
 
     def run(folder, stop_at=None):
         def show(progress):
-            if progress.iteration == stop_at:
+            if progress.step == stop_at:
                 os.kill(os.getpid(), signal.SIGINT)
 
         net = small_net(dropout=0.3)
@@ -447,8 +447,8 @@ class FailsAtTheThirdStep(Small):
         return super().forward(x)
 
 
-def test_a_step_that_fails_is_named_with_its_iteration():
-    with pytest.raises(TrainingError, match=r"iteration 3 failed with RuntimeError: out of memory$"):
+def test_a_step_that_fails_is_named_with_its_number():
+    with pytest.raises(TrainingError, match=r"step 3 failed with RuntimeError: out of memory$"):
         train(FailsAtTheThirdStep(), small_split(), constant_recipe(5), preprocess=PREPROCESS)
 
 
@@ -531,7 +531,7 @@ def test_a_device_that_cannot_be_is_refused(name):
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(MemboundError, match="--device cuda:9: torch sees no CUDA device here"):
+    with pytest.raises(MemboundError, match="device 'cuda:9': torch sees no CUDA device here"):
         choose_device("cuda:9")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -122,7 +122,7 @@ def test_an_interrupted_population_goes_on_where_it_was(tmp_path, monkeypatch):
         return begin(lenet, number, split, where, "float32", tmp_path / str(number))
 
     def stopped(run: Run, interrupted: Callable[[], bool]) -> Iterator[None]:
-        return take_steps(run, lambda: run.iteration == 17)
+        return take_steps(run, lambda: run.step == 17)
 
     with monkeypatch.context() as patched:
         patched.setattr(population, "take_steps", stopped)

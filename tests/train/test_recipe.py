@@ -106,16 +106,16 @@ def test_warm_up_and_cosine():
     ("change", "word"),
     [
         ({"optimizer": "lion"}, "lion"),
-        ({"iterations": 0}, "iterations"),
+        ({"steps": 0}, "steps"),
         ({"batch_size": 0}, "batch size"),
         ({"weight_decay": -1}, "weight decay"),
         ({"momentum": math.nan}, "momentum"),
-        ({"lr": lambda iteration: math.nan}, "learning rate"),
-        ({"lr": lambda iteration: -0.1}, "learning rate"),
+        ({"lr": lambda step: math.nan}, "learning rate"),
+        ({"lr": lambda step: -0.1}, "learning rate"),
     ],
 )
 def test_what_cannot_be_is_refused(change, word):
-    good = {"optimizer": "sgd", "iterations": 10, "batch_size": 4, "lr": lambda iteration: 0.1}
+    good = {"optimizer": "sgd", "steps": 10, "batch_size": 4, "lr": lambda step: 0.1}
     Recipe(**good)
     with pytest.raises(MemboundError, match=word):
         Recipe(**good | change)
@@ -124,7 +124,7 @@ def test_what_cannot_be_is_refused(change, word):
 def test_options_choose_the_recipe():
     assert choose_recipe(zoo.lenet()).optimizer == "caffe"
     assert choose_recipe(nn.Linear(2, 2)).optimizer == "sgd"
-    assert choose_recipe(zoo.lenet(), "adamw", iterations=7, lr=0.5, warmup=0).lr(0) == 0.5
+    assert choose_recipe(zoo.lenet(), "adamw", steps=7, lr=0.5, warmup=0).lr(0) == 0.5
     with pytest.raises(MemboundError, match="networks of the zoo"):
         choose_recipe(nn.Linear(2, 2), "caffe")
     with pytest.raises(MemboundError, match="its own schedule"):

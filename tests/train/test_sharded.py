@@ -146,7 +146,7 @@ def torchrun(processes: int, *arguments: object) -> subprocess.Popen:
 def test_a_killed_process_ends_the_run_with_one_line_and_the_run_goes_on(tmp_path):
     run, out = tmp_path / "run", tmp_path / "net.safetensors"
     command = [
-        "train", "lenet", "--data", "mnist", "--subsample", 500, "--iterations", 60, "--batch-size", 20,
+        "train", "lenet", "--data", "mnist", "--subsample", 500, "--steps", 60, "--batch-size", 20,
         "--device", "cpu", "--precision", "float64", "--keep", "fc*=0.1", "--evaluate-every", 20,
         "--checkpoint-seconds", 0,
     ]  # fmt: skip
@@ -158,7 +158,7 @@ def test_a_killed_process_ends_the_run_with_one_line_and_the_run_goes_on(tmp_pat
     os.kill(int(workers[-1]), signal.SIGKILL)
     said = going.communicate(timeout=200)[0]
     assert going.returncode == 1
-    assert "membound: error: another process of this run is gone, at iteration" in said
+    assert "membound: error: another process of this run is gone, at step" in said
     assert "the same command goes on from the last checkpoint" in said
 
     going = torchrun(3, *command, "--shard", "--run-dir", run, "--out", out, "--json")

@@ -74,7 +74,7 @@ def test_a_run_that_goes_on_draws_no_step_twice(tmp_path):
     train_small(tmp_path / "whole")
 
     def stop(progress):
-        if progress.iteration == 30:
+        if progress.step == 30:
             raise Interrupted
 
     first = Settings(run_dir=tmp_path / "run", tensorboard=True, evaluate_every=10, checkpoint_seconds=0)

@@ -8,7 +8,7 @@ import pytest
 from membound.zoo.alexnet import AlexNet
 from membound.zoo.cifar10_quick import Cifar10Quick
 from membound.zoo.lenet import LeNet
-from membound.zoo.solver import inv, multistep, step
+from membound.zoo.solver import Solver, inv, multistep, step
 
 
 @pytest.mark.parametrize("it", [0, 1, 99, 5000, 9999])
@@ -30,7 +30,7 @@ def test_alexnet_rate(it, rate):
 
 def test_what_the_solver_files_say():
     def facts(s):
-        return s.batch_size, s.iterations, s.momentum, s.weight_decay, s.bias_lr_mult, s.bias_decay_mult
+        return s.batch_size, s.steps, s.momentum, s.weight_decay, s.bias_lr_mult, s.bias_decay_mult
 
     assert facts(LeNet.caffe_solver) == (64, 10_000, 0.9, 5e-4, 2.0, 1.0)
     assert facts(Cifar10Quick.caffe_solver) == (100, 5_000, 0.9, 0.004, 2.0, 1.0)
@@ -39,6 +39,13 @@ def test_what_the_solver_files_say():
         (s.scale, s.mean, s.crop, s.mirror) for s in (n.caffe_solver for n in (LeNet, Cifar10Quick, AlexNet))
     ]
     assert inputs == [(1 / 256, None, None, False), (1.0, "image", None, False), (1.0, "image", 227, True)]
+
+
+def test_the_old_name_of_steps_still_works():
+    given = {"batch_size": 4, "lr": multistep(0.1, {}), "momentum": 0.9, "weight_decay": 0.0}
+    with pytest.warns(FutureWarning, match=r"Solver\(steps=N\)"):
+        old = Solver(iterations=7, **given)
+    assert old.iterations == old.steps == Solver(steps=7, **given).steps == 7
 
 
 @pytest.mark.parametrize(

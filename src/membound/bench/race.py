@@ -48,13 +48,18 @@ def race(
     pythons = dict(pythons or {})
     unknown = [name for name in (*peers, *pythons) if name not in PEERS]
     if unknown:
-        raise MemboundError(f"there is no peer {unknown[0]!r}: the peers are {', '.join(PEERS)}")
+        raise MemboundError(
+            f"there is no peer {unknown[0]!r}: the peers are {', '.join(PEERS)}", about="peers"
+        )
     if aside := [name for name in pythons if name not in peers]:
         raise MemboundError(
-            f"--python names {aside[0]}, which is not among the peers: {', '.join(peers) or 'none'}"
+            f"pythons names {aside[0]}, which is not among the peers: {', '.join(peers) or 'none'}",
+            about="pythons",
         )
     if not threads or min(threads) < 1:
-        raise MemboundError(f"--threads {list(threads)}: give counts from 1 up, such as 1,2")
+        raise MemboundError(
+            f"threads={list(threads)}: give counts from 1 up, such as 1 and 2", about="threads"
+        )
     file = find_model_file(file)
     model = read(file)
     elsewhere = {name: _ask(python, name) for name, python in pythons.items()}

@@ -38,7 +38,16 @@ app.command("export")(export_command)
 app.command("reproduce")(reproduce_command)
 app.command("data")(data_command)
 
-ELSEWHERE = {"workers": "ray"}  # parameters that a command has by another name
+RENAMED = {  # old names of options, which still work
+    "train": {"--iterations": "--steps"},
+    "evaluate": {"--batch-size": "--batch"},
+    "bench": {"--layers": "--operators"},
+}
+ELSEWHERE = {
+    "workers": "ray",
+    "pythons": "python",
+    "dataset": "data",
+}  # parameters that a command has by another name
 
 
 @app.callback(invoke_without_command=True)
@@ -57,6 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show is written with escapes
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    given = _rename_options(given)
     try:
         code = app(given or ["--help"], prog_name="membound", standalone_mode=False)
         sys.stdout.flush()  # here, where its failure is answered, and not at exit
@@ -86,6 +96,23 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             code = _refuse(f"{error.format_message()} (membound --help says what there is)")
     sys.exit(code or 0)
+
+
+def _rename_options(given: list[str]) -> list[str]:
+    """Options by the names that they have now; who uses an old one is told.
+
+    >>> _rename_options(["train", "lenet", "--steps=5"])
+    ['train', 'lenet', '--steps=5']
+    """
+    names = RENAMED.get(next(iter(given), ""), {})
+    found = []
+    for word in given:
+        option, *value = word.split("=", 1)
+        if option in names and "--" not in found:
+            sys.stderr.write(f"membound: warning: {option} is now {names[option]}\n")
+            word = "=".join([names[option], *value])
+        found.append(word)
+    return found
 
 
 def _name_options(given: list[str], error: MemboundError) -> str:

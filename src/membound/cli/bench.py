@@ -25,7 +25,7 @@ def bench_command(
     rounds: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Rounds, in which the runtimes take turns (5).")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, max=65536, metavar="N", help="Images in a run.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=65536, metavar="N", help="Images at once.")] = 1,
     peers: Annotated[
         str | None,
         typer.Option(
@@ -39,8 +39,9 @@ def bench_command(
             help="The Python of a peer that lives in an environment of its own, beside a membound; once for each.",
         ),
     ] = None,
-    layers: Annotated[
-        bool, typer.Option("--layers", help="Time each operator of the network instead, against its floor.")
+    operators: Annotated[
+        bool,
+        typer.Option("--operators", help="Time each operator of the network instead, against its floor."),
     ] = False,
     seed: options.Seed = 0,
     as_json: options.Json = False,
@@ -50,15 +51,15 @@ def bench_command(
     Latency, time to load and memory, both that of the imports and that of the network; every runtime is a process of
     its own, and those that are not installed are left out.
     """
-    if layers:
+    if operators:
         from membound.bench.layers import time_layers
 
         (count, *more) = _counts(threads)
         if more:
-            raise MemboundError(f"--layers takes one count of threads, not {threads}")
+            raise MemboundError(f"--operators takes one count of threads, not {threads}")
         if peers is not None or rounds is not None or python:
             raise MemboundError(
-                "--layers compares with no other runtime: leave --peers, --python and --rounds out"
+                "--operators compares with no other runtime: leave --peers, --python and --rounds out"
             )
         found = time_layers(file, threads=count, batch=batch, runs=runs, seed=seed)
         options.print_json(found) if as_json else _print_layers(found)

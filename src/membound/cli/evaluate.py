@@ -28,7 +28,7 @@ def evaluate_command(
     layout: options.Layout = None,
     size: options.Size = None,
     skip_corrupt: options.SkipCorrupt = False,
-    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images at once.")] = 500,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Images at once.")] = 500,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -49,7 +49,7 @@ def evaluate_command(
         if given := [option for option, value in unused.items() if value is not None]:
             raise MemboundError(f"{given[0]} goes with NET --init: the file says all, and runs on the CPU")
         folder = {"layout": layout, "seed": seed or 0, "skip_corrupt": skip_corrupt}
-        _evaluate_file(Path(net), data, _split(split), size, batch_size, folder, as_json)
+        _evaluate_file(Path(net), data, _split(split), size, batch, folder, as_json)
         return
     if init is None:
         raise MemboundError(
@@ -69,9 +69,7 @@ def evaluate_command(
     options.tell_left_out(dataset)
     model = options.network(net, len(dataset.classes), seed)
     names = options.pairs("--name", name, str)
-    facts = evaluate_weights(
-        model, init, dataset, names, split=split, mean=mean, device=device, batch_size=batch_size
-    )
+    facts = evaluate_weights(model, init, dataset, names, split=split, mean=mean, device=device, batch=batch)
     if as_json:
         options.print_json(facts)
     else:

@@ -17,11 +17,9 @@ File = Annotated[
 
 def inspect_command(file: File, as_json: options.Json = False) -> None:
     """List the layers of a model file: nonzeros, formats, bytes."""
-    from membound.run.files import find_model_file
     from membound.run.inspection import inspect
-    from membound.store.file import read
 
-    facts = inspect(read(find_model_file(file)))
+    facts = inspect(file)
     options.print_json(facts) if as_json else _print(facts)
 
 

@@ -55,17 +55,17 @@ class Board:
         training = problem.training
         with self._lock:
             self._pace = _Pace(
-                {job.key: (training.tuning if job.tuning else training.recipe).iterations for job in jobs}
+                {job.key: (training.tuning if job.tuning else training.recipe).steps for job in jobs}
             )
 
     def show(self, job: Job, progress: Progress) -> None:
         """A training is this far."""
         with self._lock:
             row = self._row(job)
-            row.step, row.steps, row.loss = progress.iteration, progress.iterations, progress.loss
+            row.step, row.steps, row.loss = progress.step, progress.steps, progress.loss
             if progress.score is not None:
                 row.accuracy = progress.score.accuracy
-            self._pace.note(job.key, progress.iteration, progress.iterations, self._clock())
+            self._pace.note(job.key, progress.step, progress.steps, self._clock())
 
     def done(self, job: Job, facts: dict[str, Any]) -> None:
         """A training is finished."""

@@ -61,7 +61,7 @@ def spread(*requests: type) -> Callable[[Command], Command]:
 def _offer(name: str, option: Option) -> inspect.Parameter:
     """What is left out is None, and a flag False: the record has the default."""
     about = typer.Option(
-        option.flag or f"--{name.replace('_', '-')}",
+        f"--{option.word or name.replace('_', '-')}",
         metavar=option.metavar,
         help=option.help,
         min=option.least,

@@ -57,7 +57,7 @@ def reproduce_command(
         ),
     ] = None,
     longer: Annotated[
-        bool, typer.Option(help="Train ensembles for 20,000 iterations, too, beside the paper's 5,000.")
+        bool, typer.Option(help="Train ensembles for 20,000 steps, too, beside the paper's 5,000.")
     ] = True,
     data: Annotated[
         str | None,
@@ -66,10 +66,12 @@ def reproduce_command(
     init: options.Init = None,
     layer: options.Names = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="imagenet: iterations of the dense and of the last training.")
+        int | None,
+        typer.Option(min=1, help="imagenet: training steps of the dense and of the last training."),
     ] = None,
     candidate_steps: Annotated[
-        int | None, typer.Option(min=1, help="imagenet: iterations of a step of a stage (10,000).")
+        int | None,
+        typer.Option(min=1, help="imagenet: training steps of one tightening in a stage (10,000)."),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="imagenet: images a step.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="imagenet: networks, of other seeds (1).")] = None,

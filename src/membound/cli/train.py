@@ -25,7 +25,7 @@ def train_command(
     ] = None,
     every: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Iterations between l0 projections (100 if left out)."),
+        typer.Option(min=1, metavar="N", help="Steps between l0 projections (100 if left out)."),
     ] = None,
     ramp: Annotated[
         bool, typer.Option("--ramp", help="Tighten --keep along a cubic from 15 % to 70 % of the run.")
@@ -40,7 +40,7 @@ def train_command(
         Rules, typer.Option(metavar="LAYER=X", help="l2 decay, instead of the solver's; repeatable.")
     ] = None,
     solver: options.Solver = None,
-    iterations: Annotated[
+    steps: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Training steps (the solver's if left out).")
     ] = None,
     batch_size: Annotated[
@@ -52,7 +52,7 @@ def train_command(
         typer.Option(metavar="X", help="Decay of every weight without a --decay (sgd and adamw)."),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Iterations of warm-up (sgd and adamw).")
+        int | None, typer.Option(min=0, metavar="N", help="Steps of warm-up (sgd and adamw).")
     ] = None,
     init: options.Init = None,
     name: options.Names = None,
@@ -82,7 +82,7 @@ def train_command(
         float, typer.Option(min=0, metavar="X", help="Seconds between checkpoints.")
     ] = 20.0,
     evaluate_every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Iterations between evaluations.")
+        int | None, typer.Option(min=1, metavar="N", help="Steps between evaluations.")
     ] = None,
     precision: Annotated[
         str,
@@ -139,10 +139,10 @@ def train_command(
         seed, device, precision, evaluate_every, run_dir, checkpoint_seconds, tensorboard,
         shard=shard, accumulate=accumulate,
     )  # fmt: skip
-    recipe = job.choose_recipe(model, solver, iterations, batch_size, lr, weight_decay, warmup)
+    recipe = job.choose_recipe(model, solver, steps, batch_size, lr, weight_decay, warmup)
     names = options.pairs("--name", name, str)
     try:
-        with _progress_bar(recipe.iterations) as show:
+        with _progress_bar(recipe.steps) as show:
             facts = job.train_network(
                 model, dataset, recipe, rules, settings, init=init, names=names, mean=mean, out=out,
                 validation=validation, subsample=subsample, bag=bag, show=show,
@@ -171,7 +171,7 @@ def _check_effective(
 
 
 @contextmanager
-def _progress_bar(iterations: int) -> Iterator[Callable[[Any], None] | None]:
+def _progress_bar(steps: int) -> Iterator[Callable[[Any], None] | None]:
     """A bar on the terminal when a person watches; nothing otherwise."""
     if not sys.stderr.isatty():
         yield None
@@ -181,14 +181,14 @@ def _progress_bar(iterations: int) -> Iterator[Callable[[Any], None] | None]:
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=iterations)
+        task = bar.add_task("", total=steps)
         accuracy = ""
 
         def show(progress: Any) -> None:
             nonlocal accuracy
             if progress.score is not None:
                 accuracy = f"  accuracy {progress.score.accuracy:.2f} %"
-            bar.update(task, completed=progress.iteration, description=f"loss {progress.loss:.4f}{accuracy}")
+            bar.update(task, completed=progress.step, description=f"loss {progress.loss:.4f}{accuracy}")
 
         yield show
 
@@ -199,7 +199,7 @@ def _print(facts: dict[str, Any], out: Path | None) -> None:
 
     console = Console()
     if facts["resumed"] is not None:
-        typer.echo(f"resumed from iteration {facts['resumed']:,}")
+        typer.echo(f"resumed from step {facts['resumed']:,}")
     if facts["layers"]:
         table = Table("layer", "shape")
         for column in ("nonzeros", "kept", "bytes"):
@@ -217,6 +217,6 @@ def _print(facts: dict[str, Any], out: Path | None) -> None:
         f"{facts['evaluated_on']} images ({facts['errors']:,} errors)"
     )
     typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
-    typer.echo(f"time      {facts['seconds']:.1f} s for {facts['iterations']:,} iterations")
+    typer.echo(f"time      {facts['seconds']:.1f} s for {facts['steps']:,} steps")
     if out is not None:
         typer.echo(f"weights   {out}")

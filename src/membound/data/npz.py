@@ -52,8 +52,8 @@ def channels_first(x: Array, layout: str | None) -> Array:
         first, last = x.shape[1] in _CHANNELS, x.shape[3] in _CHANNELS
         if first == last:
             raise DataError(
-                f"shape {list(x.shape)} may be NCHW or NHWC: say which with layout= "
-                f"(--layout), one of {', '.join(LAYOUTS)}"
+                f"shape {list(x.shape)} may be NCHW or NHWC: say which as layout, one of {', '.join(LAYOUTS)}",
+                about="layout",
             )
         layout = "NCHW" if first else "NHWC"
     if x.ndim not in (3, 4) or (layout or "NHW") not in (("NHW",) if x.ndim == 3 else ("NCHW", "NHWC")):

@@ -90,7 +90,7 @@ def pack(
     bad = np.array(about["bad"], np.int64)
     if len(bad) and not skip_corrupt:
         decode(split.paths[bad[0]])  # says what is wrong with it
-        raise CorruptImageError(f"{split.paths[bad[0]]} could not be decoded: {REMEDY}")
+        raise CorruptImageError(f"{split.paths[bad[0]]} could not be decoded: {REMEDY}", about="skip_corrupt")
     rows = np.setdiff1d(np.arange(len(split)), bad)
     return PackedSplit(f"{base}.images.npy", rows, split.labels[rows], split.shape), len(bad)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 THIN = 16  # times as long as wide: of longer pictures only the middle is looked at
-REMEDY = "repair or remove it, or leave out all such files with --skip-corrupt"
+REMEDY = "repair or remove it, or leave out all such files with skip_corrupt=True"
 # What Pillow lists but cannot decode by itself.
 _NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 
@@ -83,7 +83,9 @@ def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
             return np.asarray(rgb if size is None else _fit(rgb, size, pillow), np.uint8)
     except Exception as error:  # a corrupt file makes Pillow raise almost anything
         reason = str(error) or type(error).__name__
-        raise CorruptImageError(f"{path} cannot be decoded as an image ({reason}): {REMEDY}") from error
+        raise CorruptImageError(
+            f"{path} cannot be decoded as an image ({reason}): {REMEDY}", about="skip_corrupt"
+        ) from error
 
 
 def image_extensions() -> set[str]:

@@ -57,7 +57,7 @@ def _write_onnx(request: Request) -> Written:
 
     target = request.target
     if target.suffix != ".onnx":
-        raise MemboundError(f"--onnx {target}: let the name of an ONNX model end in .onnx")
+        raise MemboundError(f"{target}: let the name of an ONNX model end in .onnx", about="onnx")
     model = read(find_model_file(Path(request.source)))
     size = write_onnx(target, model, request.sparse)
     dense = sum(map(len, to_onnx(model))) if request.sparse else size
@@ -83,11 +83,14 @@ def _write_hub(request: Request) -> Written:
 
     folder, data = request.target, request.data
     if data is None and (request.layout or request.size):
-        raise MemboundError("--layout and --size go with --data, and there is none: add it or leave them out")
+        raise MemboundError(
+            "layout and size go with data, and there is none: add it or leave them out",
+            about=("layout", "size", "data"),
+        )
     check_folder(folder)
     file = find_model_file(Path(request.source))
     known: dict[str, Any] = {}
-    told = "accuracy not known: add --data"
+    told = "accuracy not known, for there is no data"
     if data is not None:
         from membound.data import load
         from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
@@ -133,7 +136,7 @@ def _write_model_file(request: Request) -> Written:
     ]
     if stored.preprocess is None:
         lines.append(
-            "note: neither the weights nor --data say how images are prepared, so the file does not either"
+            "note: neither the weights nor data say how images are prepared, so the file does not either"
         )
     return Written(facts, lines)
 
@@ -142,20 +145,25 @@ def _check_weights(request: Request) -> Path:
     """All that can be said before torch is imported; the file of weights."""
     net, init, out = request.source, request.init, request.target
     if init is None:
-        raise MemboundError(f"no weights: add --init WEIGHTS to export {net} --out {out}")
+        raise MemboundError(
+            f"no weights: {net} becomes {out} with trained weights, so name their file", about="init"
+        )
     if out.suffix != ".safetensors":
         raise MemboundError(
-            f"--out {out}: a model file is a safetensors file: let its name end in .safetensors"
+            f"{out}: a model file is a safetensors file: let its name end in .safetensors", about="out"
         )
     if out.exists() and init.exists() and out.samefile(init):
-        raise MemboundError(f"--out {out} is the file of weights: choose another name")
+        raise MemboundError(f"{out} is the file of weights: choose another name", about="out")
     if request.values not in ("f32", "f16"):
-        raise MemboundError(f"there are no values {request.values!r}: choose f32 or f16")
+        raise MemboundError(f"there are no values {request.values!r}: choose f32 or f16", about="values")
     if request.prefer not in ("bytes", "speed"):
-        raise MemboundError(f"there is no preference {request.prefer!r}: choose bytes or speed")
+        raise MemboundError(
+            f"there is no preference {request.prefer!r}: choose bytes or speed", about="prefer"
+        )
     if request.data is None and (request.mean or request.layout or request.size):
         raise MemboundError(
-            "--mean, --layout and --size go with --data, and there is none: add it or leave them out"
+            "mean, layout and size go with data, and there is none: add it or leave them out",
+            about=("mean", "layout", "size", "data"),
         )
     return init
 

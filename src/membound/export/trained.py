@@ -60,5 +60,6 @@ def _input_shape(model: "nn.Module", about: Mapping[str, Any], dataset: Dataset 
     if dataset is not None:
         return tuple(dataset.shape)
     raise ModelError(
-        "neither the network nor its weights say what shape an input has: add --data, or --shape as in --shape 3,32,32"
+        "neither the network nor its weights say what shape an input has: give a dataset or a shape, such as 3,32,32",
+        about=("dataset", "shape"),
     )

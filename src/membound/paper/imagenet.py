@@ -74,7 +74,7 @@ def run(lab: Lab) -> dict[str, Any]:
         "data": task.dataset.name,
         "classes": len(task.dataset.classes),
         "images": {"train": len(problem.data.part), "test": len(_test(problem))},
-        "steps": {"dense": problem.training.recipe.iterations, "candidate": task.candidate_steps},
+        "steps": {"dense": problem.training.recipe.steps, "candidate": task.candidate_steps},
         "imported": None if task.init is None else task.init.name,
         "wanted": {k: v for counts in stages.resolve(problem) for k, v in counts.items()},
         "dense_bytes": 4 * sum(map(_size, problem.shapes.values())),

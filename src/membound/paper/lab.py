@@ -1,8 +1,8 @@
 """Where the paper's experiments are done: its networks and data, its recipes and ours, and a cache of all trainings.
 
 Three tracks: 'paper' is Caffe's solver to the letter, with counts imposed from the first step; 'ours' has as many
-iterations, but a learning rate that warms up and anneals, and bounds that tighten along a ramp; 'longer' is ours with
-more iterations. Choices are made on validation images, which are a part of the training images.
+steps, but a learning rate that warms up and anneals, and bounds that tighten along a ramp; 'longer' is ours with
+more steps. Choices are made on validation images, which are a part of the training images.
 """
 
 import json
@@ -42,7 +42,7 @@ from membound.zoo.solver import Solver, multistep
 
 Facts = dict[str, Any]
 TRACKS = ("paper", "ours", "longer")
-EVERY = 100  # iterations between projections; the paper says so for AlexNet
+EVERY = 100  # steps between projections; the paper says so for AlexNet
 VALIDATION = 5000
 
 
@@ -50,8 +50,8 @@ VALIDATION = 5000
 class Net:
     """One of the paper's networks, its data, and how many nonzeros its greedy search ends with.
 
-    A candidate of that search is trained for `candidate` iterations, about one epoch. `peak` and `ramp` are what our
-    track has been given, with validation images, for the few iterations of Caffe's solvers.
+    A candidate of that search is trained for `candidate` steps, about one epoch. `peak` and `ramp` are what our
+    track has been given, with validation images, for the few steps of Caffe's solvers.
     """
 
     factory: Callable[..., nn.Module]
@@ -107,7 +107,7 @@ class Lab:
     device: torch.device
     size: Size = field(default_factory=Size)
     nets: Sequence[str] = ("lenet", "quick")  # of the figures that have a panel for each
-    longer: bool = True  # whether there is a track of more iterations where the paper has its own number
+    longer: bool = True  # whether there is a track of more steps where the paper has its own number
     show: Show | None = None
     done: Finished | None = None
     say: Callable[[str], None] = lambda text: None
@@ -161,12 +161,12 @@ class Study:
     @cached_property
     def steps(self) -> int:
         """Iterations of one training."""
-        full = NETS[self.net].longer if self.track == "longer" else self.solver.iterations
+        full = NETS[self.net].longer if self.track == "longer" else self.solver.steps
         return self.lab.size.steps(full)
 
     @cached_property
     def every(self) -> int:
-        return max(EVERY * self.steps // self.solver.iterations, 2) if self.lab.size.quick else EVERY
+        return max(EVERY * self.steps // self.solver.steps, 2) if self.lab.size.quick else EVERY
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -174,13 +174,13 @@ class Study:
             peak = NETS[self.net].peak if self.track == "ours" else None
             return annealed(self.solver, self.steps, self.lab.size.batch_size, peak)
         recipe = caffe(self.solver, self.steps, self.lab.size.batch_size)
-        return replace(recipe, lr=Stretched(recipe.lr, self.solver.iterations / self.steps))
+        return replace(recipe, lr=Stretched(recipe.lr, self.solver.steps / self.steps))
 
     @cached_property
     def tuning(self) -> Recipe:
         """Of a candidate of the greedy search: at the solver's first rate, then at a tenth of it."""
         steps, first = self.lab.size.steps(NETS[self.net].candidate), self.solver.lr(0)
-        return replace(self.recipe, iterations=steps, lr=multistep(first, {round(0.8 * steps): first / 10}))
+        return replace(self.recipe, steps=steps, lr=multistep(first, {round(0.8 * steps): first / 10}))
 
     @cached_property
     def problem(self) -> Problem:
@@ -250,7 +250,7 @@ class Study:
     ) -> list[Facts]:
         """The facts of each job; only what the cache does not have is trained."""
         problem = self.problem if not variants else replace(self.problem, variants=dict(variants))
-        self.lab.say(f"{self.net}, {self.track} track: {len(jobs)} networks, {self.steps:,} iterations")
+        self.lab.say(f"{self.net}, {self.track} track: {len(jobs)} networks, {self.steps:,} steps")
         with open_run(self._folder("networks"), {"cache": 1}) as directory:
             workshop = self.lab.workshop(problem, directory)
             if self.lab.size.quick:  # looking takes longer than training
@@ -336,13 +336,13 @@ class Study:
 
 @dataclass(frozen=True)
 class Stretched:
-    """A schedule run through faster, for a training of fewer iterations."""
+    """A schedule run through faster, for a training of fewer steps."""
 
     lr: Callable[[int], float]
     factor: float
 
-    def __call__(self, iteration: int) -> float:
-        return self.lr(int(iteration * self.factor))
+    def __call__(self, step: int) -> float:
+        return self.lr(int(step * self.factor))
 
 
 def undecayed(update: Update) -> Update:

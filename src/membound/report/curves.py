@@ -1,4 +1,4 @@
-"""The figures of training: loss, accuracy and nonzeros over the iterations."""
+"""The figures of training: loss, accuracy and nonzeros over the steps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ Line = list[tuple[float, float]]
 
 
 def make_curves(result: Mapping[str, Any], score: Score) -> Markup | None:
-    """One panel a quantity, all with the same iterations; None where nothing was recorded."""
+    """One panel a quantity, all with the same steps; None where nothing was recorded."""
     runs = _find_runs(result)
     panels = []
     for key, title in (
@@ -38,7 +38,7 @@ def make_curves(result: Mapping[str, Any], score: Score) -> Markup | None:
         drawn = {name: line for name, line in lines.items() if len(line) > 1}
         if drawn:
             classes = {name: runs[name][0] for name in drawn}
-            panels.append(_draw_panel(key, title, drawn, classes, _last_iteration(runs)))
+            panels.append(_draw_panel(key, title, drawn, classes, _last_step(runs)))
     if not panels:
         return None
     keys = [(marks.draw_line_key(classes), shorten(name, 40)) for name, (classes, _) in runs.items()]
@@ -65,7 +65,7 @@ def _find_line(curve: Sequence[Mapping[str, Any]], key: str) -> Line:
     return sorted((x, y) for x, y in pairs if x is not None and y is not None)
 
 
-def _last_iteration(runs: Mapping[str, tuple[str, list[Mapping[str, Any]]]]) -> float:
+def _last_step(runs: Mapping[str, tuple[str, list[Mapping[str, Any]]]]) -> float:
     return max(find_number(point, "iteration") or 1.0 for _, curve in runs.values() for point in curve)
 
 
@@ -90,9 +90,9 @@ def _draw_panel(
     )  # fmt: skip
     ends = [f"{name} ends at {line[-1][1]:.4g}" for name, line in lines.items()]
     figure = draw_figure(
-        f"curves-{key}", f"{title} over the iterations", "; ".join(ends), frame.width, frame.height,
+        f"curves-{key}", f"{title} over the steps", "; ".join(ends), frame.width, frame.height,
         frame.draw_y(y, [(tick, show_tick(tick)) for tick in ticks]),
-        frame.draw_x(x, [(tick, show_tick(tick)) for tick in find_ticks(0, x.high, 4)], "iteration"),
+        frame.draw_x(x, [(tick, show_tick(tick)) for tick in find_ticks(0, x.high, 4)], "step"),
         inside,
     )  # fmt: skip
     return tag("figure", tag("figcaption", title + (", log scale" if y.log else "")), figure)

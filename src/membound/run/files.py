@@ -41,14 +41,14 @@ def find_model_file(given: Path) -> Path:
         raise ModelError(f"{path}: cannot be read: {reason}") from None
     if holds_plain_weights(path):
         raise ModelError(
-            f"{path} holds weights without their network: make a model file of them with "
-            f"membound export NET --init {path.name} --out net.safetensors"
+            f"{path} holds weights without their network: load them into it and save that with mb.save, or make a "
+            "model file of both with the command membound export"
         )
     return path
 
 
 def holds_plain_weights(path: Path) -> bool:
-    """Whether this is a safetensors file of weights alone, such as `membound train --out` writes."""
+    """Whether this is a safetensors file of weights alone, such as `membound train` writes."""
     if not path.is_file():  # opening a pipe would wait
         return False
     try:

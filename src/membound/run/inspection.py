@@ -1,11 +1,15 @@
 """What a model file holds, as facts."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 from membound.errors import ModelError
 from membound.notebook import html_block
+from membound.run.files import find_model_file
 from membound.run.layers import count_nonzeros, list_layers, show_layers
 from membound.run.net import EVERY, Net, known_isas
+from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.store.sizes import total_bytes
 
@@ -22,12 +26,14 @@ class Inspection(dict[str, Any]):
         )
 
 
-def inspect(model: StoredModel) -> Inspection:
-    """Layers and totals of a stored network.
+def inspect(model: StoredModel | str | os.PathLike[str]) -> Inspection:
+    """Layers and totals of a stored network, or of a model file: a path, or hf://ORG/NAME on the Hub.
 
     `dense_bytes` is float32 for every element of the shapes before dead channels were left out; `paper` counts the
     same in the formats of the paper's appendix: all dense, all indexed, and the smallest for each tensor.
     """
+    if not isinstance(model, StoredModel):
+        model = read(find_model_file(Path(model)))
     original = {name: model.original_shapes.get(name, tensor.shape) for name, tensor in model.tensors.items()}
     layers = list_layers(model)
     counted = {layer["name"]: (original[layer["name"]], layer["nonzeros"]) for layer in layers}

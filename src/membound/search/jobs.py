@@ -159,7 +159,7 @@ class _Bench:
         )
         if job.lr_scale != 1:
             recipe = replace(recipe, lr=Scaled(recipe.lr, job.lr_scale))
-        steps = recipe.iterations
+        steps = recipe.steps
         settings = Settings(
             seed=job.seed,
             device=str(self.device),
@@ -257,7 +257,7 @@ class _Bench:
             "nonzeros": sum(nonzeros.values()),
             "weight_nonzeros": sum(count for name, count in nonzeros.items() if not name.endswith("bias")),
             "counts": {name: nonzeros[name] for name in problem.weights if name in nonzeros},
-            "steps": run.recipe.iterations,
+            "steps": run.recipe.steps,
             "seconds": round(result.seconds, 3),
             "history": result.history,
         }
@@ -272,7 +272,7 @@ class _Bench:
         return {
             "job": job.describe(),
             **dict.fromkeys(nothing),
-            "steps": run.iteration,
+            "steps": run.step,
             "seconds": round(run.seconds, 3),
             "history": run.history,
             "failure": str(run.failure),

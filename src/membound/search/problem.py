@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -80,7 +80,7 @@ class Training:
     @property
     def warm(self) -> Recipe:
         """For the whole way from trained weights."""
-        return fine_tuned(self.recipe, self.recipe.iterations, WARM_RATE)
+        return fine_tuned(self.recipe, self.recipe.steps, WARM_RATE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,6 +228,5 @@ class Fresh:
 
 def fine_tuned(recipe: Recipe, steps: int, part: float = 1.0) -> Recipe:
     """The recipe for a short training that goes on from trained weights: no warm-up, from `part` of its peak down."""
-    peak = max(recipe.lr(step) for step in range(0, recipe.iterations, max(recipe.iterations // 200, 1)))
-    changed = {**vars(recipe), "iterations": steps, "lr": WarmCosine(peak * part, 0, steps)}
-    return Recipe(**changed)
+    peak = max(recipe.lr(step) for step in range(0, recipe.steps, max(recipe.steps // 200, 1)))
+    return replace(recipe, steps=steps, lr=WarmCosine(peak * part, 0, steps))

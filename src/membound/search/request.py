@@ -41,7 +41,7 @@ class Option:
     help: str
     metavar: str | None = None
     reads: Any = str
-    flag: str | None = None  # where it is not the field's name
+    word: str | None = None  # for it, where that is not the field's name
     least: int | None = None
     most: int | None = None
     words: Sequence[str] = ()  # that a shell completes
@@ -228,7 +228,7 @@ class Choices:
     every: Annotated[int | None, Option("Steps between projections.", "N", int, least=1)] = None
     layers: Annotated[
         str | Sequence[str],
-        Option("Bound only these layers, such as 'fc*'; repeatable.", "PATTERN", list[str], "--layer"),
+        Option("Bound only these layers, such as 'fc*'; repeatable.", "PATTERN", list[str], "layer"),
     ] = ("*",)
     protect: Annotated[
         str | Sequence[str], Option("Leave these layers dense; repeatable.", "PATTERN", list[str])
@@ -245,9 +245,9 @@ class Choices:
         float,
         Option("Training images held out to make choices by: a count or a fraction (0.1 if left out).", "N"),
     ] = 0.1
-    dense: Annotated[
-        bool, Option("Train no dense network to compare with.", reads=bool, flag="--no-dense")
-    ] = True
+    dense: Annotated[bool, Option("Train no dense network to compare with.", reads=bool, word="no-dense")] = (
+        True
+    )
     seed: Annotated[
         int, Option("Seed of all that is random (0 if left out).", "N", int, least=0, most=2**32 - 1)
     ] = 0

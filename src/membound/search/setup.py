@@ -149,7 +149,7 @@ def _mean(network: nn.Module) -> str | None:
 
 def _training(network: nn.Module, choices: Choices) -> Training:
     recipe = _recipe(network, choices)
-    steps = recipe.iterations
+    steps = recipe.steps
     every = choices.every or min(max(steps // 400, 5), 100)
     # A short training needs more of its time at the limit.
     ramp = Ramp(0.0, 0.5) if choices.pretrained else Ramp(0.05, 0.5) if steps < SHORT else Ramp()
@@ -162,7 +162,7 @@ def _recipe(network: nn.Module, choices: Choices) -> Recipe:
     solver = solver_of(network)
     steps, given = choices.steps, (choices.batch_size, choices.lr, choices.weight_decay)
     if solver is not None and choices.solver in (None, "caffe"):
-        recipe = annealed(solver, steps or solver.iterations, *given)
+        recipe = annealed(solver, steps or solver.steps, *given)
     else:
         recipe = choose_recipe(network, choices.solver, steps, *given)
     if choices.pretrained and choices.lr is None:

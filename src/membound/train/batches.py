@@ -65,7 +65,7 @@ def index_stream(
 ) -> Iterator[Indices]:
     """The images of batch `start`, `start + 1`, ... : one pass after another, without a gap between them.
 
-    A pure function of the seed and the iteration, so that a resumed run sees the same images.
+    A pure function of the seed and the step, so that a resumed run sees the same images.
 
     >>> first = list(islice(index_stream(10, 4, seed=0), 5))
     >>> sorted(np.concatenate(first)[:10].tolist())
@@ -138,7 +138,7 @@ class Feeder:
     def augmented(
         self, indices: Iterable[Indices], seed: int, start: int = 0, part: slice = slice(None)
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The same as the network is trained: random crops and mirrors, fixed by the seed and the iteration.
+        """The same as the network is trained: random crops and mirrors, fixed by the seed and the step.
 
         `part` selects this process's share of every batch; its crops are those of the whole batch.
         """
@@ -150,8 +150,8 @@ class Feeder:
                 yield array[part]
 
         read_seed = int(np.random.default_rng([_READ, seed, start]).integers(2**62))
-        for iteration, (chosen, images) in enumerate(self._read(shares(), read_seed), start):
-            windows = self._windows(sizes.popleft(), np.random.default_rng([_AUGMENT, seed, iteration]), part)
+        for step, (chosen, images) in enumerate(self._read(shares(), read_seed), start):
+            windows = self._windows(sizes.popleft(), np.random.default_rng([_AUGMENT, seed, step]), part)
             yield self._finish(images, windows), self.labels[torch.from_numpy(chosen).to(self.device)]
 
     def _read(self, indices: Iterable[Indices], seed: int = 0) -> Iterator[tuple[Indices, Tensor]]:

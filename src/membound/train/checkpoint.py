@@ -65,9 +65,9 @@ def _read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, {key: _decoded(value) for key, value in raw.items()}
 
 
-def write_part(path: Path, tensors: Mapping[str, Tensor], iteration: int, world: World) -> list[str]:
+def write_part(path: Path, tensors: Mapping[str, Tensor], step: int, world: World) -> list[str]:
     """Write this process's part of a checkpoint beside it; the names of all parts, once all are there."""
-    names = [f"{path.stem}-{iteration}-{rank}-of-{world.size}{path.suffix}" for rank in range(world.size)]
+    names = [f"{path.stem}-{step}-{rank}-of-{world.size}{path.suffix}" for rank in range(world.size)]
     write_tensors(path.parent / names[world.rank], tensors, {})
     world.sum(0.0)  # nobody goes on before all have come here
     return names

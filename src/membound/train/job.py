@@ -29,7 +29,7 @@ from membound.train.weights import load_weights_, write_state
 from membound.zoo.networks import find
 
 RAMP_BEGIN, RAMP_UNTIL = 0.15, 0.7
-ITERATIONS = 5000  # of a network that brings no solver
+STEPS = 5000  # of a network that brings no solver
 
 
 def image_size(net: str, data: str, saved: int | None = None) -> int | None:
@@ -58,7 +58,8 @@ def combine_rules(
             return l0_project(value, every)
         if isinstance(value, int):
             raise MemboundError(
-                f"--ramp goes from all weights to a fraction: write --keep as a fraction, not {value}"
+                f"a ramp goes from all weights to a fraction: write what to keep as a fraction, not {value}",
+                about=("ramp", "keep"),
             )
         return l0_project(ramp_schedule(whole, value, RAMP_BEGIN, RAMP_UNTIL), every)
 
@@ -78,7 +79,7 @@ def combine_rules(
 def choose_recipe(
     model: nn.Module,
     solver: str | None = None,
-    iterations: int | None = None,
+    steps: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
     weight_decay: float | None = None,
@@ -88,16 +89,19 @@ def choose_recipe(
     own = solver_of(model)
     solver = solver or ("caffe" if own else "sgd")
     if solver != "caffe":
-        count = iterations or (own.iterations if own else ITERATIONS)
+        count = steps or (own.steps if own else STEPS)
         warm = min(200, count // 10) if warmup is None else warmup
         return recipes.modern(solver, count, batch_size or 128, lr, weight_decay, warmup=warm)
     if own is None:
-        raise MemboundError("the caffe solver belongs to the networks of the zoo: choose sgd or adamw")
-    if lr is not None or weight_decay is not None or warmup is not None:
         raise MemboundError(
-            "the caffe solver has its own schedule: --lr, --weight-decay and --warmup go with sgd or adamw"
+            "the caffe solver belongs to the networks of the zoo: choose sgd or adamw", about="solver"
         )
-    return recipes.caffe(own, iterations, batch_size)
+    modern = {"lr": lr, "weight_decay": weight_decay, "warmup": warmup}
+    if given := [name for name, value in modern.items() if value is not None]:
+        raise MemboundError(
+            f"the caffe solver has its own schedule: {' and '.join(given)} go with sgd or adamw", about=given
+        )
+    return recipes.caffe(own, steps, batch_size)
 
 
 def train_network(
@@ -146,7 +150,8 @@ def train_network(
         "evaluated_on": "validation" if validation is not None else "test",
         **counts,
         "layers": [] if result.report is None else [asdict(layer) for layer in result.report.layers],
-        "iterations": recipe.iterations,
+        "steps": recipe.steps,
+        "iterations": recipe.steps,  # as it was called before
         "seed": settings.seed,
         "seconds": round(result.seconds, 2),
         "resumed": result.resumed,
@@ -168,17 +173,17 @@ def check_writable(out: Path) -> None:
     """Before training, so that nothing is lost at its end."""
     folder = out.resolve().parent
     if not folder.is_dir():
-        raise MemboundError(f"--out {out}: there is no folder {out.parent}")
+        raise MemboundError(f"{out}: there is no folder {out.parent}", about="out")
     if out.is_dir():
-        raise MemboundError(f"--out {out} is a folder: name a file, such as {out / 'net.safetensors'}")
+        raise MemboundError(f"{out} is a folder: name a file, such as {out / 'net.safetensors'}", about="out")
     if out.suffix != ".safetensors":
         raise MemboundError(
-            f"--out {out}: weights are written as safetensors, so name the file {out.stem}.safetensors"
+            f"{out}: weights are written as safetensors, so name the file {out.stem}.safetensors", about="out"
         )
     if out.exists() and not out.is_file():
-        raise MemboundError(f"--out {out} is not a regular file: choose another name")
+        raise MemboundError(f"{out} is not a regular file: choose another name", about="out")
     if not os.access(folder, os.W_OK):
-        raise MemboundError(f"--out {out}: the folder {out.parent} cannot be written")
+        raise MemboundError(f"{out}: the folder {out.parent} cannot be written", about="out")
 
 
 def evaluate_weights(
@@ -190,7 +195,7 @@ def evaluate_weights(
     split: str = "test",
     mean: str | None = None,
     device: str = "auto",
-    batch_size: int = 500,
+    batch: int = 500,
 ) -> dict[str, Any]:
     """Accuracy and size of weights of any supported kind, in torch."""
     preprocess = load_weights_(model, weights, names)
@@ -201,7 +206,7 @@ def evaluate_weights(
     feeder = Feeder(half, preprocess, chosen, torch.float32)
     model.to(chosen, torch.float32)
     check_fits(model, feeder)
-    score = evaluate(model, feeder, batch_size)
+    score = evaluate(model, feeder, batch)
     facts = {
         "accuracy": score.accuracy, "top5_accuracy": score.top5, "errors": score.errors, "images": score.images,
         "loss": score.loss,

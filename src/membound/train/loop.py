@@ -23,7 +23,7 @@ from membound.train.run import Progress, Result, Run, Settings
 from membound.train.stepping import make_stepper
 from membound.train.updates import Update
 
-LOOK_EVERY = 50  # iterations between looks at the loss, each of which waits for the device
+LOOK_EVERY = 50  # steps between looks at the loss, each of which waits for the device
 
 
 class Interrupted(KeyboardInterrupt):
@@ -84,15 +84,15 @@ def _train(run: Run, interrupted: Callable[[], bool]) -> Iterator[None]:
     started, saved = time.monotonic() - run.seconds, time.monotonic()
     run.model.train()
     take = make_stepper(run)
-    while run.iteration < run.recipe.iterations:
-        with _named_failure(run, f"iteration {run.iteration + 1}"):
+    while run.step < run.recipe.steps:
+        with _named_failure(run, f"step {run.step + 1}"):
             take()
-        run.iteration += 1
-        last = run.iteration == run.recipe.iterations
-        evaluating = last or run.iteration % run.evaluate_every == 0
+        run.step += 1
+        last = run.step == run.recipe.steps
+        evaluating = last or run.step % run.evaluate_every == 0
         stopping = interrupted()
-        if evaluating or stopping or run.iteration % LOOK_EVERY == 0:
-            with _named_failure(run, f"what comes after iteration {run.iteration}"):
+        if evaluating or stopping or run.step % LOOK_EVERY == 0:
+            with _named_failure(run, f"what comes after step {run.step}"):
                 _check_loss(run)
                 run.seconds = time.monotonic() - started
                 if last:
@@ -125,7 +125,7 @@ def _named_failure(run: Run, what: str) -> Iterator[None]:
             if run.path is None:
                 again = "with a run directory the same command would go on from a checkpoint"
             raise TrainingError(
-                f"another process of this run is gone, at iteration {run.iteration}: {again}"
+                f"another process of this run is gone, at step {run.step}: {again}"
             ) from error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
         raise TrainingError(f"{what} failed with {type(error).__name__}: {reason}") from error
@@ -133,7 +133,7 @@ def _named_failure(run: Run, what: str) -> Iterator[None]:
 
 def _check_loss(run: Run) -> None:
     if not math.isfinite(run.world.sum(float(run.running))[0]):
-        raise _diverged(run, f"the loss is not finite at iteration {run.iteration}")
+        raise _diverged(run, f"the loss is not finite at step {run.step}")
 
 
 def _finish(run: Run) -> None:
@@ -163,10 +163,10 @@ def _diverged(run: Run, found: str) -> Diverged:
 
 
 def _evaluate(run: Run) -> None:
-    since = run.iteration - (run.history[-1]["iteration"] if run.history else 0)
+    since = run.step - (run.history[-1]["iteration"] if run.history else 0)
     loss = run.world.sum(float(run.running))[0] / since
     run.running.zero_()
-    entry: dict[str, Any] = {"iteration": run.iteration, "loss": loss, "seconds": round(run.seconds, 2)}
+    entry: dict[str, Any] = {"iteration": run.step, "loss": loss, "seconds": round(run.seconds, 2)}
     score = None
     if run.judge is not None:
         score = _score(run)
@@ -182,8 +182,8 @@ def _evaluate(run: Run) -> None:
     if run.curves is not None:
         drawn = ("loss", "accuracy", "test_loss")
         scalars: dict[str, float] = {name: entry[name] for name in drawn if name in entry}
-        scalars["learning_rate"] = run.recipe.lr(run.iteration - 1)  # of the step just taken
-        run.curves.add(run.iteration, scalars, report)
+        scalars["learning_rate"] = run.recipe.lr(run.step - 1)  # of the step just taken
+        run.curves.add(run.step, scalars, report)
     _tell(run, score, loss)
 
 
@@ -202,9 +202,9 @@ def _score(run: Run) -> Score:
 def _tell(run: Run, score: Score | None = None, loss: float | None = None) -> None:
     if run.show is not None and run.world.leads:
         if loss is None:
-            done = run.iteration - (run.history[-1]["iteration"] if run.history else 0)
+            done = run.step - (run.history[-1]["iteration"] if run.history else 0)
             loss = float(run.running) / done if done else math.nan
-        run.show(Progress(run.iteration, run.recipe.iterations, loss, score))
+        run.show(Progress(run.step, run.recipe.steps, loss, score))
 
 
 @contextmanager

@@ -60,8 +60,8 @@ class World:
         """Spread the parameters over all processes."""
         if self.size == 1:
             raise MemboundError(
-                "sharding is for several processes, and there is one: start them with "
-                "torchrun --nproc-per-node N -m membound, or leave it out"
+                "sharding is for several processes, and there is one: start them with torchrun, or leave it out",
+                about="shard",
             )
         if device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
@@ -105,17 +105,22 @@ def join(device: torch.device) -> World:
 def choose_device(name: str) -> torch.device:
     """'auto' is CUDA where there is one; under torchrun each process takes its own."""
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", name):
-        raise MemboundError(f"there is no device {name!r}: choose auto, cpu, cuda or a cuda:N")
+        raise MemboundError(
+            f"there is no device {name!r}: choose auto, cpu, cuda or a cuda:N", about="device"
+        )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise MemboundError(f"--device {name}: torch sees no CUDA device here; choose cpu or auto")
+        raise MemboundError(
+            f"device {name!r}: torch sees no CUDA device here; choose cpu or auto", about="device"
+        )
     index = int(name.removeprefix("cuda").removeprefix(":") or os.environ.get("LOCAL_RANK", "0"))
     if index >= torch.cuda.device_count():
         raise MemboundError(
-            f"--device {name}: there is no CUDA device {index}; torch sees {torch.cuda.device_count()}, counted from 0"
+            f"device {name!r}: there is no CUDA device {index}; torch sees {torch.cuda.device_count()}, counted from 0",
+            about="device",
         )
     torch.cuda.set_device(index)
     return torch.device("cuda", index)

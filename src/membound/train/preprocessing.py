@@ -19,7 +19,7 @@ def preprocess_for(model: nn.Module, split: Split, mean: str | None = None) -> P
     solver = solver_of(model)
     takes = str(split.read(np.zeros(1, np.intp)).dtype)
     if mean not in (None, "image", "channel", "none"):
-        raise DataError(f"there is no mean {mean!r}: choose image, channel or none")
+        raise DataError(f"there is no mean {mean!r}: choose image, channel or none", about="mean")
     if solver is None and mean is None:
         channels, std = channel_moments(split)
         return Preprocess(mean=channels, std=std.clip(min=1e-6), takes=takes)
@@ -30,6 +30,7 @@ def preprocess_for(model: nn.Module, split: Split, mean: str | None = None) -> P
     crop = solver.crop
     if crop is not None and crop > min(split.shape[1:]):
         raise DataError(
-            f"the network takes crops of {crop} pixels, the images are {split.shape[1:]}: pass a larger --size"
+            f"the network takes crops of {crop} pixels, the images are {split.shape[1:]}: read them at a larger size",
+            about="size",
         )
     return Preprocess(scale=solver.scale, mean=values, crop=crop, mirror=solver.mirror, takes=takes)

@@ -17,10 +17,10 @@ from membound.zoo.solver import Solver
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything about the optimizer; `lr` maps an iteration, counted from 0, to the learning rate."""
+    """Everything about the optimizer; `lr` maps a step, counted from 0, to the learning rate."""
 
     optimizer: str  # "caffe", "sgd" or "adamw"
-    iterations: int
+    steps: int
     batch_size: int
     lr: Callable[[int], float]
     momentum: float = 0.9
@@ -30,8 +30,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.optimizer not in ("caffe", "sgd", "adamw"):
-            raise MemboundError(f"there is no solver {self.optimizer!r}: choose caffe, sgd or adamw")
-        for name in ("iterations", "batch_size"):
+            raise MemboundError(
+                f"there is no solver {self.optimizer!r}: choose caffe, sgd or adamw", about="solver"
+            )
+        for name in ("steps", "batch_size"):
             if getattr(self, name) < 1:
                 raise MemboundError(f"{name.replace('_', ' ')} must be at least 1, not {getattr(self, name)}")
         for name in ("momentum", "weight_decay", "bias_lr_mult", "bias_decay_mult"):
@@ -41,17 +43,18 @@ class Recipe:
             raise MemboundError(f"the learning rate must be a finite number of at least 0, not {self.lr(0)}")
 
     def describe(self) -> dict[str, Any]:
-        """The recipe as JSON, the learning rate by samples of it."""
-        at = sorted({round(self.iterations * part / 16) for part in range(17)})
-        fields = {name: value for name, value in vars(self).items() if name != "lr"}
-        return {**fields, "lr": [self.lr(iteration) for iteration in at]}
+        """The recipe as JSON, the learning rate by samples of it; run directories keep it, so its names stay."""
+        at = sorted({round(self.steps * part / 16) for part in range(17)})
+        names = {"steps": "iterations"}
+        fields = {names.get(name, name): value for name, value in vars(self).items() if name != "lr"}
+        return {**fields, "lr": [self.lr(step) for step in at]}
 
 
-def caffe(solver: Solver, iterations: int | None = None, batch_size: int | None = None) -> Recipe:
-    """A Caffe solver to the letter; fewer `iterations` cut its schedule off, they do not compress it."""
+def caffe(solver: Solver, steps: int | None = None, batch_size: int | None = None) -> Recipe:
+    """A Caffe solver to the letter; fewer `steps` cut its schedule off, they do not compress it."""
     return Recipe(
         "caffe",
-        solver.iterations if iterations is None else iterations,
+        solver.steps if steps is None else steps,
         solver.batch_size if batch_size is None else batch_size,
         solver.lr,
         solver.momentum,
@@ -63,7 +66,7 @@ def caffe(solver: Solver, iterations: int | None = None, batch_size: int | None 
 
 def annealed(
     solver: Solver,
-    iterations: int,
+    steps: int,
     batch_size: int | None = None,
     lr: float | None = None,
     weight_decay: float | None = None,
@@ -74,19 +77,17 @@ def annealed(
     """
     usual = solver.peak_lr or solver.lr(0)
     peak = usual if lr is None else lr
-    warmup = min(200, iterations // 10)
+    warmup = min(200, steps // 10)
     decay = solver.weight_decay if weight_decay is None else weight_decay
     if solver.peak_lr is not None:
-        return modern(
-            "sgd", iterations, batch_size or solver.batch_size, peak, decay, solver.momentum, warmup
-        )
-    schedule = WarmCosine(peak, warmup, iterations)
-    return replace(caffe(solver, iterations, batch_size), lr=schedule, weight_decay=decay)
+        return modern("sgd", steps, batch_size or solver.batch_size, peak, decay, solver.momentum, warmup)
+    schedule = WarmCosine(peak, warmup, steps)
+    return replace(caffe(solver, steps, batch_size), lr=schedule, weight_decay=decay)
 
 
 def modern(
     optimizer: str,
-    iterations: int,
+    steps: int,
     batch_size: int = 128,
     lr: float | None = None,
     weight_decay: float | None = None,
@@ -96,21 +97,21 @@ def modern(
     """SGD with momentum or AdamW: a linear warm-up, then a cosine to zero; biases and batch norm do not decay."""
     peak = {"sgd": 0.05, "adamw": 1e-3}.get(optimizer, 0.05) if lr is None else lr
     decay = {"sgd": 5e-4, "adamw": 1e-2}.get(optimizer, 0.0) if weight_decay is None else weight_decay
-    return Recipe(optimizer, iterations, batch_size, WarmCosine(peak, warmup, iterations), momentum, decay)
+    return Recipe(optimizer, steps, batch_size, WarmCosine(peak, warmup, steps), momentum, decay)
 
 
 @dataclass(frozen=True)
 class WarmCosine:
-    """From 0 to the peak in `warmup` iterations, then half a cosine down to 0."""
+    """From 0 to the peak in `warmup` steps, then half a cosine down to 0."""
 
     peak: float
     warmup: int
-    iterations: int
+    steps: int
 
-    def __call__(self, iteration: int) -> float:
-        if iteration < self.warmup:
-            return self.peak * (iteration + 1) / self.warmup
-        done = (iteration - self.warmup) / max(self.iterations - self.warmup, 1)
+    def __call__(self, step: int) -> float:
+        if step < self.warmup:
+            return self.peak * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(self.steps - self.warmup, 1)
         return self.peak * (1 + math.cos(math.pi * min(done, 1.0))) / 2
 
 
@@ -121,8 +122,8 @@ class Scaled:
     lr: Callable[[int], float]
     factor: float
 
-    def __call__(self, iteration: int) -> float:
-        return self.factor * self.lr(iteration)
+    def __call__(self, step: int) -> float:
+        return self.factor * self.lr(step)
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe, undecayed: Collection[nn.Parameter] = ()) -> Optimizer:

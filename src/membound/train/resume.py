@@ -24,7 +24,7 @@ def save(run: Run) -> None:
     tensors = {MODEL + name: value for name, value in plain_keys(run.model.state_dict()).items()}
     tensors |= {f"optimizer/{name}": value for name, value in moments.items()}
     mine = {name: local_part(value) for name, value in tensors.items() if is_sharded(value)}
-    parts = files.write_part(run.path, mine, run.iteration, run.world) if mine else []
+    parts = files.write_part(run.path, mine, run.step, run.world) if mine else []
     if not run.world.leads:
         return
     tensors = {name: value for name, value in tensors.items() if name not in mine}
@@ -35,7 +35,7 @@ def save(run: Run) -> None:
     about = {
         "preprocess": run.preprocess.to_json(),
         "description": run.description,
-        "iteration": run.iteration,
+        "iteration": run.step,
         "seconds": run.seconds,
         "history": run.history,
         "optimizer": plain,
@@ -71,9 +71,9 @@ def _restore(run: Run, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) 
     run.running.copy_(tensors["running"])
     if run.reg is not None:
         run.reg.load_state_dict(about["regularizer"])
-    run.iteration, run.seconds = int(about["iteration"]), float(about["seconds"])
+    run.step, run.seconds = int(about["iteration"]), float(about["seconds"])
     run.history = [dict(entry) for entry in about["history"]]
-    run.resumed = run.iteration
+    run.resumed = run.step
 
 
 def _check_same(run: Run, there: Mapping[str, Any], path: Path) -> None:
@@ -82,7 +82,7 @@ def _check_same(run: Run, there: Mapping[str, Any], path: Path) -> None:
             detail = ""
             if isinstance(here, dict) and isinstance(there.get(key), dict):
                 names = sorted(k for k in here.keys() | there[key].keys() if here.get(k) != there[key].get(k))
-                detail = f" ({', '.join(names)})"
+                detail = f" ({', '.join(names)})".replace("iterations", "steps")
             what = {"data": "other data", "rules": "other rules", "preprocess": "other preprocessing"}
             raise TrainingError(
                 f"{path.parent} holds a run with {what.get(key, f'another {key}')}{detail}: "

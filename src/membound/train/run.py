@@ -53,21 +53,24 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
-            raise MemboundError(f"there is no precision {self.precision!r}: choose {', '.join(PRECISIONS)}")
+            there = ", ".join(PRECISIONS)
+            raise MemboundError(
+                f"there is no precision {self.precision!r}: choose {there}", about="precision"
+            )
         if self.evaluate_every is not None and self.evaluate_every < 1:
             raise MemboundError(
-                f"evaluations come every so many iterations, from 1: {self.evaluate_every} cannot be"
+                f"evaluate_every must be at least 1 step, got {self.evaluate_every}", about="evaluate_every"
             )
         if self.accumulate < 1:
-            raise MemboundError(f"a batch has at least 1 part: to accumulate {self.accumulate} cannot be")
+            raise MemboundError(f"accumulate must be at least 1, got {self.accumulate}", about="accumulate")
 
 
 @dataclass(frozen=True)
 class Progress:
     """Where a run is; `score` is there after an evaluation."""
 
-    iteration: int
-    iterations: int
+    step: int
+    steps: int
     loss: float
     score: Score | None = None
 
@@ -80,7 +83,7 @@ class Result:
     history: list[dict[str, Any]]
     report: Report | None
     seconds: float
-    resumed: int | None  # the iteration of the checkpoint that it went on from
+    resumed: int | None  # the step of the checkpoint that it went on from
 
 
 # What bounds a network as a whole, once its optimizer is there; and what tells such bounds apart.
@@ -104,7 +107,7 @@ class Run:
     task: Task = field(default_factory=Task)
     show: Callable[[Progress], None] | None = None
     feeders: Feeders = field(default_factory=dict)
-    iteration: int = 0
+    step: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     resumed: int | None = None
@@ -137,7 +140,7 @@ class Run:
             check_installed()
             own = (self.settings.run_dir or Path("runs")) / "tensorboard"
             self.curves = Curves(asked if isinstance(asked, Path) else own) if self.world.leads else None
-        self.evaluate_every = self.settings.evaluate_every or max(self.recipe.iterations // 10, 1)
+        self.evaluate_every = self.settings.evaluate_every or max(self.recipe.steps // 10, 1)
         self.description = {} if self.path is None else self._description()  # of the network as it starts
         torch.manual_seed(self.settings.seed + self.world.rank)  # dropout
         if self.settings.shard:
@@ -147,7 +150,7 @@ class Run:
         if self.bound is not None:
             self.reg = self.bound[0](self.optimizer, self.model)
         elif self.rules:
-            self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.iterations)
+            self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.steps)
         # The sum of the losses since the last evaluation, on the device: looking at it waits for the device.
         self.running = torch.zeros((), dtype=torch.float64, device=self.device)
 
@@ -174,7 +177,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return self.iteration >= self.recipe.iterations and (self.reg is None or self.reg.finished)
+        return self.step >= self.recipe.steps and (self.reg is None or self.reg.finished)
 
     def backward(self, network: nn.Module, x: Tensor, y: Tensor) -> None:
         """Leave the gradients of the mean loss over the global batch."""

@@ -38,14 +38,14 @@ class Eager:
         self.run = run
         self.network = run.world.parallel(run.model, run.device)
         indices = index_stream(
-            len(run.split), run.recipe.batch_size, run.settings.seed, run.iteration, order_of(run.split)
+            len(run.split), run.recipe.batch_size, run.settings.seed, run.step, order_of(run.split)
         )
         self.rows: Rows | None = None
         self.batches: Iterator[tuple[Tensor, Tensor]] = iter(())
         if run.device.type == "cuda" and run.world.size == 1 and run.feeder.chooses_on_device:
             self.rows = Rows(indices, run.device)
         else:
-            self.batches = run.feeder.augmented(indices, run.settings.seed, run.iteration, run.world.share())
+            self.batches = run.feeder.augmented(indices, run.settings.seed, run.step, run.world.share())
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         if self.rows is None:
@@ -60,7 +60,7 @@ class Eager:
 
     def take(self) -> None:
         run = self.run
-        set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))
+        set_learning_rate_(run.optimizer, run.recipe.lr(run.step))
         self.backward(*self.next_batch())
         run.optimizer.step()
 
@@ -75,7 +75,7 @@ class Passes:
 
     def take(self) -> None:
         run, eager = self.run, self.eager
-        set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))
+        set_learning_rate_(run.optimizer, run.recipe.lr(run.step))
         batch = eager.next_batch()
         if self.taken == 1:
             kept = [run.running]
@@ -96,8 +96,8 @@ class Whole:
         self.run, self.eager, self.rows = run, eager, eager.rows
         self.taken = 0
         self.recorded: Recorded | None = None
-        iterations = range(run.recipe.iterations)
-        self.rates = torch.tensor([run.recipe.lr(number) for number in iterations], device=run.device)
+        steps = range(run.recipe.steps)
+        self.rates = torch.tensor([run.recipe.lr(number) for number in steps], device=run.device)
         self.number = torch.zeros(1, dtype=torch.int64, device=run.device)
 
     def take(self) -> None:
@@ -110,13 +110,13 @@ class Whole:
         run = self.run
         self.rows.expect()
         self.recorded()
-        set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))
+        set_learning_rate_(run.optimizer, run.recipe.lr(run.step))
         if run.reg is not None:
             run.reg.step_taken()
 
     def _record(self) -> Recorded | None:
         run = self.run
-        self.number.fill_(run.iteration)
+        self.number.fill_(run.step)
 
         def passes() -> None:
             self.eager.backward(*run.feeder.at(self.rows.take()))
@@ -127,7 +127,7 @@ class Whole:
 
         kept = [run.running, self.rows.at, self.number]
         recorded = record(work, (), model=run.model, kept=kept, warm_up=passes)
-        set_learning_rate_(run.optimizer, run.recipe.lr(run.iteration))  # numbers again, which can be saved
+        set_learning_rate_(run.optimizer, run.recipe.lr(run.step))  # numbers again, which can be saved
         return recorded
 
     def _update(self) -> None:

@@ -58,7 +58,7 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
         if "membound" in metadata and any(":" in name for name in tensors):
             raise WeightsError(
                 f"{path} is a model file, as fit and export write it, with its weights encoded: give the weights that "
-                "it was made from, such as the --out of `membound train`"
+                "it was made from, such as those that membound train wrote"
             )
         preprocess = _preprocess(path, tensors, metadata)
         checkpoint = {

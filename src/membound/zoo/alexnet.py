@@ -22,7 +22,7 @@ class AlexNet(nn.Module):
     input_shape: ClassVar[tuple[int, int, int]] = (3, 227, 227)
     caffe_solver: ClassVar[Solver] = Solver(
         batch_size=256,
-        iterations=450_000,
+        steps=450_000,
         lr=step(0.01, 0.1, 100_000),
         momentum=0.9,
         weight_decay=5e-4,

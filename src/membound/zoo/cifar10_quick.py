@@ -22,7 +22,7 @@ class Cifar10Quick(nn.Module):
     caffe_names: ClassVar[Mapping[str, str]] = {"ip1": "fc1", "ip2": "fc2"}
     caffe_solver: ClassVar[Solver] = Solver(
         batch_size=100,
-        iterations=5_000,
+        steps=5_000,
         lr=multistep(0.001, {4_000: 0.0001}),
         momentum=0.9,
         weight_decay=0.004,

@@ -22,7 +22,7 @@ class LeNet(nn.Module):
     caffe_names: ClassVar[Mapping[str, str]] = {"ip1": "fc1", "ip2": "fc2"}
     caffe_solver: ClassVar[Solver] = Solver(
         batch_size=64,
-        iterations=10_000,
+        steps=10_000,
         lr=inv(0.01, 1e-4, 0.75),
         momentum=0.9,
         weight_decay=5e-4,

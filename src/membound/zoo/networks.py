@@ -49,7 +49,7 @@ def names() -> list[str]:
 def find(name: str) -> Network | None:
     """What is known of a network of the zoo; None for one's own.
 
-    >>> find("alexnet").reads, find("quick").solver.iterations, find("mine:net")
+    >>> find("alexnet").reads, find("quick").solver.steps, find("mine:net")
     (256, 5000, None)
     """
     for own, network in ZOO.items():

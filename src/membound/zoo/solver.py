@@ -1,8 +1,10 @@
 """How Caffe trains a network: what a solver file and a data layer say, as one frozen value."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
+from typing import Any
 
 Schedule = Callable[[int], float]
 
@@ -20,8 +22,8 @@ class Solver:
     """
 
     batch_size: int
-    iterations: int
-    lr: Schedule  # iteration, from 0 -> learning rate
+    steps: int
+    lr: Schedule  # step, from 0 -> learning rate
     momentum: float
     weight_decay: float
     bias_lr_mult: float = 2.0
@@ -33,6 +35,27 @@ class Solver:
     mean: str | None = None
     crop: int | None = None
     mirror: bool = False
+
+    @property
+    def iterations(self) -> int:
+        """What `steps` was called before."""
+        return self.steps
+
+
+def _take_old_name(init: Callable[..., None]) -> Callable[..., None]:
+    """`iterations` is what `steps` was called before: a caller may still say it, and is told."""
+
+    @wraps(init)
+    def take(self: Solver, *given: Any, **named: Any) -> None:
+        if "iterations" in named:
+            warnings.warn("Solver(iterations=N) is now Solver(steps=N)", FutureWarning, stacklevel=2)
+            named["steps"] = named.pop("iterations")
+        init(self, *given, **named)
+
+    return take
+
+
+Solver.__init__ = _take_old_name(Solver.__init__)  # type: ignore[method-assign]
 
 
 def inv(base: float, gamma: float, power: float) -> Schedule:
@@ -54,7 +77,7 @@ def step(base: float, gamma: float, size: int) -> Schedule:
 
 
 def multistep(base: float, rates: Mapping[int, float]) -> Schedule:
-    """`base`, then each rate from its own iteration on: {4000: 1e-4} begins at the 4001st step.
+    """`base`, then each rate from its own step on: {4000: 1e-4} begins at the 4001st step.
 
     >>> [multistep(0.001, {4000: 0.0001})(it) for it in (0, 3999, 4000)]
     [0.001, 0.001, 0.0001]
@@ -62,17 +85,17 @@ def multistep(base: float, rates: Mapping[int, float]) -> Schedule:
     return partial(_multistep, base, tuple(sorted(rates.items())))
 
 
-def _inv(base: float, gamma: float, power: float, iteration: int) -> float:
-    return float(base * (1 + gamma * iteration) ** -power)
+def _inv(base: float, gamma: float, power: float, step: int) -> float:
+    return float(base * (1 + gamma * step) ** -power)
 
 
-def _step(base: float, gamma: float, size: int, iteration: int) -> float:
-    return float(base * gamma ** (iteration // size))
+def _step(base: float, gamma: float, size: int, step: int) -> float:
+    return float(base * gamma ** (step // size))
 
 
-def _multistep(base: float, rates: tuple[tuple[int, float], ...], iteration: int) -> float:
+def _multistep(base: float, rates: tuple[tuple[int, float], ...], step: int) -> float:
     rate = base
     for start, later in rates:
-        if iteration >= start:
+        if step >= start:
             rate = later
     return rate

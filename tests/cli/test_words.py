@@ -1,0 +1,125 @@
+"""One word for one thing: options by their names of now, by the old ones, and what errors call them."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from deployed import images, refused, run, write_network
+
+import membound
+from membound.cli import ELSEWHERE, RENAMED, app
+from membound.errors import MemboundError
+
+PACKAGE = Path(membound.__file__).parent
+COMMANDS = typer.main.get_command(app).commands
+
+
+def options_of(command: str) -> set[str]:
+    return {name for parameter in COMMANDS[command].params for name in parameter.opts}
+
+
+@pytest.mark.parametrize("command", RENAMED)
+def test_an_old_name_stands_for_an_option_that_there_is(command):
+    for old, new in RENAMED[command].items():
+        assert old not in options_of(command)
+        assert new in options_of(command)
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x, y = images(20)
+    np.savez("own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    return write_network(tmp_path / "net.safetensors")
+
+
+@pytest.mark.parametrize("words", [("--batch-size", "7"), ("--batch-size=7",)])
+def test_an_old_name_works_and_says_the_new_one(words, data, capsys):
+    assert run("evaluate", data, "--data", "own.npz", "--batch", "7", "--json") == 0
+    now = capsys.readouterr()
+    assert now.err == ""
+    assert run("evaluate", data, "--data", "own.npz", *words, "--json") == 0
+    old = capsys.readouterr()
+    assert old.out == now.out
+    assert old.err == "membound: warning: --batch-size is now --batch\n"
+
+
+def test_old_names_of_train_and_bench(data, capsys):
+    (Path("words_nets.py")).write_text(
+        "from torch import nn\ndef small():\n    return nn.Sequential(nn.Flatten(), nn.Linear(36, 2))\n"
+    )
+    train = ("train", "words_nets:small", "--data", "own.npz", "--device", "cpu", "--batch-size", "5")
+    assert run(*train, "--iterations", "3", "--json") == 0
+    said = capsys.readouterr()
+    assert said.err == "membound: warning: --iterations is now --steps\n"
+    assert json.loads(said.out)["steps"] == json.loads(said.out)["iterations"] == 3
+    assert run("bench", data, "--layers", "--runs", "1", "--json") == 0
+    said = capsys.readouterr()
+    assert said.err == "membound: warning: --layers is now --operators\n"
+    assert json.loads(said.out)["layers"]
+
+
+def test_a_value_that_looks_like_an_old_name_is_left_alone(capsys):
+    assert "'--iterations'" in refused(capsys, "data", "--", "--iterations")
+
+
+@pytest.mark.parametrize("command", ["fit", "train", "evaluate", "reproduce"])
+def test_one_word_for_one_thing(command):
+    """What a training takes at once is a batch size, what runs at once a batch; steps are steps."""
+    for parameter in COMMANDS[command].params:
+        text = parameter.help or ""
+        assert "teration" not in text
+        if "--batch-size" in parameter.opts:
+            assert "step" in text
+        if "--batch" in parameter.opts:
+            assert "at once" in text
+
+
+COMMANDS_THEMSELVES = ("cli", "report", "paper")  # what runs, shows or records commands
+
+
+def strings(path: Path) -> list[tuple[int, str]]:
+    """The texts in a module, but its docstrings."""
+    tree = ast.parse(path.read_text())
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Export":
+            alone |= {id(each) for each in ast.walk(node)}  # a record of what the command takes
+    return [
+        (node.lineno, node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in COMMANDS_THEMSELVES
+    ],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_errors_of_the_library_do_not_speak_of_options(path):
+    for line, text in strings(path):
+        assert not re.search(r"(^|[ (])--[a-z]", text), f"{path}:{line}: {text}"
+
+
+def test_a_command_names_the_options_that_an_error_is_about(data, capsys):
+    fit = ("fit", "lenet", "--data", "own.npz", "--out", "out.safetensors", "--budget", "4KiB")
+    assert refused(capsys, *fit, "--values", "f8").endswith("choose auto, f16 or f32 (--values)\n")
+    assert "(--budget, --ram," in refused(capsys, *fit, "--ram", "4KiB")
+    out = ("--out", "no/net.safetensors")
+    assert refused(capsys, *fit, *out).endswith("no/net.safetensors: there is no folder no (--out)\n")
+
+
+def test_what_an_error_is_about_is_called_differently_only_where_that_is_said():
+    assert set(ELSEWHERE.values()) <= {
+        parameter.name for each in COMMANDS.values() for parameter in each.params
+    }
+    assert MemboundError("x").about == ()
