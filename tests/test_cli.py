@@ -65,7 +65,7 @@ TRAIN = ("train", "lenet", "--data", "mnist", "--device", "cpu")
         ((*TRAIN, "--mean", "median"), "median"),
         (("train", "lenet", "--data", "mnist", "--device", "tpu"), "no device 'tpu'"),
         (("train", "lenet", "--data", "mnist", "--device", "cuda:x"), "no device 'cuda:x'"),
-        (("train", "lenet", "--data", "mnist", "--device", "cuda:99"), "--device cuda:99: "),
+        (("train", "lenet", "--data", "mnist", "--device", "cuda:99"), "device 'cuda:99': "),
         ((*TRAIN, "--seed", "4294967296"), "--seed"),
         ((*TRAIN, "--size", "0"), "--size"),
         ((*TRAIN, "--size", "32"), "mnist"),

@@ -111,7 +111,7 @@ def test_weights_that_say_nothing_take_it_from_the_data(own, capsys):
     sys.path.pop(0)
     torch.save(small().state_dict(), "plain.pt")
     command = ("export", "export_nets:small", "--init", "plain.pt", "--out", "net.safetensors")
-    assert "add --data, or --shape" in refused(capsys, *command)
+    assert "such as 3,32,32 (--data, --shape)" in refused(capsys, *command)
     assert not os.path.exists("net.safetensors")
     assert run(*command, "--shape", "1,6,6") == 0
     assert "neither the weights nor data say how images are prepared" in capsys.readouterr().out

@@ -257,7 +257,7 @@ BAD = {
     "no bound": ((*SHORT, *OUT), "there is none (--budget, --ram, --nonzeros, --within, --stages)"),
     "two bounds": (
         (*SHORT, *OUT, "--budget", "4KiB", "--within", "1"),
-        "budget and within are given (--budget, ",
+        "budget and within are given (--budget, --within)",
     ),
     "zero": ((*SHORT, *OUT, "--budget", "0"), "cannot be met"),
     "parsecs": ((*SHORT, *OUT, "--budget", "12 parsecs"), "'12 parsecs' is not a size"),

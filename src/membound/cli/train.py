@@ -9,14 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.cli.records import spread
 from membound.errors import MemboundError
 
 Rules = list[str] | None
 
 
+@spread()
 def train_command(
     net: options.Net,
     data: options.Data,
+    source: options.Source,
     keep: Annotated[
         Rules,
         typer.Option(
@@ -54,8 +57,6 @@ def train_command(
     warmup: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Steps of warm-up (sgd and adamw).")
     ] = None,
-    init: options.Init = None,
-    name: options.Names = None,
     validation: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Hold out so many training images, and report on them."),
@@ -66,11 +67,6 @@ def train_command(
     bag: Annotated[
         bool, typer.Option("--bag", help="Train on a bagged resample, drawn by the seed.")
     ] = False,
-    mean: options.Mean = None,
-    layout: options.Layout = None,
-    size: options.Size = None,
-    cache: options.Cache = None,
-    skip_corrupt: options.SkipCorrupt = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the trained weights go (.safetensors).")
     ] = None,
@@ -114,15 +110,15 @@ def train_command(
 
     membound train lenet --data mnist --keep 'fc*=0.05' --ramp --every 20 --out lenet.safetensors
     """
-    _check_effective(keep=keep, every=every, ramp=ramp, init=init, name=name)
+    _check_effective(keep=keep, every=every, ramp=ramp, init=source.init, name=source.name)
     from membound import data as sets
     from membound.train import job
     from membound.train.loop import Interrupted
     from membound.train.run import Settings
 
     dataset = sets.load(
-        data, layout=layout, size=size or job.image_size(net, data), seed=seed,
-        skip_corrupt=skip_corrupt, cache=cache,
+        data, layout=source.layout, size=source.size or job.image_size(net, data), seed=seed,
+        skip_corrupt=source.skip_corrupt, cache=source.cache,
     )  # fmt: skip
     options.tell_left_out(dataset)
     model = options.network(net, len(dataset.classes), seed)
@@ -140,11 +136,11 @@ def train_command(
         shard=shard, accumulate=accumulate,
     )  # fmt: skip
     recipe = job.choose_recipe(model, solver, steps, batch_size, lr, weight_decay, warmup)
-    names = options.pairs("--name", name, str)
+    names = options.pairs("--name", source.name, str)
     try:
         with _progress_bar(recipe.steps) as show:
             facts = job.train_network(
-                model, dataset, recipe, rules, settings, init=init, names=names, mean=mean, out=out,
+                model, dataset, recipe, rules, settings, init=source.init, names=names, mean=source.mean, out=out,
                 validation=validation, subsample=subsample, bag=bag, show=show,
             )  # fmt: skip
     except Interrupted:

@@ -132,7 +132,7 @@ class Bound:
         given = [name for name in KINDS if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) + " are given" if given else "there is none"
-            raise MemboundError(f"one bound is needed, of {', '.join(KINDS)}: {found}", about=KINDS)
+            raise MemboundError(f"one bound is needed, of {', '.join(KINDS)}: {found}", about=given or KINDS)
         check_whole("batch", self.batch)
         points = self.within
         if points is not None and not (_is_number(points) and 0 <= points < 100):

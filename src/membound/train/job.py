@@ -99,7 +99,8 @@ def choose_recipe(
     modern = {"lr": lr, "weight_decay": weight_decay, "warmup": warmup}
     if given := [name for name, value in modern.items() if value is not None]:
         raise MemboundError(
-            f"the caffe solver has its own schedule: {' and '.join(given)} go with sgd or adamw", about=given
+            f"the caffe solver has its own schedule: leave {' and '.join(given)} out, or choose sgd or adamw",
+            about=given,
         )
     return recipes.caffe(own, steps, batch_size)
 
