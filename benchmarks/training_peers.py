@@ -78,9 +78,7 @@ class Trial:
         feeder, loss = self.feeders["train"], nn.functional.cross_entropy
         indices = index_stream(len(feeder.split), self.recipe.batch_size, self.seed)
         begin = time.monotonic()
-        for step, (x, y) in zip(
-            range(self.recipe.steps), feeder.augmented(indices, self.seed), strict=False
-        ):
+        for step, (x, y) in zip(range(self.recipe.steps), feeder.augmented(indices, self.seed), strict=False):
             set_learning_rate_(self.optimizer, self.recipe.lr(step))
             self.optimizer.zero_grad()
             loss(self.model(x), y).backward()
