@@ -149,7 +149,7 @@ def test_every_weight_that_is_kept_scores_at_least_as_much_as_any_that_is_not(gi
 def test_a_larger_bound_takes_nothing_from_any_layer(given_weights, score, bounds):
     curves = curves_of(given_weights, score)
     shapes = {name: (1, curve.size) for name, curve in curves.items()}
-    for cost in (NonzeroCost(), ByteCost(shapes, 2)):
+    for cost in (NonzeroCost(), ByteCost(shapes, "f16")):
         found = [allocate(curves, cost, bound) for bound in sorted(bounds)]
         for smaller, larger in pairwise(found):
             assert all(smaller[name] <= larger[name] for name in curves)

@@ -52,7 +52,7 @@ def channels_first(x: Array, layout: str | None) -> Array:
         first, last = x.shape[1] in _CHANNELS, x.shape[3] in _CHANNELS
         if first == last:
             raise DataError(
-                f"shape {list(x.shape)} may be NCHW or NHWC: say which as layout, one of {', '.join(LAYOUTS)}",
+                f"shape {list(x.shape)} may be NCHW or NHWC: say which with layout=, one of {', '.join(LAYOUTS)}",
                 about="layout",
             )
         layout = "NCHW" if first else "NHWC"
@@ -104,7 +104,7 @@ def _images(path: Path, name: str, x: Array, layout: str | None) -> Array:
     try:
         return channels_first(x, layout)
     except DataError as error:
-        raise DataError(f"{path}: {name}: {error}") from None
+        raise DataError(f"{path}: {name}: {error}", about=error.about) from None
 
 
 def _labels(path: Path, name: str, y: Array, length: int) -> Array:
