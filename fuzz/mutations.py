@@ -96,6 +96,8 @@ def every_operator() -> Model:
         Node("reshape", (16,), {"shape": (2, 7)}),
         Node("add", (17,), {"value": 1e-3, "act": ("hardswish",)}),
         Node("layernorm", (18,), {"last": 1, "eps": 1e-3}, {"w": "n.weight", "b": "n.bias"}),
+        Node("reshape", (19,), {"shape": (1, 2, 7)}),
+        Node("upsample", (20,), {"factor": (2, 3)}),
     )
     tensors = {
         "c.weight": stored.sparse((4, 1, 3, 3), 9),
@@ -108,7 +110,7 @@ def every_operator() -> Model:
     }
     preprocess = {"scale": 0.5, "mean": [1.0, 2.0], "std": [1.0, 2.0], "crop": 7, "mirror": True}
     original = {"l.weight": (5, 9), "c.weight": (8, 1, 3, 3), "c.bias": (8,)}
-    return Model(Graph((2, 7, 7), nodes, 19), tensors, original, preprocess, list("abcd"))
+    return Model(Graph((2, 7, 7), nodes, 21), tensors, original, preprocess, list("abcd"))
 
 
 def mutate(content: bytes, rng: random.Random) -> bytes:
@@ -198,7 +200,7 @@ def _append_node(content: bytes, rng: random.Random) -> bytes:
 def _likely(op: str, name: str, rng: random.Random) -> Any:
     """An attribute that may well be allowed."""
     size = rng.choice((1, 1, 2, 3, 5, 9))
-    if name in ("kernel", "stride", "dilation", "size") and op != "lrn":
+    if name in ("kernel", "stride", "dilation", "size", "factor") and op != "lrn":
         return [size, rng.choice((1, 2, size))]
     if name == "pad" and op == "pad":
         return [[rng.randrange(3), rng.randrange(3)] for _ in range(rng.choice((1, 2, 3)))]

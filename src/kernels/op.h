@@ -62,6 +62,8 @@ std::unique_ptr<Op> make_max_pool(const Shape& input, const Shape& output, const
 std::unique_ptr<Op> make_average_pool(const Shape& input, const Shape& output, const Window& window,
                                       const Count& count);
 std::unique_ptr<Op> make_adaptive_pool(const Shape& input, const Shape& output, bool average);
+// Each pixel `down` times below itself and `right` times beside.
+std::unique_ptr<Op> make_upsample(const Shape& input, size_t down, size_t right);
 std::unique_ptr<Op> make_lrn(const Shape& shape, int size, float alpha, float beta, float k);
 // Over the last w.size() elements of each row; b is as large.
 std::unique_ptr<Op> make_layer_norm(size_t rows, float eps, std::vector<float> w, std::vector<float> b);

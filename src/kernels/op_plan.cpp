@@ -86,9 +86,9 @@ size_t axis_of(const OpPlan& plan, const Attributes& given) {
   return axis;
 }
 
-void require_pool(const OpPlan& plan) {
+void require_images(const OpPlan& plan) {
   const Shape &input = input_of(plan), &output = plan.output_shape;
-  require(input.size() == 3 && output.size() == 3 && input[0] == output[0], "a pool's shapes");
+  require(input.size() == 3 && output.size() == 3 && input[0] == output[0], "images of as many channels");
 }
 
 using Made = std::unique_ptr<Op>;
@@ -115,12 +115,12 @@ Made linear_of(const OpPlan& plan, const Attributes&, const Traits&) {
 }
 
 Made max_pool_of(const OpPlan& plan, const Attributes& given, const Traits&) {
-  require_pool(plan);
+  require_images(plan);
   return make_max_pool(input_of(plan), plan.output_shape, given.window());
 }
 
 Made average_pool_of(const OpPlan& plan, const Attributes& given, const Traits&) {
-  require_pool(plan);
+  require_images(plan);
   const Numbers& count = given.all("count");
   require(count.size() == 4, "a count has four numbers");
   return make_average_pool(input_of(plan), plan.output_shape, given.window(),
@@ -129,8 +129,17 @@ Made average_pool_of(const OpPlan& plan, const Attributes& given, const Traits&)
 }
 
 Made adaptive_pool_of(const OpPlan& plan, const Attributes& given, const Traits&) {
-  require_pool(plan);
+  require_images(plan);
   return make_adaptive_pool(input_of(plan), plan.output_shape, given.flag("average"));
+}
+
+Made upsample_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require_images(plan);
+  const Shape &input = input_of(plan), &output = plan.output_shape;
+  const std::vector<size_t> factor = given.sizes("factor");
+  require(factor.size() == 2, "a factor has two numbers");
+  require(output[1] == input[1] * factor[0] && output[2] == input[2] * factor[1], "an upsampled image's shape");
+  return make_upsample(input, factor[0], factor[1]);
 }
 
 Made lrn_of(const OpPlan& plan, const Attributes& given, const Traits&) {
@@ -224,11 +233,12 @@ Made pad_of(const OpPlan& plan, const Attributes& given, const Traits&) {
 using Maker = Made (*)(const OpPlan&, const Attributes&, const Traits&);
 
 const std::map<std::string, Maker> kMakers = {
-    {"conv", conv_of},       {"linear", linear_of},     {"maxpool", max_pool_of}, {"avgpool", average_pool_of},
-    {"adaptive", adaptive_pool_of}, {"lrn", lrn_of},    {"layernorm", layer_norm_of}, {"act", activation_of},   {"add", binary_of},
-    {"sub", binary_of},      {"mul", binary_of},        {"div", binary_of},       {"concat", concat_of},
-    {"reshape", reshape_of}, {"permute", permute_of},   {"slice", slice_of},      {"mean", mean_of},
-    {"softmax", softmax_of}, {"pad", pad_of},           {"folded", folded_of},
+    {"conv", conv_of},       {"linear", linear_of},     {"maxpool", max_pool_of},     {"avgpool", average_pool_of},
+    {"adaptive", adaptive_pool_of}, {"upsample", upsample_of}, {"lrn", lrn_of},        {"layernorm", layer_norm_of},
+    {"act", activation_of},  {"add", binary_of},        {"sub", binary_of},           {"mul", binary_of},
+    {"div", binary_of},      {"concat", concat_of},     {"reshape", reshape_of},      {"permute", permute_of},
+    {"slice", slice_of},     {"mean", mean_of},         {"softmax", softmax_of},      {"pad", pad_of},
+    {"folded", folded_of},
 };
 
 }  // namespace

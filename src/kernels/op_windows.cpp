@@ -1,5 +1,6 @@
-// Pools and norms.
+// Pools, upsampling and norms.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "op.h"
@@ -72,6 +73,28 @@ class AdaptivePool final : public Op {
   bool average_;
 };
 
+class Upsample final : public Op {
+ public:
+  Upsample(const Shape& input, size_t down, size_t right)
+      : channels_(input[0]), h_(input[1]), w_(input[2]), down_(down), right_(right) {}
+
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    const size_t in = h_ * w_, wide = w_ * right_, out = h_ * down_ * wide;
+    place.each(batch * channels_, static_cast<double>(batch * channels_ * out), [&](size_t i, int) {
+      const float* x = inputs[0] + i * in;
+      float* y = output + i * out;
+      for (size_t r = 0; r < h_; ++r) {
+        float* const first = y;
+        for (size_t c = 0; c < w_; ++c, y += right_) std::fill_n(y, right_, *x++);
+        for (size_t copy = 1; copy < down_; ++copy, y += wide) std::memcpy(y, first, wide * sizeof(float));
+      }
+    });
+  }
+
+ private:
+  size_t channels_, h_, w_, down_, right_;
+};
+
 class Lrn final : public Op {
  public:
   Lrn(const Shape& shape, int size, float alpha, float beta, float k)
@@ -125,6 +148,9 @@ std::unique_ptr<Op> make_average_pool(const Shape& input, const Shape& output, c
 }
 std::unique_ptr<Op> make_adaptive_pool(const Shape& input, const Shape& output, bool average) {
   return std::make_unique<AdaptivePool>(input, output, average);
+}
+std::unique_ptr<Op> make_upsample(const Shape& input, size_t down, size_t right) {
+  return std::make_unique<Upsample>(input, down, right);
 }
 std::unique_ptr<Op> make_lrn(const Shape& shape, int size, float alpha, float beta, float k) {
   return std::make_unique<Lrn>(shape, size, alpha, beta, k);

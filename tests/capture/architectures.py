@@ -290,6 +290,26 @@ def mixer() -> nn.Module:
     )
 
 
+def unet() -> nn.Module:
+    """A decoder that upsamples, beside what it skips; by a factor, by a size, and exactly."""
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        top = F.relu(m.top(x))
+        deep = F.relu(m.deep(F.max_pool2d(top, (2, 3))))
+        gates = F.interpolate(deep.mean((2, 3), keepdim=True), scale_factor=(8, 47), mode="nearest-exact")
+        x = m.joined(torch.cat([top, m.up(deep)], 1)) + gates[..., :9]
+        return m.last(F.interpolate(F.interpolate(x, size=(16, 9)), scale_factor=1))
+
+    return net(
+        forward,
+        top=nn.Conv2d(2, 4, 3, padding=1),
+        deep=nn.Conv2d(4, 6, 3, padding=1),
+        up=nn.Upsample(scale_factor=(2, 3), mode="nearest"),
+        joined=nn.Conv2d(10, 6, 3, padding=1),
+        last=nn.Conv2d(6, 3, 1),
+    )
+
+
 def resnet() -> nn.Module:
     stem = nn.Sequential(conv_norm(3, 6, act=nn.ReLU(inplace=True)), nn.MaxPool2d(3, 2, 1))
     return nn.Sequential(stem, Residual(6, 6), Residual(6, 8, 2), Residual(8, 8), head(8))
@@ -517,6 +537,7 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "tied": (Tied, (1, 6, 6)),
     "pieces": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.PReLU(), Pieces()), (3, 5, 4)),
     "tokens": (tokens, (3, 8, 8)),
+    "unet": (unet, (2, 8, 9)),
 }
 
 

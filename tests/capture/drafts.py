@@ -205,6 +205,10 @@ class Random:
     def grow_lrn(self) -> None:
         self.add("lrn", self.last, size=self.integer(1, 4), alpha=0.5, beta=0.75, k=1.0)
 
+    def grow_upsample(self) -> None:
+        if max(self.shape[1:], default=0) < 12:  # a few in a row would be many pixels
+            self.add("upsample", self.last, factor=self.pick([(2, 2), (1, 3), (2, 1)]))
+
     def grow_layernorm(self) -> None:
         last = self.integer(1, len(self.shape))
         self.add("layernorm", self.last, last=last, eps=self.pick([1e-5, 0.1]))

@@ -87,6 +87,12 @@ def _adaptive(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
     return pool(x, tuple(node.attributes["size"]))
 
 
+def _upsample(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Not by F.interpolate, which rounds in float32 and is uneven by factors such as 41."""
+    down, right = node.attributes["factor"]
+    return x.repeat_interleave(down, 2).repeat_interleave(right, 3)
+
+
 def _layernorm(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
     a = node.attributes
     return F.layer_norm(x, x.shape[-a.get("last", 1) :], named.get("w"), named.get("b"), a.get("eps", 1e-5))

@@ -60,7 +60,7 @@ def agree(model: Model, expected, batches=(1, 3)) -> None:
         np.testing.assert_allclose(module(x).numpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", chiefly([*ARCHITECTURES][::3], ARCHITECTURES))
+@pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::3], "unet"], ARCHITECTURES))
 def test_architectures(name):
     module, shape = build(name)
     agree(capture(module, torch.zeros(1, *shape)), module)
@@ -113,6 +113,8 @@ def others():
         yield one("linear", shape, {}, {"w": rand(3, 5)})
     for kind, size in itertools.product(("avg", "max"), ((1, 1), (3, 4), (5, 3), (2, 7), (6, 8), (9, 11))):
         yield one("adaptive", (3, 6, 8), {"kind": kind, "size": size})
+    for factor in ((2, 2), (1, 3), (7, 5), (41, 1), (47, 55)):
+        yield one("upsample", (3, 4, 5), {"factor": factor})
     for size, shape in itertools.product((1, 2, 3, 4, 5, 12), ((7,), (7, 4), (7, 3, 4), (7, 2, 3, 2))):
         yield one("lrn", shape, {"size": size, "alpha": 0.7, "beta": 0.75, "k": 2.0})
     yield one("lrn", (5, 3, 3), {"size": 3, "alpha": -0.01, "beta": -0.5, "k": 2.0})

@@ -42,10 +42,32 @@ OPERATORS = {
         SEQUENCE,
         r"rnn \(LSTM\)",
     ),
-    "interpolation": (
-        lambda: net(lambda m, x: F.interpolate(x, scale_factor=2)),
+    "bilinear": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), IMAGE, "upsample_bilinear2d is not"),
+    "upsampled sequence": (lambda: nn.Upsample(scale_factor=2), SEQUENCE, "upsample_nearest1d is not"),
+    "by one and a half": (
+        lambda: nn.Upsample(scale_factor=1.5),
         IMAGE,
-        "upsample_nearest2d",
+        r"\(Upsample\): .*it scales 8 to 12, by 1.5; only whole factors",
+    ),
+    "by a factor that only seems whole": (
+        lambda: net(lambda m, x: F.interpolate(x, scale_factor=(1, 2.05))),
+        IMAGE,
+        "it scales 8 to 16, by 2.05; only whole factors",
+    ),
+    "to no multiple": (
+        lambda: net(lambda m, x: F.interpolate(x, size=(8, 20))),
+        IMAGE,
+        "it scales 8 to 20, by 2.5; only whole factors",
+    ),
+    "downsampling": (
+        lambda: net(lambda m, x: F.interpolate(x, scale_factor=0.5)),
+        IMAGE,
+        "it scales 8 to 4, by 0.5; only whole factors",
+    ),
+    "rounded upsampling": (
+        lambda: net(lambda m, x: F.interpolate(x, scale_factor=41)),
+        IMAGE,
+        "unevenly by 41; mode='nearest-exact' rounds better",
     ),
     "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3), IMAGE, "conv_transpose2d"),
     "circular": (lambda: nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), IMAGE, "mode 'circular'"),

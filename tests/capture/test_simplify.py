@@ -24,6 +24,7 @@ IMAGES = ["conv"] * 5 + [
     "pool",
     "pool",
     "adaptive",
+    "upsample",
     "constant",
     "pad",
     "slice",
@@ -265,6 +266,29 @@ def test_channels_go_through_a_norm_of_other_axes():
     x = net.conv(0, "first", 4, zero=[0])
     net.conv(net.add("layernorm", x, last=2), "last", 3)
     assert net.widths() == {"first": 3, "last": 3}
+
+
+def test_channels_and_constants_go_through_upsampling():
+    net = Net(2, 6, 6)
+    x = net.conv(0, "first", 4, zero=[0, 2], bias=1.0)
+    net.conv(net.add("upsample", x, factor=(2, 3)), "last", 3)
+    assert net.widths() == {"first": 2, "last": 3}
+
+
+def test_a_branch_of_nothing_vanishes_through_upsampling():
+    net = Net(2, 6, 6)
+    x = net.conv(0, "first", 4, zero=[0, 1, 2, 3])
+    x = net.add("upsample", x, factor=(2, 2))
+    other = net.add("upsample", net.conv(0, "second", 3), factor=(2, 2))
+    net.conv(net.add("concat", x, other, axis=0), "last", 3)
+    assert net.widths() == {"second": 3, "last": 3}
+
+
+def test_upsampling_by_one_is_nothing():
+    net = Net(2, 6, 6)
+    x = net.add("upsample", net.conv(0, "first", 4), factor=(1, 1))
+    net.conv(x, "last", 3)
+    assert [node.op for node in compare(net.draft).nodes.values()] == ["conv", "conv"]
 
 
 def test_channels_go_through_slices_and_permutations():

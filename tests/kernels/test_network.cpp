@@ -470,6 +470,22 @@ void check_pools(Random& random) {
   }
 }
 
+void check_upsampling(Random& random) {
+  for (int i = 0; i < 40; ++i) {
+    const Shape in{between(random, 1, 4), between(random, 1, 15), between(random, 1, 20)};
+    const size_t down = between(random, 1, 5), right = between(random, 1, 45);
+    const Shape out{in[0], in[1] * down, in[2] * right};
+    Built built(elements(in));
+    built.add(elements(out), {0}, [=](const NetKernels&) { return make_upsample(in, down, right); },
+              [=](const std::vector<const double*>& x, double* y) {
+                for (size_t c = 0; c < out[0]; ++c)
+                  for (size_t h = 0; h < out[1]; ++h)
+                    for (size_t v = 0; v < out[2]; ++v) *y++ = x[0][image_at(c, h / down, v / right, in)];
+              });
+    check("upsampling", built, random, 0, 2);
+  }
+}
+
 void check_lrn(Random& random) {
   for (int i = 0; i < 40; ++i) {
     const Shape shape{between(random, 1, 20), between(random, 1, 12), between(random, 1, 30)};
@@ -794,6 +810,7 @@ int main(int argc, char** argv) {
   if (!only_concurrent) {
     check_products(random);
     check_pools(random);
+    check_upsampling(random);
     check_lrn(random);
     check_layer_norm(random);
     check_arithmetic(random);

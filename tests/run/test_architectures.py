@@ -85,7 +85,7 @@ def check_module(name):
         assert distance(Net(stored(model, "csr"), isa=isa)(x), wanted.astype(np.float64)) <= TOLERANCE
 
 
-@pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::2], "lenet"], [*ARCHITECTURES, *SMALL]))
+@pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::2], "unet", "lenet"], [*ARCHITECTURES, *SMALL]))
 def test_pairs_of_choices(name):
     check_module(name)  # in the same test, because capturing takes the longest
     check_combinations(name, pairwise(CHOICES, name))

@@ -94,6 +94,16 @@ def test_adaptive_pools_to_one_and_of_many(kind):
 
 
 @examples(100)
+@given(shape=images, factor=st.tuples(st.integers(1, 9), st.integers(1, 45)), seed=SEEDS, **BATCHES)
+def test_upsampling(shape, factor, seed, batch, max_batch):
+    run("upsample", shape, seed, batch, max_batch, {"factor": factor}, tolerance=0)
+
+
+def test_upsampling_is_cut_among_threads():
+    run("upsample", (16, 33, 31), 1, 3, 2, {"factor": (3, 2)}, tolerance=0)
+
+
+@examples(100)
 @given(
     channels=st.integers(1, 40),
     rest=st.lists(st.integers(1, 20), max_size=2),

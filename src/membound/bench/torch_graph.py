@@ -108,6 +108,11 @@ def _adaptive(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     return lambda x: pool(x, a["size"])
 
 
+def _upsample(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
+    # Plain "nearest" is rounded wrongly by factors such as 41.
+    return lambda x: F.interpolate(x, scale_factor=a["factor"], mode="nearest-exact")
+
+
 def _lrn(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     def normalised(x: Tensor) -> Tensor:
         wide = x if x.dim() > 2 else x[..., None]
@@ -172,6 +177,7 @@ MAKERS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Step]] = {
     "maxpool": _max_pool,
     "avgpool": _average_pool,
     "adaptive": _adaptive,
+    "upsample": _upsample,
     "lrn": _lrn,
     "layernorm": _layer_norm,
     "act": _act,

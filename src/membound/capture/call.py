@@ -14,8 +14,9 @@ from membound.store.graph import Shape
 from membound.store.operators import OPERATORS
 
 SUPPORTED = (
-    "supported are convolutions, linear layers, batch norm, layer norm, pooling, LRN, the usual activations, "
-    "arithmetic, softmax, mean, padding, concatenation, slices, reshapes and permutations"
+    "supported are convolutions, linear layers, batch norm, layer norm, pooling, LRN, nearest-neighbor "
+    "upsampling of images, the usual activations, arithmetic, softmax, mean, padding, concatenation, slices, reshapes "
+    "and permutations"
 )
 
 

@@ -78,7 +78,7 @@ class Channels:
         node, axis = self.draft.nodes[user], self.tracks[number].axis
         if node.op == "concat" and node.attributes["axis"] == axis:
             return len(node.inputs) > 1
-        return user in free and node.op in ("act", "maxpool", "avgpool", "adaptive", *BINARY)
+        return user in free and node.op in ("act", "maxpool", "avgpool", "adaptive", "upsample", *BINARY)
 
     # Tracks, by operator.
 
@@ -168,7 +168,8 @@ class Channels:
         mixed = not isinstance(given["count"], str) or (given["count"] == "all" and any(given["pad"]))
         return _changed(track, np.where(track.constant == 0, 0, np.nan)) if mixed else track
 
-    def _adaptive(self, number: int, node: Node) -> Track:
+    def _each_channel(self, number: int, node: Node) -> Track:
+        """Within a channel, of which a constant one stays what it is."""
         return self._along(node.inputs[0], 0)
 
     def _layernorm(self, number: int, node: Node) -> Track:
@@ -276,7 +277,8 @@ FOLLOWERS: Mapping[str, Callable[[Channels, int, Node], Track]] = {
     "linear": Channels._linear,
     "maxpool": Channels._maxpool,
     "avgpool": Channels._avgpool,
-    "adaptive": Channels._adaptive,
+    "adaptive": Channels._each_channel,
+    "upsample": Channels._each_channel,
     "lrn": Channels._other,
     "layernorm": Channels._layernorm,
     "act": Channels._act,

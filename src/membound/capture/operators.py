@@ -8,7 +8,14 @@ import torch
 from membound.capture import arithmetic, shaping
 from membound.capture.arithmetic import activation, binary
 from membound.capture.call import Call, Value
-from membound.capture.windows import adaptive_average, adaptive_max, average_pool, convolution, max_pool
+from membound.capture.windows import (
+    adaptive_average,
+    adaptive_max,
+    average_pool,
+    convolution,
+    max_pool,
+    upsample,
+)
 
 Result = Value | list[Value]
 
@@ -117,6 +124,8 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "_adaptive_avg_pool2d": adaptive_average,
     "adaptive_max_pool1d": lambda call: [adaptive_max(call)],
     "adaptive_max_pool2d": lambda call: [adaptive_max(call)],
+    "upsample_nearest2d": upsample,
+    "_upsample_nearest_exact2d": upsample,
     "relu": activation("relu"),
     "relu6": activation("clip", 0.0, 6.0),
     "leaky_relu": activation("leaky", slope="negative_slope"),

@@ -38,7 +38,7 @@ def _drop_identity_(draft: Draft, number: int) -> bool:
         return False
     axes = tuple(range(len(draft.shapes[number])))
     same = (
-        node.op in ("reshape", "slice", "concat", "pad")
+        node.op in ("reshape", "slice", "concat", "pad", "upsample")
         or (node.op == "permute" and tuple(node.attributes["axes"]) == axes)
         or (node.op in ("add", "mul") and node.attributes.get("value") == (0 if node.op == "add" else 1))
     )

@@ -1,6 +1,8 @@
-"""Convolutions and pools: what torch means by padding, rounding up and dividing, written out in numbers."""
+"""Convolutions, pools and upsampling: what torch means by padding, rounding up and dividing, in numbers."""
 
 from typing import Any
+
+import numpy as np
 
 from membound.capture.call import Call, Value
 from membound.store.graph import Shape
@@ -97,6 +99,38 @@ def _adaptive(call: Call, kind: str) -> Value:
     shape = _image_shape(call.shape)
     out = call.emit("adaptive", _image(call, call.value("self")), out=shape, kind=kind, size=shape[1:])
     return call.reshape(out, call.shape)
+
+
+def upsample(call: Call) -> Value:
+    """aten.upsample_nearest2d and its exact kind, which are the same for whole factors, but for torch's rounding."""
+    value = call.value("input" if "input" in call.args else "self")
+    given = call.get("scale_factors") or (call.get("scales_h"), call.get("scales_w"))
+    factor = []
+    for size, out, scale in zip(value.shape[1:], call.shape[1:], given, strict=True):
+        # The shape alone does not tell: 2.05 takes 8 to 16, too, but repeats other pixels.
+        if out % size or scale not in (None, out // size):
+            call.fail(
+                f"it scales {size} to {out}, by {scale or out / size:g}; only whole factors are supported"
+            )
+        factor.append(out // size)
+        if not _is_even(size, factor[-1], 0.5 if "exact" in call.op else 0):
+            call.fail(
+                f"torch's rounding repeats pixels unevenly by {factor[-1]}; mode='nearest-exact' rounds better"
+            )
+    return call.emit("upsample", value, factor=tuple(factor))
+
+
+def _is_even(size: int, factor: int, shift: float) -> bool:
+    """Whether torch repeats each pixel as often: it takes number floor((i + shift) (1 / factor)), in float32.
+
+    >>> _is_even(2, 40, 0), _is_even(2, 41, 0), _is_even(2, 41, 0.5)
+    (True, False, True)
+    """
+    pixels, scale = np.arange(size), np.float32(1 / factor)
+    ends = (pixels * factor, pixels * factor + factor - 1)  # what lies between them is rounded as they are
+    return all(
+        (np.floor((end.astype(np.float32) + np.float32(shift)) * scale) == pixels).all() for end in ends
+    )
 
 
 def _window(call: Call) -> tuple[Pair, Pair, Pair]:

@@ -169,6 +169,8 @@ def _attribute(name: str, value: Any) -> Message:
         return found.number(2, value).integer(20, 1)
     if isinstance(value, int):
         return found.integer(3, int(value)).integer(20, 2)
+    if isinstance(value, str):
+        return found.content(4, value).integer(20, 3)
     for item in value:
         found.integer(8, item)
     return found.integer(20, 7)
@@ -273,6 +275,13 @@ def _adaptive(s: _Step) -> str:
     return out
 
 
+def _upsample(s: _Step) -> str:
+    """Pixel floor(i / factor): other ways to round are the default."""
+    rounding = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    scales = s.w.constant((1, 1, *s.a["factor"]))
+    return s.w.emit("Resize", [s.x, "", scales], mode="nearest", **rounding)
+
+
 def _bins(size: int, count: int) -> list[tuple[int, int]]:
     """Where each of `count` bins begins and ends, as torch has it: they may overlap.
 
@@ -360,6 +369,7 @@ WRITERS: dict[str, Callable[[_Step], str]] = {
     "maxpool": _max_pool,
     "avgpool": _average_pool,
     "adaptive": _adaptive,
+    "upsample": _upsample,
     "lrn": _lrn,
     "layernorm": _layer_norm,
     "act": lambda s: s.x,

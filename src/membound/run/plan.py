@@ -139,6 +139,7 @@ PLANNERS: Mapping[str, Planner] = {
     "maxpool": _max_pool,
     "avgpool": _average_pool,
     "adaptive": _adaptive,
+    "upsample": _take("factor"),
     "lrn": _take("size", "alpha", "beta", "k"),
     "layernorm": _take("last", "eps"),
     "act": _take(),

@@ -51,7 +51,7 @@ FLAG = Kind(lambda value: isinstance(value, bool), "true or false")
 AXIS = whole(0, MAX_AXES - 1)
 AXES = Kind(lambda value: _is_list(value, AXIS.allows), f"a list of axes from 0 to {MAX_AXES - 1}")
 SIZES = Kind(is_shape, f"a list of up to {MAX_AXES} sizes from 1 up")
-WINDOW = wholes(2, 1)  # (height, width) of a kernel, a stride, a dilation
+WINDOW = wholes(2, 1)  # (height, width) of a kernel, a stride, a dilation, a factor
 SIDES = wholes(4, 0)  # (top, left, bottom, right)
 PADS = Kind(
     lambda value: _is_list(value, wholes(2, 0).allows),

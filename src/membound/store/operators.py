@@ -193,6 +193,11 @@ def _adaptive(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     return (_image(inputs[0])[0], *a["size"])
 
 
+def _upsample(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
+    channels, height, width = _image(inputs[0])
+    return (channels, height * a["factor"][0], width * a["factor"][1])
+
+
 _ACT = Attribute(ACTIVATION, None)
 _STRIDE, _DILATION = Attribute(WINDOW, (1, 1)), Attribute(WINDOW, (1, 1))
 _SIDES = Attribute(SIDES, (0, 0, 0, 0))
@@ -218,6 +223,9 @@ ADAPTIVE = Operator(
     _adaptive,
     "[c,h,w] -> [c,*size]",
     {"kind": Attribute(one_of("avg", "max")), "size": Attribute(WINDOW)},
+)
+UPSAMPLE = Operator(
+    "upsample", _upsample, "[c,h,w] -> [c, h factor[0], w factor[1]]", {"factor": Attribute(WINDOW)}
 )
 
 
@@ -395,7 +403,7 @@ PAD = Operator(
 OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for operator in (
-        CONV, LINEAR, MAX_POOL, AVERAGE_POOL, ADAPTIVE, LRN, LAYER_NORM, ACT, *BINARY, CONCAT, RESHAPE, PERMUTE, SLICE,
-        MEAN, SOFTMAX, PAD,
+        CONV, LINEAR, MAX_POOL, AVERAGE_POOL, ADAPTIVE, UPSAMPLE, LRN, LAYER_NORM, ACT, *BINARY, CONCAT, RESHAPE,
+        PERMUTE, SLICE, MEAN, SOFTMAX, PAD,
     )
 }  # fmt: skip
