@@ -28,14 +28,14 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test test-full lint docs bench fuzz sanitize clean
 
-demo: $(VENV)/installed
+demo: $(VENV)/packages $(VENV)/installed
 	mkdir -p runs
 	$(BIN)/membound fit lenet --data mnist --budget 20KiB --steps 2800 --weight-decay 1e-4 --out runs/lenet.safetensors
 
-test: $(VENV)/installed lint
+test: $(VENV)/packages $(VENV)/installed lint
 	$(PYTEST) -m "not full"
 
-test-full: $(VENV)/installed lint
+test-full: $(VENV)/packages $(VENV)/installed lint
 	$(PYTEST) --hypothesis-profile=full
 
 lint: $(VENV)/packages
@@ -48,23 +48,28 @@ docs: $(VENV)/docs
 	PATH=$(BIN):$$PATH $(BIN)/mkdocs build --strict
 	@echo build/site/index.html
 
-fuzz: $(VENV)/installed
+fuzz: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python fuzz/readers.py --seconds $(or $(SECONDS),10)
 	$(BIN)/python fuzz/projection.py
 	fuzz/under_asan.sh files --count $(or $(COUNT),20000)
 
 # Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has a slice of the first,
 # and the pool under both.
-sanitize: $(VENV)/installed
+sanitize: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not (thread and everything)"
 
-# First the packages, then the core, so that mypy, which needs no core, runs while the core is compiled, and a change in
-# src/kernels resolves nothing again. Byte code is written as modules are imported: of all packages it takes a minute.
-$(VENV)/installed: $(VENV)/packages $(SOURCES)
+# First the few packages that the core is built with; then the core is compiled while pip unpacks the others, and a change
+# in src/kernels resolves nothing again. Byte code is written as modules are imported: of all packages it takes a minute.
+$(VENV)/installed: $(VENV)/builders $(SOURCES)
 	CMAKE_BUILD_PARALLEL_LEVEL=$(CORES) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-$(VENV)/packages: pyproject.toml constraints.txt | $(VENV)/bin
+$(VENV)/builders: pyproject.toml constraints.txt | $(VENV)/bin
+	$(REQUIREMENTS) build > $@.txt
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt cmake
+	touch $@
+
+$(VENV)/packages: $(VENV)/builders
 	$(REQUIREMENTS) build train paper dev > $@.txt
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt
 	touch $@
@@ -78,7 +83,7 @@ $(VENV)/bin:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-bench: $(VENV)/installed
+bench: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/deployment.py $(if $(SKIMCAFFE),--skimcaffe $(SKIMCAFFE)) \
 	  $(if $(DEEPSPARSE),--python deepsparse=$(DEEPSPARSE))

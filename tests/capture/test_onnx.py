@@ -60,7 +60,7 @@ def agree(model: Model, expected, batches=(1, 3)) -> None:
         np.testing.assert_allclose(module(x).numpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::3], "unet"], ARCHITECTURES))
+@pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::4], "mixer", "unet"], ARCHITECTURES))
 def test_architectures(name):
     module, shape = build(name)
     agree(capture(module, torch.zeros(1, *shape)), module)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, build
 from nets import FORMATS, ISAS, VALUES, distance, expected, normal, stored, thin, thinned
-from profiles import chiefly
+from profiles import chiefly, full
 
 from membound import zoo
 from membound.capture import capture
@@ -85,7 +85,9 @@ def check_module(name):
         assert distance(Net(stored(model, "csr"), isa=isa)(x), wanted.astype(np.float64)) <= TOLERANCE
 
 
-@pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::2], "unet", "lenet"], [*ARCHITECTURES, *SMALL]))
+@pytest.mark.parametrize(
+    "name", chiefly([*[*ARCHITECTURES][::3], "mixer", "unet", "lenet"], [*ARCHITECTURES, *SMALL])
+)
 def test_pairs_of_choices(name):
     check_module(name)  # in the same test, because capturing takes the longest
     check_combinations(name, pairwise(CHOICES, name))
@@ -130,7 +132,7 @@ def alexnet():
     return module, capture(module, torch.zeros(1, *module.input_shape))
 
 
-@pytest.mark.parametrize(("turn", "values"), [(0, "f32"), (2, "f16")])
+@pytest.mark.parametrize(("turn", "values"), [full(0, "f32"), (2, "f16")])
 def test_alexnet(turn, values):
     """Each layer in another format; the second time in yet another."""
     module, model = alexnet()

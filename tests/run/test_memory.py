@@ -151,7 +151,7 @@ def measured(path, runs=100, mmap=None, **options):
     [
         full("bytes", 100, {}),
         full("speed", 10, {"threads": 2}),
-        ("bytes", 10, {}),
+        full("bytes", 10, {}),
         full("halves", 10, {}),
         full("bytes", 5, {"max_batch": 4, "threads": 2}),
         ("bytes", 5, {"mmap": False}),

@@ -103,7 +103,7 @@ def check_use(run, problem, limit):
 # Along the ramp
 
 
-@pytest.mark.parametrize("kind", ["file", "ram", "nonzeros"])
+@pytest.mark.parametrize("kind", ["file", full("ram"), full("nonzeros")])
 def test_dense_at_first_then_ever_fewer_then_at_the_limit(kind):
     problem = small_problem(kind=kind)
     limit = {"file": 5_000, "ram": 43_000, "nonzeros": 2_000}[kind]
@@ -357,7 +357,7 @@ def facts(run):
     return history, run.reg.guide.counts, run.reg.guide.bound
 
 
-@pytest.mark.parametrize("stop", [22, 44])
+@pytest.mark.parametrize("stop", [22, full(44)])
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, stop):
     problem = small_problem(with_norms)
     whole = trained(problem, 5_000)

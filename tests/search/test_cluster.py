@@ -169,6 +169,7 @@ def test_an_interrupted_search_goes_on_to_the_same_end(workers, expected, tmp_pa
     assert_same(search(small_problem(), workers, path), expected)
 
 
+@pytest.mark.full
 def test_our_errors_arrive_as_themselves(workers, tmp_path):
     with pytest.raises(TrainingError) as raised:
         search(with_lr(Refusal), workers, tmp_path / "run")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fit_kills import Tiny, fit_tiny, kill_and_compare, ledger_keys
+from profiles import full
 from safetensors.torch import load_file
 from small import Small, digits
 from torch import nn
@@ -448,7 +449,7 @@ def test_a_weight_beyond_16_bits_is_fitted_in_32():
         fit(Loud, budget=6000, values="f16")
 
 
-@pytest.mark.parametrize("bound", [{"budget": 5000}, {"within": 40}])
+@pytest.mark.parametrize("bound", [{"budget": 5000}, full({"within": 40})])
 def test_a_weight_that_grows_beyond_16_bits_is_fitted_again_in_32(bound, tmp_path):
     def workers(problem, orders, show):
         for job, outcome in carry_out(problem, orders, torch.device("cpu"), show):

@@ -213,6 +213,7 @@ def test_sigkill_at_twenty_random_moments_changes_nothing(tmp_path):
     kill_and_compare(tmp_path, kills=20, seed=1, steps=1500)
 
 
+@pytest.mark.full
 def test_ctrl_c_leaves_a_resumable_run(tmp_path):
     process = subprocess.Popen(
         [*COMMAND, "--steps", "100000", "--run-dir", str(tmp_path / "run")],

@@ -5,6 +5,7 @@ import os
 import caffe_writer as w
 import numpy as np
 import pytest
+from profiles import full
 
 from membound.errors import WeightsError
 from membound.zoo import read_binaryproto, read_caffemodel
@@ -136,7 +137,7 @@ def test_a_nesting_bomb_is_harmless(read, number):
         read(bomb)
 
 
-@pytest.mark.parametrize("version", ["layer", "V1", "V0"])
+@pytest.mark.parametrize("version", ["V1", full("layer"), full("V0")])
 def test_every_prefix_fails_or_is_a_whole_number_of_layers(read, version):
     content = w.model({"conv": CONV, "ip": FULL}, version)
     whole = 0

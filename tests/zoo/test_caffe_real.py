@@ -60,7 +60,7 @@ def errors(net, data):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("lenet_a", 86), full("lenet_b", 95), full("lenet_dns_original", 91), ("lenet_dns_sparse", 91)],
+    [full("lenet_a", 86), full("lenet_b", 95), full("lenet_dns_original", 91), ("lenet_dns_sparse", 91)],
 )
 def test_lenet_on_mnist(name, expected, mnist):
     net = zoo.lenet().eval()

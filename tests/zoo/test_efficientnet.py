@@ -59,6 +59,7 @@ def test_any_size_of_image_will_do():
     assert small(torch.zeros(1, 3, 65, 97)).shape == (1, 4)
 
 
+@pytest.mark.full
 def test_the_example_writes_weights_that_say_how_images_are_prepared(published, tmp_path):
     root = Path(__file__).parents[2]
     out = tmp_path / "lite0.safetensors"
