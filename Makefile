@@ -53,8 +53,8 @@ fuzz: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python fuzz/projection.py
 	fuzz/under_asan.sh files --count $(or $(COUNT),20000)
 
-# Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` has a slice of the first,
-# and the pool under both.
+# Of the drivers everything, and with the thread sanitizer what is concurrent; `make test` replays networks
+# under the first, and has the pool under both.
 sanitize: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not (thread and everything)"
 

@@ -3,8 +3,9 @@
     python benchmarks/versions.py --old old/.venv/bin/python [--out results/versions.json]
 
 `--old` is a Python that has the other version installed. Every network of deployment.py, stored in f32 for speed, as it
-is raced there, and in f16 with the fewest bytes, as fit() writes it: `--stored` names other pairs. Each round runs both
-versions, each in a process of its own, and takes the least time of a few runs; the ratio is the median over rounds.
+is raced there, and in f16 with the fewest bytes, as fit() writes it: `--stored` names other pairs; with
+`f32-speed:f16-bytes` the old version runs the one and the new version the other. Each round runs both versions, each in
+a process of its own, and takes the least time of a few runs; the ratio is the median over rounds.
 Both load the network anew every few rounds, behind a block of memory of another size: where an arena lies matters.
 """
 
@@ -72,14 +73,19 @@ class Runner:
         return json.loads(self.process.stdout.readline())
 
 
-def compare(runners: dict[str, Runner], path: Path, threads: int, batch: int, rounds: int) -> dict[str, Any]:
-    outputs = {name: str(path.with_suffix(f".{name}.npy")) for name in runners}
+def compare(
+    runners: dict[str, Runner], paths: dict[str, Path], threads: int, batch: int, rounds: int
+) -> dict[str, Any]:
+    outputs = {name: str(path.with_suffix(f".{name}.npy")) for name, path in paths.items()}
     blocks = np.random.default_rng(0)
 
     def load() -> dict[str, int]:
         ballast = int(blocks.integers(1, 1 << 20))
-        order = {"load": str(path), "threads": threads, "batch": batch, "ballast": ballast}
-        return {name: runner(**order, output=outputs[name]) for name, runner in runners.items()}
+        order = {"threads": threads, "batch": batch, "ballast": ballast}
+        return {
+            name: runner(**order, load=str(paths[name]), output=outputs[name])
+            for name, runner in runners.items()
+        }
 
     memory = load()
     old, new = (np.load(outputs[name]) for name in ("old", "new"))
@@ -109,7 +115,9 @@ def main() -> None:
     parser.add_argument("--old", required=True, help="a Python with the other version")
     parser.add_argument("--skimcaffe", type=Path, help="as for deployment.py")
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--stored", nargs="+", default=["f32-speed", "f16-bytes"], help="values and prefer")
+    parser.add_argument(
+        "--stored", nargs="+", default=["f32-speed", "f16-bytes"], help="values and prefer, as f16-bytes"
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument(
@@ -125,15 +133,20 @@ def main() -> None:
             continue
         graph = capture(net.eval(), torch.zeros(1, *shape))
         with tempfile.TemporaryDirectory() as folder:
-            for values, prefer in (pair.split("-") for pair in options.stored):
-                path = Path(folder) / f"{values}-{prefer}.safetensors"
-                write(path, graph, values=values, prefer=prefer)
+            for stored in options.stored:
+                paths = {}
+                for which, pair in zip(("old", "new"), (stored.split(":") * 2)[:2], strict=True):
+                    values, prefer = pair.split("-")
+                    paths[which] = Path(folder) / f"{pair}.safetensors"
+                    write(paths[which], graph, values=values, prefer=prefer)
                 for batch in options.batches:
                     for threads in options.threads:
-                        found = compare(runners, path, threads, batch, options.rounds)
-                        results.append({"network": name, "values": values, "prefer": prefer, **found})
+                        found = compare(runners, paths, threads, batch, options.rounds)
+                        results.append(
+                            {"network": name, "stored": stored, "values": values, "prefer": prefer, **found}
+                        )
                         print(
-                            f"{name}, {values} {prefer}, batch {batch}, {threads} threads: {found['old_ms']:.3f} -> "
+                            f"{name}, {stored}, batch {batch}, {threads} threads: {found['old_ms']:.3f} -> "
                             f"{found['new_ms']:.3f} ms, {found['ratio']:.3f}, memory {found['old_memory_bytes']:,} -> "
                             f"{found['new_memory_bytes']:,}, distance {found['distance']:.1e}",
                             flush=True,

@@ -98,7 +98,7 @@ def networks(request, tmp_path_factory):
 @pytest.mark.parametrize(
     ("sanitizers", "only"),
     [
-        ("address,undefined", SLICE),
+        pytest.param("address,undefined", SLICE, marks=pytest.mark.full),
         pytest.param("address,undefined", (), marks=pytest.mark.full),
         # A minute, where everything takes many.
         pytest.param("thread", AT_ONCE, marks=pytest.mark.full),
@@ -116,7 +116,7 @@ def test_the_drivers_pass_under_sanitizers(sanitizers, only):
 def test_networks_are_replayed_under_sanitizers(networks):
     sanitizers = "address,undefined"
     path, count = networks
-    folder = build(sanitizers, f"-DMEMBOUND_SANITIZE={sanitizers}")
+    folder = build(sanitizers, f"-DMEMBOUND_SANITIZE={sanitizers}", targets=(REPLAY,))
     assert listen(folder / REPLAY, path)["cases"] == count > 10
 
 

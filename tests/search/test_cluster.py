@@ -177,6 +177,7 @@ def test_our_errors_arrive_as_themselves(workers, tmp_path):
     assert str(raised.value) == "the tenth step is one too many: take nine"
 
 
+@pytest.mark.full
 def test_a_problem_that_cannot_be_sent_is_refused(workers, tmp_path):
     with pytest.raises(MemboundError, match=r"cannot be sent to the Ray cluster: cannot pickle .*lock"):
         search(with_lr(Locked), workers, tmp_path / "run")
@@ -254,6 +255,7 @@ def test_a_cluster_that_loses_all_its_machines_is_told(unconnected, tmp_path, mo
         killer.join()
 
 
+@pytest.mark.full
 def test_a_connection_that_is_there_is_used_and_left(cluster, unconnected):
     with ray_cluster(cluster.address):
         with ray_cluster("auto"):
