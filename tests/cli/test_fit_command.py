@@ -112,6 +112,7 @@ def test_several_budgets_are_several_files(capsys):
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_an_ensemble_is_one_file(capsys):
     more = ("--budget", "8KiB", "--members", "2", "--average", "probabilities")
     (final,) = fitted(capsys, *more)["finals"]

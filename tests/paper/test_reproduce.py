@@ -75,7 +75,7 @@ def networks(tmp_path_factory):
     return tmp_path_factory.mktemp("networks")
 
 
-@pytest.mark.parametrize("name", chiefly(["thresholding", "kernels"], FIGURES))
+@pytest.mark.parametrize("name", chiefly(["kernels"], FIGURES))
 def test_a_figure_is_made_and_cached_and_drawn_again(name, tiny, networks, tmp_path):
     trained = []
     document = reproduce(name, make_lab(networks, trained), tmp_path)
