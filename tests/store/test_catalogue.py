@@ -11,7 +11,9 @@ from membound.capture.activations import ACTIVATIONS as IN_TORCH
 from membound.capture.channels import FOLLOWERS
 from membound.capture.operators import CONVERSIONS
 from membound.export.onnx import WRITERS
+from membound.run.net import EVERY
 from membound.run.plan import PLANNERS
+from membound.search.request import ISAS, VALUES
 from membound.store.graph import ACTIVATIONS
 from membound.store.layouts import LAYOUTS
 from membound.store.operators import OPERATORS
@@ -65,3 +67,8 @@ def test_the_page_names_every_layout_with_its_arrays():
     for layout in LAYOUTS.values():
         for index in layout.arrays:
             assert f"`NAME:{index.suffix}`" in text
+
+
+def test_what_help_repeats_to_be_instant_is_what_there_is():
+    assert set(VALUES) == {"auto", *VALUE_TYPES}
+    assert set(ISAS) == {EVERY, *_core.known_isas()}

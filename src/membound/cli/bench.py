@@ -28,9 +28,7 @@ def bench_command(
     batch: Annotated[int, typer.Option(min=1, max=65536, metavar="N", help="Images at once.")] = 1,
     peers: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,...", help=f"Which runtimes to compare with, or none ({PEERS} if left out)."
-        ),
+        typer.Option(metavar="NAME,...", help=f"Which runtimes to compare with, or none (default: {PEERS})."),
     ] = None,
     python: Annotated[
         list[str] | None,

@@ -32,7 +32,7 @@ def evaluate_command(
     seed: Annotated[
         int | None,
         typer.Option(
-            min=0, max=2**32 - 1, metavar="N", help="Seed of a folder's split (the weights' own if left out)."
+            min=0, max=2**32 - 1, metavar="N", help="Seed of a folder's split (default: the weights' own)."
         ),
     ] = None,
     device: options.Device = "auto",

@@ -1,5 +1,6 @@
 """membound export: trained weights become a model file, a model file becomes ONNX or a folder for the Hub."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +8,7 @@ import typer
 
 from membound.cli import options
 from membound.errors import MemboundError
-from membound.export.catalogue import EXPORTS, HUB, MODEL_FILE, ONNX, Export, Request, choose, write
+from membound.export.catalogue import EXPORTS, HUB, MODEL_FILE, ONNX, Export, Request
 
 FROM_FILES = " or ".join(export.option for export in EXPORTS if export is not MODEL_FILE)
 Source = Annotated[
@@ -74,12 +75,13 @@ def export_command(
 
     membound export net.safetensors --hub lenet-20k --data mnist
     """
-    chosen, target = choose({ONNX: onnx, HUB: hub, MODEL_FILE: out})
+    chosen, target = _choose({ONNX: onnx, HUB: hub, MODEL_FILE: out})
     request = Request(
         source, target, sparse=sparse, init=init, name=options.pairs("--name", name, str), values=values,
         prefer=prefer, shape=_shape(shape), data=data, mean=mean, layout=layout, size=size,
     )  # fmt: skip
-    written = write(chosen, request)
+    _check_effective(chosen, request)
+    written = chosen.write(request)
     if written.note:
         typer.echo(written.note, err=True)
     if as_json:
@@ -87,6 +89,24 @@ def export_command(
         return
     for line in written.lines:
         typer.echo(line)
+
+
+def _choose(targets: Mapping[Export, Path | None]) -> tuple[Export, Path]:
+    """The one export that a target is given for."""
+    given = [(export, target) for export, target in targets.items() if target is not None]
+    if len(given) != 1:
+        usages = ", ".join(f"membound export {export.usage}" for export in EXPORTS)
+        raise MemboundError(f"say what to write, one of: {usages}")
+    return given[0]
+
+
+def _check_effective(chosen: Export, request: Request) -> None:
+    """An option that would do nothing is a misunderstanding: better said than ignored."""
+    usual = vars(Request(request.source, request.target))
+    for name, value in vars(request).items():
+        if value != usual[name] and name not in chosen.takes:
+            those = " or ".join(export.option for export in EXPORTS if name in export.takes)
+            raise MemboundError(f"--{name} goes with {those}, not with {chosen.option}: leave it out")
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:

@@ -31,7 +31,7 @@ class Beside:
     ] = None
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The HTML report (NAME.report.html beside --out if left out)."),
+        typer.Option(metavar="FILE", help="HTML report (default: NAME.report.html beside --out)."),
     ] = None
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False
 
@@ -50,24 +50,24 @@ def fit_command(
         Path,
         typer.Option(
             metavar="FILE",
-            help="The model file (.safetensors); of several budgets one each, which its name tells.",
+            help="Model file (.safetensors); with several budgets, one file each, named after its budget.",
         ),
     ],
     asked: dict[str, Any],
     source: options.Source,
     beside: Beside,
     ray: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, local, HOST:PORT.")
+        str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, local or HOST:PORT.")
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Say on stderr when a network is trained, a line each.")
+        bool, typer.Option("--verbose", help="Print a line to stderr for each network trained.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Fit a network into a budget of bytes, as a file of that size.
 
-    One bound is given: --budget, --ram, --nonzeros, --within or --stages. A dense network is trained beside it, to
-    compare with, and a report is written beside the file.
+    Give one bound: --budget, --ram, --nonzeros, --within or --stages. A dense network is trained for comparison, and a
+    report is written next to the file.
 
     membound fit lenet --data mnist --budget 20KiB --out net.safetensors
     """

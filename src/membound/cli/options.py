@@ -58,7 +58,7 @@ Mean = Annotated[
     str | None,
     typer.Option(
         metavar="KIND",
-        help="Mean to subtract: image, channel or none (what the network wants, if left out).",
+        help="Mean to subtract: image, channel or none (default: what the network wants).",
         autocompletion=completed("image", "channel", "none"),
     ),
 ]
@@ -88,7 +88,7 @@ Solver = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="caffe, sgd or adamw (if left out: caffe for the zoo, sgd for your own).",
+        help="caffe, sgd or adamw (default: caffe for zoo networks, sgd for your own).",
         autocompletion=completed("caffe", "sgd", "adamw"),
     ),
 ]

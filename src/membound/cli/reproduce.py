@@ -41,7 +41,7 @@ def reproduce_command(
     ),
     run_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where trained networks are kept (OUT/networks if left out)."),
+        typer.Option(metavar="DIR", help="Where trained networks are kept (default: OUT/networks)."),
     ] = None,
     ray: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, local, HOST:PORT.")

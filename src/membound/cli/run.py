@@ -28,7 +28,7 @@ def run_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="OUT.npy", help="Where the output goes (INPUT.out.npy if left out; of pictures nowhere)."
+            metavar="OUT.npy", help="Where the output goes (default: INPUT.out.npy; for pictures, nowhere)."
         ),
     ] = None,
     threads: Threads = 0,

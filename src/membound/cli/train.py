@@ -28,7 +28,7 @@ def train_command(
     ] = None,
     every: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Steps between l0 projections (100 if left out)."),
+        typer.Option(min=1, metavar="N", help="Steps between l0 projections (default: 100)."),
     ] = None,
     ramp: Annotated[
         bool, typer.Option("--ramp", help="Tighten --keep along a cubic from 15 % to 70 % of the run.")
@@ -44,7 +44,7 @@ def train_command(
     ] = None,
     solver: options.Solver = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Training steps (the solver's if left out).")
+        int | None, typer.Option(min=1, metavar="N", help="Training steps (default: the solver's).")
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Images in a step, over all processes.")

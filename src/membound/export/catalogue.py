@@ -143,6 +143,8 @@ def _write_model_file(request: Request) -> Written:
 
 def _check_weights(request: Request) -> Path:
     """All that can be said before torch is imported; the file of weights."""
+    from membound.store.values import VALUE_TYPES
+
     net, init, out = request.source, request.init, request.target
     if init is None:
         raise MemboundError(
@@ -154,8 +156,9 @@ def _check_weights(request: Request) -> Path:
         )
     if out.exists() and init.exists() and out.samefile(init):
         raise MemboundError(f"{out} is the file of weights: choose another name", about="out")
-    if request.values not in ("f32", "f16"):
-        raise MemboundError(f"there are no values {request.values!r}: choose f32 or f16", about="values")
+    if request.values not in VALUE_TYPES:
+        choices = " or ".join(VALUE_TYPES)
+        raise MemboundError(f"there are no values {request.values!r}: choose {choices}", about="values")
     if request.prefer not in ("bytes", "speed"):
         raise MemboundError(
             f"there is no preference {request.prefer!r}: choose bytes or speed", about="prefer"
@@ -193,22 +196,3 @@ MODEL_FILE = Export(
     write=_write_model_file,
 )
 EXPORTS = (ONNX, HUB, MODEL_FILE)
-
-
-def choose(targets: Mapping[Export, Path | None]) -> tuple[Export, Path]:
-    """The one export that a target is given for."""
-    given = [(export, target) for export, target in targets.items() if target is not None]
-    if len(given) != 1:
-        usages = ", ".join(f"membound export {export.usage}" for export in EXPORTS)
-        raise MemboundError(f"say what to write, one of: {usages}")
-    return given[0]
-
-
-def write(chosen: Export, request: Request) -> Written:
-    """Write what was asked for; refuse options that it would ignore."""
-    usual = vars(Request(request.source, request.target))
-    for name, value in vars(request).items():
-        if value != usual[name] and name not in chosen.takes:
-            those = " or ".join(export.option for export in EXPORTS if name in export.takes)
-            raise MemboundError(f"--{name} goes with {those}, not with {chosen.option}: leave it out")
-    return chosen.write(request)

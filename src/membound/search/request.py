@@ -81,11 +81,11 @@ class Bound:
     ] = None
     ram: Annotated[
         Amount | Several | None,
-        Option("Or bound the memory in which it runs; repeatable.", "SIZE", list[str]),
+        Option("Or bound the memory it runs in; repeatable.", "SIZE", list[str]),
     ] = None
     nonzeros: Annotated[
         Amount | Several | None,
-        Option("Or bound the nonzero parameters: 4000, or 10%; repeatable.", "N", list[str]),
+        Option("Or bound the number of nonzero parameters: 4000, or 10%; repeatable.", "N", list[str]),
     ] = None
     within: Annotated[
         float | None, Option("Or find the smallest file within so many points of dense.", "POINTS", float)
@@ -95,12 +95,12 @@ class Bound:
         Option("Or tighten layers stage by stage, as this TOML file says.", "FILE", Path),
     ] = None
     batch: Annotated[
-        int, Option("Images at once, for a bound on memory (1 if left out).", "N", int, least=1)
+        int, Option("Images run at once, for a memory bound (default: 1).", "N", int, least=1)
     ] = 1
     isa: Annotated[
         str,
         Option(
-            "Let a bound on memory hold on this instruction set alone: avx512, avx2, neon or scalar.",
+            "Make a memory bound hold for this instruction set only: avx512, avx2, neon or scalar.",
             "NAME",
             words=ISAS,
         ),
@@ -108,21 +108,19 @@ class Bound:
     values: Annotated[
         str,
         Option(
-            "How values are stored: f16, f32, or auto (if left out: f16 unless that costs accuracy).",
+            "How values are stored: f16, f32, or auto (default: f16 unless that costs accuracy).",
             "TYPE",
             words=VALUES,
         ),
     ] = "auto"
     members: Annotated[
         int,
-        Option(
-            "Networks of an ensemble, together within the bound (1 if left out).", "N", int, least=1, most=64
-        ),
+        Option("Networks in an ensemble that share the bound (default: 1).", "N", int, least=1, most=64),
     ] = 1
     average: Annotated[
         Average,
         Option(
-            "What an ensemble averages: scores (if left out) or probabilities.",
+            "What an ensemble averages: scores (default) or probabilities.",
             "WHAT",
             words=get_args(Average),
         ),
@@ -207,22 +205,22 @@ class Choices:
     strategy: Annotated[
         str | None,
         Option(
-            "How layers share the bound: global (if left out), greedy (the paper's search), uniform or magnitude.",
+            "How layers share the bound: global (default), greedy (the paper's search), uniform or magnitude.",
             "NAME",
             words=tuple(STRATEGIES),
         ),
     ] = None
     steps: Annotated[
         int | None,
-        Option("Training steps of each network (the solver's if left out).", "N", int, least=1),
+        Option("Training steps for each network (default: the solver's).", "N", int, least=1),
     ] = None
-    batch_size: Annotated[int | None, Option("Images in a training step.", "N", int, least=1)] = None
+    batch_size: Annotated[int | None, Option("Images per training step.", "N", int, least=1)] = None
     lr: Annotated[float | None, Option("Peak learning rate.", "X", float)] = None
     weight_decay: Annotated[float | None, Option("Weight decay.", "X", float)] = None
     solver: Annotated[
         str | None,
         Option(
-            "caffe, sgd or adamw (if left out: caffe for the zoo, sgd for your own).", "NAME", words=SOLVERS
+            "caffe, sgd or adamw (default: caffe for zoo networks, sgd for your own).", "NAME", words=SOLVERS
         ),
     ] = None
     every: Annotated[int | None, Option("Steps between projections.", "N", int, least=1)] = None
@@ -231,26 +229,26 @@ class Choices:
         Option("Bound only these layers, such as 'fc*'; repeatable.", "PATTERN", list[str], "layer"),
     ] = ("*",)
     protect: Annotated[
-        str | Sequence[str], Option("Leave these layers dense; repeatable.", "PATTERN", list[str])
+        str | Sequence[str], Option("Keep these layers dense; repeatable.", "PATTERN", list[str])
     ] = ()
     depthwise: Annotated[bool, Option("Bound depthwise convolutions, too.", reads=bool)] = False
     greedy_step: Annotated[
-        float, Option("Part of a layer that a greedy candidate loses (0.2 if left out).", "X", float)
+        float, Option("Fraction of a layer that each greedy candidate drops (default: 0.2).", "X", float)
     ] = 0.2
     candidate_steps: Annotated[
         int,
-        Option("Steps of a greedy candidate, or of a step in a stage (1000 if left out).", "N", int, least=1),
+        Option(
+            "Training steps per greedy candidate, or per step of a stage (default: 1000).", "N", int, least=1
+        ),
     ] = 1000
     validation: Annotated[
         float,
-        Option("Training images held out to make choices by: a count or a fraction (0.1 if left out).", "N"),
+        Option("Training images held out for choices: a count or a fraction (default: 0.1).", "N"),
     ] = 0.1
-    dense: Annotated[bool, Option("Train no dense network to compare with.", reads=bool, word="no-dense")] = (
-        True
-    )
-    seed: Annotated[
-        int, Option("Seed of all that is random (0 if left out).", "N", int, least=0, most=2**32 - 1)
-    ] = 0
+    dense: Annotated[
+        bool, Option("Skip the dense network that results are compared with.", reads=bool, word="no-dense")
+    ] = True
+    seed: Annotated[int, Option("Random seed (default: 0).", "N", int, least=0, most=2**32 - 1)] = 0
     pretrained: bool = False
     loss: Callable[..., Any] | None = None
     score: Callable[..., Any] | None = None
@@ -305,11 +303,11 @@ class Place:
 
     device: Annotated[
         str | None,
-        Option("auto (if left out), cpu, cuda, or cuda:N.", "DEVICE", words=("auto", "cpu", "cuda")),
+        Option("auto (default), cpu, cuda, or cuda:N.", "DEVICE", words=("auto", "cpu", "cuda")),
     ] = None
     run_dir: Annotated[
         str | Path | None,
-        Option("Keep what is finished here: the same command goes on from there after a crash.", "DIR", Path),
+        Option("Save progress here; run the same command again to resume.", "DIR", Path),
     ] = None
     tensorboard: Annotated[
         bool, Option("Write curves for TensorBoard into the run directory.", reads=bool)
