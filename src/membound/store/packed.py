@@ -113,7 +113,8 @@ def pack_layer(layer: Layer) -> npt.NDArray[np.uint8]:
     parts = [step, table, scales, shift, weight.values, *weight.arrays]
     arrays = [empty if part is None else part for part in parts]
     for (dtype, length), array in zip(prefix.sections(), arrays, strict=True):
-        assert len(array) == length and (not length or array.dtype == dtype)
+        assert len(array) == length
+        assert array.dtype == dtype or not length
     return np.frombuffer(join_sections(format_prefix(prefix), arrays), np.uint8)
 
 
@@ -267,18 +268,17 @@ def _read_shape(what: str, reader: _Reader, axes: int) -> Shape:
 
 def _split(what: str, array: Array, at: int, prefix: Prefix) -> list[Array]:
     """The sections, which fill the array but for what aligns them."""
-    found, gaps = [], []
+    found, gaps = [], bytearray()
     for dtype, length in prefix.sections():
         begin = at + (-at % dtype.itemsize if length else 0)
         end = begin + length * dtype.itemsize
         if end > len(array):  # rule 45
             refuse(45, f"{what} of {len(array)} bytes has a section that ends at byte {end}")
-        gaps.append(array[at:begin])
-        found.append(array[begin:end].view(dtype))
+        if begin > at:
+            gaps += array[at:begin].tobytes()
+        found.append(array[begin:end].view(dtype) if length else np.zeros(0, dtype))
         at = end
-    gaps.append(array[at:])
-    if len(gaps[-1]) >= ALIGNMENT or any(gap.any() for gap in gaps):  # rule 45
-        refuse(
-            45, f"{what} has bytes that are not 0 between its sections, or {len(gaps[-1])} bytes behind them"
-        )
+    behind = len(array) - at
+    if behind >= ALIGNMENT or any(gaps + array[at:].tobytes()):  # rule 45
+        refuse(45, f"{what} has bytes that are not 0 between its sections, or {behind} bytes behind them")
     return found
