@@ -16,7 +16,7 @@ from membound.modules import plain_keys
 from membound.search.bound import NetworkBound
 from membound.search.problem import AT_ONCE, Problem, State
 from membound.train.batches import Feeders
-from membound.train.evaluation import evaluate
+from membound.train.evaluation import evaluate, wrong_images
 from membound.train.fingerprints import describe_update
 from membound.train.population import train_all
 from membound.train.recipe import Recipe, Scaled
@@ -57,6 +57,7 @@ class Job:
         str
     ] = ()  # report on the images for "test", and on those it was trained on; nobody chooses by them
     looks: int | None = None  # at the held-out images, all of them, while it trains
+    paired: bool = False  # say which held-out images it gets wrong: two networks are compared image by image
     may_fail: bool = False  # where it diverges, that is its outcome, not the end of everything
     about: Mapping[str, Any] = field(default_factory=dict)  # for people: round, layer, budget
 
@@ -261,6 +262,8 @@ class _Bench:
             "seconds": round(result.seconds, 3),
             "history": result.history,
         }
+        if job.paired and problem.task.counts and run.held_out is not None:
+            facts["wrong"] = wrong_images(run.model, run.feeder_of(run.held_out))
         for name in job.also:
             split = run.split if name == "train" else problem.data.test
             assert split is not None
