@@ -22,7 +22,7 @@ def candidate(lost: int, won: int) -> dict:
         (5, 3, 0.0, True),  # two more, give or take 2.8
         (12, 2, 0.5, False),  # ten more where five are allowed, give or take 3.7
         (8, 2, 0.5, True),
-        (30, 30, 0.0, True),  # as accurate, on other images
+        (18, 18, 0.0, True),  # as accurate, on other images
     ],
 )
 def test_a_loss_within_one_standard_error_of_what_is_allowed_is_good_enough(lost, won, points, good):
