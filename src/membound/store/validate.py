@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy.typing as npt
 
+from membound.store.bits import CHUNK
 from membound.store.container import Container
 from membound.store.formats import Encoded, matrix_shape
 from membound.store.graph import Graph, Shape
 from membound.store.header import Header, parse_header, resolve_shapes
-from membound.store.layouts import CHUNK, LAYOUTS, Matrix
+from membound.store.layouts import LAYOUTS, Matrix
 from membound.store.model import StoredModel
 from membound.store.rules import is_name, refuse, show
 from membound.store.shapes import infer_shapes
@@ -20,10 +21,12 @@ from membound.store.values import VALUE_TYPES, type_of
 
 Array = npt.NDArray[Any]
 MEAN_IMAGE = "membound.mean_image"
-SUFFIXES = tuple(index.suffix for layout in LAYOUTS.values() for index in layout.arrays)
 _LAYOUT_OF = {  # by the suffixes of a tensor's arrays; that of the values is empty
-    frozenset(["", *(index.suffix for index in layout.arrays)]): layout for layout in LAYOUTS.values()
+    frozenset(["", *(index.suffix for index in layout.arrays)]): layout
+    for layout in LAYOUTS.values()
+    if not layout.packed
 }
+SUFFIXES = tuple(index.suffix for layout in _LAYOUT_OF.values() for index in layout.arrays)
 
 
 def validate(container: Container) -> StoredModel:
