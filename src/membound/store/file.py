@@ -110,7 +110,7 @@ def encode_tensors(model: Model, values: str = "f32", prefer: Prefer = "bytes") 
     """Every tensor in its best format; what a format adds to the header counts."""
     infer_shapes(model.graph, {name: tuple(array.shape) for name, array in model.tensors.items()})
     found = {}
-    for name, array in model.tensors.items():
+    for name, array in model.scaled().tensors.items():
         try:
             shape = tuple(array.shape)
             format = best_format(shape, array, values, prefer, _overhead(name, shape))
