@@ -10,7 +10,8 @@ from membound.store.sizes import best_format
 class LayerReport:
     """The state of one weight under a rule: its nonzeros, and how many are allowed now (`bound`).
 
-    `bytes` are in the best of the paper's storage formats, which is `format`.
+    `bytes` are in the best of the paper's storage formats, which is `format`. Where a palette acts, `levels` is how
+    many different nonzero values are allowed now, and `distinct` how many there are.
     """
 
     name: str
@@ -20,12 +21,14 @@ class LayerReport:
     bound: int | None
     format: str
     bytes: int
+    levels: int | None = None
+    distinct: int | None = None
 
     def at_bound(self) -> "LayerReport":
         """The same with its bound imposed: what would be deployed now."""
         if self.bound is None or self.nonzeros <= self.bound:
             return self
-        name, size = best_format(self.size, self.bound)
+        name, size = best_format(self.size, self.bound)  # a palette has acted on the weight already
         return replace(self, nonzeros=self.bound, format=name, bytes=size)
 
 
