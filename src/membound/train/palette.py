@@ -27,7 +27,10 @@ FROM_SCRATCH, FROM_BEFORE = 30, 10  # steps of k-means: from quantiles, and from
 
 @dataclass(frozen=True)
 class Levels:
-    """How many entries a palette has, how often they are fitted, and the progress from which it acts."""
+    """How many entries a palette has, how often they are fitted, and the progress from which it acts.
+
+    Where a schedule of levels gives None, there is no palette.
+    """
 
     levels: int | Schedule
     every: int
@@ -53,7 +56,8 @@ class Levels:
 
     def acts(self, progress: float | None) -> bool:
         """Whether it has begun."""
-        return self.begin == 0 or (progress is not None and progress >= self.begin)
+        begun = self.begin == 0 or (progress is not None and progress >= self.begin)
+        return begun and (not callable(self.levels) or value_at(self.levels, progress) is not None)
 
     def at(self, progress: float | None) -> int:
         """How many entries there may be now."""
