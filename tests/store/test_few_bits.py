@@ -105,7 +105,7 @@ def test_many_values_are_quantized(format, kind, scaled):
     sizes = np.square(wanted).sum(axis=1)
     share = np.mean(np.square(found - wanted).sum(axis=1)[sizes > 0] / sizes[sizes > 0])
     fewer = bits - (format in ("dense", "delta"))  # a level is taken by 0; of one bit, half of what there are
-    assert share <= 1.2 * least[fewer - 1] if 1 <= fewer <= 6 else share <= (1 if bits == 1 else 2e-3)
+    assert share <= 1.3 * least[fewer - 1] if 1 <= fewer <= 6 else share <= (1 if bits == 1 else 2e-3)
     assert ((found == 0) >= (wanted == 0)).all()
     assert encoded.nonzeros == np.count_nonzero(found)
     assert (encoded.palette.kind == "linear") == (bits >= 7)
@@ -164,9 +164,12 @@ def test_floats_take_the_scales_in():
 def test_dense_is_not_chosen_where_0_would_take_the_place_of_a_value():
     array = np.array([1, 2, 3, 4] * 300 + [0] * 40, np.float32).reshape(40, 31)
     for prefer, format in (("bytes", "bitmask"), ("speed", "csr")):
-        assert best_format(array.shape, array, "p2", prefer) in (format, "rice")
+        assert best_format(array.shape, array, "p2", prefer) == format
         assert best_format(array.shape, array, "p3", prefer) == "dense"
     assert best_format(array.shape, np.minimum(array, 3), "p2") == "dense"
+    many = np.where(array == 0, 0, np.random.default_rng(0).standard_normal(array.shape)).astype(np.float32)
+    found = [best_format(array.shape, many, kind, "speed") for kind in ("p2", "p3", "p4", "p8")]
+    assert found == ["csr", "csr", "dense", "dense"]  # of sixteen levels one is not missed
 
 
 @pytest.mark.parametrize("kind", ["f32", "p3"])
@@ -220,11 +223,13 @@ def test_expected_bytes_of_arrays_are_those_of_numbers():
 def test_expected_bytes_are_those_of_random_places(kind, keep):
     rng = np.random.default_rng(keep)
     array = np.zeros(30_000, np.float32)
-    array[rng.choice(array.size, keep, replace=False)] = 1
+    array[rng.choice(array.size, keep, replace=False)] = rng.standard_normal(keep)
     exact = exact_bytes(array.reshape(100, 300), kind)
     expected = expected_bytes(100, 300, keep, kind)
     assert exact.keys() == expected.keys()
     for name, size in exact.items():
+        if name == "dense" and keep <= 1 and kind != "p8":
+            continue  # a 0 and one other value are exact
         assert abs(size - int(expected[name])) <= max(3, 0.01 * size), name
 
 
