@@ -116,7 +116,9 @@ def _some_ranks(size: int) -> Array:
 
 # What counts cost; given an array of counts for every layer, an array of costs.
 Cost = Callable[[Mapping[str, Any]], Any]
-TypedCost = Callable[[Mapping[str, Any], Mapping[str, str]], Any]  # the same, by the types of the layers' values
+TypedCost = Callable[
+    [Mapping[str, Any], Mapping[str, str]], Any
+]  # the same, by the types of the layers' values
 
 
 def allocate(curves: Mapping[str, Curve], cost: Cost, bound: float) -> dict[str, int]:
@@ -188,7 +190,7 @@ class ByteCost:
     shapes: Mapping[str, Shape]
 
     def __call__(self, counts: Mapping[str, Any], types: Mapping[str, str]) -> Any:
-        return sum(self._of_type(kind, counts, types) for kind in set(types[name] for name in counts))
+        return sum(self._of_type(kind, counts, types) for kind in {types[name] for name in counts})
 
     def _of_type(self, kind: str, counts: Mapping[str, Any], types: Mapping[str, str]) -> Any:
         mine = {name: count for name, count in counts.items() if types[name] == kind}

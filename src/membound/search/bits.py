@@ -1,13 +1,15 @@
 """In how many bits the values of each layer are stored, so that a byte buys as much in every layer.
 
-A byte can be spent on more weights, or on more bits for those that there are. Both bring a layer closer to what it would
-be without a bound, and the same number tells how much: the squared error over the sum of the squares that stay, which
-is what the score `lamp` compares, too. The last weights that were kept say what a byte is worth,
+A byte can be spent on more weights, or on more bits for those that there are. Both bring a layer closer to what it
+would be without a bound, and the same number tells how much: the squared error over E, the sum of the squares that
+stay, which is what the score `lamp` compares, too. The last weights that were kept say what a byte is worth,
 
     price = w^2 / E / (bytes of a value and its position)
 
-and a layer of t nonzeros gets the b that makes D(b) / E + price (b t / 8 + 2 2^b) least, where D(b) is the squared error
-of the best palette of 2^b values. So bits follow from what training has made of the weights.
+and a layer of t nonzeros gets the b that makes NOISE D(b) / E + price (b t / 8 + 2 2^b) least, where D(b) is the
+squared error of the best palette of 2^b values. So bits follow from what training has made of the weights. NOISE is
+above 1, as weights that are dropped matter less than their squares say: they have been small for long, and others have
+taken their place.
 """
 
 from collections.abc import Mapping
@@ -23,6 +25,7 @@ from membound.train.palette import assigned, fit_entries, make_table
 Types = Mapping[str, str]
 FEWEST, MOST = 1, 6  # bits of palettes that are trained
 WIDE = "p8"  # steps of one size and a scale for each row: fine enough to be stored as it is, without training
+NOISE = 16.0
 START = "p4"  # before anything is known
 
 
@@ -54,7 +57,7 @@ def choose_types(cut: Mapping[str, Tensor], now: Types) -> dict[str, str]:
     <torch._C.Generator object at ...>
     >>> small, large = torch.randn(40), torch.randn(40_000)
     >>> choose_types({"small": small * (small.abs() > 1), "large": large * (large.abs() > 1.6)}, {})
-    {'small': 'p5', 'large': 'p2'}
+    {'small': 'p8', 'large': 'p4'}
     """
     price = _price(cut, now)
     if price == 0:  # every weight is kept: nothing else can be bought
@@ -75,13 +78,8 @@ def _price(cut: Mapping[str, Tensor], now: Types) -> float:
             found.append((float(squares.min() / squares.sum()) * 8 / bits, count))
     if not found:
         return 0.0
-    found.sort()
-    half, passed = sum(count for _, count in found) / 2, 0
-    for price, count in found:
-        passed += count
-        if passed >= half:
-            break
-    return price
+    prices, counts = np.array(sorted(found)).T
+    return float(prices[np.searchsorted(counts.cumsum(), counts.sum() / 2)])
 
 
 def _cheapest(weight: Tensor, price: float) -> str:
@@ -93,7 +91,7 @@ def _cheapest(weight: Tensor, price: float) -> str:
     for bits in range(FEWEST, MOST + 1):
         near = assigned(values, make_table(fit_entries(values, 1 << bits)))
         error = float((values - near).double().square().sum()) / energy
-        found = (error + price * (bits * len(values) / 8 + 2 * (1 << bits)), f"p{bits}")
+        found = (NOISE * error + price * (bits * len(values) / 8 + 2 * (1 << bits)), f"p{bits}")
         best = found if best is None else min(best, found)
         if (1 << bits) >= len(values):  # more entries than values cannot help
             break

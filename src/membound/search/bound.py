@@ -69,8 +69,8 @@ class NetworkBound:
     """One bound on all of `weights` together: a guide for a regularizer, which `attach` makes.
 
     `measure` says what a state of the network takes, `limit` how much it may; `cost` estimates the same from counts,
-    up to what the counts do not touch; both by the `types` of the weights' values. These stay, or they are where it
-    `chooses` from. With `proportions` the counts stay in these, whatever the scores.
+    up to what the counts do not touch; both by the `types` of the weights' values, f16 unless others are given. These
+    stay, or they are where it `chooses` from. With `proportions` the counts stay in these, whatever the scores.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class NetworkBound:
         measure: Measure,
         limit: int,
         cost: TypedCost,
-        types: Types,
+        types: Types | None = None,
         chooses: bool = False,
         score: str,
         proportions: Mapping[str, int] | None = None,
@@ -91,7 +91,7 @@ class NetworkBound:
     ) -> None:
         self.model, self.names = model, tuple(weights)
         self.measure, self.limit, self._cost, self.score = measure, limit, cost, score
-        self.types, self.chooses = dict(types), chooses
+        self.types, self.chooses = dict(types or dict.fromkeys(weights, "f16")), chooses
         self.proportions = proportions
         self.total_steps, self.every, self.ramp = total_steps, every, ramp or Ramp()
         self.counts = {name: weight.numel() for name, weight in self._weights().items()}
@@ -100,7 +100,11 @@ class NetworkBound:
     def attach(self, optimizer: Optimizer) -> Regularizer:
         """The handle that imposes this bound at the steps of `optimizer`."""
         return Regularizer(
-            optimizer, self.model, {name: self._rule(name) for name in self.names}, self.total_steps, guide=self
+            optimizer,
+            self.model,
+            {name: self._rule(name) for name in self.names},
+            self.total_steps,
+            guide=self,
         )
 
     def _rule(self, name: str) -> Update:

@@ -164,7 +164,7 @@ class _Tally:
 
 
 def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:
-    """Whether storing values in few bits, or in 16, costs more than chance and ROUNDING, on some of the training images.
+    """Whether storing values in few bits costs more than chance and ROUNDING, on some of the training images.
 
     A score of its own has no points: there it is a hundredth of the score.
     """

@@ -221,10 +221,12 @@ class Fitting:
             "accuracy_on": "validation" if data.test is None else "test",
         }
 
-    def _judge_members(self, model: nn.Module) -> list[float | None]:
-        members = model.members if isinstance(model, Ensemble) else []
-        files = self.problem.files
-        return [self._judge(files.stored(each.state_dict()), None)["accuracy"] for each in members]
+    def _judge_members(self, model: nn.Module, keys: list[str]) -> list[float | None]:
+        if not isinstance(model, Ensemble):
+            return []
+        files = [replace(self.problem.files, types=self._types(key)) for key in keys]
+        found = [mine.stored(each.state_dict()) for mine, each in zip(files, model.members, strict=True)]
+        return [self._judge(stored, None)["accuracy"] for stored in found]
 
     def _deploy(
         self, plan: Plan, keys: list[str], facts: list[dict[str, Any]], dense: dict[str, Any] | None
@@ -244,7 +246,7 @@ class Fitting:
             file_bytes=stored.file_bytes,
             values=describe_types(files.types) if files.types else files.values,
             **self._judge(stored, plan.estimate),
-            members=self._judge_members(model),
+            members=self._judge_members(model, keys),
             history=list(self.candidates),
             dense=dense,
             facts=about | {"curves": facts[0]["history"], "seconds": seconds},
@@ -254,7 +256,7 @@ class Fitting:
         """The final network in torch and its file: one, or an ensemble within the limit."""
         states = [self.workshop.state(key) for key in keys]
         networks = [self.problem.make(self.choices.seed + number) for number in range(len(keys))]
-        types = [self.workshop.facts(key).get("types") or {} for key in keys]
+        types = [self._types(key) for key in keys]
         if len(keys) == 1:
             model: nn.Module = networks[0]
             files = replace(self.problem.files, types=types[0])
@@ -267,6 +269,10 @@ class Fitting:
         for network, state in zip(networks, states, strict=True):
             load_plain_(network, state)
         return model.eval(), files
+
+    def _types(self, key: str) -> dict[str, str]:
+        """The types of the values of a job's weights."""
+        return self.workshop.facts(key).get("types") or {}
 
     def _trim_(self, states: list[dict[str, Tensor]], measure: Callable[[], int], limit: int) -> None:
         """Cut a few of the smallest weights where members that fit do not fit together."""

@@ -258,7 +258,7 @@ class _Bench:
         names = plain_keys(dict(run.model.named_parameters())).keys()
         nonzeros = {name: int(value.count_nonzero()) for name, value in state.items() if name in names}
         score = result.score
-        facts = {
+        facts: dict[str, Any] = {
             "job": job.describe(),
             "accuracy": None if score is None else score.accuracy,
             "errors": None if score is None else score.errors,
@@ -289,7 +289,17 @@ class _Bench:
         return self.problem.measure({**state, **few}, types)
 
     def _describe_failure(self, job: Job, run: Run) -> dict[str, Any]:
-        nothing = ("accuracy", "errors", "images", "loss", "types", "size", "nonzeros", "weight_nonzeros", "counts")
+        nothing = (
+            "accuracy",
+            "errors",
+            "images",
+            "loss",
+            "types",
+            "size",
+            "nonzeros",
+            "weight_nonzeros",
+            "counts",
+        )
         return {
             "job": job.describe(),
             **dict.fromkeys(nothing),

@@ -76,9 +76,7 @@ class FileBytes:
         names = [name for tied in self.tracer.parameters for name in tied]
         return self(state | {name: _filled(state[name]) for name in names})
 
-    def least(
-        self, names: Iterable[str], state: State | None = None, types: Types | None = None
-    ) -> int:
+    def least(self, names: Iterable[str], state: State | None = None, types: Types | None = None) -> int:
         """What remains when the parameters of these names have one nonzero each, all else as in `state` or as traced.
 
         That is the header, an entry in it for every layer, biases, and all that is not named.
@@ -149,9 +147,7 @@ class Nonzeros:
         """How many parameters there are."""
         return sum(self._sizes)
 
-    def least(
-        self, names: Iterable[str], state: State | None = None, types: Types | None = None
-    ) -> int:
+    def least(self, names: Iterable[str], state: State | None = None, types: Types | None = None) -> int:
         """What remains when the parameters of these names have one nonzero each, all else as in `state` or at first."""
         emptied = _with_tied(names, self._names)
         counts = zip(self._names, self._count(state), strict=True)

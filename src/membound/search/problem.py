@@ -111,9 +111,8 @@ class Problem:
     )  # of the network, by name
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self).items() if name not in ("files", "measure", "types", "plain_bytes", "_model")
-        }
+        made = ("files", "measure", "types", "plain_bytes", "_model")
+        return {name: value for name, value in vars(self).items() if name not in made}
 
     @cached_property
     def _model(self) -> nn.Module:
@@ -150,7 +149,9 @@ class Problem:
     @property
     def plain_types(self) -> dict[str, str]:
         """16 bits for the weights of every layer, for budgets that have room for them."""
-        return dict.fromkeys([*layer_weights(self.files.tracer.model(simplify=False).graph), *self.weights], PLAIN)
+        return dict.fromkeys(
+            [*layer_weights(self.files.tracer.model(simplify=False).graph), *self.weights], PLAIN
+        )
 
     @cached_property
     def plain_bytes(self) -> int:

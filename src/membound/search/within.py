@@ -87,4 +87,4 @@ def is_within(facts: Mapping[str, Any], dense: Mapping[str, Any], points: float)
         return bool(facts["accuracy"] >= dense["accuracy"] - points)
     images, mine, its = dense["images"], set(facts["wrong"]), set(dense["wrong"])
     lost, won = len(mine - its), len(its - mine)
-    return lost - won - math.sqrt(lost + won) <= points / 100 * images
+    return bool(lost - won - math.sqrt(lost + won) <= points / 100 * images)

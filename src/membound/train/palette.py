@@ -7,6 +7,7 @@ any number of processes find the same bits, a process has only counts to share, 
 these numbers turns weights into entries in one lookup, however many entries there are.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from membound.errors import RuleError
 from membound.train.magnitudes import NonFiniteError
-from membound.train.schedules import Schedule, value_at
+from membound.train.schedules import value_at
 from membound.train.sharded import all_finite, is_sharded, local_part, reduced, shard_group
 
 MOST = 256  # entries: codes have at most 8 bits
@@ -32,7 +33,7 @@ class Levels:
     Where a schedule of levels gives None, there is no palette.
     """
 
-    levels: int | Schedule
+    levels: int | Callable[[float], int | None]
     every: int
     begin: float
 
@@ -57,11 +58,15 @@ class Levels:
     def acts(self, progress: float | None) -> bool:
         """Whether it has begun."""
         begun = self.begin == 0 or (progress is not None and progress >= self.begin)
-        return begun and (not callable(self.levels) or value_at(self.levels, progress) is not None)
+        return begun and (not callable(self.levels) or _number(self.levels, progress) is not None)
 
     def at(self, progress: float | None) -> int:
         """How many entries there may be now."""
-        return _check_levels(value_at(self.levels, progress))
+        return _check_levels(_number(self.levels, progress))
+
+
+def _number(levels: Any, progress: float | None) -> Any:
+    return value_at(levels, progress)
 
 
 def _check_levels(levels: Any) -> int:

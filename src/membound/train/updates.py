@@ -162,7 +162,7 @@ def hold() -> Update:
     return Update(("hold",), (), before=before, after=after)
 
 
-def palette(levels: int | Schedule = 16, every: int = 100, begin: float = 0.6) -> Update:
+def palette(levels: int | Callable[[float], int | None] = 16, every: int = 100, begin: float = 0.6) -> Update:
     """Few values: from the progress `begin` on, the weight's nonzeros take at most `levels` values.
 
     The forward pass sees for each weight V the nearest of the palette's entries and zero; the optimizer and all other
