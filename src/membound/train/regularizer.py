@@ -127,7 +127,7 @@ class Regularizer:
     def _wrap(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         @wraps(closure)
         def closure_then_updates() -> Any:
-            self._shadows.lower_()  # a closure computes with what the network is, too
+            self._shadows.shift_()
             try:
                 loss = closure()
             finally:
@@ -195,8 +195,9 @@ class Regularizer:
 
     def _count_step(self, recorded: bool) -> None:
         step, due = self.step + 1, self._due(self.step + 1)
-        fitting = self._shadows.due(step, self._progress_at(step))
-        if recorded and (due or fitting):
+        left = [target for target in self._with_after if not (recorded and target.update.steady_after)]
+        changing = (due and bool(left)) or self._shadows.due(step, self._progress_at(step))
+        if recorded and changing:
             self._shadows.lift_()  # the recording has left entries
         if self.guide is not None and due:
             self.guide.prepare(step)
@@ -204,10 +205,9 @@ class Regularizer:
         if self.step % FLUSH_EVERY == 0:
             flush_moments_(self.optimizer, self._with_after)
         if due:
-            left = [target for target in self._with_after if not (recorded and target.update.steady_after)]
             self._after_updates(left)
             self._promises.tell(self.progress)
-        if due or fitting or not recorded:
+        if changing or not recorded:
             self._shadows.after(self.step, self.progress, self._run)
 
     def _after_updates(self, targets: list[Target]) -> None:

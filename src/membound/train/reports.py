@@ -46,15 +46,25 @@ class Report:
     def bytes(self) -> int:
         return sum(layer.bytes for layer in self.layers)
 
+    @property
+    def _has_palettes(self) -> bool:
+        return any(layer.levels is not None for layer in self.layers)
+
+    def _values(self, layer: LayerReport) -> list[str]:
+        """The cell of how many values a layer has, if there is such a column."""
+        found = "-" if layer.levels is None else f"{layer.distinct:,} of {layer.levels}"
+        return [found] if self._has_palettes else []
+
     def _repr_html_(self) -> str:
         rows = [
             [
                 layer.name, show_shape(layer.shape), layer.format, f"{layer.nonzeros:,}",
-                "–" if layer.bound is None else f"{layer.bound:,}", f"{layer.bytes:,}",
+                "–" if layer.bound is None else f"{layer.bound:,}", *self._values(layer), f"{layer.bytes:,}",
             ]
             for layer in self.layers
         ]  # fmt: skip
-        head = ["layer", "shape", "format", "nonzeros", "allowed", "bytes"]
+        values = ["values"] if self._has_palettes else []
+        head = ["layer", "shape", "format", "nonzeros", "allowed", *values, "bytes"]
         title = f"{self.nonzeros:,} nonzeros under rules, {self.bytes:,} bytes"
         return html_block(title, html_table(head, rows, words=3))
 
@@ -63,13 +73,15 @@ class Report:
         return Report([layer.at_bound() for layer in self.layers])
 
     def __str__(self) -> str:
-        rows = [("layer", "shape", "nonzeros", "kept", "bound", "bytes", "format")]
+        values = ["values"] if self._has_palettes else []
+        rows = [("layer", "shape", "nonzeros", "kept", "bound", *values, "bytes", "format")]
         for layer in self.layers:
             shape = "x".join(map(str, layer.shape))
             kept = f"{layer.nonzeros / max(layer.size, 1):.2%}"
             bound = "-" if layer.bound is None else str(layer.bound)
-            rows.append((layer.name, shape, str(layer.nonzeros), kept, bound, str(layer.bytes), layer.format))
-        rows.append(("all", "", str(self.nonzeros), "", "", str(self.bytes), ""))
+            row = (layer.name, shape, str(layer.nonzeros), kept, bound)
+            rows.append((*row, *self._values(layer), str(layer.bytes), layer.format))
+        rows.append(("all", "", str(self.nonzeros), "", "", *("" for _ in values), str(self.bytes), ""))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
