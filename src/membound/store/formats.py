@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import ModelError
-from membound.store.bits import chunks, pack
+from membound.store.bits import chunks, pack, packed_bytes
 from membound.store.graph import Shape
 from membound.store.layouts import DELTA, DENSE, LAYOUTS, RICE, Layout, Matrix, layout
 from membound.store.palette import Coded, Palette
@@ -195,7 +195,7 @@ def exact_bytes(array: Array, values: str = "f32", packed: bool = False) -> dict
     """The bytes of this tensor in each format that is chosen of by itself, without encoding it.
 
     Of few bits they are the most that they can be: with a full palette, scales of f16, and no nonzero that becomes one
-    of the palette's zeros. `packed` is of no interest there.
+    of the palette's zeros. Where a 0 would take the place of another value, dense is counted with a bit more a value.
 
     >>> exact_bytes(np.eye(100, dtype=np.float32))
     {'dense': 40000, 'csr': 802, 'bitmask': 1650, 'delta': 500, 'indexed': 800}
@@ -204,11 +204,14 @@ def exact_bytes(array: Array, values: str = "f32", packed: bool = False) -> dict
     """
     kind, shape = value_type(values), matrix_shape(tuple(array.shape))
     flat, found = _nonzeros(array, kind)
+    beside = _palette_bytes(kind, shape[0], len(found))
     sizes = {}
     for each in choices(values, packed):
         entries = flat.size if each is DENSE else each.entries_at(found)
         index = each.index_bytes_at(found, Matrix(*shape, entries))
-        sizes[each.name] = int(index + kind.nbytes(entries) + _palette_bytes(kind, shape[0], len(found)))
+        sizes[each.name] = int(index + kind.nbytes(entries) + beside)
+    if _needs_sparse(array, kind):
+        sizes[DENSE.name] = int(packed_bytes(flat.size, kind.bits + 1) + beside)
     return sizes
 
 
@@ -221,6 +224,9 @@ def expected_bytes(
         entries = each.entries(rows * columns, nonzeros)
         index = each.index_bytes(Matrix(rows, columns, entries))
         sizes[each.name] = index + kind.nbytes(entries) + _palette_bytes(kind, rows, nonzeros)
+    if kind.bits < LINEAR_FROM:
+        wider = packed_bytes(rows * columns, kind.bits + 1) - kind.nbytes(rows * columns)
+        sizes[DENSE.name] = sizes[DENSE.name] + np.where(nonzeros < rows * columns, wider, 0)
     return sizes
 
 
@@ -247,7 +253,7 @@ def best_format(
     array, kind = array.reshape(shape), value_type(values)
     if prefer == "speed":
         fast = fast_format(shape, len(_nonzeros(array, kind)[1]))
-        return "csr" if fast == DENSE.name and _needs_sparse(array, kind) else fast
+        return "csr" if fast == DENSE.name and _needs_sparse(array, kind, enough=16) else fast
     if prefer != "bytes":
         raise ModelError(f"there is no preference {prefer!r}: take 'bytes' or 'speed'")
     sizes = exact_bytes(array, values, packed)
@@ -257,9 +263,14 @@ def best_format(
     return min(sizes, key=lambda name: sizes[name] + extra.get(name, 0))
 
 
-def _needs_sparse(array: Array, kind: ValueType) -> bool:
-    """Whether the palette has room for all values but 0, so that only a format without zeros keeps them."""
-    return kind.coded and not is_exact(array, kind, not array.all()) and is_exact(array, kind, False)
+def _needs_sparse(array: Array, kind: ValueType, enough: int = 128) -> bool:
+    """Whether a 0 in the palette would take the place of another value, so that a format without zeros is better.
+
+    Where values are not exact anyway, one of `enough` is not missed.
+    """
+    if not kind.coded or array.all() or is_exact(array, kind, True):
+        return False
+    return kind.levels < enough or is_exact(array, kind, False)
 
 
 def fast_format(shape: Shape, nonzeros: int) -> str:

@@ -23,9 +23,11 @@ import numpy.typing as npt
 
 from membound.errors import ModelError
 from membound.store.bits import CHUNK, count_ones, pack, packed_bytes, spare_bits, unpack, unpack_all
+from membound.store.palette import Coded
 from membound.store.rules import refuse
 
 Array = npt.NDArray[Any]
+Numbers = Array | Coded
 FAR = 256  # the longest distance of one delta entry: a filler is one of that distance, with the value 0
 MOST_LOW_BITS = 15  # of rice
 
@@ -82,7 +84,7 @@ class Layout:
     arrays: tuple[Index, ...]
     encode: Callable[[Array, Array, Matrix], Parts]
     positions: Callable[[tuple[Array, ...], Matrix], Array]
-    check: Callable[[str, Array, tuple[Array, ...], Matrix], None]
+    check: Callable[[str, Numbers, tuple[Array, ...], Matrix], None]
     entries: Callable[[Any, Any], Any] = lambda size, nonzeros: nonzeros
     entries_at: Callable[[Array], int] = len
     expected: Callable[[Matrix], Any] | None = None
@@ -108,7 +110,7 @@ def _bytes(number: int) -> Callable[[Matrix], int]:
     return lambda matrix: number
 
 
-def _check_nonzero(what: str, layout: str, values: Array) -> None:
+def _check_nonzero(what: str, layout: str, values: Numbers) -> None:
     for begin in range(0, len(values), CHUNK):
         if not values[begin : begin + CHUNK].all():  # rule 35
             refuse(35, f"{what} stores a zero, which its format {layout} leaves out")
@@ -146,7 +148,7 @@ def _from_bits(arrays: tuple[Array, ...], matrix: Matrix) -> Array:
     return np.flatnonzero(np.unpackbits(arrays[0], count=matrix.rows * matrix.columns, bitorder="little"))
 
 
-def _check_bits(what: str, values: Array, arrays: tuple[Array, ...], matrix: Matrix) -> None:
+def _check_bits(what: str, values: Numbers, arrays: tuple[Array, ...], matrix: Matrix) -> None:
     _check_nonzero(what, "bitmask", values)
     (index,), size = arrays, matrix.rows * matrix.columns
     bits, spare = count_ones(index), spare_bits(index, size)
@@ -175,7 +177,7 @@ def _to_flat(found: Array, values: Array, matrix: Matrix) -> Parts:
     return Parts(values, (found.astype("<u4"),))
 
 
-def _check_flat(what: str, values: Array, arrays: tuple[Array, ...], matrix: Matrix) -> None:
+def _check_flat(what: str, values: Numbers, arrays: tuple[Array, ...], matrix: Matrix) -> None:
     _check_nonzero(what, "indexed", values)
     (index,), size = arrays, matrix.rows * matrix.columns
     rising = all((index[part][1:] > index[part][:-1]).all() for part in _overlapping(len(index)))
@@ -211,7 +213,7 @@ def _from_columns(arrays: tuple[Array, ...], matrix: Matrix) -> Array:
     return firsts + index
 
 
-def _check_columns(what: str, values: Array, arrays: tuple[Array, ...], matrix: Matrix) -> None:
+def _check_columns(what: str, values: Numbers, arrays: tuple[Array, ...], matrix: Matrix) -> None:
     _check_nonzero(what, "csr", values)
     (index, pointers), columns = arrays, matrix.columns
     rising = all((pointers[part][1:] >= pointers[part][:-1]).all() for part in _overlapping(len(pointers)))
@@ -268,7 +270,7 @@ def _to_gaps(found: Array, values: Array, matrix: Matrix) -> Parts:
     return Parts(out, (gaps,))
 
 
-def _check_gaps(what: str, values: Array, arrays: tuple[Array, ...], matrix: Matrix) -> None:
+def _check_gaps(what: str, values: Numbers, arrays: tuple[Array, ...], matrix: Matrix) -> None:
     (index,), size, end = arrays, matrix.rows * matrix.columns, 0
     for begin in range(0, len(values), CHUNK):
         gaps, chunk = index[begin : begin + CHUNK], values[begin : begin + CHUNK]
@@ -343,7 +345,7 @@ def _from_rice(arrays: tuple[Array, ...], matrix: Matrix) -> Array:
     return (above << bits) + below + places
 
 
-def _check_rice(what: str, values: Array, arrays: tuple[Array, ...], matrix: Matrix) -> None:
+def _check_rice(what: str, values: Numbers, arrays: tuple[Array, ...], matrix: Matrix) -> None:
     _check_nonzero(what, "rice", values)
     (high, low), count, bits = arrays, matrix.entries, matrix.parameter
     size, ones = matrix.rows * matrix.columns, count_ones(high)
