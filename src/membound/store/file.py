@@ -118,7 +118,7 @@ def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes
     packed = dict(places(model.graph, types, coded, types)) if coded or model.activations else {}
     biases = {place.bias for place in packed.values()}
     found = {}
-    for name, array in model.scaled().tensors.items():
+    for name, array in model.tensors.items():
         try:
             shape, kind, scales = tuple(array.shape), types[name], model.scales.get(name)
             if scales is not None and not value_type(kind).coded:
