@@ -20,13 +20,13 @@ from membound.store.operators import OPERATORS
 from membound.store.packed import PALETTE_CODES
 from membound.store.values import VALUE_TYPES
 
-bench = pytest.importorskip("membound.bench.torch_graph")
+bench = pytest.importorskip("membound.capture.torch_graph")
 ROOT = Path(__file__).parents[2]
 PLACES = {
     "a plan for the core (run/plan.py)": PLANNERS,
     "an ONNX writer (export/onnx.py)": WRITERS,
     "a rule for dead channels (capture/channels.py)": FOLLOWERS,
-    "torch's function (bench/torch_graph.py)": bench.MAKERS,
+    "torch's function (capture/torch_graph.py)": bench.MAKERS,
     "a maker in the core (src/kernels/op_plan.cpp)": _core.operators(),
 }
 
