@@ -137,8 +137,9 @@ def count_values(weight: Tensor) -> int:
 @cache
 def _finite(device: torch.device) -> tuple[Tensor, Tensor]:
     """The bits of all that are finite and not zero, in ascending order, and what they are in units of 2^-24."""
-    codes = torch.cat([torch.arange(0xFBFF, 0x8000, -1), torch.arange(0x0001, 0x7C00)]).to(device)
-    return codes, _in_units(codes.to(torch.int16).view(torch.float16))
+    codes = torch.cat([torch.arange(0xFBFF, 0x8000, -1), torch.arange(0x0001, 0x7C00)])
+    values = _in_units(codes.to(torch.int16).view(torch.float16))
+    return codes.to(device), values.to(device)  # which waits for it: other streams will read them, too
 
 
 def _in_units(values: Tensor) -> Tensor:
