@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import packed_rules
 import pytest
 import stored
 
@@ -366,7 +367,7 @@ def test_the_sound_file_is_accepted(sound):
     assert read_bytes(sound.pack()).classes == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(("rule", "words", "make"), CASES)
+@pytest.mark.parametrize(("rule", "words", "make"), [*CASES, *packed_rules.CASES])
 def test_a_file_that_breaks_a_rule_is_refused_by_it(rule, words, make, sound):
     with pytest.raises(ModelError) as caught:
         read_bytes(make(sound.copy()), "net.safetensors")
@@ -382,7 +383,7 @@ def test_a_file_that_breaks_a_rule_is_refused_by_it(rule, words, make, sound):
 
 def test_every_rule_has_a_corrupt_file():
     assert list(range(1, len(NUMBERS) + 1)) == NUMBERS
-    assert {case.values[0] for case in CASES} == set(NUMBERS)
+    assert {case.values[0] for case in [*CASES, *packed_rules.CASES]} == set(NUMBERS)
 
 
 def test_every_rule_has_a_branch():

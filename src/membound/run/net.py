@@ -251,10 +251,9 @@ def _for_core(plan: Planned) -> Any:
 def _few_bits(weight: Encoded) -> dict[str, Any]:
     """What a weight has that is packed: the numbers that its codes stand for, scales of rows, a layout's parameter."""
     palette = None if weight.palette is None else weight.palette.entries
-    if palette is not None and not len(palette):  # of a weight without nonzeros; the core wants one entry
-        palette = np.zeros(1, np.float32)
     numbers = {
-        "palette": palette,
+        # Without nonzeros it may be empty, which the core does not take.
+        "palette": np.zeros(1, np.float32) if palette is not None and not len(palette) else palette,
         "scales": None if weight.scales is None else weight.scales.astype(np.float32),
     }
     found: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}

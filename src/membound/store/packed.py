@@ -6,7 +6,7 @@ that arrays of their own would give, as views onto the sections.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class _Prefix:
+class Prefix:
     """What an array starts with, from which all its sections follow."""
 
     layout: Layout
@@ -96,7 +96,7 @@ def pack_layer(layer: Layer) -> npt.NDArray[np.uint8]:
             flags |= there | (wide if array.itemsize == 4 else 0)
     flags |= (ORIGINAL if layer.original is not None else 0) | (OWN_NAME if layer.own_name else 0)
     open_ended = [index.length(weight.matrix) < 0 for index in chosen.arrays]
-    prefix = _Prefix(
+    prefix = Prefix(
         chosen,
         weight.value_type,
         "" if palette is None else palette.kind,
@@ -111,16 +111,23 @@ def pack_layer(layer: Layer) -> npt.NDArray[np.uint8]:
     empty = np.zeros(0, np.uint8)
     step = np.full(1, palette.step, F32.dtype) if palette is not None and palette.kind in STEPPED else empty
     parts = [step, table, scales, shift, weight.values, *weight.arrays]
-    out = bytearray(_format_prefix(prefix))
-    for (dtype, length), part in zip(prefix.sections(), parts, strict=True):
-        array = empty if part is None else part
-        assert array.size == length
-        out += bytes(-len(out) % dtype.itemsize if length else 0) + array.astype(dtype, copy=False).tobytes()
-    out += bytes(-len(out) % ALIGNMENT)
-    return np.frombuffer(bytes(out), np.uint8)
+    arrays = [empty if part is None else part for part in parts]
+    for (dtype, length), array in zip(prefix.sections(), arrays, strict=True):
+        assert len(array) == length
+        assert array.dtype == dtype or not length
+    return np.frombuffer(join_sections(format_prefix(prefix), arrays), np.uint8)
 
 
-def _format_prefix(prefix: _Prefix) -> bytes:
+def join_sections(prefix: bytes, sections: Iterable[Array]) -> bytes:
+    """The sections behind a prefix, aligned."""
+    out = bytearray(prefix)
+    for section in sections:
+        if len(section):
+            out += bytes(-len(out) % section.itemsize) + section.tobytes()
+    return bytes(out + bytes(-len(out) % ALIGNMENT))
+
+
+def format_prefix(prefix: Prefix) -> bytes:
     palette = next(code for code, name in PALETTE_CODES.items() if name == prefix.palette)
     out = bytearray([prefix.layout.code, prefix.kind.bits, palette, prefix.flags, len(prefix.shape)])
     numbers = [*prefix.shape, *(prefix.original or ())]
@@ -171,14 +178,8 @@ _PREFIX = 5 + 5 * (2 * MAX_AXES + 5)  # bytes that one has at most
 
 def unpack_layer(name: str, array: Array) -> Layer:
     """The layer in this array, as views onto it; what sections contain is not checked yet."""
-    what = f"packed layer {show(name)}"
-    if (
-        array.__array_interface__["data"][0] % ALIGNMENT or len(array) % ALIGNMENT or not len(array)
-    ):  # rule 40
-        refuse(40, f"{what} of {len(array)} bytes does not begin and end at multiples of {ALIGNMENT}")
-    reader = _Reader(what, array[:_PREFIX].tobytes())
-    prefix = _read_prefix(what, reader)
-    step, table, scales, bias, values, *arrays = _split(what, array, reader.at, prefix)
+    prefix, sections = take_apart(name, array)
+    step, table, scales, bias, values, *arrays = sections
     palette = None
     if prefix.palette == "linear":
         palette = linear(prefix.kind.bits, float(step[0]))
@@ -199,7 +200,19 @@ def unpack_layer(name: str, array: Array) -> Layer:
     return Layer(weight, said, prefix.original, bool(prefix.flags & OWN_NAME))
 
 
-def _read_prefix(what: str, reader: _Reader) -> _Prefix:
+def take_apart(name: str, array: Array) -> tuple[Prefix, list[Array]]:
+    """The prefix of this array, and its sections."""
+    what = f"packed layer {show(name)}"
+    if (
+        array.__array_interface__["data"][0] % ALIGNMENT or len(array) % ALIGNMENT or not len(array)
+    ):  # rule 40
+        refuse(40, f"{what} of {len(array)} bytes does not begin and end at multiples of {ALIGNMENT}")
+    reader = _Reader(what, array[:_PREFIX].tobytes())
+    prefix = _read_prefix(what, reader)
+    return prefix, _split(what, array, reader.at, prefix)
+
+
+def _read_prefix(what: str, reader: _Reader) -> Prefix:
     layout_code, type_code, palette_code, flags = (reader.byte() for _ in range(4))
     layout, kind = LAYOUT_CODES.get(layout_code), TYPE_CODES.get(type_code)
     palette = PALETTE_CODES.get(palette_code)
@@ -239,7 +252,7 @@ def _read_prefix(what: str, reader: _Reader) -> _Prefix:
             f"{what} of {size} elements has {count} values, {entries} entries in its palette "
             f"and the parameter {parameter}: up to {size}, {kind.levels} and {MOST_LOW_BITS} are allowed",
         )
-    return _Prefix(layout, kind, palette, flags, shape, original, count, entries, parameter, lengths)
+    return Prefix(layout, kind, palette, flags, shape, original, count, entries, parameter, lengths)
 
 
 def _read_shape(what: str, reader: _Reader, axes: int) -> Shape:
@@ -253,20 +266,19 @@ def _read_shape(what: str, reader: _Reader, axes: int) -> Shape:
     return shape
 
 
-def _split(what: str, array: Array, at: int, prefix: _Prefix) -> list[Array]:
+def _split(what: str, array: Array, at: int, prefix: Prefix) -> list[Array]:
     """The sections, which fill the array but for what aligns them."""
-    found, gaps = [], []
+    found, gaps = [], bytearray()
     for dtype, length in prefix.sections():
         begin = at + (-at % dtype.itemsize if length else 0)
         end = begin + length * dtype.itemsize
         if end > len(array):  # rule 45
             refuse(45, f"{what} of {len(array)} bytes has a section that ends at byte {end}")
-        gaps.append(array[at:begin])
-        found.append(array[begin:end].view(dtype))
+        if begin > at:
+            gaps += array[at:begin].tobytes()
+        found.append(array[begin:end].view(dtype) if length else np.zeros(0, dtype))
         at = end
-    gaps.append(array[at:])
-    if len(gaps[-1]) >= ALIGNMENT or any(gap.any() for gap in gaps):  # rule 45
-        refuse(
-            45, f"{what} has bytes that are not 0 between its sections, or {len(gaps[-1])} bytes behind them"
-        )
+    behind = len(array) - at
+    if behind >= ALIGNMENT or any(gaps + array[at:].tobytes()):  # rule 45
+        refuse(45, f"{what} has bytes that are not 0 between its sections, or {behind} bytes behind them")
     return found
