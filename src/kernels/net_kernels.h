@@ -14,6 +14,9 @@ namespace membound {
 
 constexpr size_t kSlack = 16;
 
+// What is decoded, codes and columns of rice, is written in whole vectors: up to so many numbers behind the last.
+constexpr size_t kReadSlack = 32;
+
 enum class Activation : int {
   none, relu, leaky, clip, silu, gelu, gelu_tanh, sigmoid, tanh, hardswish, hardsigmoid, elu
 };

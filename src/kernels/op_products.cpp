@@ -15,6 +15,10 @@ constexpr size_t kRowsForCopy = 16;         // rows of a weight, each of which r
 
 size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
+// What is read behind an image is never used, but it takes part: whole numbers that were left there are, as floats, so
+// small that each product with one takes a hundred times as long.
+void clear_slack(float* behind) { std::fill_n(behind, kSlack, 0.0f); }
+
 // How a convolution's image is laid out, channel by channel: padded, and split into planes of the pixels that are one step
 // of the stride apart. It depends on the instruction set.
 struct ImageLayout {
@@ -60,6 +64,7 @@ class Conv final : public Op {
       });
       return;
     }
+    clear_slack(place.shared + channels_ * layout_.channel_floats);
     for (size_t n = 0; n < batch; ++n) {
       const float* x = inputs[0] + n * in_floats;
       const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
@@ -134,6 +139,7 @@ class Conv final : public Op {
     place.each(parts, operations, [&](size_t part, int worker) {
       float* room = place.room(worker);
       float* laid_out = room + multiplying;
+      if (!layout_.in_place) clear_slack(laid_out + layout_.channel_floats);
       const size_t first = all * part / parts;
       for (size_t i = first; i < all * (part + 1) / parts; ++i) {
         const float* channel = x + i * height_ * width_;
@@ -166,6 +172,7 @@ class Conv final : public Op {
   void lay_out(const float* from, float* out, bool with_zeros, const NetKernels& kernels) const {
     if (layout_.unchanged) {
       std::memcpy(out, from, height_ * width_ * sizeof(float));
+      std::fill(out + height_ * width_, out + layout_.channel_floats, 0.0f);
       return;
     }
     // The first and the last of a plane's pixels, down or across, that lie in the image: its pixel i is the image's pixel
@@ -262,6 +269,7 @@ class Linear final : public Op {
     const size_t in = weight_.columns(), out = weight_.rows();
     float* across = place.shared;
     float* products = place.shared + vectors * in + kSlack;
+    clear_slack(across + vectors * in);
     const size_t blocks = divide_up(in, 64);
     place.each(blocks, static_cast<double>(4 * vectors * in), [&](size_t block, int) {
       for (size_t n = 0; n < vectors; ++n)

@@ -48,6 +48,13 @@ Sums limits_of(const Finish& finish) {
   return {nullptr, false, -kInfinite, kInfinite};
 }
 
+// Entries of a block of columns that are unpacked at once. Those that are decoded go to whole lines of the cache: what is
+// loaded right after it was stored comes straight from there, unless the store crossed from one line to the next.
+size_t entries_at_once(const Weight& weight, size_t columns) {
+  const size_t entries = std::clamp(columns, Weight::kLeastRead, kMostEntries);
+  return weight.slack() > 0 ? divide_up(entries, kLine) * kLine : entries;
+}
+
 // Whether nonzeros are met one by one. Of an image of one row, a batch of vectors, the number of pixels counts on both
 // sides alike and is left out: room is planned for the largest batch, and a smaller one must not choose otherwise.
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
@@ -76,9 +83,9 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
   if (is_direct(weight, image, rows, traits)) {
     const auto plan = Product::plan_direct(weight, image, traits);
     const size_t most_columns = image.rows == 1 ? weight.columns() : plan.block_columns;
-    const size_t entries = std::clamp(most_columns, Weight::kLeastRead, kMostEntries);
+    const size_t entries = entries_at_once(weight, most_columns);
     const size_t sums = plan.straight() ? 0 : plan.group * plan.step;
-    return sums + 2 * entries + weight.cursor_floats() * std::min(kMostRows, weight.rows());
+    return sums + 2 * entries + weight.slack() + weight.cursor_floats() * std::min(kMostRows, weight.rows());
   }
   const auto plan = Product::plan_dense(weight, image, rows, traits);
   const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows), read = std::max(plan.depth, Weight::kLeastRead);
@@ -86,7 +93,7 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
   // Of one row of pixels there may be fewer, which are cut into other blocks.
   const size_t most = image.rows == 1 ? std::min(image.pixels, block_pixels(traits)) : plan.pixels;
   const size_t step = std::max(plan.step, divide_up(most, kSlack) * kSlack + kSlack);
-  return plan.depth * step + kSlack + packed + 2 * read + weight.cursor_floats() * weight.rows();
+  return plan.depth * step + kSlack + packed + 2 * read + weight.slack() + weight.cursor_floats() * weight.rows();
 }
 
 Tasks Product::cut(size_t products, int threads) const {
@@ -170,12 +177,12 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
 
 void Product::multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
   const DirectPlan& plan = direct_plan_;
-  const size_t most = std::clamp(plan.block_columns, Weight::kLeastRead, kMostEntries);
+  const size_t most = entries_at_once(weight_, plan.block_columns);
   float* waiting = room;
   if (!plan.straight()) room += plan.group * plan.step;
   int32_t* offsets = reinterpret_cast<int32_t*>(room);
   float* converted = room + most;
-  const Cursors cursors(weight_, room + 2 * most);
+  const Cursors cursors(weight_, room + 2 * most + weight_.slack());
   const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.traits.width);
   const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
@@ -292,7 +299,7 @@ void Product::multiply_packed(const float* x, const Part& part, float* y, size_t
   float* pixels = room;
   float* packed = pixels + plan.depth * plan.step + kSlack;
   float* end = packed + divide_up(part.last_row - part.first_row, gemm_rows) * group;
-  const Cursors cursors(weight_, end + 2 * read);
+  const Cursors cursors(weight_, end + 2 * read + weight_.slack());
   float* to = packed;
   for (size_t row = part.first_row; row < part.last_row; row += gemm_rows, to += group) {
     const size_t rows = std::min(gemm_rows, part.last_row - row);
@@ -321,7 +328,7 @@ void Product::multiply_dense(const float* x, const Part& part, float* y, size_t 
   float* packed = pixels + plan.depth * plan.step + kSlack;
   int32_t* columns = reinterpret_cast<int32_t*>(packed + plan.depth * gemm_rows);
   float* converted = packed + plan.depth * gemm_rows + most;
-  const Cursors cursors(weight_, converted + most);
+  const Cursors cursors(weight_, converted + most + weight_.slack());
   for (size_t row = part.first_row; row < part.last_row; ++row) cursors.put(row - part.first_row, weight_.start(row));
   for (size_t begin = 0; begin < weight_.columns(); begin += plan.depth) {
     const size_t end = std::min(begin + plan.depth, weight_.columns());

@@ -62,6 +62,8 @@ class Weight {
   size_t rows() const { return matrix_.rows; }
   size_t columns() const { return matrix_.columns; }
   double density() const;
+  // Floats that may be written behind those that are read.
+  size_t slack() const { return code_bits(matrix_.type) > 0 || matrix_.format == Format::rice ? kReadSlack : 0; }
   // Floats of a reader's room that a cursor takes in it (Cursors).
   size_t cursor_floats() const { return matrix_.format == Format::rice ? 3 : 2; }
   // What the weight takes beside the arrays of the file, palette and scales among it.
@@ -72,7 +74,8 @@ class Weight {
   bool at_start(size_t row, const Cursor& cursor) const { return cursor.entry == row_start(row); }
   bool at_end(size_t row, const Cursor& cursor) const { return cursor.entry == row_start(row + 1); }
   // Up to `most` (>= kLeastRead) entries of the row from the cursor on, whose columns are below `end`, which the
-  // cursor moves behind. `columns` and `room` have space for `most`.
+  // cursor moves behind. `columns` and, right behind it, `room` have space for `most`; behind that there are slack()
+  // floats.
   Entries read(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns, float* room,
                const NetKernels& kernels) const;
 
@@ -101,15 +104,20 @@ class Cursors {
   Cursors(const Weight& weight, float* room) : room_(room), floats_(weight.cursor_floats()) {}
   Weight::Cursor get(size_t number) const {
     Weight::Cursor cursor{};
-    std::memcpy(&cursor, room_ + number * floats_, floats_ * sizeof(float));
+    const float* from = room_ + number * floats_;
+    std::memcpy(&cursor, from, kShort);
+    if (floats_ == 3) std::memcpy(&cursor.bit, from + 2, sizeof cursor.bit);
     return cursor;
   }
   void put(size_t number, const Weight::Cursor& cursor) const {
-    std::memcpy(room_ + number * floats_, &cursor, floats_ * sizeof(float));
+    float* to = room_ + number * floats_;
+    std::memcpy(to, &cursor, kShort);
+    if (floats_ == 3) std::memcpy(to + 2, &cursor.bit, sizeof cursor.bit);
   }
   Cursors from(size_t number) const { return {room_ + number * floats_, floats_}; }
 
  private:
+  static constexpr size_t kShort = offsetof(Weight::Cursor, bit);
   Cursors(float* room, size_t floats) : room_(room), floats_(floats) {}
   float* room_;
   size_t floats_;
