@@ -23,9 +23,9 @@ from membound.store.values import value_type
 from membound.train.palette import assigned, fit_entries, make_table
 
 Types = Mapping[str, str]
-FEWEST, MOST = 1, 6  # bits of palettes that are trained
+FEWEST, MOST = 2, 6  # bits of palettes that are trained
 WIDE = "p8"  # steps of one size and a scale for each row: fine enough to be stored as it is, without training
-NOISE = 16.0
+NOISE = 32.0
 START = "p4"  # before anything is known
 
 
