@@ -649,11 +649,14 @@ def test_processes_evaluate_with_the_statistics_of_the_leader(tmp_path):
 
 
 def test_the_command_prints_json_and_writes_weights_that_evaluate_alike(tmp_path, few_digits, capsys):
-    done = run_command(tmp_path / "run", ("--data", few_digits))
+    done = run_command(tmp_path / "run", ("--data", few_digits, "--levels", "conv*=8"))
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert facts["layers"][0]["nonzeros"] == facts["layers"][0]["bound"]
+    layers = {layer["name"]: layer for layer in facts["layers"]}
+    assert layers["fc1.weight"]["nonzeros"] == layers["fc1.weight"]["bound"]
+    assert layers["conv2.weight"]["distinct"] == layers["conv2.weight"]["levels"] == 8
     out = tmp_path / "run.safetensors"
+    assert len(set(load_file(out)["conv2.weight"].flatten().tolist()) - {0.0}) == 8
     for weights in (out, tmp_path / "run"):  # the weights, and the run directory's checkpoint
         with pytest.raises(SystemExit) as stopped:
             main(["evaluate", "lenet", "--init", str(weights), "--data", few_digits, "--json"])
