@@ -55,17 +55,30 @@ std::vector<std::string> all_of(const char* const (&names)[count]) {
 class PyMatrix {
  public:
   PyMatrix(const std::string& layout, const std::string& type, size_t rows, size_t columns, size_t entries,
-           nb::handle values, const nb::sequence& arrays) {
+           nb::handle values, const nb::sequence& arrays, nb::handle palette, nb::handle scales, int parameter) {
     matrix_.format = named<Format>(kFormatNames, layout);
     matrix_.type = named<ValueType>(kValueTypeNames, type);
     matrix_.rows = rows;
     matrix_.columns = columns;
     matrix_.entries = entries;
+    matrix_.parameter = parameter;
+    require(parameter == 0 || matrix_.format == Format::rice, "a parameter of a layout other than rice");
     kept_.emplace_back(values, false);
     for (nb::handle array : arrays) kept_.emplace_back(array, false);
     require(kept_.size() <= 3, "more arrays than there are");
     if (kept_.size() > 1) matrix_.index_bytes = static_cast<int>(kept_[1].item_bytes());
     if (kept_.size() > 2) matrix_.pointer_bytes = static_cast<int>(kept_[2].item_bytes());
+    if (matrix_.format == Format::rice && kept_.size() > 1) matrix_.high_bytes = kept_[1].bytes();
+    if (!palette.is_none()) {
+      const std::vector<float> given = floats(palette, "a palette of another type");
+      palette_ = padded_palette(matrix_.type, given.data(), given.size());
+      matrix_.palette = palette_.data();
+    }
+    if (!scales.is_none()) {
+      scales_ = floats(scales, "scales of another type");
+      require(scales_.size() == rows, "not one scale a row");
+      matrix_.scales = scales_.data();
+    }
     const ArrayBytes wanted = array_bytes(matrix_);
     matrix_.values = at(0, wanted.values);
     matrix_.index = at(1, wanted.index);
@@ -81,9 +94,16 @@ class PyMatrix {
     require((there ? kept_[number].bytes() : 0) == bytes, "an array is not as large as its shape");
     return there ? kept_[number].data() : nullptr;
   }
+  static std::vector<float> floats(nb::handle array, const char* otherwise) {
+    const Buffer buffer(array, false);
+    require(buffer.item_bytes() == sizeof(float), otherwise);
+    const auto* from = static_cast<const float*>(buffer.data());
+    return {from, from + buffer.bytes() / sizeof(float)};
+  }
 
   Matrix matrix_;
   std::vector<Buffer> kept_;
+  std::vector<float> palette_, scales_;  // copied, and counted as tables of the weight
 };
 
 // An operator as plain data; its weight is kept alive.
@@ -162,12 +182,20 @@ class PyNetwork {
 }  // namespace
 
 void bind_network(nb::module_& m) {
-  nb::class_<PyMatrix>(m, "Matrix", "A weight in the layout and type of values that it is stored in; the arrays are kept.")
-      .def(nb::init<const std::string&, const std::string&, size_t, size_t, size_t, nb::handle, const nb::sequence&>(),
+  nb::class_<PyMatrix>(m, "Matrix",
+                       "A weight in the layout and type of values that it is stored in; the arrays are kept, palette and scales "
+                       "copied.")
+      .def(nb::init<const std::string&, const std::string&, size_t, size_t, size_t, nb::handle, const nb::sequence&,
+                    nb::handle, nb::handle, int>(),
            "layout"_a, "values_type"_a, "rows"_a, "columns"_a, "entries"_a, "values"_a, "arrays"_a,
+           "palette"_a = nb::none(), "scales"_a = nb::none(), "parameter"_a = 0,
            nb::sig("def __init__(self, layout: str, values_type: str, rows: int, columns: int, entries: int, "
                    "values: numpy.typing.NDArray[typing.Any], "
-                   "arrays: collections.abc.Sequence[numpy.typing.NDArray[typing.Any]]) -> None"));
+                   "arrays: collections.abc.Sequence[numpy.typing.NDArray[typing.Any]], "
+                   "palette: numpy.typing.NDArray[numpy.float32] | None = None, "
+                   "scales: numpy.typing.NDArray[numpy.float32] | None = None, parameter: int = 0) -> None"),
+           "The arrays of rice are the high and the low parts of its gaps, its parameter the bits of a low part. Codes\n"
+           "(p1 to p8) have a palette of up to as many entries as there are codes; each row is multiplied by its scale.");
   nb::class_<PyOpPlan>(m, "OpPlan", "An operator with its shapes, numbers and tensors.")
       .def(nb::init<const std::string&, const std::vector<size_t>&, const std::vector<Shape>&, const Shape&,
                     const std::string&, const std::vector<float>&, const std::map<std::string, Numbers>&, nb::object,

@@ -102,28 +102,44 @@ struct Spread {
   }
 };
 
+// Values in the order of bits: as many as are to come are loaded, and those skipped that were taken.
+template <class Value>
+struct InTurn {
+  const Value* next;
+  const Value* end;
+  void prepare(size_t) {}
+  Vec load_next() const { return load_before_end(next, static_cast<size_t>(end - next)); }
+  void skip(size_t count) { next += count; }
+};
+template <class Value>
+inline InTurn<Value> in_turn(const Value* values, size_t count) { return {values, values + count}; }
+template <class From>
+struct Converted;
+inline Converted<Codes> in_turn(const Codes& values, size_t count);
+
 // Eight columns at a time: the values go to the lanes whose bits are set, and only there x is read.
 #define MEMBOUND_OWN_BIT_DOT
 inline uint64_t some_bits(const uint8_t* bits, size_t bytes, size_t first, size_t count);
 
 template <class Value>
-float bit_dot(const Row& row, const Value* values, const float* x) {
+float bit_dot(const Row& row, const Value& stored, const float* x) {
   static const Spread spread;
   const auto wide = [](const void* eight) { return _mm_loadl_epi64(static_cast<const __m128i*>(eight)); };
   const auto* bits = static_cast<const uint8_t*>(row.index);
-  const Value* end = values + row.count;
+  auto values = in_turn(stored, row.count);
   Vec sums[4] = {fill(0.0f), fill(0.0f), fill(0.0f), fill(0.0f)};
   for (size_t done = 0; done < row.columns;) {
     const size_t room = 64 - (row.first + done) % 8, here = row.columns - done < room ? row.columns - done : room;
     const uint64_t word = some_bits(bits, row.index_end, row.first + done, here);
+    values.prepare(static_cast<size_t>(__builtin_popcountll(word)));
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; ++i) {
       const auto byte = static_cast<uint8_t>(word >> (8 * i));
       const __m256i from = _mm256_cvtepu8_epi32(wide(spread.from[byte])), taken = _mm256_cvtepi8_epi32(wide(spread.taken[byte]));
-      const Vec here8 = load_before_end(values, static_cast<size_t>(end - values));
+      const Vec here8 = values.load_next();
       const Vec spread8 = _mm256_and_ps(_mm256_permutevar8x32_ps(here8, from), _mm256_castsi256_ps(taken));
       sums[i % 4] = fma(spread8, _mm256_maskload_ps(x + done + 8 * i, taken), sums[i % 4]);
-      values += __builtin_popcount(byte);
+      values.skip(static_cast<size_t>(__builtin_popcount(byte)));
     }
     done += here;
   }

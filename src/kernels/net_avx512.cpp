@@ -93,24 +93,40 @@ inline Vec load_before_end(const Half* p, size_t left) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(left), p));
 }
 
+// Values in the order of bits: as many as are to come are loaded, and those skipped that were taken.
+template <class Value>
+struct InTurn {
+  const Value* next;
+  const Value* end;
+  void prepare(size_t) {}
+  Vec load_next() const { return load_before_end(next, static_cast<size_t>(end - next)); }
+  void skip(size_t count) { next += count; }
+};
+template <class Value>
+inline InTurn<Value> in_turn(const Value* values, size_t count) { return {values, values + count}; }
+template <class From>
+struct Converted;
+inline Converted<Codes> in_turn(const Codes& values, size_t count);
+
 // Sixteen columns at a time: the values go to the lanes whose bits are set, and only there x is read.
 #define MEMBOUND_OWN_BIT_DOT
 inline uint64_t some_bits(const uint8_t* bits, size_t bytes, size_t first, size_t count);
 
 template <class Value>
-float bit_dot(const Row& row, const Value* values, const float* x) {
+float bit_dot(const Row& row, const Value& stored, const float* x) {
   const auto* bits = static_cast<const uint8_t*>(row.index);
-  const Value* end = values + row.count;
+  auto values = in_turn(stored, row.count);
   Vec sums[4] = {fill(0.0f), fill(0.0f), fill(0.0f), fill(0.0f)};
   for (size_t done = 0; done < row.columns;) {
     const size_t room = 64 - (row.first + done) % 8, here = row.columns - done < room ? row.columns - done : room;
     const uint64_t word = some_bits(bits, row.index_end, row.first + done, here);
+    values.prepare(static_cast<size_t>(__builtin_popcountll(word)));
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; ++i) {
       const auto mask = static_cast<__mmask16>(word >> (16 * i));
-      const Vec spread = _mm512_maskz_expand_ps(mask, load_before_end(values, static_cast<size_t>(end - values)));
+      const Vec spread = _mm512_maskz_expand_ps(mask, values.load_next());
       sums[i] = fma(spread, _mm512_maskz_loadu_ps(mask, x + done + 16 * i), sums[i]);
-      values += __builtin_popcount(mask);
+      values.skip(static_cast<size_t>(__builtin_popcount(mask)));
     }
     done += here;
   }

@@ -65,14 +65,16 @@ struct NetKernels {
   void (*gemm)(const float* a, size_t depth, const float* b, size_t b_step, size_t pixels, float* c,
                size_t c_step, int rows, const float* start) = nullptr;
 
-  // out[r] = sum over k of a[r][k] x[k], rows of values of this type `a_step` apart; reads nothing behind the ends.
-  void (*dots)(ValueType type, const void* a, size_t a_step, size_t rows, const float* x, size_t n, float* out) = nullptr;
+  // out[r] = sum over k of a[r][k] x[k], rows of values `a_step` apart, the first from `entry` on; reads nothing behind
+  // the ends.
+  void (*dots)(const Values& a, size_t entry, size_t a_step, size_t rows, const float* x, size_t n, float* out) = nullptr;
 
   // The sum over the row's entries of their values times x[column]; reads nothing behind the ends.
   float (*row_dot)(const Row& row, const float* x) = nullptr;
 
-  // a[r][k] for gemm_rows rows, of values of this type `a_step` apart, as packed[k][r].
-  void (*pack)(ValueType type, const void* a, size_t a_step, size_t depth, float* packed) = nullptr;
+  // a[r][k] for gemm_rows rows, of values `a_step` apart, the first from `entry` on, as packed[k][r]; each row times
+  // its scale, if there are any.
+  void (*pack)(const Values& a, size_t entry, size_t a_step, size_t depth, const float* scales, float* packed) = nullptr;
 
   // The columns of the bits that are set in `bytes` bytes, the first bit's being `column`: as many bytes as certainly
   // fit into `most` columns. How many bytes were taken is in *taken; the result is how many columns there are.
@@ -85,8 +87,14 @@ struct NetKernels {
   size_t (*gap_columns)(const uint8_t* gaps, size_t count, bool more, size_t end, uint32_t* column,
                         int32_t* columns) = nullptr;
 
-  // Values of this type in single precision.
-  void (*to_float)(ValueType type, const void* values, float* out, size_t n) = nullptr;
+  // The columns of up to `count` entries of a row from `entry` on, while they are below `end`. *column is that of the
+  // entry before, *bit the first of the high parts behind it; then, those of the last entry whose column is here. The
+  // result is how many there are.
+  size_t (*rice_columns)(const Rice& rice, size_t entry, size_t count, size_t end, uint32_t* column, uint32_t* bit,
+                         int32_t* columns) = nullptr;
+
+  // Values from `entry` on in single precision, times `scale`; reads nothing behind the end of all values.
+  void (*to_float)(const Values& values, size_t entry, float scale, float* out, size_t n) = nullptr;
 
   void (*activate)(Activation kind, float first, float second, float* y, size_t n) = nullptr;
 

@@ -292,11 +292,13 @@ class Linear final : public Op {
   void dot_rows(const float* x, float* y, size_t begin, size_t end, const NetKernels& kernels) const {
     if (begin == end) return;
     if (weight_.matrix().format == Format::dense) {
-      const Row first = weight_.row(begin);
-      kernels.dots(first.type, first.values, weight_.columns(), end - begin, x, weight_.columns(), y + begin);
-      return;
+      const size_t columns = weight_.columns();
+      kernels.dots(weight_.values(), begin * columns, columns, end - begin, x, columns, y + begin);
+    } else {
+      for (size_t row = begin; row < end; ++row) y[row] = kernels.row_dot(weight_.row(row), x);
     }
-    for (size_t row = begin; row < end; ++row) y[row] = kernels.row_dot(weight_.row(row), x);
+    if (const float* scales = weight_.matrix().scales)
+      for (size_t row = begin; row < end; ++row) y[row] *= scales[row];
   }
 
   size_t vectors_;

@@ -78,7 +78,7 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
     const size_t most_columns = image.rows == 1 ? weight.columns() : plan.block_columns;
     const size_t entries = std::clamp(most_columns, Weight::kLeastRead, kMostEntries);
     const size_t sums = plan.straight() ? 0 : plan.group * plan.step;
-    return sums + 2 * entries + 2 * std::min(kMostRows, weight.rows());
+    return sums + 2 * entries + weight.cursor_floats() * std::min(kMostRows, weight.rows());
   }
   const auto plan = Product::plan_dense(weight, image, rows, traits);
   const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows), read = std::max(plan.depth, Weight::kLeastRead);
@@ -86,7 +86,7 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
   // Of one row of pixels there may be fewer, which are cut into other blocks.
   const size_t most = image.rows == 1 ? std::min(image.pixels, block_pixels(traits)) : plan.pixels;
   const size_t step = std::max(plan.step, divide_up(most, kSlack) * kSlack + kSlack);
-  return plan.depth * step + kSlack + packed + 2 * read + 2 * weight.rows();
+  return plan.depth * step + kSlack + packed + 2 * read + weight.cursor_floats() * weight.rows();
 }
 
 Tasks Product::cut(size_t products, int threads) const {
@@ -175,7 +175,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   if (!plan.straight()) room += plan.group * plan.step;
   int32_t* offsets = reinterpret_cast<int32_t*>(room);
   float* converted = room + most;
-  auto* cursors = reinterpret_cast<Weight::Cursor*>(room + 2 * most);
+  const Cursors cursors(weight_, room + 2 * most);
   const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.traits.width);
   const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
@@ -195,14 +195,15 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
       }
     };
     for (size_t row = begin; row < end; ++row) {
-      cursors[row - begin] = weight_.start(row);
-      if (weight_.at_end(row, cursors[row - begin]))
+      const Weight::Cursor cursor = weight_.start(row);
+      cursors.put(row - begin, cursor);
+      if (weight_.at_end(row, cursor))
         accumulate(row, {0, converted}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high});
     }
     for (size_t column = 0; column < weight_.columns(); column += plan.block_columns) {
       const size_t column_end = std::min(column + plan.block_columns, weight_.columns());
       for (size_t row = begin; row < end; ++row) {
-        Weight::Cursor& cursor = cursors[row - begin];
+        Weight::Cursor cursor = cursors.get(row - begin);
         for (;;) {
           const float* start = weight_.at_start(row, cursor) ? finish_.bias + row : nullptr;
           const auto entries = weight_.read(row, cursor, column_end, most, offsets, converted, kernels_);
@@ -216,6 +217,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
           const bool last = weight_.at_end(row, cursor);
           accumulate(row, entries, {start, last && limits_.limited, limits_.low, limits_.high});
         }
+        cursors.put(row - begin, cursor);
       }
     }
     for (size_t row = begin; row < end; ++row) {
@@ -260,23 +262,26 @@ void Product::gather_pixels(const float* x, size_t begin, size_t end, size_t fir
 }
 
 // Rows of the weight, columns [begin, end), as gemm() takes them: packed[column][row].
-void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, Weight::Cursor* cursors, float* packed,
+void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, const Cursors& cursors, float* packed,
                         int32_t* columns, float* converted, size_t most) const {
   const size_t gemm_rows = static_cast<size_t>(kernels_.traits.gemm_rows), depth = end - begin;
   if (rows == gemm_rows && weight_.matrix().format == Format::dense) {
-    const Row first = weight_.row(row);
-    const auto* values = static_cast<const uint8_t*>(first.values) + begin * value_bytes(first.type);
-    kernels_.pack(first.type, values, weight_.columns(), depth, packed);
+    const float* scales = weight_.matrix().scales;
+    kernels_.pack(weight_.values(), row * weight_.columns() + begin, weight_.columns(), depth,
+                  scales ? scales + row : nullptr, packed);
     return;
   }
   std::fill_n(packed, depth * gemm_rows, 0.0f);
-  for (size_t r = 0; r < rows; ++r)
+  for (size_t r = 0; r < rows; ++r) {
+    Weight::Cursor cursor = cursors.get(r);
     for (;;) {
-      const auto entries = weight_.read(row + r, cursors[r], end, most, columns, converted, kernels_);
+      const auto entries = weight_.read(row + r, cursor, end, most, columns, converted, kernels_);
       if (entries.count == 0) break;
       for (size_t k = 0; k < entries.count; ++k)
         packed[(static_cast<size_t>(columns[k]) - begin) * gemm_rows + r] = entries.values[k];
     }
+    cursors.put(r, cursor);
+  }
 }
 
 // The weight as a whole, then block after block of the pixels.
@@ -287,11 +292,11 @@ void Product::multiply_packed(const float* x, const Part& part, float* y, size_t
   float* pixels = room;
   float* packed = pixels + plan.depth * plan.step + kSlack;
   float* end = packed + divide_up(part.last_row - part.first_row, gemm_rows) * group;
-  auto* cursors = reinterpret_cast<Weight::Cursor*>(end + 2 * read);
+  const Cursors cursors(weight_, end + 2 * read);
   float* to = packed;
   for (size_t row = part.first_row; row < part.last_row; row += gemm_rows, to += group) {
     const size_t rows = std::min(gemm_rows, part.last_row - row);
-    for (size_t r = 0; r < rows; ++r) cursors[r] = weight_.start(row + r);
+    for (size_t r = 0; r < rows; ++r) cursors.put(r, weight_.start(row + r));
     pack_rows(row, rows, 0, plan.depth, cursors, to, reinterpret_cast<int32_t*>(end), end + read, read);
   }
   for (size_t first = part.first; first < part.last; first += plan.pixels) {
@@ -316,14 +321,14 @@ void Product::multiply_dense(const float* x, const Part& part, float* y, size_t 
   float* packed = pixels + plan.depth * plan.step + kSlack;
   int32_t* columns = reinterpret_cast<int32_t*>(packed + plan.depth * gemm_rows);
   float* converted = packed + plan.depth * gemm_rows + most;
-  auto* cursors = reinterpret_cast<Weight::Cursor*>(converted + most);
-  for (size_t row = part.first_row; row < part.last_row; ++row) cursors[row - part.first_row] = weight_.start(row);
+  const Cursors cursors(weight_, converted + most);
+  for (size_t row = part.first_row; row < part.last_row; ++row) cursors.put(row - part.first_row, weight_.start(row));
   for (size_t begin = 0; begin < weight_.columns(); begin += plan.depth) {
     const size_t end = std::min(begin + plan.depth, weight_.columns());
     gather_pixels(x, begin, end, part.first, part.last, pixels);
     for (size_t row = part.first_row; row < part.last_row; row += gemm_rows) {
       const size_t rows = std::min(gemm_rows, part.last_row - row);
-      pack_rows(row, rows, begin, end, cursors + (row - part.first_row), packed, columns, converted, most);
+      pack_rows(row, rows, begin, end, cursors.from(row - part.first_row), packed, columns, converted, most);
       float* to = y + (row - part.first_row) * y_step + part.first;
       kernels_.gemm(packed, end - begin, pixels, plan.step, n, to, y_step, static_cast<int>(rows),
                     begin == 0 ? finish_.bias + row : nullptr);

@@ -77,7 +77,7 @@ class Product {
   void multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
   void multiply_packed(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
   void gather_pixels(const float* x, size_t begin, size_t end, size_t first, size_t last, float* out) const;
-  void pack_rows(size_t row, size_t rows, size_t begin, size_t end, Weight::Cursor* cursors, float* packed,
+  void pack_rows(size_t row, size_t rows, size_t begin, size_t end, const Cursors& cursors, float* packed,
                  int32_t* columns, float* converted, size_t most) const;
   void finish_row(float* y, size_t n) const;
 

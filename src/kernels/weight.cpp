@@ -51,7 +51,8 @@ ArrayBytes array_bytes(const Matrix& matrix) {
           "a weight of more than 2^32 elements");
   const size_t all = matrix.rows * matrix.columns;
   ArrayBytes bytes;
-  bytes.values = matrix.entries * value_bytes(matrix.type);
+  bytes.values = (matrix.entries * value_bits(matrix.type) + 7) / 8;
+  require((code_bits(matrix.type) > 0) == (matrix.palette != nullptr), "codes without a palette, or a palette without codes");
   switch (matrix.format) {
     case Format::dense:
       require(matrix.entries == all, "a dense weight of another size");
@@ -74,8 +75,22 @@ ArrayBytes array_bytes(const Matrix& matrix) {
       require(matrix.index_bytes == 1, "an index of another type");
       bytes.index = matrix.entries;
       break;
+    case Format::rice:
+      require(matrix.index_bytes == 1 && matrix.pointer_bytes == 1, "an index of another type");
+      require(matrix.parameter >= 0 && matrix.parameter <= 15, "gaps cut at a bit that is not within 0 and 15");
+      bytes.index = matrix.high_bytes;
+      bytes.pointers = (matrix.entries * static_cast<size_t>(matrix.parameter) + 7) / 8;
+      break;
   }
   return bytes;
+}
+
+std::vector<float> padded_palette(ValueType type, const float* entries, size_t count) {
+  const size_t codes = size_t{1} << code_bits(type);
+  require(code_bits(type) > 0 && count >= 1 && count <= codes, "a palette of more entries than there are codes, or of none");
+  std::vector<float> palette(codes, 0.0f);
+  std::copy(entries, entries + count, palette.begin());
+  return palette;
 }
 
 Weight::Weight(const Matrix& matrix) : matrix_(matrix) {
@@ -94,20 +109,77 @@ Weight::Weight(const Matrix& matrix) : matrix_(matrix) {
       starts_[row] = static_cast<uint32_t>(entry);
     }
   } else if (matrix.format == Format::delta) {
-    const auto* gaps = static_cast<const uint8_t*>(matrix.index);
-    starts_.assign(rows + 1, static_cast<uint32_t>(matrix.entries));
-    columns_.assign(rows, 0);
-    size_t row = 0;
-    uint64_t position = 0;  // one behind the last entry
-    for (size_t entry = 0; entry < matrix.entries; ++entry) {
-      position += gaps[entry];
-      for (; row * columns <= position && row < rows; ++row) {
-        starts_[row] = static_cast<uint32_t>(entry);
-        columns_[row] = static_cast<uint32_t>(position - row * columns);  // beyond the row if it is empty
-      }
-      ++position;
-    }
+    find_rows_of_gaps();
+  } else if (matrix.format == Format::rice) {
+    find_rows_of_rice();
   }
+}
+
+void Weight::find_rows_of_gaps() {
+  const size_t rows = matrix_.rows, columns = matrix_.columns;
+  const auto* gaps = static_cast<const uint8_t*>(matrix_.index);
+  starts_.assign(rows + 1, static_cast<uint32_t>(matrix_.entries));
+  columns_.assign(rows, 0);
+  size_t row = 0;
+  uint64_t position = 0;  // one behind the last entry
+  for (size_t entry = 0; entry < matrix_.entries; ++entry) {
+    position += gaps[entry];
+    for (; row * columns <= position && row < rows; ++row) {
+      starts_[row] = static_cast<uint32_t>(entry);
+      columns_[row] = static_cast<uint32_t>(position - row * columns);  // beyond the row if it is empty
+    }
+    ++position;
+  }
+}
+
+// All gaps are read here: what says that there are fewer entries, or that one lies outside, is refused, and readers need
+// not look again.
+void Weight::find_rows_of_rice() {
+  const size_t rows = matrix_.rows, columns = matrix_.columns;
+  const Rice rice = this->rice();
+  starts_.assign(rows + 1, static_cast<uint32_t>(matrix_.entries));
+  columns_.assign(rows, 0);
+  bits_.assign(rows, 0);
+  size_t row = 0, word_at = 0, behind = 0;  // `behind` the last entry's bit
+  uint64_t word = 0, position = ~uint64_t{0};  // of the last entry
+  for (size_t entry = 0; entry < matrix_.entries; ++entry) {
+    for (; word == 0; word_at += 64) {
+      require(word_at / 8 < rice.high_bytes, "gaps of fewer entries than there are values");
+      word = bits_at(rice.high, rice.high_bytes, word_at / 8);
+    }
+    const size_t bit = word_at - 64 + static_cast<size_t>(__builtin_ctzll(word));
+    word &= word - 1;
+    uint64_t low = 0;
+    if (rice.k > 0) {
+      const size_t first = entry * rice.k;
+      low = bits_at(rice.low, rice.low_bytes, first / 8) >> (first % 8) & ((uint64_t{1} << rice.k) - 1);
+    }
+    const uint64_t next = position + 1 + ((bit - behind) << rice.k) + low;
+    require(next < rows * columns, "an entry outside of the weight");
+    for (; row < rows && row * columns <= next; ++row) {
+      starts_[row] = static_cast<uint32_t>(entry);
+      columns_[row] = static_cast<uint32_t>(position - row * columns);
+      bits_[row] = static_cast<uint32_t>(behind);
+    }
+    position = next;
+    behind = bit + 1;
+  }
+}
+
+size_t Weight::table_bytes() const {
+  const size_t palette = matrix_.palette ? size_t{1} << code_bits(matrix_.type) : 0;
+  const size_t scales = matrix_.scales ? matrix_.rows : 0;
+  return (starts_.size() + columns_.size() + bits_.size()) * sizeof(uint32_t) + (palette + scales) * sizeof(float);
+}
+
+Values Weight::values() const {
+  return {matrix_.type, matrix_.values, (matrix_.entries * value_bits(matrix_.type) + 7) / 8, matrix_.palette};
+}
+
+Rice Weight::rice() const {
+  const auto k = static_cast<unsigned>(matrix_.parameter);
+  return {static_cast<const uint8_t*>(matrix_.index), static_cast<const uint8_t*>(matrix_.pointers), matrix_.high_bytes,
+          (matrix_.entries * k + 7) / 8, k};
 }
 
 double Weight::density() const {
@@ -126,8 +198,8 @@ size_t Weight::row_start(size_t row) const {
 }
 
 Weight::Cursor Weight::start(size_t row) const {
-  const uint32_t column = matrix_.format == Format::delta ? columns_[row] : 0;
-  return {static_cast<uint32_t>(row_start(row)), column};
+  const uint32_t column = columns_.empty() ? 0 : columns_[row], bit = bits_.empty() ? 0 : bits_[row];
+  return {static_cast<uint32_t>(row_start(row)), column, bit};
 }
 
 size_t Weight::read_bits(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns,
@@ -186,40 +258,39 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
       n = kernels.gap_columns(gaps, left, more, end, &cursor.column, columns);
       break;
     }
+    case Format::rice:
+      n = kernels.rice_columns(rice(), cursor.entry, left, end, &cursor.column, &cursor.bit, columns);
+      break;
   }
   cursor.entry += static_cast<uint32_t>(n);
-  const auto* values = static_cast<const uint8_t*>(matrix_.values) + first * value_bytes(matrix_.type);
-  if (matrix_.type == ValueType::f32) return {n, reinterpret_cast<const float*>(values)};
-  kernels.to_float(matrix_.type, values, room, n);
+  if (matrix_.type == ValueType::f32 && matrix_.scales == nullptr)
+    return {n, static_cast<const float*>(matrix_.values) + first};
+  kernels.to_float(values(), first, scale(row), room, n);
   return {n, room};
 }
 
 Row Weight::row(size_t row) const {
   const auto* index = static_cast<const uint8_t*>(matrix_.index);
-  Row found{matrix_.format, matrix_.type, 0, nullptr, index, 0, matrix_.index_bytes, 0, matrix_.columns};
-  size_t entry = 0;
+  Row found{matrix_.format, values(), row_start(row), row_start(row + 1) - row_start(row), index, 0,
+            matrix_.index_bytes, 0, matrix_.columns, {}, 0};
   switch (matrix_.format) {
-    case Format::dense:
-      entry = row * matrix_.columns;
-      found.count = matrix_.columns;
-      break;
+    case Format::dense: break;
     case Format::csr:
-      entry = row_start(row);
-      found.count = row_start(row + 1) - entry;
-      found.index = index + entry * static_cast<size_t>(matrix_.index_bytes);
+    case Format::indexed:
+    case Format::delta:
+      found.index = index + found.entry * static_cast<size_t>(matrix_.index_bytes);
+      found.first = matrix_.format == Format::delta ? columns_[row] : row * matrix_.columns;
       break;
     case Format::bitmask:
       found.index_end = (matrix_.rows * matrix_.columns + 7) / 8;
-      [[fallthrough]];
-    case Format::indexed:
-    case Format::delta:
-      entry = starts_[row];
-      found.count = starts_[row + 1] - entry;
-      found.first = matrix_.format == Format::delta ? columns_[row] : row * matrix_.columns;
-      if (matrix_.format != Format::bitmask) found.index = index + entry * static_cast<size_t>(matrix_.index_bytes);
+      found.first = row * matrix_.columns;
+      break;
+    case Format::rice:
+      found.first = columns_[row];
+      found.bit = bits_[row];
+      found.rice = rice();
       break;
   }
-  found.values = static_cast<const uint8_t*>(matrix_.values) + entry * value_bytes(matrix_.type);
   return found;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "net_kernels.h"
@@ -16,11 +17,18 @@ struct Matrix {
   size_t entries = 0;          // how many values there are
   const void* values = nullptr;
   ValueType type = ValueType::f32;
-  const void* index = nullptr; // bits, positions, columns or gaps
+  const void* index = nullptr; // bits, positions, columns, gaps or, of rice, the high parts of gaps
   int index_bytes = 0;
-  const void* pointers = nullptr;  // csr: where each row begins
+  const void* pointers = nullptr;  // csr: where each row begins; rice: the low parts of gaps
   int pointer_bytes = 0;
+  const float* palette = nullptr;  // what codes mean: an entry for every code that there can be
+  const float* scales = nullptr;   // if there are: what each row is multiplied by
+  int parameter = 0;               // rice: bits of a low part
+  size_t high_bytes = 0;           // rice: of the high parts, which does not follow from the rest
 };
+
+// A palette of fewer entries than there can be codes, as a matrix takes it: a code beyond them means 0.
+std::vector<float> padded_palette(ValueType type, const float* entries, size_t count);
 
 // The bytes that each array of a matrix must have. Throws std::invalid_argument where there can be no such matrix.
 struct ArrayBytes {
@@ -30,10 +38,12 @@ ArrayBytes array_bytes(const Matrix& matrix);
 
 class Weight {
  public:
-  // A place in a row: the next entry; its column (delta), or the next column to look at (dense, bitmask).
+  // A place in a row: the next entry; its column (delta), or the next column to look at (dense, bitmask), or the column
+  // of the entry before (rice), and the first bit of the high parts behind that one.
   struct Cursor {
     uint32_t entry;
     uint32_t column;
+    uint32_t bit;
   };
 
   // Entries of a row: columns, and values that lie in the file or, converted, in the reader's room.
@@ -52,7 +62,10 @@ class Weight {
   size_t rows() const { return matrix_.rows; }
   size_t columns() const { return matrix_.columns; }
   double density() const;
-  size_t table_bytes() const { return (starts_.size() + columns_.size()) * sizeof(uint32_t); }
+  // Floats of a reader's room that a cursor takes in it (Cursors).
+  size_t cursor_floats() const { return matrix_.format == Format::rice ? 3 : 2; }
+  // What the weight takes beside the arrays of the file, palette and scales among it.
+  size_t table_bytes() const;
 
   Cursor start(size_t row) const;
   // Whether nothing of the row has been read; whether all of it has. Both hold for a row without entries.
@@ -63,17 +76,43 @@ class Weight {
   Entries read(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns, float* room,
                const NetKernels& kernels) const;
 
-  // The whole row as it lies in the file.
+  // The whole row as it lies in the file, and what it is multiplied by.
   Row row(size_t row) const;
+  float scale(size_t row) const { return matrix_.scales ? matrix_.scales[row] : 1.0f; }
+  Values values() const;
 
  private:
+  void find_rows_of_gaps();
+  void find_rows_of_rice();
+  Rice rice() const;
   size_t row_start(size_t row) const;
   size_t read_bits(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns,
                    const NetKernels& kernels) const;
 
   Matrix matrix_;
   std::vector<uint32_t> starts_;   // the first entry of each row, where the file does not say
-  std::vector<uint32_t> columns_;  // delta: the column of that entry
+  std::vector<uint32_t> columns_;  // delta: the column of that entry; rice: of the one before it, modulo 2^32
+  std::vector<uint32_t> bits_;     // rice: the first bit of the high parts behind the entry before
+};
+
+// The places that a reader has reached in several rows, kept in its room: of each no more than its layout needs.
+class Cursors {
+ public:
+  Cursors(const Weight& weight, float* room) : room_(room), floats_(weight.cursor_floats()) {}
+  Weight::Cursor get(size_t number) const {
+    Weight::Cursor cursor{};
+    std::memcpy(&cursor, room_ + number * floats_, floats_ * sizeof(float));
+    return cursor;
+  }
+  void put(size_t number, const Weight::Cursor& cursor) const {
+    std::memcpy(room_ + number * floats_, &cursor, floats_ * sizeof(float));
+  }
+  Cursors from(size_t number) const { return {room_ + number * floats_, floats_}; }
+
+ private:
+  Cursors(float* room, size_t floats) : room_(room), floats_(floats) {}
+  float* room_;
+  size_t floats_;
 };
 
 }  // namespace membound

@@ -27,10 +27,14 @@ def project(array: numpy.typing.NDArray[numpy.float32], t: int, isa: str | None 
 
 class Matrix:
     """
-    A weight in the layout and type of values that it is stored in; the arrays are kept.
+    A weight in the layout and type of values that it is stored in; the arrays are kept, palette and scales copied.
     """
 
-    def __init__(self, layout: str, values_type: str, rows: int, columns: int, entries: int, values: numpy.typing.NDArray[Any], arrays: Sequence[numpy.typing.NDArray[Any]]) -> None: ...
+    def __init__(self, layout: str, values_type: str, rows: int, columns: int, entries: int, values: numpy.typing.NDArray[Any], arrays: Sequence[numpy.typing.NDArray[Any]], palette: numpy.typing.NDArray[numpy.float32] | None = None, scales: numpy.typing.NDArray[numpy.float32] | None = None, parameter: int = 0) -> None:
+        """
+        The arrays of rice are the high and the low parts of its gaps, its parameter the bits of a low part. Codes
+        (p1 to p8) have a palette of up to as many entries as there are codes; each row is multiplied by its scale.
+        """
 
 class OpPlan:
     """An operator with its shapes, numbers and tensors."""
