@@ -14,6 +14,7 @@ from torch.nn.functional import relu
 
 from membound import zoo
 from membound.train.projection import project_
+from membound.zoo.layers import conv, gaussian, linear, xavier_
 
 DENSITIES = (0.2, 0.1, 0.05)  # of ResNet-18 and MobileNet
 Raced = tuple[nn.Module, tuple[int, ...]]  # a network and the shape of its images
@@ -47,6 +48,47 @@ def resnet18(classes: int = 1000) -> nn.Sequential:
         inputs = outputs
     stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+class TinyBlock(Block):
+    """A block whose shortcut, where the stride is 2, is a 1x1 convolution with biases and no batch norm."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__(inputs, outputs, stride)
+        if stride != 1:
+            self.shortcut = nn.Conv2d(inputs, outputs, 1, stride)
+
+
+def resnet8(classes: int = 10, width: int = 16) -> nn.Sequential:
+    """MLPerf Tiny's image classifier: 77,360 weights and, with batch norm folded, 346 biases."""
+    stem = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    blocks = [
+        TinyBlock(width, width, 1),
+        TinyBlock(width, 2 * width, 2),
+        TinyBlock(2 * width, 4 * width, 2),
+    ]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))
+
+
+def narrow_lenet(width: float) -> nn.Module:
+    """LeNet with that part of its channels and hidden units."""
+    net = zoo.lenet(hidden=max(round(500 * width), 1))
+    first, second = max(round(20 * width), 1), max(round(50 * width), 1)
+    net.conv1 = conv(1, first, 5, xavier_, None)
+    net.conv2 = conv(first, second, 5, xavier_, None)
+    net.fc1 = linear(16 * second, net.fc2.in_features, xavier_, None)
+    return net
+
+
+def narrow_quick(width: float) -> nn.Module:
+    """CIFAR-10-quick with that part of its channels and hidden units."""
+    some, more = max(round(32 * width), 1), max(round(64 * width), 1)
+    net = zoo.cifar10_quick(hidden=more)
+    net.conv1 = conv(3, some, 5, gaussian(1e-4), None, pad=2)
+    net.conv2 = conv(some, some, 5, gaussian(0.01), None, pad=2)
+    net.conv3 = conv(some, more, 5, gaussian(0.01), None, pad=2)
+    net.fc1 = linear(16 * more, more, gaussian(0.1), None)
+    return net
 
 
 def mobilenet(classes: int = 1000) -> nn.Sequential:

@@ -97,7 +97,8 @@ def one_shot(make, data, state, limit: int, seed: int, chosen: dict) -> dict:
         model.load_state_dict(state)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         bound = NetworkBound(
-            model, problem.weights, measure=problem.measure, limit=limit, cost=problem.cost, score=score,
+            model, problem.weights, measure=problem.measure, limit=limit, cost=problem.cost,
+            types=problem.types, score=score,
             total_steps=1, every=1, ramp=Ramp(0.0, 0.5),
         )  # fmt: skip
         bound.attach(optimizer).finish()

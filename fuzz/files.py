@@ -1,6 +1,7 @@
 """Read damaged model files, and run those that are accepted: no error but a ModelError, no crash.
 
     python fuzz/files.py --count 1000000 --seed 0
+    python fuzz/files.py --count 1000000 --seed 0 --packed    files of version 2 only
 
 Mutation k of a seed is always the same, so that a failure is repeated by `--first k --count 1`; its bytes are saved as
 fuzz-failure-FIRST.safetensors, FIRST being its process's first mutation, also before a crash of the compiled core if
@@ -66,13 +67,13 @@ def try_one(content: bytes, run: Callable[[StoredModel], None] | None) -> str:
 
 def try_share(options: argparse.Namespace, share: range) -> Counter[str]:
     """The outcomes of one process's mutations."""
-    originals = mutations.originals()
+    originals = mutations.packed_originals() if options.packed else mutations.originals()
     run = None if options.no_run else runner()
     failure = Path(f"fuzz-failure-{share.start}.safetensors")
     outcomes: Counter[str] = Counter()
     for index in share:
         rng = random.Random((options.seed << 40) + index)
-        content = mutations.mutate(rng.choice(originals), rng)
+        content = mutations.mutate(rng.choice(originals), rng, options.packed)
         if options.save_each:
             failure.write_bytes(content)
         try:
@@ -91,6 +92,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--packed", action="store_true", help="only files of one packed layer, the smallest")
     parser.add_argument("--no-run", action="store_true", help="only read")
     parser.add_argument("--save-each", action="store_true", help="write each file before it is tried")
     parser.add_argument("--out", help="a JSON file for the outcomes")
@@ -111,6 +113,7 @@ def main() -> None:
     if options.out:
         payload = {
             "seed": options.seed,
+            "packed": options.packed,
             "count": options.count,
             "sanitizers": ["address", "undefined"] if "ASAN_OPTIONS" in os.environ else [],
             "failures": 0,

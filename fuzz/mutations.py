@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import packed
 import stored
 
 from membound.store.graph import ACTIVATIONS, Graph, Node
@@ -37,7 +38,7 @@ OTHERS = [
 WORDS = [
     *OPERATORS,
     *ACTIVATIONS,
-    *{name for known in OPERATORS.values() for name in known.attributes},
+    *sorted({name for known in OPERATORS.values() for name in known.attributes}),
     "w",
     "b",
     "c",
@@ -65,8 +66,15 @@ KINDS = {"F32": np.float32, "F16": np.float16, "U32": np.uint32, "U16": np.uint1
 
 
 def originals() -> list[bytes]:
-    """Small sound files: every format at f32 and f16, and every operator."""
-    return [stored.file_bytes("f32"), stored.file_bytes("f16"), stored.plain_bytes(every_operator())]
+    """Small sound files: every format at f32 and f16, every operator, and packed layers in every way that there is."""
+    plain = [stored.file_bytes("f32"), stored.file_bytes("f16"), stored.plain_bytes(every_operator())]
+    few = stored.plain_bytes(every_operator(), "p4")
+    return [*plain * 30, *[few] * 10, *packed_originals()]
+
+
+def packed_originals() -> list[bytes]:
+    """Those of one packed layer each."""
+    return stored.packed_files()
 
 
 def every_operator() -> Model:
@@ -113,10 +121,11 @@ def every_operator() -> Model:
     return Model(Graph((2, 7, 7), nodes, 21), tensors, original, preprocess, list("abcd"))
 
 
-def mutate(content: bytes, rng: random.Random) -> bytes:
-    """A damaged copy: one to three kinds of damage."""
+def mutate(content: bytes, rng: random.Random, mostly_packed: bool = False) -> bytes:
+    """A damaged copy: one to three kinds of damage; mostly that of packed layers, if so."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        content = rng.choice(_MUTATIONS)(content, rng)
+        packed_now = mostly_packed and rng.random() < 0.85
+        content = (_edit_packed if packed_now else rng.choice(_MUTATIONS))(content, rng)
     return content
 
 
@@ -154,6 +163,12 @@ def _move(content: bytes, rng: random.Random) -> bytes:
         return content[:end] + piece + content[end:]
     at = rng.randrange(len(content))
     return content[:at] + piece + content[at + len(piece) :]
+
+
+def _edit_packed(content: bytes, rng: random.Random) -> bytes:
+    """Change what a packed layer says of itself, or has in it."""
+    draft = _take_apart(content)
+    return content if draft is None else packed.edit(content, draft, rng)
 
 
 def _length(content: bytes, rng: random.Random) -> bytes:
@@ -357,5 +372,6 @@ _MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [
     _append_node,
     _edit_array,
     _edit_array,
+    *[_edit_packed] * 8,
     _exchange,
 ]

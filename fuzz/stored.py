@@ -9,6 +9,7 @@ import numpy as np
 from membound.store.file import assemble, encode_tensors
 from membound.store.formats import encode
 from membound.store.graph import Graph, Node
+from membound.store.layouts import LAYOUTS
 from membound.store.model import Model
 
 FORMATS = {
@@ -62,6 +63,57 @@ def network() -> Model:
         ["a", "b", "c"],
         np.arange(128, dtype=np.float32).reshape(2, 8, 8),
     )
+
+
+def few_valued(shape, keep, table, seed=0):
+    """An array with `keep` nonzeros at random places, of these values."""
+    array = sparse(shape, keep, seed)
+    chosen = np.random.default_rng(seed + 1).choice(np.asarray(table, np.float32), shape)
+    return np.where(array == 0, np.float32(0), chosen)
+
+
+# Values that make each kind of palette the smallest for them.
+TABLES = {
+    "f32": [0.1, -0.3],
+    "f16": [1.5, 0.0999755859375],
+    "i8": [1, -31, 40, -7, 9, 100],
+    "linear": [0.25, -0.5],
+}
+TYPES = ("f32", "f16", *(f"p{bits}" for bits in range(1, 9)))
+
+
+def packed_networks():
+    """Two small networks for every layout and type of values, packed: a convolution, and a linear layer.
+
+    The number of one decides on scales, a bias, the kind of palette, and whether values must be quantized.
+    """
+    ways = [(layout, kind) for kind in TYPES for layout in LAYOUTS]
+    for number, (layout, kind) in enumerate([*ways, *ways]):
+        yield packed_network(number, layout, kind)
+
+
+def packed_network(number, layout, kind):
+    """The parts of a file of one layer, and the network as stored."""
+    nodes, shape, weight = (
+        ((Node("conv", (0,), {"pad": (1, 1, 1, 1)}, {"w": "a.weight"}),), (2, 4, 5), (4, 2, 3, 3))
+        if (number // len(LAYOUTS)) % 2
+        else ((Node("linear", (0,), {"act": ("relu",)}, {"w": "a.weight"}),), (300,), (3, 300))
+    )
+    table = list(TABLES.values())[number % 4]
+    array = sparse(weight, 30, number) if number % 5 == 0 else few_valued(weight, 20, table, number)
+    rows = np.arange(1, 1 + len(array), dtype=np.float32) * (1e5 if number % 7 == 0 else -0.5)
+    scaled = kind[0] == "p" and number % 3 < 2
+    tensors = {"a.weight": encode(array, layout, kind, rows if scaled else None)}
+    original = {"a.weight": (9, *weight[1:])} if number % 4 == 1 else {}
+    if number % 3:
+        nodes[0].tensors["b"] = "a.bias"
+        tensors["a.bias"] = encode(sparse(weight[:1], 2, number), "dense", ("f16", "f32")[number % 2])
+    activations = {0: (0.5, 128), 1: (0.25, 0)}  # also what makes every file of version 2
+    return assemble(Model(Graph(shape, nodes, 1), {}, original, activations=activations), tensors)
+
+
+def packed_files() -> list[bytes]:
+    return [b"".join(parts) for parts, _ in packed_networks()]
 
 
 def far_apart():

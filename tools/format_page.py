@@ -1,18 +1,23 @@
-"""The table of operators in docs/FORMAT.md, made of the catalogue.
+"""The tables of operators, and of codes in packed layers, in docs/FORMAT.md, made of their records.
 
-python tools/format_page.py            writes it
+python tools/format_page.py            writes them
 """
 
 from pathlib import Path
 from typing import Any
 
 from membound.store.operators import OPERATORS, REQUIRED, Operator
+from membound.store.packed import LAYOUT_CODES, PALETTE_CODES, TYPE_CODES
 
 PAGE = Path(__file__).parents[1] / "docs" / "FORMAT.md"
-BEGIN, END = "<!-- operators: python tools/format_page.py -->\n", "<!-- end -->\n"
+END = "<!-- end -->\n"
 
 
-def table() -> str:
+def begin(name: str) -> str:
+    return f"<!-- {name}: python tools/format_page.py -->\n"
+
+
+def operators() -> str:
     """Operators that differ in their names alone share a row."""
     names: dict[tuple[str, str, str], list[str]] = {}
     for operator in OPERATORS.values():
@@ -20,6 +25,26 @@ def table() -> str:
         names.setdefault(row, []).append(operator.name)
     lines = ["| operator | attributes (= default) | tensors | inputs -> output |", "|---|---|---|---|"]
     lines += [f"| {', '.join(found)} | {' | '.join(row)} |" for row, found in names.items()]
+    return "\n".join(lines) + "\n"
+
+
+def codes() -> str:
+    """What each code of a prefix stands for."""
+    arrays = {each: ", ".join(f"`{index.suffix}`" for index in each.arrays) for each in LAYOUT_CODES.values()}
+    kinds = [
+        (
+            "layout",
+            {
+                code: each.name + (f" ({arrays[each]})" if each.packed else "")
+                for code, each in LAYOUT_CODES.items()
+            },
+        ),
+        ("type of values", {code: each.name for code, each in TYPE_CODES.items()}),
+        ("palette", {code: name or "none" for code, name in PALETTE_CODES.items()}),
+    ]
+    lines = ["| | codes |", "|---|---|"]
+    for kind, names in kinds:
+        lines.append(f"| {kind} | {', '.join(f'{code} {name}' for code, name in sorted(names.items()))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -51,8 +76,10 @@ def _tensors(operator: Operator) -> str:
 
 def page() -> str:
     text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + table() + END + rest.split(END, 1)[1]
+    for name, table in (("operators", operators()), ("codes", codes())):
+        before, rest = text.split(begin(name))
+        text = before + begin(name) + table + END + rest.split(END, 1)[1]
+    return text
 
 
 if __name__ == "__main__":

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from membound.search.stages import Stages
     from membound.train.regularizer import Regularizer, attach
     from membound.train.schedules import constant, cosine, ramp, steps
-    from membound.train.updates import Update, chain, hold, l0_project, l1_shrink, l1_subgradient, l2_decay
+    from membound.train.updates import (
+        Update,
+        chain,
+        hold,
+        l0_project,
+        l1_shrink,
+        l1_subgradient,
+        l2_decay,
+        palette,
+    )
 
 __version__ = "0.1.0"
 
@@ -49,6 +58,7 @@ __all__ = [
     "l1_subgradient",
     "l2_decay",
     "load",
+    "palette",
     "ramp",
     "ray_cluster",
     "save",
@@ -74,6 +84,7 @@ _HOME = {
     "l1_subgradient": "membound.train.updates",
     "l2_decay": "membound.train.updates",
     "load": "membound.run.net",
+    "palette": "membound.train.updates",
     "ramp": "membound.train.schedules",
     "ray_cluster": "membound.search.cluster",
     "save": "membound.capture.save",

@@ -26,9 +26,13 @@ ACTIVATIONS = {
 ARITHMETIC = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 
 
-def interpret(graph: Graph, tensors: Mapping[str, np.ndarray], x: Tensor) -> Tensor:
-    """The network's output for a batch, in the type of `x`."""
+def interpret(
+    graph: Graph, tensors: Mapping[str, np.ndarray], x: Tensor, scales: Mapping[str, np.ndarray] = {}
+) -> Tensor:
+    """The network's output for a batch, in the type of `x`; `scales` are those of rows that are kept apart."""
     weights = {name: torch.from_numpy(array.copy()).to(x.dtype) for name, array in tensors.items()}
+    for name, numbers in scales.items():
+        weights[name] = torch.einsum("r...,r->r...", weights[name], torch.from_numpy(numbers).to(x.dtype))
     assert tuple(x.shape[1:]) == tuple(graph.input_shape)
     values = [x]
     for node in graph.nodes:

@@ -15,9 +15,8 @@ def agree(module, model, shape, batches=(1, 3, 5)):
     for batch in batches:
         x = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(batch))
         with torch.no_grad():
-            torch.testing.assert_close(
-                interpret(model.graph, model.tensors, x), module(x), rtol=1e-4, atol=1e-5
-            )
+            found = interpret(model.graph, model.tensors, x, model.scales)
+            torch.testing.assert_close(found, module(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")

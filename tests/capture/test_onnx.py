@@ -42,7 +42,7 @@ def check(content: bytes) -> None:
 def in_torch(model: Model):
     """The module that `bench` runs in torch."""
     buffer = io.BytesIO()
-    np.savez(buffer, *model.tensors.values())
+    np.savez(buffer, *model.scaled().tensors.values())
     buffer.seek(0)
     return GraphModule(read_bytes(to_bytes(model)), buffer)
 
@@ -155,13 +155,13 @@ def test_the_cases_are_of_every_operator():
 
 @pytest.mark.parametrize("model", CASES, ids=lambda model: f"{model.graph.nodes[0].op}")
 def test_operators(model):
-    agree(model, lambda x: interpret(model.graph, model.tensors, x))
+    agree(model, lambda x: interpret(model.graph, model.tensors, x, model.scales))
 
 
 def test_weights_called_as_the_input_and_the_output():
     nodes = (Node("linear", (0,), {}, {"w": "input"}), Node("add", (1,), {}, {"c": "output"}))
     model = Model(Graph((4,), nodes, 2), {"input": rand(3, 4), "output": rand(3)})
-    agree(model, lambda x: interpret(model.graph, model.tensors, x))
+    agree(model, lambda x: interpret(model.graph, model.tensors, x, model.scales))
 
 
 def test_what_goes_with_the_network_is_in_the_metadata(tmp_path):

@@ -60,7 +60,7 @@ def compare(draft):
         shapes = infer_shapes(draft.graph(), {name: array.shape for name, array in draft.tensors.items()})
         assert shapes == list(draft.shapes.values())
         scale = max(float(expected.abs().max()), 1)
-        found = interpret(draft.graph(), draft.tensors, x)
+        found = interpret(draft.graph(), draft.tensors, x, draft.scales)
         torch.testing.assert_close(found / scale, expected / scale, rtol=1e-5, atol=1e-5)
     return draft
 

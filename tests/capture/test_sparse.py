@@ -25,7 +25,7 @@ def agree(module, model, shape):
     with torch.no_grad():
         expected = module(x)
     scale = max(float(expected.abs().max()), 1)
-    found = interpret(model.graph, model.tensors, x)
+    found = interpret(model.graph, model.tensors, x, model.scales)
     torch.testing.assert_close(found / scale, expected / scale, rtol=1e-5, atol=1e-5)
 
 

@@ -19,6 +19,10 @@ from membound.errors import ModelError
 
 def same(found, expected):
     """The very same network, to the last bit."""
+    assert list(found.scales) == list(expected.scales)
+    for name, scales in found.scales.items():
+        assert scales.dtype == np.float32
+        assert scales.tobytes() == expected.scales[name].tobytes(), name
     assert found.graph == expected.graph
     assert found.original_shapes == expected.original_shapes
     assert list(found.tensors) == list(expected.tensors)

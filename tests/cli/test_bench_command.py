@@ -8,7 +8,8 @@ import sys
 import pytest
 from deployed import refused, run, write_network
 
-from membound.bench import contenders, race
+from membound.bench import contenders, int8, race
+from membound.errors import ModelError
 from membound.machine import describe, resident_bytes
 
 
@@ -39,6 +40,54 @@ def test_all_that_are_installed_agree(file, capsys):
         assert row["precision"] == "f32" or row["name"] == contenders.OPENVINO_DEFAULT
         assert row["max_relative_difference"] < (1e-5 if row["precision"] == "f32" else 1e-1)
     assert rows["membound"]["file_bytes"] == file.stat().st_size
+
+
+def test_int8_where_its_packages_are_installed(file, capsys):
+    assert run("bench", file, "--runs", "2", "--int8", "--peers", "onnxruntime,openvino", "--json") == 0
+    facts = loads(capsys.readouterr().out)
+    rows = {row["name"]: row for row in facts["results"]}
+    raced = [name for name in int8.MAKERS if name in rows]
+    for name, maker in int8.MAKERS.items():
+        runtime, other = maker.packages
+        lacks = importlib.util.find_spec(runtime) is not None and importlib.util.find_spec(other) is None
+        assert (f"{name} ({other})" in facts["missing"]) == lacks
+        assert (name in rows) == (runtime not in facts["missing"] and not lacks)
+    for name in raced:
+        assert rows[name]["error"] is None
+        assert rows[name]["precision"] == "int8"
+        assert 1e-5 < rows[name]["max_relative_difference"] < 0.2  # 8 bits, and the same network
+
+
+def test_the_bytes_of_a_model_in_8_bits_are_of_its_own_files(tmp_path):
+    for name, size in (("int8.onnx", 3), ("int8.xml", 5), ("int8.bin", 70)):
+        (tmp_path / name).write_bytes(bytes(size))
+    assert int8.bytes_of(tmp_path / "int8.onnx") == 3
+    assert int8.bytes_of(tmp_path / "int8.xml") == 75
+
+
+def test_a_runtime_that_cannot_quantize_is_said(file, capsys, monkeypatch):
+    pytest.importorskip("onnxruntime")
+
+    def fail(*given):
+        raise RuntimeError("no\nsuch operator")
+
+    monkeypatch.setitem(
+        int8.MAKERS, "onnxruntime int8", int8.Maker(("onnxruntime", "onnxruntime"), "int8.onnx", fail)
+    )
+    assert run("bench", file, "--runs", "1", "--int8", "--peers", "onnxruntime") == 0
+    assert "onnxruntime int8 failed: RuntimeError: no such operator" in capsys.readouterr().out
+
+
+def test_files_race_each_other(file, tmp_path, capsys):
+    other = write_network(tmp_path / "other.p4.safetensors")
+    facts = race.race(file, peers=(), runs=2, beside=[other])
+    rows = {row["name"]: row for row in facts["results"]}
+    assert list(rows) == ["membound", "membound other.p4"]
+    assert rows["membound other.p4"]["file_bytes"] == other.stat().st_size
+    assert rows["membound other.p4"]["max_relative_difference"] == 0  # the same weights
+    colored = write_network(tmp_path / "colored.safetensors", channels=3)
+    with pytest.raises(ModelError, match="files that race each other take the same"):
+        race.race(file, peers=(), runs=1, beside=[colored])
 
 
 def test_a_table_for_each_count_of_threads(file, capsys):
@@ -165,7 +214,7 @@ def test_layers_are_timed_against_their_floor(file, capsys):
         assert row["floor_ms"] > 0
     assert run("bench", file, "--operators", "--runs", "1") == 0
     assert "billion a second" in capsys.readouterr().out
-    assert "leave --peers, --python and --rounds out" in refused(
+    assert "leave --peers, --python, --int8 and --rounds out" in refused(
         capsys, "bench", file, "--operators", "--rounds", "2"
     )
     assert "--operators takes one count of threads" in refused(

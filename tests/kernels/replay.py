@@ -64,7 +64,7 @@ def _plan(plan: Planned) -> bytes:
         arrays = [*weight.arrays, None, None][:2]
         widths = [0 if array is None else array.itemsize for array in arrays]
         parts += [_text(weight.format), _text(weight.value_type.name)]
-        parts.append(struct.pack("<5q", *weight.matrix, *widths))
+        parts.append(struct.pack("<5q", *weight.matrix[:3], *widths))
         parts += [_array(array) for array in (weight.values, *arrays)]
     return b"".join(parts)
 

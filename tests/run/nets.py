@@ -24,7 +24,7 @@ ISAS = _core.isas()
 def stored(model: Model, formats: str | Mapping[str, str] = "dense", values: str = "f32") -> StoredModel:
     """The network with its tensors in these formats, checked as a file's reader checks it."""
     chosen = dict.fromkeys(model.tensors, formats) if isinstance(formats, str) else formats
-    tensors = {name: encode(array, chosen[name], values) for name, array in model.tensors.items()}
+    tensors = {name: encode(array, chosen[name], values) for name, array in model.scaled().tensors.items()}
     return assemble(model, tensors, values)[1]
 
 

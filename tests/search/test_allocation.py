@@ -1,6 +1,7 @@
 """Counts from scores: against the definitions, weight by weight, and against the bytes of real tensors."""
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -46,6 +47,11 @@ def lamp_by_definition(values):
         total = np.square(magnitudes[larger]).sum()
         scores.append(own**2 / total if total > 0 else 0.0)
     return scores
+
+
+def byte_cost(shapes, values):
+    """The cost of layers whose values all have one type."""
+    return partial(ByteCost(shapes), types=dict.fromkeys(shapes, values))
 
 
 def random_layers(seed=0, scale=1.0):
@@ -149,7 +155,7 @@ def test_every_weight_that_is_kept_scores_at_least_as_much_as_any_that_is_not(gi
 def test_a_larger_bound_takes_nothing_from_any_layer(given_weights, score, bounds):
     curves = curves_of(given_weights, score)
     shapes = {name: (1, curve.size) for name, curve in curves.items()}
-    for cost in (NonzeroCost(), ByteCost(shapes, "f16")):
+    for cost in (NonzeroCost(), byte_cost(shapes, "f16")):
         found = [allocate(curves, cost, bound) for bound in sorted(bounds)]
         for smaller, larger in pairwise(found):
             assert all(smaller[name] <= larger[name] for name in curves)
@@ -160,7 +166,7 @@ def test_a_larger_bound_takes_nothing_from_any_layer(given_weights, score, bound
 def test_bytes_of_a_real_network_are_used_to_the_last_few(score, values):
     found = random_layers()
     curves = {name: score_curve(weight, score) for name, weight in found.items()}
-    cost = ByteCost(QUICK, values)
+    cost = byte_cost(QUICK, values)
     for bound in (700, 5_000, 40_000, 150_000):
         counts = allocate(curves, cost, bound)
         assert bound - 40 <= cost(counts) <= bound
@@ -275,7 +281,7 @@ def test_the_cost_of_bytes_is_that_of_the_best_formats(shapes, parts, values):
         name: round(part * math.prod(shape))
         for (name, shape), part in zip(named.items(), parts, strict=False)
     }
-    cost = ByteCost(named, values)
+    cost = byte_cost(named, values)
     expected = sum(min(sizes_by_hand(*named[name], count, values).values()) for name, count in counts.items())
     assert cost(counts) == expected
     for name, count in counts.items():
@@ -293,6 +299,6 @@ def test_the_cost_of_bytes_is_close_to_those_of_random_tensors(values, value_byt
         flat = np.zeros(math.prod(shape), np.float32)
         flat[rng.choice(flat.size, count, replace=False)] = rng.normal(1, 0.1, count)
         real = min(exact_bytes(flat.reshape(shape), values).values())
-        assert ByteCost(QUICK, values)({name: count}) == pytest.approx(
+        assert byte_cost(QUICK, values)({name: count}) == pytest.approx(
             real, rel=0.05, abs=2 * (1 + value_bytes)
         )

@@ -238,7 +238,7 @@ def test_counts_are_found_however_the_size_depends_on_them(name, limit):
     model = Small()
     weights = bounded_weights(model)
 
-    def measure(state):
+    def measure(state, types=None):
         return MEASURES[name](sum(int(state[key].count_nonzero()) for key in weights))
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

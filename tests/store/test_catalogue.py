@@ -17,15 +17,16 @@ from membound.search.request import ISAS, VALUES
 from membound.store.graph import ACTIVATIONS
 from membound.store.layouts import LAYOUTS
 from membound.store.operators import OPERATORS
+from membound.store.packed import PALETTE_CODES
 from membound.store.values import VALUE_TYPES
 
-bench = pytest.importorskip("membound.bench.torch_graph")
+bench = pytest.importorskip("membound.capture.torch_graph")
 ROOT = Path(__file__).parents[2]
 PLACES = {
     "a plan for the core (run/plan.py)": PLANNERS,
     "an ONNX writer (export/onnx.py)": WRITERS,
     "a rule for dead channels (capture/channels.py)": FOLLOWERS,
-    "torch's function (bench/torch_graph.py)": bench.MAKERS,
+    "torch's function (capture/torch_graph.py)": bench.MAKERS,
     "a maker in the core (src/kernels/op_plan.cpp)": _core.operators(),
 }
 
@@ -57,7 +58,18 @@ def test_the_core_reads_every_layout_type_and_activation():
     assert set(IN_TORCH) == set(ACTIVATIONS)
 
 
-def test_the_table_of_operators_is_made_of_the_records():
+def test_codes_of_packed_layers_are_unique_and_stay():
+    """They are in files: a new one gets another, none changes."""
+    assert {name: each.code for name, each in LAYOUTS.items()} == {
+        "dense": 0, "bitmask": 1, "indexed": 2, "csr": 3, "delta": 4, "rice": 5
+    }  # fmt: skip
+    assert {each.bits: name for name, each in VALUE_TYPES.items()} == {
+        32: "f32", 16: "f16", **{bits: f"p{bits}" for bits in range(1, 9)}
+    }  # fmt: skip
+    assert PALETTE_CODES == {0: "", 1: "f32", 2: "f16", 3: "i8", 4: "linear"}
+
+
+def test_the_tables_are_made_of_the_records():
     """If not: python tools/format_page.py"""
     assert format_page.page() == format_page.PAGE.read_text()
 
@@ -66,7 +78,7 @@ def test_the_page_names_every_layout_with_its_arrays():
     text = format_page.PAGE.read_text()
     for layout in LAYOUTS.values():
         for index in layout.arrays:
-            assert f"`NAME:{index.suffix}`" in text
+            assert (f"`{index.suffix}`" if layout.packed else f"`NAME:{index.suffix}`") in text
 
 
 def test_what_help_repeats_to_be_instant_is_what_there_is():

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import packed_rules
 import pytest
 import stored
 
@@ -218,7 +219,7 @@ rename(13, "at most one format", "conv.weight", "another")
 
 for version in (0, -1, 1.0, "1", None, True, [1]):
     put(14, "the version is", "about", "v", to=version)
-put(14, "written by a newer membound", "about", "v", to=2)
+put(14, "written by a newer membound", "about", "v", to=3)
 corrupt(14, "the version is None", lambda draft: draft.about.pop("v"))
 corrupt(15, "lacks 'in'", lambda draft: draft.about.pop("in"))
 corrupt(15, "lacks 'n'", lambda draft: draft.about.pop("n"))
@@ -366,7 +367,7 @@ def test_the_sound_file_is_accepted(sound):
     assert read_bytes(sound.pack()).classes == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(("rule", "words", "make"), CASES)
+@pytest.mark.parametrize(("rule", "words", "make"), [*CASES, *packed_rules.CASES])
 def test_a_file_that_breaks_a_rule_is_refused_by_it(rule, words, make, sound):
     with pytest.raises(ModelError) as caught:
         read_bytes(make(sound.copy()), "net.safetensors")
@@ -382,7 +383,7 @@ def test_a_file_that_breaks_a_rule_is_refused_by_it(rule, words, make, sound):
 
 def test_every_rule_has_a_corrupt_file():
     assert list(range(1, len(NUMBERS) + 1)) == NUMBERS
-    assert {case.values[0] for case in CASES} == set(NUMBERS)
+    assert {case.values[0] for case in [*CASES, *packed_rules.CASES]} == set(NUMBERS)
 
 
 def test_every_rule_has_a_branch():

@@ -48,9 +48,9 @@ def test_f32_is_exact_and_has_the_promised_bytes(format, array):
     expected = array if format == "dense" else without_negative_zeros(array)
     assert np.array_equal(bits(decode(encoded)), bits(expected))
     assert decode(encoded).shape == array.shape
-    assert encoded.nbytes == exact_bytes(array)[format]
+    assert encoded.nbytes == exact_bytes(array, packed=True)[format]
     assert encoded.nonzeros == np.count_nonzero(array)
-    if format != "delta":
+    if format not in ("delta", "rice"):  # those of nonzeros at random places
         assert encoded.nbytes == our_sizes(array.shape, encoded.nonzeros)[format]
 
 
@@ -65,7 +65,7 @@ def test_f16_is_the_nearest_and_what_becomes_zero_is_not_stored(format, array):
     assert np.array_equal(decode(encoded), expected.astype(np.float32))
     assert encoded.values.dtype == np.float16
     assert encoded.nonzeros == np.count_nonzero(expected)
-    assert encoded.nbytes == exact_bytes(array, "f16")[format]
+    assert encoded.nbytes == exact_bytes(array, "f16", packed=True)[format]
     if format not in ("dense", "delta"):
         assert len(encoded.values) == encoded.nonzeros
 
@@ -75,7 +75,9 @@ def test_f16_is_the_nearest_and_what_becomes_zero_is_not_stored(format, array):
 def test_the_best_format_has_the_fewest_bytes(array, value_type):
     array = np.clip(array, -65504, 65504)
     best = encode(array, best_format(array.shape, array, value_type), value_type)
-    assert best.nbytes == min(encode(array, format, value_type).nbytes for format in LAYOUTS)
+    assert best.nbytes == min(
+        encode(array, format, value_type).nbytes for format in LAYOUTS if format != "rice"
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_each_format_as_the_contract_has_it():
     assert tuple(array.tolist() for array in csr.arrays) == ([2, 0, 4], [0, 1, 1, 3])
     assert encode(array, "delta").arrays[0].tolist() == [2, 7, 3]
     assert encode(array, "dense").values.tolist() == array.reshape(-1).tolist()
-    assert (*csr.matrix, csr.size, csr.nonzeros) == (3, 5, 3, 15, 3)
+    assert (*csr.matrix, csr.size, csr.nonzeros) == (3, 5, 3, 0, 15, 3)
 
 
 @pytest.mark.parametrize("format", LAYOUTS)
@@ -132,7 +134,7 @@ def test_shapes_at_the_edge(format, shape):
     array = np.ones(shape, np.float32)
     encoded = encode(array, format)
     assert np.array_equal(decode(encoded), array)
-    assert encoded.nbytes == exact_bytes(array)[format]
+    assert encoded.nbytes == exact_bytes(array, packed=True)[format]
 
 
 @pytest.mark.parametrize("format", LAYOUTS)

@@ -89,11 +89,16 @@ def train_by_hand(
     optimizer: Callable[[str, Tensor, Tensor], Tensor],
     before: Mapping[str, Before] | None = None,
     after: Mapping[str, After] | None = None,
+    seen: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
 ) -> dict[str, Tensor]:
-    """The weights after training from where `model` is, which stays as it is; updates go by parameter name."""
+    """The weights after training from where `model` is, which stays as it is; updates go by parameter name.
+
+    What the network computes with, and what comes back, is `seen` of a weight.
+    """
+    shown = lambda name, weight: seen[name](weight) if seen and name in seen else weight  # noqa: E731
     weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     for step, batch in enumerate(batches, 1):
-        leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
+        leaves = {name: shown(name, weight).clone().requires_grad_() for name, weight in weights.items()}
         loss = (functional_call(model, leaves, batch[0]) - batch[1]).square().mean()
         grads = torch.autograd.grad(loss, list(leaves.values()))
         for name, grad in zip(leaves, grads, strict=True):
@@ -104,7 +109,7 @@ def train_by_hand(
             if after and name in after:
                 weight = after[name](weight, step)
             weights[name] = weight
-    return weights
+    return {name: shown(name, weight) for name, weight in weights.items()}
 
 
 def shrink(weight: Tensor, delta: float) -> Tensor:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -17,6 +18,7 @@ from membound.errors import RuleError
 from membound.train import sharded
 from membound.train.loop import train as train_loop
 from membound.train.magnitudes import NonFiniteError
+from membound.train.palette import count_values, fit_entries
 from membound.train.projection import project_
 from membound.train.recipe import Recipe
 from membound.train.regularizer import Regularizer
@@ -58,16 +60,22 @@ def project_many(rank: int, size: int, folder: str) -> None:
             got = sharded.full_tensor()
             assert got.view(torch.uint8).equal(want.view(torch.uint8)), (whole.dtype, whole.shape, count)
             assert count_nonzeros(sharded) == int(want.count_nonzero())
+            for levels in (1, 3, 16):
+                entries = fit_entries(sharded, levels)
+                assert entries.equal(fit_entries(want, levels)), (whole.dtype, whole.shape, levels)
+            assert count_values(sharded) == len(want[want != 0].unique())
             checked += 1
     copied = distribute_tensor(tensors()[0], mesh, [Replicate()])
     project_(copied, 5)
     assert count_nonzeros(copied) == 5
     broken = torch.ones(8, 2)
     broken[0, 0] = float("nan")  # in the first process only: all must say so
-    try:
-        project_(distribute_tensor(broken, mesh, [Shard(0)]), 3)
-    except NonFiniteError:
-        checked += 1
+    for work in (project_, fit_entries):
+        with pytest.raises(NonFiniteError):
+            work(distribute_tensor(broken, mesh, [Shard(0)]), 3)
+    broken[0, 0] = 1e9
+    with pytest.raises(RuleError, match="above 65504"):
+        fit_entries(distribute_tensor(broken, mesh, [Shard(0)]), 3)
     (Path(folder) / f"{rank}.txt").write_text(str(checked))
     dist.destroy_process_group()
 
@@ -81,7 +89,7 @@ def network() -> nn.Sequential:
 def rules() -> dict:
     return {
         "0": mb.l0_project(mb.ramp(1.0, 0.2, 0.1, 0.8), every=3),
-        "2": mb.chain(mb.l2_decay(1e-2), mb.l0_project(100, every=5)),
+        "2": mb.chain(mb.l2_decay(1e-2), mb.l0_project(100, every=5), mb.palette(8, every=4, begin=0.4)),
         "4": mb.chain(mb.l1_subgradient(1e-3), mb.l1_shrink(1e-3)),
     }
 
@@ -100,7 +108,9 @@ def train(net: nn.Module, share: slice) -> Regularizer:
         optimizer.step()
         if step == 17:
             with reg.projected():
-                assert reg.report().layers[1].nonzeros == 100
+                layer = reg.report().layers[1]
+                assert layer.nonzeros <= 100
+                assert layer.distinct <= 8
     reg.finish()
     return reg
 
@@ -162,7 +172,12 @@ def train_run(run_dir: Path | None, show=None, **settings) -> tuple[nn.Module, R
     """30 steps with momentum, ramps and an uneven number of images."""
     net = convolutional()
     recipe = Recipe("sgd", 30, 10, lambda step: 0.1, weight_decay=1e-3)
-    rules = {"3": mb.l0_project(mb.ramp(1.0, 0.2, 0.1, 0.8), every=3), "0": mb.l0_project(40, every=4)}
+    few = mb.palette(4, every=7, begin=0.2)  # the checkpoint that others go on from is in it
+    rules = {
+        "3": mb.chain(mb.l0_project(mb.ramp(1.0, 0.2, 0.1, 0.8), every=3), few),
+        "0": mb.l0_project(40, every=4),
+        "5": few,
+    }
     chosen = Settings(0, "cpu", "float64", 10, run_dir, 0.0, **settings)
     split = images()
     result = train_loop(

@@ -13,14 +13,14 @@ from torch import nn
 
 import membound as mb
 from membound.data import ArraySplit, Preprocess
-from membound.train import population
+from membound.train import population, stepping
 from membound.train.loop import Interrupted, take_steps, train
 from membound.train.population import train_all
 from membound.train.recipe import Recipe, modern
 from membound.train.regularizer import Regularizer
 from membound.train.run import Run, Settings
 from membound.train.schedules import ramp
-from membound.train.updates import chain, l0_project, l1_shrink, l1_subgradient, l2_decay
+from membound.train.updates import Update, chain, l0_project, l1_shrink, l1_subgradient, l2_decay, palette
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 STEPS = 30
@@ -49,16 +49,22 @@ def recipe(number: int) -> Recipe:
     return modern("sgd", STEPS, 16, lr=0.02 * (1 + number), warmup=3)
 
 
+def rules_of(number: int) -> dict[str, Update]:
+    """Counts of a member's own; every second one has few values from half of training on."""
+    bound = l0_project(ramp(1.0, 0.1 + 0.1 * number, 0.1, 0.7), every=5)
+    return {"*": chain(bound, palette(8, every=4, begin=0.5)) if number % 2 else bound}
+
+
 def begin(make, number: int, split: ArraySplit, device: torch.device, precision: str, run_dir=None) -> Run:
     """A member with a seed, a learning rate, a data order and counts of its own."""
-    rules = {"*": l0_project(ramp(1.0, 0.1 + 0.1 * number, 0.1, 0.7), every=5)}
+    rules = rules_of(number)
     settings = Settings(seed=number, device=device.type, precision=precision, run_dir=run_dir)
     return Run(make(number), split, recipe(number), Preprocess(scale=1 / 256), settings, device, rules=rules)
 
 
 def alone(make, number: int, split: ArraySplit, device: str, precision: str) -> dict:
     model = make(number)
-    rules = {"*": l0_project(ramp(1.0, 0.1 + 0.1 * number, 0.1, 0.7), every=5)}
+    rules = rules_of(number)
     settings = Settings(seed=number, device=device, precision=precision)
     train(model, split, recipe(number), rules, preprocess=Preprocess(scale=1 / 256), settings=settings)
     return model.state_dict()
@@ -96,6 +102,28 @@ def test_recorded_updates_are_the_updates_as_they_are(number, monkeypatch):
     ((_, eager),) = train_all([member], where)
     for name, value in eager.model.state_dict().items():
         np.testing.assert_allclose(recorded.model.state_dict()[name].cpu(), value.cpu(), rtol=0, atol=2e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_recorded_palettes_are_palettes(monkeypatch):
+    """The steps are recorded anew when they begin; a weight between two entries may end on the other side."""
+    split, where = digits(), torch.device("cuda")
+    recordings = []
+    record = stepping.record
+    monkeypatch.setattr(
+        stepping, "record", lambda *a, **k: recordings.append(record(*a, **k)) or recordings[-1]
+    )
+    ((_, recorded),) = train_all([lambda: begin(lenet, 1, split, where, "float32")], where)
+    assert len(recordings) == 2
+    assert None not in recordings
+    monkeypatch.setattr("membound.train.stepping.draws_random_numbers", lambda model: True)
+    ((_, eager),) = train_all([lambda: begin(lenet, 1, split, where, "float32")], where)
+    assert len(recordings) == 2
+    for name, value in eager.model.state_dict().items():
+        found = recorded.model.state_dict()[name]
+        if value.dim() > 1:
+            assert len(found[found != 0].unique()) <= 8
+            assert ((found - value).abs() < 2e-3).float().mean() > 0.99, name
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

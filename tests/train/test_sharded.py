@@ -54,6 +54,7 @@ def check_training(folder):
     reg = train(alone, slice(None))
     found = torch.load(folder / "sharded.pt", weights_only=True)
     assert found["nonzeros"] == {layer.name: layer.nonzeros for layer in reg.report().layers}
+    assert len(found["weights"]["2.weight"].unique()) <= 9
     for name, value in alone.state_dict().items():
         assert (value - found["weights"][name]).abs().max() < 1e-10, name
         assert torch.equal(value == 0, found["weights"][name] == 0), name

@@ -1,6 +1,7 @@
 """The runtimes, each as two steps: import it, then load a network. What is loaded is a function of an array.
 
-All compute in float32 with the same number of threads; OpenVINO's own choice of precision is a contender of its own.
+All compute in float32 with the same number of threads; OpenVINO's own choice of precision is a contender of its own,
+and so are ONNX Runtime and OpenVINO with a network in 8 bits.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ class Files:
     model: Path  # ours
     onnx: Path  # dense ONNX
     arrays: Path  # dense arrays (.npz), numbered in the order of the model's tensors
+    int8: Path | None = None  # the network in 8 bits, as the contender wants it
 
 
 @dataclass(frozen=True)
@@ -64,29 +66,30 @@ def torch_eager() -> Load:
     return begin
 
 
-def onnx_runtime() -> Load:
+def onnx_runtime(int8: bool = False) -> Load:
     import onnxruntime
 
     def begin(files: Files, threads: int, batch: int) -> Loaded:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        session = onnxruntime.InferenceSession(str(files.onnx), options, providers=["CPUExecutionProvider"])
+        model = files.int8 if int8 else files.onnx
+        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
         def run(x: Array) -> Array:
             out: Array = session.run(None, {"input": x})[0]
             return out
 
-        return Loaded(run)
+        return Loaded(run, "int8" if int8 else "f32")
 
     return begin
 
 
-def openvino(f32: bool = True) -> Load:
+def openvino(f32: bool = True, int8: bool = False) -> Load:
     import openvino as ov
 
     def begin(files: Files, threads: int, batch: int) -> Loaded:
         core = ov.Core()
-        model = core.read_model(str(files.onnx))
+        model = core.read_model(str(files.int8 if int8 else files.onnx))
         model.reshape({0: [batch, *(dim.get_length() for dim in list(model.input(0).partial_shape)[1:])]})
         config: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
         if f32:
@@ -100,7 +103,7 @@ def openvino(f32: bool = True) -> Load:
             out: Array = request.infer({0: x}, share_inputs=True)[0]
             return out
 
-        return Loaded(run, name)
+        return Loaded(run, "int8" if int8 else name)
 
     return begin
 
@@ -130,4 +133,6 @@ CONTENDERS: dict[str, Callable[[], Load]] = {
     "openvino": openvino,
     OPENVINO_DEFAULT: lambda: openvino(f32=False),
     "deepsparse": deepsparse,
+    "onnxruntime int8": lambda: onnx_runtime(int8=True),
+    "openvino int8": lambda: openvino(f32=False, int8=True),
 }

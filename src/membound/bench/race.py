@@ -11,12 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from membound.bench.contenders import OPENVINO_DEFAULT, OURS, PEERS, Files
+from membound.bench.int8 import MAKERS, bytes_of
 from membound.errors import MemboundError, ModelError
 from membound.export.onnx import write_onnx
 from membound.machine import available_cores, describe
@@ -25,6 +27,7 @@ from membound.store.file import read
 
 PATIENCE = 600.0  # seconds for one answer
 REST = 0.02  # seconds before a turn, in which the threads of the one before stop spinning
+SAMPLES = 32  # that int8 is calibrated on
 Show = Callable[[str], None]
 
 
@@ -38,12 +41,16 @@ def race(
     batch: int = 1,
     seed: int = 0,
     pythons: Mapping[str, str] | None = None,
+    int8: bool = False,
+    beside: Sequence[Path] = (),
     show: Show | None = None,
 ) -> dict[str, Any]:
     """Latency, load time, memory and file size of the network in `file`, in every runtime that is installed.
 
     `runs` are split over the rounds. Memory is what the process grew by since the runtime was imported. `pythons` names
-    the interpreter of a peer that lives in an environment of its own, beside a membound.
+    the interpreter of a peer that lives in an environment of its own, beside a membound. With `int8`, peers that can
+    also run the network in 8 bits, calibrated on the random inputs of the race: its speed says something, its output
+    little. Files `beside` the first, of the same shapes, run in membound, too, each as a contender of its own.
     """
     pythons = dict(pythons or {})
     unknown = [name for name in (*peers, *pythons) if name not in PEERS]
@@ -60,19 +67,39 @@ def race(
         raise MemboundError(
             f"threads={list(threads)}: give counts from 1 up, such as 1 and 2", about="threads"
         )
-    file = find_model_file(file)
+    file, others = find_model_file(file), [find_model_file(path) for path in beside]
     model = read(file)
+    for path in others:
+        if (shape := read(path).shapes[0]) != model.shapes[0]:
+            raise ModelError(
+                f"{path.name} takes inputs of {list(shape)}, and {file.name} of {list(model.shapes[0])}: "
+                "files that race each other take the same"
+            )
     elsewhere = {name: _ask(python, name) for name, python in pythons.items()}
     installed = [name for name in peers if name in elsewhere or importlib.util.find_spec(name) is not None]
+    missing = [name for name in peers if name not in installed]
     with tempfile.TemporaryDirectory(prefix="membound-bench-") as folder:
         files = _prepare(file, Path(folder), dense=bool(installed))
-        x = np.random.default_rng(seed).standard_normal((batch, *model.shapes[0]), dtype=np.float32)
+        random = np.random.default_rng(seed)
+        x = random.standard_normal((batch, *model.shapes[0]), dtype=np.float32)
         write_array(Path(folder) / "input.npy", x)
-        names = [OURS, *installed, *([OPENVINO_DEFAULT] if "openvino" in installed else [])]
+        entries = [_Entry(OURS, OURS, files)]
+        entries += [
+            _Entry(f"{OURS} {path.stem}", OURS, replace(files, model=path.resolve())) for path in others
+        ]
+        names = [*installed, *([OPENVINO_DEFAULT] if "openvino" in installed else [])]
+        entries += [_Entry(name, name, files) for name in names]
+        failed: dict[str, str] = {}
+        if int8:
+            samples = random.standard_normal((SAMPLES, *model.shapes[0]), dtype=np.float32)
+            more, lacking, failed = _quantized(installed, files, Path(folder), samples, show)
+            entries, missing = entries + more, missing + lacking
         rows: list[dict[str, Any]] = []
         for count in threads:
-            rows += _heat(names, files, Path(folder), count, runs, max(1, min(rounds, runs)), pythons, show)
-    about = describe(("membound", "numpy", *(name for name in installed if name not in elsewhere)))
+            rows += _heat(entries, Path(folder), count, runs, max(1, min(rounds, runs)), pythons, show)
+            rows += [{"name": name, "threads": count, "error": error} for name, error in failed.items()]
+    here = [name for name in installed if name not in elsewhere]
+    about = describe(("membound", "numpy", *here, *(["nncf"] if int8 and "openvino" in here else [])))
     about["versions"] |= {name: version for name, version in elsewhere.items() if version}
     return {
         **about,
@@ -83,8 +110,25 @@ def race(
         "input_shape": list(model.shapes[0]),
         "available_cores": available_cores(),
         "results": rows,
-        "missing": [name for name in peers if name not in installed],
+        "missing": missing,
     }
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A contender under the name of its rows, and the files that it is given."""
+
+    name: str
+    contender: str
+    files: Files
+
+    @property
+    def size(self) -> int:
+        """The bytes of what it loads."""
+        if self.files.int8 is not None:
+            return bytes_of(self.files.int8)
+        own = {OURS: self.files.model, "torch": self.files.arrays}
+        return own.get(self.contender, self.files.onnx).stat().st_size
 
 
 def _prepare(file: Path, folder: Path, dense: bool) -> Files:
@@ -95,6 +139,31 @@ def _prepare(file: Path, folder: Path, dense: bool) -> Files:
         write_onnx(files.onnx, model)
         np.savez(files.arrays, *model.tensors.values())
     return files
+
+
+def _quantized(
+    installed: Sequence[str], files: Files, folder: Path, samples: Any, show: Show | None
+) -> tuple[list[_Entry], list[str], dict[str, str]]:
+    """Contenders in 8 bits, those that lack a package, and what went wrong with others."""
+    entries: list[_Entry] = []
+    missing: list[str] = []
+    failed: dict[str, str] = {}
+    for name, maker in MAKERS.items():
+        if name.split()[0] not in installed:
+            continue  # said already
+        if lacking := maker.missing():
+            missing.append(f"{name} ({', '.join(lacking)})")
+            continue
+        if show is not None:
+            show(f"{name}: calibrating")
+        target = folder / maker.name
+        try:
+            maker.write(files.onnx, target, samples)
+        except Exception as error:  # of another's library: that it fails is a result
+            failed[name] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        else:
+            entries.append(_Entry(name, name, replace(files, int8=target)))
+    return entries, missing, failed
 
 
 def _ask(python: str, package: str) -> str:
@@ -117,8 +186,7 @@ def _ask(python: str, package: str) -> str:
 
 
 def _heat(
-    names: Sequence[str],
-    files: Files,
+    entries: Sequence[_Entry],
     folder: Path,
     threads: int,
     runs: int,
@@ -129,14 +197,14 @@ def _heat(
     """The rows of all contenders with one number of threads."""
     lanes: list[_Lane] = []
     try:
-        for name in names:
+        for entry in entries:
             if show is not None:
-                show(f"{name}: loading, {threads} threads")
-            lane = _Lane(name, files, folder, threads, pythons.get(name.split()[0], sys.executable))
+                show(f"{entry.name}: loading, {threads} threads")
+            lane = _Lane(entry, folder, threads, pythons.get(entry.contender.split()[0], sys.executable))
             lanes.append(lane)
             lane.start()
-            if name == OURS and lane.error is not None:
-                raise ModelError(f"{files.model.name} does not run: {lane.error}")
+            if entry.contender == OURS and lane.error is not None:
+                raise ModelError(f"{entry.files.model.name} does not run: {lane.error}")
         running = [lane for lane in lanes if not lane.repeats_f32()]
         for number in range(rounds):
             share = runs // rounds + (number < runs % rounds)
@@ -155,23 +223,24 @@ def _heat(
 class _Lane:
     """A contender's process, and what it has said so far."""
 
-    def __init__(self, name: str, files: Files, folder: Path, threads: int, python: str) -> None:
-        self.name, self.files, self.threads = name, files, threads
+    def __init__(self, entry: _Entry, folder: Path, threads: int, python: str) -> None:
+        self.entry, self.name, self.threads = entry, entry.name, threads
         self.error: str | None = None
         self.facts: dict[str, Any] = {}
         self.times: list[float] = []
-        self.stem = folder / f"{name.replace(' ', '-')}-{threads}"
-        self.saved = self.stem.with_suffix(".npy")
+        self.stem = folder / f"{entry.name.replace(' ', '-')}-{threads}"
+        self.saved = folder / f"{self.stem.name}.npy"
         about = {
-            "contender": name,
+            "contender": entry.contender,
             "threads": threads,
-            **{key: str(path) for key, path in vars(files).items()},
+            "files": {key: str(path) for key, path in vars(entry.files).items() if path is not None},
             "input": str(folder / "input.npy"),
             "output": str(self.saved),
         }
         limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         environment = {**os.environ, **dict.fromkeys(limits, str(threads))}
-        with open(self.stem.with_suffix(".err"), "wb") as errors:
+        self.errors = folder / f"{self.stem.name}.err"
+        with open(self.errors, "wb") as errors:
             self.process = subprocess.Popen(
                 [python, "-P", "-m", "membound.bench.worker", json.dumps(about)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
@@ -215,7 +284,7 @@ class _Lane:
         return json.loads(line)
 
     def _last_words(self) -> str:
-        said = self.stem.with_suffix(".err").read_text(errors="replace").strip().splitlines()
+        said = self.errors.read_text(errors="replace").strip().splitlines()
         return said[-1][:200] if said else f"it ended with code {self.process.wait()}"
 
     def output(self) -> Any:
@@ -227,17 +296,12 @@ class _Lane:
         if self.error is not None or not self.times:
             return row
         scale = float(np.abs(reference).max()) or 1.0
-        size = (
-            {OURS: self.files.model, "torch": self.files.arrays}.get(self.name, self.files.onnx)
-            .stat()
-            .st_size
-        )
         return {
             **row,
             "min_ms": min(self.times),
             "median_ms": statistics.median(self.times),
             **self.facts,
-            "file_bytes": size,
+            "file_bytes": self.entry.size,
             "max_relative_difference": float(np.abs(self.output() - reference).max()) / scale,
         }
 

@@ -30,7 +30,8 @@ def main() -> None:
     baseline = resident_bytes()
     reset_peak()
     began = time.perf_counter()
-    loaded = load(Files(*(Path(about[key]) for key in ("model", "onnx", "arrays"))), about["threads"], len(x))
+    files = Files(**{name: Path(path) for name, path in about["files"].items()})
+    loaded = load(files, about["threads"], len(x))
     ready = time.perf_counter() - began
     for _ in range(WARM_UP):
         output = loaded.run(x)

@@ -93,7 +93,7 @@ class Tracer:
             name: array if array.flags.owndata else array.copy() for name, array in draft.tensors.items()
         }
         infer_shapes(graph := draft.graph(), {name: array.shape for name, array in tensors.items()})
-        return Model(graph, tensors, draft.original_shapes)
+        return Model(graph, tensors, draft.original_shapes, scales=draft.scales)
 
     def _weights(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights by the names of their nodes, from a state dict; what no state has is as it was traced."""

@@ -103,7 +103,7 @@ class Channels:
 
     def _conv(self, number: int, node: Node) -> Track:
         given = attributes(node)
-        groups, weight = given["groups"], self.draft.tensors[node.tensors["w"]]
+        groups, weight = given["groups"], self.draft.weight(node.tensors["w"])
         track, bordered = self._along(node.inputs[0], 0), any(given["pad"])
         if groups == len(track.ids) and groups > 1 and not self._is_shared(node):
             each = len(weight) // groups
@@ -122,7 +122,7 @@ class Channels:
         return Track(0, ids, constant)
 
     def _linear(self, number: int, node: Node) -> Track:
-        weight = self.draft.tensors[node.tensors["w"]]
+        weight = self.draft.weight(node.tensors["w"])
         axis = len(self.draft.shapes[number]) - 1
         track = self._along(node.inputs[0], axis)
         constant = self._read(track, (weight != 0)[None], weight[None], False) + self._bias(node, weight)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from membound.store import operators
+from membound.store.formats import scale_rows
 from membound.store.graph import Graph, Node, Shape
 
 Array = NDArray[np.float32]
@@ -18,12 +19,17 @@ BINARY = tuple(operator.name for operator in operators.BINARY)
 
 @dataclass
 class Draft:
-    """The nodes in the order they run; value 0 is the input and a node's number is that of its output."""
+    """The nodes in the order they run; value 0 is the input and a node's number is that of its output.
+
+    A weight that is in `scales` stands for its product with them, one number a row: kept apart, because the few
+    different values that a weight may have would become different ones in every row.
+    """
 
     input_shape: Shape
     nodes: dict[int, Node] = field(default_factory=dict)
     shapes: dict[int, Shape] = field(default_factory=dict)
     tensors: dict[str, Array] = field(default_factory=dict)
+    scales: dict[str, Array] = field(default_factory=dict)
     original_shapes: dict[str, Shape] = field(default_factory=dict)
     output: int = 0
 
@@ -55,6 +61,11 @@ class Draft:
         """The name of a bias that a layer did not have: conv1.weight gives conv1.bias."""
         stem, dot, last = weight.rpartition(".")
         return self.name(f"{stem}{dot}bias" if last == "weight" else f"{weight}.bias")
+
+    def weight(self, name: str) -> Array:
+        """A tensor as the network computes with it: times the scales of its rows."""
+        array, scales = self.tensors[name], self.scales.get(name)
+        return array if scales is None else scale_rows(array, scales)
 
     def users(self) -> dict[int, list[int]]:
         """For every value the nodes that read it, each as often as it does; -1 stands for the output."""
@@ -88,6 +99,7 @@ class Draft:
         self.shapes = {number: shape for number, shape in self.shapes.items() if number in (0, *self.nodes)}
         uses = self.uses()
         self.tensors = {name: array for name, array in self.tensors.items() if name in uses}
+        self.scales = {name: scales for name, scales in self.scales.items() if name in uses}
         self.original_shapes = {n: shape for n, shape in self.original_shapes.items() if n in uses}
 
     def graph(self) -> Graph:

@@ -10,10 +10,12 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from membound.capture.calibrate import calibrate as round_by_inputs
 from membound.capture.capture import capture
 from membound.data.preprocess import Preprocess
 from membound.errors import ModelError
 from membound.modules import broken
+from membound.store.choice import Values, value_types
 from membound.store.file import write
 from membound.store.formats import Prefer
 from membound.store.model import Model, StoredModel
@@ -27,16 +29,22 @@ def save(
     path: str | os.PathLike[str],
     example_input: Tensor | NDArray[Any],
     *,
-    values: str = "f32",
+    values: Values = "f32",
     prefer: Prefer = "bytes",
+    calibrate: Tensor | NDArray[Any] | None = None,
     preprocess: Preprocess | None = None,
     classes: Sequence[str] | None = None,
 ) -> StoredModel:
     """Write `model` as a file that `load` runs without torch; what was stored comes back.
 
     - `example_input`: a float32 batch of any size; its values do not matter.
-    - `values`: 'f32', or 'f16' for half the bytes.
+    - `values`: 'f32'; 'f16' for half the bytes; 'p8' to 'p1' for values of so many bits, of which a weight then has
+      up to 2^bits different ones; or a type for each tensor by name, as {"fc1.weight": "p4"}, the rest being 'f16'.
+      A weight that has few enough values, as training with `mb.palette` leaves it, is stored exactly; others are
+      rounded. With 'p4' and the like the first layer and depthwise convolutions have 8 bits.
     - `prefer`: what formats are chosen for: the fewest 'bytes', or 'speed'.
+    - `calibrate`: a batch of some hundred real inputs, prepared as for the network. Weights of few bits are then
+      rounded by what that does to the outputs of their layers, and biases corrected; labels are not needed.
     - `preprocess` and the names of `classes` travel with the network.
 
     A network whose weights exceed the bounds that `attach` gave it, or the network that it is a copy of, is written as
@@ -53,7 +61,11 @@ def save(
     check_kinds(preprocess, classes)
     if isinstance(model, nn.Module):
         _warn_of_broken_bounds(model)
-    return write(path, with_facts(capture(model, example_input), preprocess, classes), values, prefer)
+    captured = with_facts(capture(model, example_input), preprocess, classes)
+    value_types(captured, values)  # refused before the work begins
+    if calibrate is not None:
+        captured = round_by_inputs(captured, values, calibrate, prefer)
+    return write(path, captured, values, prefer)
 
 
 def _warn_of_broken_bounds(model: nn.Module) -> None:

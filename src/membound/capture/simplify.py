@@ -82,6 +82,7 @@ class _Removal:
             return node
         if groups == len(track.ids) and groups > 1:
             self._store_(node.tensors["w"], weight[kept])
+            self._keep_scales_(node.tensors["w"], kept)
             if "b" in node.tensors:
                 self._store_(node.tensors["b"], self.draft.tensors[node.tensors["b"]][kept])
             return replace(node, attributes={**node.attributes, "groups": int(read.sum())})
@@ -95,13 +96,15 @@ class _Removal:
         tensors = dict(node.tensors)
         if gone.any():
             some = gone.any((0, 1))
-            kernels = weight[:, :, some].reshape(*weight.shape[:2], int(some.sum()), -1)
+            kernels = self.draft.weight(tensors["w"]).reshape(weight.shape)[:, :, some]
+            kernels = kernels.reshape(*weight.shape[:2], int(some.sum()), -1)
             bias = bias + (kernels.sum(3, dtype=np.float64) * gone[..., some]).sum(2).reshape(-1)
         parts = [part[row][:, column] for part, row, column in zip(weight, rows, columns, strict=True)]
         if "b" in tensors or gone.any():
             tensors.setdefault("b", self.draft.bias_name(tensors["w"]))
             self._store_(tensors["b"], bias[kept].astype(np.float32))
         self._store_(tensors["w"], np.concatenate(parts))
+        self._keep_scales_(tensors["w"], kept)
         return replace(node, tensors=tensors)
 
     def _input(self, node: Node) -> tuple[Track, Mask]:
@@ -125,6 +128,10 @@ class _Removal:
             return node
         ends: dict[str, Any] = {end: int(kept[: given[end]].sum()) for end in ("start", "stop")}
         return replace(node, attributes={**node.attributes, **ends})
+
+    def _keep_scales_(self, name: str, kept: Mask) -> None:
+        if name in self.draft.scales:
+            self.draft.scales[name] = self.draft.scales[name][kept]
 
     def _store_(self, name: str, array: Array) -> None:
         """Replace a tensor, and remember the shape that it had at first."""

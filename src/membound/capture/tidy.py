@@ -112,7 +112,7 @@ def _fuse_(draft: Draft, number: int) -> bool:
 
 
 def _fold_(draft: Draft, number: int) -> bool:
-    """A product or sum with one constant a channel into the weights before it: w' = s w, b' = s b + t."""
+    """A product or sum with one constant a channel into the layer before it: w' = s w, b' = s b + t."""
     node = draft.nodes[number]
     layer = draft.nodes.get(node.inputs[0])
     if (
@@ -128,13 +128,11 @@ def _fold_(draft: Draft, number: int) -> bool:
     if constants is None or not alone or draft.users()[node.inputs[0]] != [number]:
         return False
     scale, shift = constants
-    weight = draft.tensors[layer.tensors["w"]]
-    bias = draft.tensors[layer.tensors["b"]] if "b" in layer.tensors else np.zeros(len(weight))
-    scaled = weight * scale.reshape(-1, *(1 for _ in weight.shape[1:]))
-    biased = (bias * scale + shift).astype(np.float32)
-    if not (np.isfinite(scaled.astype(np.float32)).all() and np.isfinite(biased).all()):
+    bias = draft.tensors[layer.tensors["b"]] if "b" in layer.tensors else np.zeros(len(scale))
+    with np.errstate(over="ignore"):
+        biased = (bias * scale + shift).astype(np.float32)
+    if not (np.isfinite(biased).all() and _scale_(draft, layer.tensors["w"], scale)):
         return False
-    draft.tensors[layer.tensors["w"]] = scaled.astype(np.float32)
     name = layer.tensors.get("b") or draft.bias_name(layer.tensors["w"])
     draft.tensors[name] = biased
     attributes = dict(layer.attributes)
@@ -143,6 +141,32 @@ def _fold_(draft: Draft, number: int) -> bool:
     tensors = {**layer.tensors, "b": name}
     draft.nodes[node.inputs[0]] = replace(layer, attributes=attributes, tensors=tensors)
     draft.redirect(number, node.inputs[0])
+    return True
+
+
+def _scale_(draft: Draft, name: str, scale: Any) -> bool:
+    """Multiply the rows of a weight by these float64 numbers, unless that is not finite.
+
+    One number for all rows goes into the weight, which has as few different values as before; others stay apart.
+    """
+    if (scale == 1).all():
+        return True
+    weight, before = draft.tensors[name], draft.scales.get(name)
+    matrix = weight.reshape(len(weight), -1)
+    with np.errstate(all="ignore"):
+        scales = (scale if before is None else before * scale).astype(np.float32)
+        sound = np.isfinite(scales).all() and scales[scale != 0].all()
+        if (scale == scale[0]).all() or not sound:
+            matrix, scales = (matrix * scale[:, None]).astype(np.float32), before
+        else:  # a scale of 0 has to be the weight's, so that the row is seen to be empty
+            gone = scales == 0
+            matrix = np.where(gone[:, None], matrix * scales[:, None], matrix)
+            scales = np.where(gone, np.float32(1), scales)
+        if not np.isfinite(matrix if scales is None else matrix * scales[:, None]).all():
+            return False
+    draft.tensors[name] = matrix.reshape(weight.shape)
+    if scales is not None:
+        draft.scales[name] = scales
     return True
 
 

@@ -37,6 +37,12 @@ def bench_command(
             help="The Python of a peer that lives in an environment of its own, beside a membound; once for each.",
         ),
     ] = None,
+    int8: Annotated[
+        bool,
+        typer.Option(
+            "--int8", help="Also the network in 8 bits, in ONNX Runtime (needs onnx) and OpenVINO (nncf)."
+        ),
+    ] = False,
     operators: Annotated[
         bool,
         typer.Option("--operators", help="Time each operator of the network instead, against its floor."),
@@ -55,9 +61,9 @@ def bench_command(
         (count, *more) = _counts(threads)
         if more:
             raise MemboundError(f"--operators takes one count of threads, not {threads}")
-        if peers is not None or rounds is not None or python:
+        if peers is not None or rounds is not None or python or int8:
             raise MemboundError(
-                "--operators compares with no other runtime: leave --peers, --python and --rounds out"
+                "--operators compares with no other runtime: leave --peers, --python, --int8 and --rounds out"
             )
         found = time_layers(file, threads=count, batch=batch, runs=runs, seed=seed)
         options.print_json(found) if as_json else _print_layers(found)
@@ -69,7 +75,7 @@ def bench_command(
     with _status() as show:
         facts = race(
             file, peers=list(dict.fromkeys(names)), threads=_counts(threads), runs=runs, rounds=rounds or 5,
-            batch=batch, seed=seed, pythons=interpreters(python or []), show=show,
+            batch=batch, seed=seed, pythons=interpreters(python or []), int8=int8, show=show,
         )  # fmt: skip
     options.print_json(facts) if as_json else _print(facts)
 
@@ -182,7 +188,7 @@ def _label(row: dict[str, Any]) -> str:
     >>> _label({"name": "openvino default", "precision": "f16"})
     'openvino f16'
     """
-    name: str = row["name"].removesuffix(" default")
+    name: str = row["name"].removesuffix(" default").removesuffix(" int8")
     return name if row["precision"] == "f32" else f"{name} {row['precision']}"
 
 

@@ -47,7 +47,7 @@ def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
 
     With `sparse` a weight is a sparse initializer where that has fewer bytes.
     """
-    dense = model.decode() if isinstance(model, StoredModel) else model
+    dense = model.decode() if isinstance(model, StoredModel) else model.scaled()
     shapes = infer_shapes(dense.graph, {name: array.shape for name, array in dense.tensors.items()})
     writer = _Writer(sparse)
     values = [INPUT]

@@ -17,7 +17,7 @@ from membound.run.hub import fetch, is_address
 from membound.run.layers import list_layers, show_layers
 from membound.run.plan import Planned, flat, plan
 from membound.store.file import read
-from membound.store.formats import decode
+from membound.store.formats import Encoded, decode
 from membound.store.model import StoredModel
 
 EVERY = "every"  # instruction set: what holds for all of them
@@ -223,12 +223,16 @@ def _for_core(plan: Planned) -> Any:
     core, weight = _core(), plan.weight
     stored = None
     if weight is not None:
+        matrix = weight.matrix
         stored = core.Matrix(
             layout=weight.format,
-            values_type=weight.value_type.name,
-            **weight.matrix._asdict(),
+            values_type=weight.type_name,
+            rows=matrix.rows,
+            columns=matrix.columns,
+            entries=matrix.entries,
             values=weight.values,
             arrays=weight.arrays,
+            **_few_bits(weight),
         )
     name, *numbers = plan.act
     return core.OpPlan(
@@ -242,6 +246,19 @@ def _for_core(plan: Planned) -> Any:
         weight=stored,
         tables=plan.tables,
     )
+
+
+def _few_bits(weight: Encoded) -> dict[str, Any]:
+    """What a weight has that is packed: the numbers that its codes stand for, scales of rows, a layout's parameter."""
+    palette = None if weight.palette is None else weight.palette.entries
+    if palette is not None and not len(palette):  # of a weight without nonzeros; the core wants one entry
+        palette = np.zeros(1, np.float32)
+    numbers = {
+        "palette": palette,
+        "scales": None if weight.scales is None else weight.scales.astype(np.float32),
+    }
+    found: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    return found | ({"parameter": weight.parameter} if weight.parameter else {})
 
 
 def _core() -> Any:

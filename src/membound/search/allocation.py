@@ -116,6 +116,9 @@ def _some_ranks(size: int) -> Array:
 
 # What counts cost; given an array of counts for every layer, an array of costs.
 Cost = Callable[[Mapping[str, Any]], Any]
+TypedCost = Callable[
+    [Mapping[str, Any], Mapping[str, str]], Any
+]  # the same, by the types of the layers' values
 
 
 def allocate(curves: Mapping[str, Curve], cost: Cost, bound: float) -> dict[str, int]:
@@ -171,7 +174,7 @@ def _last_within(
 class NonzeroCost:
     """Every nonzero costs one."""
 
-    def __call__(self, counts: Mapping[str, Any]) -> Any:
+    def __call__(self, counts: Mapping[str, Any], types: Mapping[str, str] | None = None) -> Any:
         return sum(counts.values())
 
 
@@ -179,16 +182,20 @@ class NonzeroCost:
 class ByteCost:
     """Bytes in each layer's best format, as they are expected of nonzeros at random places.
 
-    >>> ByteCost({"fc1.weight": (500, 800)}, "f16")({"fc1.weight": 4000})
-    12990.0
+    >>> cost = ByteCost({"fc1.weight": (500, 800)})
+    >>> cost({"fc1.weight": 4000}, {"fc1.weight": "f16"}), cost({"fc1.weight": 4000}, {"fc1.weight": "p4"}) < 8000
+    (12990.0, True)
     """
 
     shapes: Mapping[str, Shape]
-    values: str
 
-    def __call__(self, counts: Mapping[str, Any]) -> Any:
-        rows, columns = np.array([matrix_shape(self.shapes[name]) for name in counts]).T[..., None]
-        given = np.array(list(counts.values()), np.float64)
-        sizes = expected_bytes(rows, columns, given.reshape(len(counts), -1), self.values)
+    def __call__(self, counts: Mapping[str, Any], types: Mapping[str, str]) -> Any:
+        return sum(self._of_type(kind, counts, types) for kind in {types[name] for name in counts})
+
+    def _of_type(self, kind: str, counts: Mapping[str, Any], types: Mapping[str, str]) -> Any:
+        mine = {name: count for name, count in counts.items() if types[name] == kind}
+        rows, columns = np.array([matrix_shape(self.shapes[name]) for name in mine]).T[..., None]
+        given = np.array(list(mine.values()), np.float64)
+        sizes = expected_bytes(rows, columns, given.reshape(len(mine), -1), kind)
         total = np.minimum.reduce(list(sizes.values())).sum(0)
         return total if given.ndim > 1 else float(total[0])

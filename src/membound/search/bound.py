@@ -4,6 +4,9 @@ The network is dense at first. Then it is measured which cost of its counts woul
 tightens to that cost along a cubic ramp; at every projection the counts of all layers come anew from the scores. It is
 measured again on the way, since dead channels take nothing. From the ramp's end on the counts are such that what is
 measured is just within the limit, and at the very end that holds exactly.
+
+Where values are stored in few bits, weights take few values from the ramp's end on; how many, in each layer, is chosen
+on the way (bits.py) or given.
 """
 
 import math
@@ -19,15 +22,17 @@ from torch.optim import Optimizer
 
 from membound.errors import MemboundError, TrainingError
 from membound.modules import plain_keys
-from membound.search.allocation import Cost, Curve, allocate, proportional_curve, score_curves
+from membound.search.allocation import Curve, TypedCost, allocate, proportional_curve, score_curves
+from membound.search.bits import Types, as_if_trained, choose_types, palette_bits
 from membound.train.magnitudes import NonFiniteError
 from membound.train.projection import project_
 from membound.train.regularizer import Regularizer
-from membound.train.updates import l0_project
+from membound.train.updates import Update, chain, l0_project, palette
 
-Measure = Callable[[Mapping[str, Tensor]], int]
+Measure = Callable[[Mapping[str, Tensor], Types], int]
 CLOSE, FULL = 0.995, 0.975  # of the limit: near enough; and what is worth another look at every layer
 TRIES = 16  # of finding counts by measuring
+PALETTE_EVERY = 100  # steps between fits of a palette, at most
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,8 @@ class NetworkBound:
     """One bound on all of `weights` together: a guide for a regularizer, which `attach` makes.
 
     `measure` says what a state of the network takes, `limit` how much it may; `cost` estimates the same from counts,
-    up to what the counts do not touch. With `proportions` the counts stay in these, whatever the scores.
+    up to what the counts do not touch; both by the `types` of the weights' values, f16 unless others are given. These
+    stay, or they are where it `chooses` from. With `proportions` the counts stay in these, whatever the scores.
     """
 
     def __init__(
@@ -74,7 +80,9 @@ class NetworkBound:
         *,
         measure: Measure,
         limit: int,
-        cost: Cost,
+        cost: TypedCost,
+        types: Types | None = None,
+        chooses: bool = False,
         score: str,
         proportions: Mapping[str, int] | None = None,
         total_steps: int,
@@ -82,17 +90,40 @@ class NetworkBound:
         ramp: Ramp | None = None,
     ) -> None:
         self.model, self.names = model, tuple(weights)
-        self.measure, self.limit, self.cost, self.score = measure, limit, cost, score
+        self.measure, self.limit, self._cost, self.score = measure, limit, cost, score
+        self.types, self.chooses = dict(types or dict.fromkeys(weights, "f16")), chooses
         self.proportions = proportions
         self.total_steps, self.every, self.ramp = total_steps, every, ramp or Ramp()
         self.counts = {name: weight.numel() for name, weight in self._weights().items()}
-        self.dense_cost = float(cost(self.counts))
         self.bound: float | None = None  # of the cost at which the limit is met, once that has been measured
 
     def attach(self, optimizer: Optimizer) -> Regularizer:
         """The handle that imposes this bound at the steps of `optimizer`."""
-        rules = {name: l0_project(partial(self._count, name), self.every) for name in self.names}
-        return Regularizer(optimizer, self.model, rules, self.total_steps, guide=self)
+        return Regularizer(
+            optimizer,
+            self.model,
+            {name: self._rule(name) for name in self.names},
+            self.total_steps,
+            guide=self,
+        )
+
+    def _rule(self, name: str) -> Update:
+        counts = l0_project(partial(self._count, name), self.every)
+        if not self.chooses and palette_bits(self.types[name]) is None:
+            return counts
+        often = max(1, min(PALETTE_EVERY, self.total_steps // 100))
+        return chain(counts, palette(partial(self._levels, name), often, begin=self.ramp.until))
+
+    def _levels(self, name: str, progress: float) -> int | None:
+        bits = palette_bits(self.types[name])
+        return None if bits is None else 1 << bits
+
+    @property
+    def dense_cost(self) -> float:
+        return float(self.cost({name: weight.numel() for name, weight in self._weights().items()}))
+
+    def cost(self, counts: Mapping[str, Any]) -> Any:
+        return self._cost(counts, self.types)
 
     def _count(self, name: str, progress: float) -> int:
         return self.counts[name]
@@ -121,6 +152,8 @@ class NetworkBound:
         if looking:
             try:
                 self._settle(curves, final=not left)
+                if self.chooses and before < self.ramp.until:
+                    self._choose(curves, final=not left)
             except NonFiniteError:
                 return
         if left:
@@ -133,12 +166,24 @@ class NetworkBound:
         self._settle(self._curves())
 
     def state_dict(self) -> dict[str, Any]:
-        """The counts, and the bound if it has been measured."""
-        return {"counts": dict(self.counts), "bound": self.bound}
+        """The counts, the types of values, and the bound if it has been measured."""
+        return {"counts": dict(self.counts), "types": dict(self.types), "bound": self.bound}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with those."""
-        self.counts, self.bound = dict(state["counts"]), state["bound"]
+        self.counts, self.types, self.bound = dict(state["counts"]), dict(state["types"]), state["bound"]
+
+    # Bits
+
+    def _choose(self, curves: Mapping[str, Curve], final: bool) -> None:
+        """Types for the weights that would stay at the limit, and the counts that these leave room for."""
+        cut = {name: weight.detach().clone() for name, weight in self._weights().items()}
+        for name, weight in cut.items():
+            project_(weight, self.counts[name])
+        types = choose_types(cut, self.types)
+        if types != self.types:
+            self.types = types
+            self._settle(curves, final)
 
     # To the limit, exactly
 
@@ -206,7 +251,7 @@ class NetworkBound:
         return score_curves(self._weights(), self.score)
 
     def _size(self, counts: Mapping[str, int]) -> int:
-        return self.measure(self._state(counts))
+        return self.measure(self._state(counts), self.types)
 
     def _state(self, counts: Mapping[str, int]) -> dict[str, Tensor]:
         """The network's state with these counts imposed."""
@@ -214,6 +259,7 @@ class NetworkBound:
         for name, weight in self._weights().items():
             cut = weight.detach().clone()
             project_(cut, counts[name])
+            cut = as_if_trained(cut, self.types[name])
             for other, value in state.items():
                 if value.data_ptr() == weight.data_ptr() and value.shape == cut.shape:
                     state[other] = cut  # a tied weight has several names

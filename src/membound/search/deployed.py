@@ -164,14 +164,14 @@ class _Tally:
 
 
 def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:
-    """Whether rounding values to 16 bits costs more than chance and ROUNDING, on some of the training images.
+    """Whether storing values in few bits costs more than chance and ROUNDING, on some of the training images.
 
     A score of its own has no points: there it is a hundredth of the score.
     """
     train = problem.data.train
     some = np.linspace(0, len(train) - 1, min(ROUNDED_EXAMPLES, len(train)), dtype=np.int64)
     exact, rounded = _score_all(
-        [replace(files, values="f32").stored(state), files.stored(state)], train.take(some), problem
+        [replace(files, values="f32", types={}).stored(state), files.stored(state)], train.take(some), problem
     )
     if exact.errors is not None and rounded.errors is not None:
         return rounded.errors - exact.errors > max(ROUNDED_ERRORS, ROUNDING / 100 * len(some))

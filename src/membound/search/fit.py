@@ -16,7 +16,7 @@ from torch import nn
 from membound.errors import MemboundError, ModelError
 from membound.search.budget import make_plans, resolve_limits
 from membound.search.deployed import Fitted
-from membound.search.fitting import Fitting, widened
+from membound.search.fitting import WIDER, Fitting, widened
 from membound.search.ledger import open_run
 from membound.search.problem import Problem, Target
 from membound.search.request import (
@@ -80,7 +80,8 @@ def fit(
       'neon', 'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest file within so many points of
       dense. `stages`: counts of layers, tightened as long as accuracy allows (a `Stages`, or its file). A list of
       budgets gives a list of results.
-    - `values` are stored in 'f16', 'f32', or 'auto': 16 bits unless they cost accuracy.
+    - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
+      layer as pay there, unless that costs accuracy.
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
     - `strategy` says which layer keeps how much: 'global' (the default), 'greedy' (the paper's), 'magnitude' or
       'uniform'. `steps`, `batch_size`, `lr`, `seed`, `loss`, `score`, `dense` and the other fields of Choices say how
@@ -126,7 +127,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
             "strategy",
             about=(bound.name, "members", "strategy"),
         )
-    values = "f16" if bound.may_widen else bound.values
+    values = "f16" if bound.may_widen and bound.kind == "nonzeros" else bound.values
     target = Target(bound.kind, values, bound.batch, bound.isa)
     problem = make_problem(
         model, examples, choices, target, hold_out=bound.searches or choices.is_greedy, warn=watch.warn
@@ -141,13 +142,15 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
 
 
 def _storable(problem: Problem) -> Problem:
-    """With values of 32 bits, where those of 16 cannot hold the network as it starts."""
-    try:
-        problem.least()
-    except ModelError:
-        problem = widened(problem)
-        problem.least()  # if something else is wrong, it is said now
-    return problem
+    """With wider values, where these cannot hold the network as it starts."""
+    while True:
+        try:
+            problem.least()
+            return problem
+        except ModelError:
+            if problem.target.values not in WIDER:
+                raise  # something else is wrong
+            problem = widened(problem)
 
 
 def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from membound.data import Split
 from membound.errors import MemboundError, ModelError
 from membound.search import greedy
+from membound.search.bits import describe_types, joined
 from membound.search.budget import Limit, Plan, make_plans
 from membound.search.deployed import Fitted, describe_stored, rounding_hurts, score_stored
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
 from membound.search.measure import FileBytes
-from membound.search.problem import Problem
+from membound.search.problem import AUTO, Problem
 from membound.search.request import Bound, Choices, Watch
 from membound.search.stages import Stages, search_stages
 from membound.search.within import search_within
@@ -25,12 +26,12 @@ from membound.train.evaluation import Score
 from membound.train.projection import project_
 from membound.train.rules import load_plain_
 
-WIDER = "-f32"  # what the keys of jobs end with that are done again for values of 32 bits
+WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too much
 
 
 def widened(problem: Problem) -> Problem:
-    """The same problem with values of 32 bits."""
-    return replace(problem, target=replace(problem.target, values="f32"))
+    """The same problem with wider values."""
+    return replace(problem, target=replace(problem.target, values=WIDER[problem.target.values]))
 
 
 class Fitting:
@@ -49,15 +50,16 @@ class Fitting:
 
     # Values
 
-    def run(self, plans: list[Plan]) -> list[Fitted]:
-        if not self.bound.may_widen or self.problem.target.values == "f32":
-            return self._fit(plans)
+    def run(self, plans: list[Plan], suffix: str = "") -> list[Fitted]:
+        wider = WIDER.get(self.problem.target.values)
+        if not self.bound.may_widen or wider is None:
+            return self._fit(plans, suffix)
         try:
-            results = self._fit(plans)
+            results = self._fit(plans, suffix)
         except ModelError:  # a training has led to a value that 16 bits cannot hold
             if self.choices.is_greedy:  # its rounds have counted in 16 bits
                 raise
-            self.watch.say("16 bits cannot hold a value: trained again for values of 32 bits")
+            self.watch.say(f"16 bits cannot hold a value: trained again in {wider}")
             return self._fit_wider(plans)
         for number, result in enumerate(results):
             if rounding_hurts(self.problem, result.files, result.model.state_dict()):
@@ -65,17 +67,19 @@ class Fitting:
         return results
 
     def _retry_wider(self, plans: list[Plan]) -> Fitted | None:
-        """One result with values of 32 bits; None if the limit has no room for them."""
-        self.watch.say("values of 16 bits lose too much: trained again for values of 32 bits")
+        """One result with wider values; None if the limit has no room for them."""
+        now = self.problem.target.values
+        few = "few bits" if now == AUTO else "16 bits"
+        self.watch.say(f"values of {few} lose too much: trained again in {WIDER[now]}")
         try:
             self._plan_wider(plans)
         except MemboundError as error:
-            self.watch.say(f"values of 16 bits stay: {error}")
+            self.watch.say(f"values of {few} stay: {error}")
             return None
         return self._fit_wider(plans)[0]
 
     def _plan_wider(self, plans: list[Plan]) -> list[Plan]:
-        """The same limits for values of 32 bits, with the proportions that were found."""
+        """The same limits for wider values, with the proportions that were found."""
         limits, bound = [plan.limit for plan in plans], self.bound
         made = make_plans(widened(self.problem), limits, bound.members, bound.average, self.choices.seed)
         return [
@@ -86,7 +90,7 @@ class Fitting:
         wider, narrow = self._plan_wider(plans), self.problem
         self.workshop.problem = widened(narrow)
         try:
-            return self._fit(wider, WIDER)
+            return self.run(wider, f"-{self.problem.target.values}")
         finally:
             self.workshop.problem = narrow
 
@@ -196,7 +200,7 @@ class Fitting:
         ]
 
     def _describe_dense(self, facts: dict[str, Any]) -> dict[str, Any]:
-        plain, data = replace(self.problem.files, values="f32"), self.problem.data
+        plain, data = replace(self.problem.files, values="f32", types={}), self.problem.data
         stored = plain.stored(self.workshop.state("dense"))
         estimate = None
         if data.test is None and data.given is None and data.validation is not None:
@@ -217,10 +221,12 @@ class Fitting:
             "accuracy_on": "validation" if data.test is None else "test",
         }
 
-    def _judge_members(self, model: nn.Module) -> list[float | None]:
-        members = model.members if isinstance(model, Ensemble) else []
-        files = self.problem.files
-        return [self._judge(files.stored(each.state_dict()), None)["accuracy"] for each in members]
+    def _judge_members(self, model: nn.Module, keys: list[str]) -> list[float | None]:
+        if not isinstance(model, Ensemble):
+            return []
+        files = [replace(self.problem.files, types=self._types(key)) for key in keys]
+        found = [mine.stored(each.state_dict()) for mine, each in zip(files, model.members, strict=True)]
+        return [self._judge(stored, None)["accuracy"] for stored in found]
 
     def _deploy(
         self, plan: Plan, keys: list[str], facts: list[dict[str, Any]], dense: dict[str, Any] | None
@@ -238,9 +244,9 @@ class Fitting:
             limit=size if plan.exact else plan.limit.number,
             size=size,
             file_bytes=stored.file_bytes,
-            values=self.problem.target.values,
+            values=describe_types(files.types) if files.types else files.values,
             **self._judge(stored, plan.estimate),
-            members=self._judge_members(model),
+            members=self._judge_members(model, keys),
             history=list(self.candidates),
             dense=dense,
             facts=about | {"curves": facts[0]["history"], "seconds": seconds},
@@ -250,18 +256,23 @@ class Fitting:
         """The final network in torch and its file: one, or an ensemble within the limit."""
         states = [self.workshop.state(key) for key in keys]
         networks = [self.problem.make(self.choices.seed + number) for number in range(len(keys))]
+        types = [self._types(key) for key in keys]
         if len(keys) == 1:
             model: nn.Module = networks[0]
-            files = self.problem.files
+            files = replace(self.problem.files, types=types[0])
         else:
             model = Ensemble(networks, self.bound.average)
-            files = self.problem.files_of(model)
+            files = replace(self.problem.files_of(model), types=joined(types))
         if not plan.exact:
             measure = self.problem.measure_of(model, files)
             self._trim_(states, lambda: measure(_joined(states)), plan.limit.number)
         for network, state in zip(networks, states, strict=True):
             load_plain_(network, state)
         return model.eval(), files
+
+    def _types(self, key: str) -> dict[str, str]:
+        """The types of the values of a job's weights."""
+        return self.workshop.facts(key).get("types") or {}
 
     def _trim_(self, states: list[dict[str, Tensor]], measure: Callable[[], int], limit: int) -> None:
         """Cut a few of the smallest weights where members that fit do not fit together."""

@@ -160,7 +160,11 @@ def _merit(facts: Facts) -> tuple[float, float, str]:
 
 def _cut(problem: Problem, winner: Facts, name: str, limit: int, step: float) -> int:
     """What is left of a layer's nonzeros: a step less, or only as much less as the limit asks for."""
-    counts, cost = winner["counts"], problem.cost
+    counts, types = winner["counts"], winner["types"] or problem.types
+
+    def cost(counts: Mapping[str, int]) -> Any:
+        return problem.cost(counts, types)
+
     full: int = min(counts[name] - 1, max(round(counts[name] * (1 - step)), 1))
 
     def size(count: int) -> float:  # what the network takes besides is what it took

@@ -8,7 +8,7 @@ named would vanish with those that are.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,8 @@ from membound.data.preprocess import Preprocess
 from membound.errors import ModelError
 from membound.modules import plain_keys
 from membound.run.net import EVERY, Net
+from membound.search.bits import Types
+from membound.store.choice import value_types
 from membound.store.file import file_size, read_bytes, to_bytes, write
 from membound.store.formats import Prefer
 from membound.store.model import Model, StoredModel
@@ -34,6 +36,8 @@ SMALLEST = (
 class FileBytes:
     """The bytes of the very file that `save` writes: header, preprocessing, mean image and names of classes included.
 
+    Values are stored as `values`; the weights that `types` names, as it says.
+
     >>> size = FileBytes(Tracer(nn.Linear(300, 2), torch.zeros(1, 300)), values="f16")
     >>> empty = {"weight": torch.zeros(2, 300), "bias": torch.zeros(2)}
     >>> size.dense() - size(empty) > 1000, size.dense() - size.least(["weight"]) > 1000
@@ -45,22 +49,26 @@ class FileBytes:
     preprocess: Preprocess | None = None
     classes: Sequence[str] | None = None
     prefer: Prefer = "bytes"
+    types: Types = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_kinds(self.preprocess, self.classes)
         self()  # what cannot be stored is said now, not after training
 
-    def __call__(self, state: State | None = None) -> int:
-        return file_size(self._model(state), self.values, self.prefer)
+    def __call__(self, state: State | None = None, types: Types | None = None) -> int:
+        model = self._model(state)
+        return file_size(model, self._types(model, types), self.prefer)
 
     def stored(self, state: State | None = None) -> StoredModel:
         """The network as the file has it, without a file: `membound.run.net.Net` runs it."""
-        return read_bytes(to_bytes(self._model(state), self.values, self.prefer))
+        model = self._model(state)
+        return read_bytes(to_bytes(model, self._types(model), self.prefer))
 
     def write(self, path: str | os.PathLike[str], state: State | None = None) -> StoredModel:
         """Write the file, whole or not at all; what was stored comes back."""
         check_path(path)
-        return write(path, self._model(state), self.values, self.prefer)
+        model = self._model(state)
+        return write(path, model, self._types(model), self.prefer)
 
     def dense(self) -> int:
         """What the network takes when no parameter is zero, whatever its weights are now."""
@@ -68,14 +76,22 @@ class FileBytes:
         names = [name for tied in self.tracer.parameters for name in tied]
         return self(state | {name: _filled(state[name]) for name in names})
 
-    def least(self, names: Iterable[str], state: State | None = None) -> int:
+    def least(self, names: Iterable[str], state: State | None = None, types: Types | None = None) -> int:
         """What remains when the parameters of these names have one nonzero each, all else as in `state` or as traced.
 
         That is the header, an entry in it for every layer, biases, and all that is not named.
         """
         found = self.tracer.state() if state is None else plain_keys(state)
         emptied = _with_tied(names, self.tracer.parameters)
-        return self(found | {name: _emptied(found[name]) for name in emptied if name in found})
+        return self(found | {name: _emptied(found[name]) for name in emptied if name in found}, types)
+
+    def _types(self, model: Model, types: Types | None = None) -> str | dict[str, str]:
+        """One type for everything, or one for each tensor; a layer that is dead has none."""
+        chosen = self.types if types is None else types
+        if not chosen:
+            return self.values
+        named = {name: kind for name, kind in chosen.items() if name in model.tensors}
+        return value_types(model, self.values) | named
 
     def _model(self, state: State | None) -> Model:
         return with_facts(self.tracer.model(state), self.preprocess, self.classes)
@@ -96,8 +112,9 @@ class RamBytes(FileBytes):
     threads: int = field(default=1, kw_only=True)
     isa: str = field(default=EVERY, kw_only=True)
 
-    def __call__(self, state: State | None = None) -> int:
-        return deployed_bytes(self.stored(state), self.batch, self.isa, self.threads)
+    def __call__(self, state: State | None = None, types: Types | None = None) -> int:
+        files = self if types is None else replace(self, types=types)
+        return deployed_bytes(files.stored(state), self.batch, self.isa, self.threads)
 
 
 def deployed_bytes(stored: StoredModel, batch: int = 1, isa: str = EVERY, threads: int = 1) -> int:
@@ -123,14 +140,14 @@ class Nonzeros:
         self._sizes = tuple(own[first].numel() for first, *_ in self._names)
         self._counts = tuple(int(own[first].count_nonzero()) for first, *_ in self._names)
 
-    def __call__(self, state: State | None = None) -> int:
+    def __call__(self, state: State | None = None, types: Types | None = None) -> int:
         return sum(self._count(state))
 
     def dense(self) -> int:
         """How many parameters there are."""
         return sum(self._sizes)
 
-    def least(self, names: Iterable[str], state: State | None = None) -> int:
+    def least(self, names: Iterable[str], state: State | None = None, types: Types | None = None) -> int:
         """What remains when the parameters of these names have one nonzero each, all else as in `state` or at first."""
         emptied = _with_tied(names, self._names)
         counts = zip(self._names, self._count(state), strict=True)

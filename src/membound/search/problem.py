@@ -15,9 +15,11 @@ from membound.data import Preprocess, Split
 from membound.errors import MemboundError, RuleError
 from membound.modules import plain_keys
 from membound.run.net import EVERY, check_isa
-from membound.search.allocation import ByteCost, Cost, NonzeroCost
+from membound.search.allocation import ByteCost, NonzeroCost, TypedCost
+from membound.search.bits import START, WIDE, palette_bits
 from membound.search.bound import Ramp
 from membound.search.measure import FileBytes, Nonzeros, RamBytes
+from membound.store.choice import layer_weights, value_types
 from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
 from membound.train.rules import select
@@ -25,6 +27,7 @@ from membound.train.task import Task
 from membound.train.updates import l0_project
 
 KINDS = ("file", "ram", "nonzeros")
+AUTO, PLAIN = "auto", "f16"
 WARM_RATE = 0.5  # of the peak learning rate, for a training that goes on from a trained network
 AT_ONCE = Ramp(0.0, 0.01)  # for one that is about at its bound already
 State = Mapping[str, Tensor]
@@ -54,7 +57,7 @@ class Target:
     """What the budget counts: bytes of the file, bytes of memory when it runs, or nonzero parameters."""
 
     kind: str = "file"
-    values: str = "f16"
+    values: str = "f16"  # how they are stored; "auto": in few bits, how many is chosen for each layer
     batch: int = 1  # images at once, for memory,
     isa: str = EVERY  # and the instruction set
 
@@ -62,6 +65,16 @@ class Target:
         check_isa(self.isa)
         if self.kind not in KINDS:
             raise MemboundError(f"a budget counts {', '.join(KINDS)}, not {self.kind!r}")
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the types of values are chosen while networks train."""
+        return self.values == AUTO
+
+    @property
+    def base(self) -> str:
+        """The type of what is not bounded, and so not trained for few bits."""
+        return WIDE if self.chooses or palette_bits(self.values) is not None else self.values
 
     @property
     def unit(self) -> str:
@@ -98,9 +111,8 @@ class Problem:
     )  # of the network, by name
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self).items() if name not in ("files", "measure", "_model")
-        }
+        made = ("files", "measure", "types", "plain_bytes", "_model")
+        return {name: value for name, value in vars(self).items() if name not in made}
 
     @cached_property
     def _model(self) -> nn.Module:
@@ -123,7 +135,28 @@ class Problem:
     def files_of(self, model: nn.Module) -> FileBytes:
         """The same for another network on the same data, such as an ensemble."""
         tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
-        return FileBytes(tracer, self.target.values, self.data.preprocess, self.data.classes)
+        return FileBytes(tracer, self.target.base, self.data.preprocess, self.data.classes)
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """The types of the bounded weights' values, as a training starts; those that are given stay."""
+        if self.target.base == self.target.values:
+            return dict.fromkeys(self.weights, self.target.values)
+        start = START if self.target.chooses else self.target.values
+        known = value_types(self.files.tracer.model(simplify=False), start)
+        return {name: known.get(name, start) for name in self.weights}
+
+    @property
+    def plain_types(self) -> dict[str, str]:
+        """16 bits for the weights of every layer, for budgets that have room for them."""
+        return dict.fromkeys(
+            [*layer_weights(self.files.tracer.model(simplify=False).graph), *self.weights], PLAIN
+        )
+
+    @cached_property
+    def plain_bytes(self) -> int:
+        """What the budget counts of the whole network in these types."""
+        return self.measure_of(self._model, replace(self.files, values=PLAIN)).dense()
 
     @cached_property
     def measure(self) -> FileBytes | Nonzeros:
@@ -141,16 +174,17 @@ class Problem:
             files.values,
             files.preprocess,
             files.classes,
+            types=files.types,
             batch=self.target.batch,
             isa=self.target.isa,
         )
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> TypedCost:
         """What the budget counts, estimated from the counts of the bounded weights."""
         if self.target.kind == "nonzeros":
             return NonzeroCost()
-        return ByteCost({name: self.shapes[name] for name in self.weights}, self.target.values)
+        return ByteCost({name: self.shapes[name] for name in self.weights})
 
     def dense(self) -> int:
         """What the budget counts, of the network without a zero in float32."""
@@ -164,7 +198,7 @@ class Problem:
         state = plain_keys(self._model.state_dict())
         for name in self.shapes.keys() - set(self.weights):  # biases may start at zero, but do not stay there
             state[name] = torch.where(state[name] == 0, 1e-3, state[name])
-        return self.measure.least(self.weights, state)
+        return self.measure.least(self.weights, state, self.types)
 
 
 def bounded_weights(
@@ -184,7 +218,7 @@ def bounded_weights(
         else set()
     )
     if not depthwise:
-        left |= {id(part.weight) for part in model.modules() if _is_depthwise(part)}
+        left |= {id(part.weight) for part in model.modules() if is_depthwise(part)}
     names = []
     for name, (weight, _) in chosen.items():
         if id(weight) not in left and weight.requires_grad:
@@ -195,7 +229,7 @@ def bounded_weights(
     return tuple(names)
 
 
-def _is_depthwise(part: nn.Module) -> bool:
+def is_depthwise(part: nn.Module) -> bool:
     return isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) and 1 < part.groups == part.in_channels
 
 

@@ -30,7 +30,7 @@ STRATEGIES = {
     "greedy": "lamp",
 }  # and scores
 SOLVERS = ("caffe", "sgd", "adamw")
-VALUES = ("auto", "f16", "f32")
+VALUES = ("auto", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "f16", "f32")
 ISAS = ("avx512", "avx2", "neon", "scalar", "every")
 
 
@@ -108,7 +108,7 @@ class Bound:
     values: Annotated[
         str,
         Option(
-            "How values are stored: f16, f32, or auto (default: f16 unless that costs accuracy).",
+            "How values are stored: p1 to p8 (bits), f16, f32, or auto (default: as few bits as pay).",
             "TYPE",
             words=VALUES,
         ),
@@ -140,7 +140,7 @@ class Bound:
             )
         if self.values not in VALUES:
             raise MemboundError(
-                f"there are no values {self.values!r}: choose auto, f16 or f32", about="values"
+                f"there are no values {self.values!r}: choose auto, p1 to p8, f16 or f32", about="values"
             )
         count = self.members
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 64:

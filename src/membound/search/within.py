@@ -1,5 +1,13 @@
-"""The inverse question: the smallest size at which the network is still as accurate as is asked."""
+"""The inverse question: the smallest size at which the network is still as accurate as is asked.
 
+Networks are judged on the same validation images, so they are compared image by image: with `lost` images that only
+dense gets right and `won` that only the candidate does, of n, the candidate loses (lost - won) / n, give or take one
+standard error, sqrt(lost + won) / n (McNemar). It is good enough when what it loses, less that
+error, is within what is allowed: a few images of luck do not send the search to larger files.
+"""
+
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from membound.errors import MemboundError, TrainingError
@@ -30,10 +38,9 @@ def search_within(
     Sizes are tried in ratios, `at_once` of them at a time: one where candidates are trained one after another.
     """
     problem = workshop.problem
-    (dense,) = workshop.do([Job(DENSE, seed, about={"round": 0})])
+    (dense,) = workshop.do([Job(DENSE, seed, paired=True, about={"round": 0})])
     if dense["accuracy"] is None:
         raise TrainingError("the dense network has no finite score: training has diverged; lower lr")
-    wanted = dense["accuracy"] - points
     candidates = [as_candidate(dense, True)]
     # Too small, and large enough; measured here, since values may have become wider since that job was done.
     low, high = SPARE * problem.least(), float(problem.measure(workshop.state(DENSE)))
@@ -43,12 +50,19 @@ def search_within(
         ratio = (high / low) ** (1 / (at_once + 1))
         limits = sorted({round(low * ratio**step) for step in range(1, at_once + 1)})
         jobs = [
-            Job(f"within-{limit}{suffix}", seed, limit=limit, score=score, about={"round": number})
+            Job(
+                f"within-{limit}{suffix}",
+                seed,
+                limit=limit,
+                score=score,
+                paired=True,
+                about={"round": number},
+            )
             for limit in limits
         ]
         found = workshop.do(jobs)
         # The smallest that is good enough, whatever luck larger ones had: then all below it are too small.
-        good = [job for job, facts in zip(jobs, found, strict=True) if _reaches(facts, wanted)]
+        good = [job for job, facts in zip(jobs, found, strict=True) if is_within(facts, dense, points)]
         best = min(good, key=lambda job: job.limit or 0, default=None)
         candidates += [as_candidate(facts, job is best) for job, facts in zip(jobs, found, strict=True)]
         unneeded = [job.key for job in jobs if job is not best]
@@ -60,5 +74,17 @@ def search_within(
     return int(high), winner, candidates
 
 
-def _reaches(facts: dict[str, Any], wanted: float) -> bool:
-    return facts["accuracy"] is not None and facts["accuracy"] >= wanted
+def is_within(facts: Mapping[str, Any], dense: Mapping[str, Any], points: float) -> bool:
+    """Whether a network is not clearly more than `points` below dense; by bare scores, where nothing else is known.
+
+    >>> dense, other = {"accuracy": 98.0, "images": 1000, "wrong": [1, 2]}, {"accuracy": 97.9, "wrong": [1, 2, 3]}
+    >>> is_within(other, dense, 0.0), is_within({**other, "wrong": [1, 2, *range(3, 9)]}, dense, 0.0)
+    (True, False)
+    """
+    if facts["accuracy"] is None:
+        return False
+    if "wrong" not in facts or "wrong" not in dense:  # a score of the user's own
+        return bool(facts["accuracy"] >= dense["accuracy"] - points)
+    images, mine, its = dense["images"], set(facts["wrong"]), set(dense["wrong"])
+    lost, won = len(mine - its), len(its - mine)
+    return bool(lost - won - math.sqrt(lost + won) <= points / 100 * images)

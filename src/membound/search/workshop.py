@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from membound.search.jobs import Job, Order, Outcome, Show, carry_out
-from membound.search.ledger import Entry, RunDirectory
+from membound.search.ledger import RunDirectory
 from membound.search.problem import Problem
 from membound.train.batches import Feeders
 
@@ -64,26 +64,27 @@ class Workshop:
                 self.directory.log(f"{job.key}: {_summary(outcome.facts)}")
                 if self.tell is not None:
                     self.tell(job, outcome.facts)
-        return [self._entry(job).facts for job in jobs]
+        return [self.facts(job.key) for job in jobs]
 
     def state(self, key: str) -> dict[str, Tensor]:
         """The weights of a finished job."""
         return self.directory.weights(key)
+
+    def facts(self, key: str) -> dict[str, Any]:
+        """What is known of a finished job."""
+        entry = self.directory.finished(key)
+        assert entry is not None
+        return entry.facts
 
     def forget(self, keys: Sequence[str]) -> None:
         """Drop the weights of jobs that nobody will go on from."""
         for key in keys:
             self.directory.forget_weights(key)
 
-    def _entry(self, job: Job) -> Entry:
-        entry = self.directory.finished(job.key)
-        assert entry is not None
-        return entry
-
 
 def as_candidate(facts: Mapping[str, Any], won: bool) -> dict[str, Any]:
     """The facts of a job for the history of a search, without its curves."""
-    kept = ("accuracy", "size", "nonzeros", "weight_nonzeros", "counts", "steps", "seconds")
+    kept = ("accuracy", "size", "nonzeros", "weight_nonzeros", "counts", "types", "steps", "seconds")
     about = facts["job"]["about"]
     return {"key": facts["job"]["key"], **about, **{name: facts[name] for name in kept}, "won": won}
 

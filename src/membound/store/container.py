@@ -7,7 +7,7 @@ that the library does not ask for.
 import json
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,12 +156,15 @@ def _check_tiling(spans: list[tuple[int, int]], size: int) -> None:
         refuse(11, f"the tensors end at byte {at} of {size} bytes of data")
 
 
-def layout(arrays: Mapping[str, Array], text: str) -> tuple[bytes, list[Array]]:
-    """The header of these arrays, length and padding included, and the arrays in the order of the data."""
+def layout(arrays: Mapping[str, Array], text: str, packed: Collection[str] = ()) -> tuple[bytes, list[Array]]:
+    """The header of these arrays, length and padding included, and the arrays in the order of the data.
+
+    Those that are packed layers are aligned as the widest elements are.
+    """
     header: dict[str, Any] = {METADATA: {"membound": text}}
-    ordered = sorted(
-        arrays.items(), key=lambda item: -item[1].itemsize
-    )  # so that all are aligned without holes
+    ordered = sorted(  # so that all are aligned without holes
+        arrays.items(), key=lambda item: -4 if item[0] in packed else -item[1].itemsize
+    )
     begin = 0
     for name, array in ordered:
         end = begin + array.nbytes

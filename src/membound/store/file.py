@@ -12,14 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import ModelError
+from membound.store.choice import Values, float_type, places, value_types
 from membound.store.container import Container, layout, parse
-from membound.store.formats import Encoded, Prefer, best_format, encode
+from membound.store.formats import Encoded, Prefer, best_format, encode, scale_rows
 from membound.store.graph import Shape
-from membound.store.header import Header, format_header
+from membound.store.header import PACKED, PLAIN, Header, format_header
 from membound.store.layouts import LAYOUTS
 from membound.store.model import Model, StoredModel
+from membound.store.packed import Layer, pack_layer
 from membound.store.shapes import infer_shapes
 from membound.store.validate import MEAN_IMAGE, validate
+from membound.store.values import value_type
 from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
@@ -85,9 +88,10 @@ def _named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write(
-    path: str | os.PathLike[str], model: Model, values: str = "f32", prefer: Prefer = "bytes"
+    path: str | os.PathLike[str], model: Model, values: Values = "f32", prefer: Prefer = "bytes"
 ) -> StoredModel:
-    """Store a network; `values` is f32 or f16, `prefer` fewest bytes or speed. What was stored comes back.
+    """Store a network; `values` is f32, f16, p1 to p8 or a type for each tensor by name (`value_types` says what that
+    is for all of them), `prefer` fewest bytes or speed. What was stored comes back.
 
     The file appears whole or not at all: it is written under another name in the same folder, then renamed.
     """
@@ -96,25 +100,36 @@ def write(
     return stored
 
 
-def to_bytes(model: Model, values: str = "f32", prefer: Prefer = "bytes") -> bytes:
+def to_bytes(model: Model, values: Values = "f32", prefer: Prefer = "bytes") -> bytes:
     """The bytes of the file that `write` writes."""
     return b"".join(assemble(model, encode_tensors(model, values, prefer), values)[0])
 
 
-def file_size(model: Model, values: str = "f32", prefer: Prefer = "bytes") -> int:
+def file_size(model: Model, values: Values = "f32", prefer: Prefer = "bytes") -> int:
     """How many bytes the file that `write` writes has."""
     return assemble(model, encode_tensors(model, values, prefer), values)[1].file_bytes
 
 
-def encode_tensors(model: Model, values: str = "f32", prefer: Prefer = "bytes") -> dict[str, Encoded]:
+def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes") -> dict[str, Encoded]:
     """Every tensor in its best format; what a format adds to the header counts."""
     infer_shapes(model.graph, {name: tuple(array.shape) for name, array in model.tensors.items()})
+    types = value_types(model, values)
+    coded = [name for name, kind in types.items() if value_type(kind).coded]
+    packed = dict(places(model.graph, types, coded, types)) if coded or model.activations else {}
+    biases = {place.bias for place in packed.values()}
     found = {}
     for name, array in model.tensors.items():
         try:
-            shape = tuple(array.shape)
-            format = best_format(shape, array, values, prefer, _overhead(name, shape))
-            found[name] = encode(array, format, values)
+            shape, kind, scales = tuple(array.shape), types[name], model.scales.get(name)
+            if scales is not None and not value_type(kind).coded:
+                array, scales = scale_rows(array, scales), None
+            if name in biases:
+                format = "dense"
+            elif name in packed:
+                format = best_format(shape, array, kind, prefer, packed=True)
+            else:
+                format = best_format(shape, array, kind, prefer, _overhead(name, shape))
+            found[name] = encode(array, format, kind, scales)
         except ModelError as error:
             raise ModelError(f"tensor {name!r}: {error}") from None
     return found
@@ -128,30 +143,54 @@ def _overhead(name: str, shape: Shape) -> dict[str, int]:
 
 
 def assemble(
-    model: Model, tensors: dict[str, Encoded], values: str = "f32"
+    model: Model, tensors: dict[str, Encoded], values: Values = "f32"
 ) -> tuple[list[bytes | memoryview], StoredModel]:
-    """The parts of a file with these tensors, in order, and the network as stored, checked as a reader would."""
-    arrays: dict[str, Array] = {}
+    """The parts of a file with these tensors, in order, and the network as stored, checked as a reader would.
+
+    It has packed layers if a tensor cannot be stored otherwise, or activations have scales.
+    """
+    layers = _layers(model, tensors)
+    packed = {full for name, layer in layers.items() for full in layer.tensors(name)}
+    arrays: dict[str, Array] = {name: pack_layer(layer) for name, layer in layers.items()}
     for name, tensor in tensors.items():
+        if name in packed:
+            continue
         arrays[name] = tensor.values
         if not tensor.arrays:
             arrays[name] = tensor.values.reshape(tensor.shape)
         for index, array in zip(LAYOUTS[tensor.format].arrays, tensor.arrays, strict=True):
             arrays[f"{name}:{index.suffix}"] = array
     if model.mean_image is not None:
-        arrays[MEAN_IMAGE] = encode(model.mean_image, "dense", values).values.reshape(model.mean_image.shape)
-    text = _describe(model, tensors)
-    header, ordered = layout(arrays, text)
+        image = encode(model.mean_image, "dense", float_type(values))
+        arrays[MEAN_IMAGE] = image.values.reshape(model.mean_image.shape)
+    text = _describe(model, tensors, layers)
+    header, ordered = layout(arrays, text, layers)
     total = len(header) + sum(array.nbytes for array in ordered)
     stored = validate(Container(arrays, text, len(header), total))
     return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered)], stored
 
 
-def _describe(model: Model, tensors: dict[str, Encoded]) -> str:
+def _layers(model: Model, tensors: dict[str, Encoded]) -> dict[str, Layer]:
+    """The layers that are packed, by the names of their arrays."""
+    few = [name for name, each in tensors.items() if each.palette is not None or LAYOUTS[each.format].packed]
+    if not few and not model.activations:
+        return {}
+    plain = {name for name, each in tensors.items() if each.format == "dense" and len(each.shape) == 1}
+    found = {}
+    for name, (array, bias) in places(model.graph, tensors, few, plain):
+        weight, original = tensors[name], model.original_shapes.get(name)
+        original = None if original is None or tuple(original) == weight.shape else tuple(original)
+        inside = tensors[bias] if bias is not None and tensors[bias].shape == weight.shape[:1] else None
+        found[array] = Layer(weight, inside, original, array == name)
+    return found
+
+
+def _describe(model: Model, tensors: dict[str, Encoded], layers: dict[str, Layer]) -> str:
     shapes: dict[str, tuple[Shape, ...]] = {}
     for name, tensor in tensors.items():
         original = tuple(model.original_shapes.get(name, tensor.shape))
         shapes[name] = (tensor.shape,) if original == tensor.shape else (tensor.shape, original)
-    header = Header(model.graph, shapes, model.preprocess, model.classes)
+    version = PACKED if layers or model.activations else PLAIN
+    header = Header(model.graph, shapes, model.preprocess, model.classes, version, model.activations)
     sparse = {name for name, tensor in tensors.items() if tensor.arrays}
-    return format_header(header, sparse)
+    return format_header(header, sparse, {next(iter(layer.tensors(name))) for name, layer in layers.items()})

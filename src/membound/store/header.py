@@ -5,8 +5,8 @@ output of the one before, the shape of a bias. docs/FORMAT.md describes it.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,11 @@ from membound.store.graph import Graph, Node, Shape, freeze
 from membound.store.operators import OPERATORS
 from membound.store.rules import MAX_NODES, MAX_WINDOW, is_int, is_name, is_number, is_shape, refuse, show
 
-VERSION = 1
+PLAIN, PACKED = 1, 2  # versions: every tensor in arrays of its own; layers may be packed
 MAX_CLASSES = 1_000_000
-_KEYS = {"v", "in", "n", "out", "t", "p", "c"}
+_KEYS = {PLAIN: {"v", "in", "n", "out", "t", "p", "c"}}
+_KEYS[PACKED] = _KEYS[PLAIN] | {"q"}
+Activations = Mapping[int, tuple[float, int]]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Header:
     shapes: dict[str, tuple[Shape, ...]]
     preprocess: dict[str, Any] | None = None
     classes: list[str] | None = None
+    version: int = PLAIN
+    activations: Activations = field(default_factory=dict)
 
 
 def parse_header(text: str, names: Iterable[str]) -> Header:
@@ -37,19 +41,29 @@ def parse_header(text: str, names: Iterable[str]) -> Header:
     >>> parse_header('{"v":1,"in":[4],"n":[["linear","fc"]]}', ["fc.weight"]).graph.nodes
     (Node(op='linear', inputs=(0,), attributes={}, tensors={'w': 'fc.weight'}),)
     """
+    return read_header(load_fields(text), names)
+
+
+def load_fields(text: str) -> dict[str, Any]:
+    """The description in this text, of a version that is known, with the keys that it may have."""
     fields = load_json(text, "the description of the network")
     version = fields.get("v")
     if not is_int(version, 1, 2**31):  # rule 14
         refuse(14, f"the version is {show(version)}: it must be a whole number from 1 up")
-    if version != VERSION:  # rule 14
+    if version not in _KEYS:  # rule 14
         refuse(
             14,
-            f"written by a newer membound (version {version} of the format; this one reads {VERSION}): upgrade",
+            f"written by a newer membound (version {version} of the format; this one reads {PACKED}): upgrade",
         )
-    unknown, missing = fields.keys() - _KEYS, {"in", "n"} - fields.keys()
+    unknown, missing = fields.keys() - _KEYS[version], {"in", "n"} - fields.keys()
     if unknown or missing:  # rule 15
         what = f"lacks {show(min(missing))}" if missing else f"has the unknown key {show(min(unknown))}"
         refuse(15, f"the description of the network {what}")
+    return fields
+
+
+def read_header(fields: dict[str, Any], names: Iterable[str]) -> Header:
+    """The header in this description; `names` are those of the file's tensors."""
     if not isinstance(fields["in"], list) or not is_shape(fields["in"]):  # rule 16
         refuse(
             16,
@@ -60,7 +74,10 @@ def parse_header(text: str, names: Iterable[str]) -> Header:
     graph = Graph(tuple(fields["in"]), nodes, fields.get("out", len(nodes)))
     preprocess = _preprocess(fields.get("p"), graph.input_shape) if "p" in fields else None
     classes = _classes(fields["c"]) if "c" in fields else None
-    return Header(graph, _shapes(fields.get("t", {}), known), preprocess, classes)
+    shapes = _shapes(fields.get("t", {}), known)
+    return Header(
+        graph, shapes, preprocess, classes, fields["v"], _activations(fields.get("q", {}), len(nodes))
+    )
 
 
 def _nodes(items: Any, names: set[str]) -> tuple[Node, ...]:
@@ -124,6 +141,22 @@ def _classes(items: Any) -> list[str]:
     return list(items)
 
 
+def _activations(items: Any, nodes: int) -> Activations:
+    """The scale and the zero point of values by their numbers, which are strings in JSON."""
+    if not isinstance(items, dict):  # rule 49
+        refuse(49, f"the scales of activations are {show(items)}: they must be an object")
+    numbers = {str(number): number for number in range(nodes + 1)}
+    for name, item in items.items():
+        pair = isinstance(item, list) and len(item) == 2
+        if name not in numbers or not pair or not _is_positive(item[0]) or not is_int(item[1], -128, 255):
+            refuse(  # rule 49
+                49,
+                f"value {show(name)} has the scale and zero point {show(item)}: of values 0 to {nodes}, "
+                "a number above 0 and a whole number from -128 to 255 are allowed",
+            )
+    return {numbers[name]: (float(scale), zero) for name, (scale, zero) in items.items()}
+
+
 def _preprocess(fields: Any, input_shape: Shape) -> dict[str, Any]:
     if not isinstance(fields, dict):  # rule 19
         refuse(19, f"the preprocessing is {show(fields)}: it must be an object")
@@ -183,15 +216,16 @@ def follow(weight: tuple[Shape, ...]) -> tuple[Shape, ...]:
     return tuple(rows[:1] if len(rows) == 2 and rows[0] == rows[1] else rows)
 
 
-def format_header(header: Header, sparse: set[str]) -> str:
-    """The text of this header; `sparse` tensors have no shape of their own in the container."""
+def format_header(header: Header, sparse: set[str], packed: Collection[str] = ()) -> str:
+    """The text of this header; `sparse` tensors have no shape in the container, `packed` ones say theirs themselves."""
     graph = header.graph
-    fields: dict[str, Any] = {"v": VERSION, "in": list(graph.input_shape)}
+    fields: dict[str, Any] = {"v": header.version, "in": list(graph.input_shape)}
     fields["n"] = [_format_node(number, node, header.shapes) for number, node in enumerate(graph.nodes, 1)]
     if graph.output != len(graph.nodes):
         fields["out"] = graph.output
-    tensors = _format_shapes(header, sparse) or None
-    given = {"t": tensors, "p": header.preprocess, "c": _format_classes(header.classes)}
+    tensors = _format_shapes(header, sparse, packed) or None
+    scales = {str(number): list(pair) for number, pair in header.activations.items()} or None
+    given = {"t": tensors, "p": header.preprocess, "c": _format_classes(header.classes), "q": scales}
     fields |= {key: value for key, value in given.items() if value is not None}
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -222,7 +256,7 @@ def _format_node(number: int, node: Node, names: Mapping[str, Any]) -> list[Any]
     return item
 
 
-def _format_shapes(header: Header, sparse: set[str]) -> dict[str, list[Shape]]:
+def _format_shapes(header: Header, sparse: set[str], packed: Collection[str]) -> dict[str, list[Shape]]:
     """The shapes that do not follow from the container or, for a bias, from its weight."""
     biases: dict[str, tuple[Shape, ...]] = {}
     for node in header.graph.nodes:
@@ -230,6 +264,8 @@ def _format_shapes(header: Header, sparse: set[str]) -> dict[str, list[Shape]]:
             biases.setdefault(node.tensors["b"], follow(header.shapes[node.tensors["w"]]))
     said = {}
     for name, shapes in header.shapes.items():
+        if name in packed:
+            continue
         if shapes != biases[name] if name in biases else name in sparse or len(shapes) > 1:
             layer = name.removesuffix(".weight")
             said[name if layer in header.shapes else layer] = list(shapes)

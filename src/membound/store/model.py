@@ -1,12 +1,13 @@
 """A network in memory: as captured, with dense arrays, and as stored, with its tensors encoded."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from membound.store.formats import Encoded, decode
+from membound.store.formats import Encoded, decode, scale_rows
 from membound.store.graph import Graph, Shape
 
 Float32 = npt.NDArray[np.float32]
@@ -18,6 +19,10 @@ class Model:
 
     `original_shapes` are those of tensors that lost dead channels; `preprocess` is what `Preprocess.to_json` gives,
     and `mean_image` the array it leaves out where its mean is "image".
+
+    `scales` has one number for each row of a weight, by the weight's name: the network computes with that row of
+    `tensors` times it. Kept apart, they leave a weight of few values what it is when batch norm is folded into it:
+    files of few bits store them so, others the product.
     """
 
     graph: Graph
@@ -26,6 +31,18 @@ class Model:
     preprocess: dict[str, Any] | None = None
     classes: list[str] | None = None
     mean_image: Float32 | None = None
+    scales: Mapping[str, Float32] = field(default_factory=dict)
+    activations: Mapping[int, tuple[float, int]] = field(
+        default_factory=dict
+    )  # scale and zero point, by value
+
+    def scaled(self) -> "Model":
+        """The same network with the scales multiplied in, so that `tensors` are what it computes with."""
+        tensors = {
+            name: scale_rows(array, self.scales[name]) if name in self.scales else array
+            for name, array in self.tensors.items()
+        }
+        return replace(self, tensors=tensors, scales={})
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +59,7 @@ class StoredModel:
     header_bytes: int
     file_bytes: int
     mapped: bool = False
+    activations: Mapping[int, tuple[float, int]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         nonzeros = sum(tensor.nonzeros for tensor in self.tensors.values())
@@ -56,4 +74,5 @@ class StoredModel:
             self.preprocess,
             self.classes,
             None if self.mean_image is None else decode(self.mean_image),
+            activations=self.activations,
         )

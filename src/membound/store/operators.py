@@ -2,8 +2,8 @@
 
 A record says what a node may have and what comes out. What becomes of an operator elsewhere is one function each:
 `run/plan.py` (for the compiled core), `export/onnx.py`, `capture/channels.py` (channels that may go) and
-`bench/torch_graph.py`; tests/store/test_catalogue.py finds what is missing for one. The table in docs/FORMAT.md is made
-of these records.
+`capture/torch_graph.py`; tests/store/test_catalogue.py finds what is missing for one. The table in docs/FORMAT.md is
+made of these records.
 
 `pad` of a window is (top, left, bottom, right). The output of a window is
 floor((size + before + after - dilation (kernel - 1) - 1) / stride) + 1. A max pool's padding is minus infinity, and

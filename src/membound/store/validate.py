@@ -4,36 +4,47 @@ Contents are checked in chunks, so that the check itself takes no memory to spea
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from membound.store.bits import CHUNK, chunks, spare_bits, unpack
 from membound.store.container import Container
 from membound.store.formats import Encoded, matrix_shape
 from membound.store.graph import Graph, Shape
-from membound.store.header import Header, parse_header, resolve_shapes
-from membound.store.layouts import CHUNK, LAYOUTS, Matrix
+from membound.store.header import PACKED, Header, load_fields, read_header, resolve_shapes
+from membound.store.layouts import LAYOUTS, Matrix
 from membound.store.model import StoredModel
+from membound.store.packed import Layer, unpack_layer
+from membound.store.palette import Palette
 from membound.store.rules import is_name, refuse, show
 from membound.store.shapes import infer_shapes
 from membound.store.values import VALUE_TYPES, type_of
 
 Array = npt.NDArray[Any]
 MEAN_IMAGE = "membound.mean_image"
-SUFFIXES = tuple(index.suffix for layout in LAYOUTS.values() for index in layout.arrays)
 _LAYOUT_OF = {  # by the suffixes of a tensor's arrays; that of the values is empty
-    frozenset(["", *(index.suffix for index in layout.arrays)]): layout for layout in LAYOUTS.values()
+    frozenset(["", *(index.suffix for index in layout.arrays)]): layout
+    for layout in LAYOUTS.values()
+    if not layout.packed
 }
+SUFFIXES = tuple(index.suffix for layout in _LAYOUT_OF.values() for index in layout.arrays)
 
 
 def validate(container: Container) -> StoredModel:
     """The network in this container, checked: structure, graph and the contents of every array."""
-    parts = _group(container.arrays)
-    header = parse_header(container.text, parts)
+    fields = load_fields(container.text)
+    layers = _layers(container.arrays) if fields["v"] >= PACKED else {}
+    parts = _group({name: array for name, array in container.arrays.items() if name not in layers})
+    packed = _packed_tensors(layers, parts)
+    header = _with_shapes_of(layers, read_header(fields, [*parts, *packed]))
     plain = {name: found[""].shape for name, found in parts.items() if len(found) == 1}
+    plain |= {name: tensor.shape for name, tensor in packed.items()}
     stored, original = resolve_shapes(header, plain)
     _check_shapes(header, parts, plain, stored)
-    encoded = {name: _assemble(name, found, stored[name]) for name, found in parts.items()}
+    encoded = {name: _assemble(name, found, stored[name]) for name, found in parts.items()} | packed
     mean_image = _mean_image(header, encoded.pop(MEAN_IMAGE, None))
     shapes = infer_shapes(header.graph, {name: tensor.shape for name, tensor in encoded.items()})
     _check_used(header.graph, encoded)
@@ -51,7 +62,42 @@ def validate(container: Container) -> StoredModel:
         mean_image,
         container.header_bytes,
         container.file_bytes,
+        activations=header.activations,
     )
+
+
+def _layers(arrays: dict[str, Array]) -> dict[str, Layer]:
+    """The packed layers: arrays of bytes that no format has."""
+    return {
+        name: unpack_layer(name, array)
+        for name, array in arrays.items()
+        if array.dtype == np.uint8 and array.ndim == 1 and ":" not in name
+    }
+
+
+def _packed_tensors(layers: dict[str, Layer], others: Iterable[str]) -> dict[str, Encoded]:
+    found: dict[str, Encoded] = {}
+    taken = set(others)
+    for name, layer in layers.items():
+        tensors = layer.tensors(name)
+        for full in tensors:
+            if not is_name(full):  # rule 12
+                refuse(12, f"tensor {show(full)} has no allowed name: printable, up to 300 characters")
+            if full in taken or full in found:  # rule 46
+                refuse(46, f"tensor {show(full)} is there more than once: in a packed layer, and beside it")
+        found |= tensors
+    return found
+
+
+def _with_shapes_of(layers: dict[str, Layer], header: Header) -> Header:
+    """The header, with the shapes that packed layers say themselves."""
+    shapes = dict(header.shapes)
+    for name, layer in layers.items():
+        weight = next(iter(layer.tensors(name)))
+        if weight in shapes:  # rule 46
+            refuse(46, f"tensor {show(weight)} is packed, which says its shape, and is said to have one")
+        shapes[weight] = (layer.weight.shape, *([layer.original] if layer.original else []))
+    return replace(header, shapes=shapes)
 
 
 def _group(arrays: dict[str, Array]) -> dict[str, dict[str, Array]]:
@@ -118,7 +164,7 @@ def _assemble(name: str, parts: dict[str, Array], shape: Shape) -> Encoded:
     """The tensor of these arrays; their types and lengths are checked, not yet what is in them."""
     values, layout = parts[""], _LAYOUT_OF[frozenset(parts)]
     if type_of(values) is None:  # rule 28
-        allowed = " and ".join(name.upper() for name in VALUE_TYPES)
+        allowed = " and ".join(name.upper() for name, each in VALUE_TYPES.items() if not each.coded)
         refuse(28, f"tensor {show(name)} has values of type {values.dtype}: {allowed} are allowed")
     matrix = Matrix(*matrix_shape(shape), len(values) if values.ndim == 1 else -1)
     for index in layout.arrays:
@@ -135,7 +181,32 @@ def _assemble(name: str, parts: dict[str, Array], shape: Shape) -> Encoded:
 
 def _check_contents(name: str, tensor: Encoded) -> None:
     what, values, kind = f"tensor {show(name)}", tensor.values, tensor.value_type
-    for begin in range(0, len(values), CHUNK):
-        if not kind.all_finite(values[begin : begin + CHUNK]):  # rule 36
-            refuse(36, f"{what} has a value that is not finite")
-    LAYOUTS[tensor.format].check(what, values, tensor.arrays, tensor.matrix)
+    if tensor.palette is not None:
+        _check_codes(what, tensor, tensor.palette)
+    else:
+        for begin in range(0, len(values), CHUNK):
+            if not kind.all_finite(values[begin : begin + CHUNK]):  # rule 36
+                refuse(36, f"{what} has a value that is not finite")
+    LAYOUTS[tensor.format].check(what, tensor.numbers, tensor.arrays, tensor.matrix)
+
+
+def _check_codes(what: str, tensor: Encoded, palette: Palette) -> None:
+    """After it, every code stands for a number."""
+    bits, scales = tensor.value_type.bits, tensor.scales
+    with np.errstate(over="ignore", invalid="ignore"):
+        entries = palette.entries
+    finite = np.isfinite(entries).all() and 0 < palette.step < np.inf
+    if not finite or np.signbit(entries[entries == 0]).any():  # rule 48
+        refuse(48, f"{what} has a palette with an entry or a step that is not finite, or -0, or a step of 0")
+    if scales is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            largest = np.abs(scales).max(initial=0).astype(np.float32) * np.abs(entries).max(initial=0)
+        if not np.isfinite(scales).all() or not np.isfinite(largest):  # rule 36
+            refuse(36, f"{what} has a scale, or a value times a scale, that is not finite")
+    if spare_bits(tensor.values, tensor.count * bits):  # rule 47
+        refuse(47, f"{what} has bits set beyond the end of its {tensor.count} codes")
+    if len(entries) == tensor.value_type.levels:
+        return
+    for part in chunks(tensor.count):
+        if int(unpack(tensor.values, bits, part.start, part.stop).max()) >= len(entries):  # rule 47
+            refuse(47, f"{what} has a code beyond the {len(entries)} entries of its palette")

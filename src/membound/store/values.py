@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import ModelError
+from membound.store.bits import packed_bytes
 
 Array = npt.NDArray[Any]
 INFINITE = 0x7C00  # the bits of a half that is infinite, but for its sign
@@ -15,7 +16,11 @@ INFINITE = 0x7C00  # the bits of a half that is infinite, but for its sign
 
 @dataclass(frozen=True)
 class ValueType:
-    """How values lie in a file; `encode` takes float32 in one axis, and may give a view of it."""
+    """How values lie in a file; `encode` takes float32 in one axis, and may give a view of it.
+
+    Those of fewer than 16 bits are packed codes, which the palette of a tensor gives a meaning (palette.py). Until it
+    is made (quantize.py), values are the float32 that they were.
+    """
 
     name: str
     bits: int
@@ -24,9 +29,19 @@ class ValueType:
     is_zero: Callable[[Array], npt.NDArray[np.bool_]]
     all_finite: Callable[[Array], bool]
 
+    @property
+    def coded(self) -> bool:
+        """Whether values are codes into a palette."""
+        return self.bits < 16
+
+    @property
+    def levels(self) -> int:
+        """How many values there can be in a tensor."""
+        return 1 << self.bits
+
     def nbytes(self, entries: Any) -> Any:
         """The bytes of so many values; a number, or an array of numbers."""
-        return -(-entries * self.bits // 8)
+        return packed_bytes(entries, self.bits)
 
 
 def _magnitude_bits(halves: Array) -> npt.NDArray[np.uint16]:
@@ -55,7 +70,14 @@ F32 = ValueType(
 )
 F16 = ValueType("f16", 16, np.dtype("<f2"), _to_half, lambda v: _magnitude_bits(v) == 0, _halves_are_finite)
 
-VALUE_TYPES: Mapping[str, ValueType] = {each.name: each for each in (F32, F16)}
+
+def _codes(bits: int) -> ValueType:
+    return ValueType(f"p{bits}", bits, np.dtype("u1"), F32.encode, F32.is_zero, F32.all_finite)
+
+
+CODES = tuple(map(_codes, range(1, 9)))
+
+VALUE_TYPES: Mapping[str, ValueType] = {each.name: each for each in (F32, F16, *CODES)}
 
 
 def value_type(name: str) -> ValueType:
@@ -71,5 +93,5 @@ def value_type(name: str) -> ValueType:
 
 
 def type_of(values: Array) -> ValueType | None:
-    """The type of stored values; None if there is no such."""
-    return next((each for each in VALUE_TYPES.values() if each.dtype == values.dtype), None)
+    """The type of stored values by that of their array; None if there is no such, as of codes."""
+    return next((each for each in (F32, F16) if each.dtype == values.dtype), None)

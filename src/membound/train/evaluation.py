@@ -160,6 +160,16 @@ def evaluate(
     return Score(images, None, total_loss / images, value)
 
 
+@torch.no_grad()
+def wrong_images(model: nn.Module, feeder: Feeder) -> list[int]:
+    """Which images of the split a classifier gets wrong, in order: what a paired comparison of two networks needs."""
+    right = []
+    with in_eval_mode(model):
+        for x, y in feeder.batches(whole(feeder.split, size_together(feeder.split))):
+            right.append(model(x).argmax(1) == y)
+    return torch.cat(right).logical_not().nonzero().flatten().tolist()
+
+
 def _keep_in_step(model: nn.Module, feeder: Feeder, world: World, batch_size: int, done: int) -> None:
     """Every pass of a sharded network needs all processes: those with fewer batches than the leader make up for it."""
     if world.size > 1 and any(is_sharded(weight) for weight in model.parameters()):

@@ -1,6 +1,6 @@
 """attach(): the updates run around every `optimizer.step()` of the user's own loop, through the optimizer's hooks.
 
-No subclass, no proxy, no copy of the weights, and the keys of every state_dict stay as they are.
+No subclass, no proxy, no copy of the weights but for palettes, and the keys of every state_dict stay as they are.
 """
 
 import math
@@ -19,14 +19,14 @@ from membound.errors import Diverged, RuleError, TrainingError
 from membound.store.sizes import best_format
 from membound.train.guide import Guide
 from membound.train.magnitudes import BITS, NonFiniteError
-from membound.train.projection import project_
+from membound.train.optimizers import FLUSH_EVERY, eager, flush_moments_, unwrapped
+from membound.train.palette import count_values
 from membound.train.promises import Promises
 from membound.train.reports import LayerReport, Report
 from membound.train.rules import Target, check_rules, counterparts, resolve
-from membound.train.sharded import all_finite, count_nonzeros, local_part
+from membound.train.shadow import Shadows
+from membound.train.sharded import count_nonzeros, local_part
 from membound.train.updates import Moment, Update
-
-FLUSH_EVERY, NEGLIGIBLE = 100, 1e-30  # momentum 0.9 takes 100 steps from there to the edge of the denormals
 
 _active: "WeakSet[Regularizer]" = WeakSet()
 
@@ -51,7 +51,7 @@ def attach(
     >>> [layer.nonzeros for layer in reg.report().layers]
     [8, 2]
     """
-    return Regularizer(_unwrapped(optimizer), model, rules, total_steps)
+    return Regularizer(unwrapped(optimizer), model, rules, total_steps)
 
 
 class Regularizer:
@@ -78,10 +78,11 @@ class Regularizer:
         self._recording = False
         self._targets: list[Target] = []
         self._moments: list[Moment] = []  # of the step under way, one a parameter group
+        self._shadows = Shadows()
         self._resolve()
         self._hooks = [
-            optimizer.register_step_pre_hook(_eager(self._before_step)),
-            optimizer.register_step_post_hook(_eager(self._after_step)),
+            optimizer.register_step_pre_hook(eager(self._before_step)),
+            optimizer.register_step_post_hook(eager(self._after_step)),
         ]
         _active.add(self)
 
@@ -95,17 +96,22 @@ class Regularizer:
         """How far training is, from 0 to 1; None when total_steps was not given."""
         if self.finished:
             return 1.0
-        return None if self.total_steps is None else min(self.step / self.total_steps, 1.0)
+        return self._progress_at(self.step)
+
+    def _progress_at(self, step: int) -> float | None:
+        return None if self.total_steps is None else min(step / self.total_steps, 1.0)
 
     # The optimizer's hooks
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         if self._recording:
             self._moments = self._moments_of(self.step + 1)
+            self._shadows.lift_(look=False)
             self._before_updates()
             return None
         self._check_step(kwargs)
         self._refresh()
+        self._shadows.lift_()
         if self._with_before or self._due(self.step + 1):
             self._moments = self._moments_of(self.step + 1)
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # args[0] is the optimizer
@@ -121,14 +127,18 @@ class Regularizer:
     def _wrap(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         @wraps(closure)
         def closure_then_updates() -> Any:
-            loss = closure()
+            self._shadows.shift_()
+            try:
+                loss = closure()
+            finally:
+                self._shadows.lift_(look=False)
             self._before_updates()
             return loss
 
         return closure_then_updates
 
     def _moments_of(self, step: int) -> list[Moment]:
-        progress = None if self.total_steps is None else min(step / self.total_steps, 1.0)
+        progress = self._progress_at(step)
         grad_scale = getattr(self.optimizer, "grad_scale", None)
         return [
             Moment(step, progress, group["lr"], grad_scale, group.get("maximize", False))
@@ -152,6 +162,11 @@ class Regularizer:
         """Whether steps may be recorded in a CUDA graph: all before them is the same every time."""
         return all(target.update.steady_before for target in self._with_before)
 
+    @property
+    def palettes(self) -> int:
+        """How many weights are under a palette that has begun: a recording holds as long as it stays the same."""
+        return len(self._shadows)
+
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Inside, a step is recorded with all that is the same every time; it is not counted."""
@@ -170,22 +185,30 @@ class Regularizer:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._recording:
             self._after_updates([target for target in self._with_after if target.update.steady_after])
+            self._shadows.lower_()
             return
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None and float(found_inf) > 0:
+            self._shadows.lower_()
             return  # a fused optimizer has skipped this step under a GradScaler: it does not count
         self._count_step(recorded=False)
 
     def _count_step(self, recorded: bool) -> None:
-        if self.guide is not None and self._due(self.step + 1):
-            self.guide.prepare(self.step + 1)
-        self.step += 1
+        step, due = self.step + 1, self._due(self.step + 1)
+        left = [target for target in self._with_after if not (recorded and target.update.steady_after)]
+        changing = (due and bool(left)) or self._shadows.due(step, self._progress_at(step))
+        if recorded and changing:
+            self._shadows.lift_()  # the recording has left entries
+        if self.guide is not None and due:
+            self.guide.prepare(step)
+        self.step = step
         if self.step % FLUSH_EVERY == 0:
-            self._flush_moments()
-        if self._due(self.step):
-            left = [target for target in self._with_after if not (recorded and target.update.steady_after)]
+            flush_moments_(self.optimizer, self._with_after)
+        if due:
             self._after_updates(left)
             self._promises.tell(self.progress)
+        if changing or not recorded:
+            self._shadows.after(self.step, self.progress, self._run)
 
     def _after_updates(self, targets: list[Target]) -> None:
         with torch.no_grad():
@@ -193,20 +216,6 @@ class Regularizer:
                 if target.weight.grad is not None:
                     self._run(target, target.update.after, self._moments[target.group])
         self._moments = []
-
-    @torch.no_grad()
-    def _flush_moments(self) -> None:
-        """Set momentum that is too small to matter to zero, for weights under a bound on a CPU.
-
-        A unit that a projection cuts off gets no gradient any more, and its momentum decays to denormal numbers, on
-        which a CPU is tens of times slower.
-        """
-        for target in self._with_after:
-            if target.update.bound is not None and target.weight.device.type == "cpu":
-                for value in self.optimizer.state.get(target.weight, {}).values():
-                    if isinstance(value, Tensor) and value.shape == target.weight.shape:
-                        mine = local_part(value)
-                        mine.masked_fill_(mine.abs() < NEGLIGIBLE, 0.0)
 
     def _run(self, target: Target, stage: Any, *moment: Moment) -> None:
         try:
@@ -239,8 +248,9 @@ class Regularizer:
         targets = resolve(self.model, self.rules, self.optimizer)
         scheduled = next((target for target in targets if target.update.scheduled), None)
         if scheduled is not None and self.total_steps is None:
+            late = " or a palette that begins on the way" if scheduled.update.levels else ""
             raise RuleError(
-                f"the rule for '{scheduled.name}' has a schedule: attach(..., total_steps=...) is needed"
+                f"the rule for '{scheduled.name}' has a schedule{late}: attach(..., total_steps=...) is needed"
             )
         taken = {id(target.weight) for other in _active if other is not self for target in other._targets}
         for target in targets:
@@ -252,6 +262,7 @@ class Regularizer:
         self._with_before = [target for target in targets if target.update.before is not None]
         self._with_after = [target for target in targets if target.update.after is not None]
         self._period = math.gcd(*(target.update.every for target in self._with_after)) or 1
+        self._shadows.know(targets)
         self._promises = Promises(self.model, targets)
         self._promises.tell(self.progress)
         self._resolved = self._held()
@@ -264,10 +275,11 @@ class Regularizer:
     def _held(self) -> list[int]:
         return [id(weight) for group in self.optimizer.param_groups for weight in group["params"]]
 
-    def _project(self, target: Target, progress: float | None) -> None:
-        bound = target.update.bound
-        if bound is not None:
-            self._run(target, lambda weight: project_(weight, bound(weight.numel(), progress)))
+    def _project(self, target: Target, progress: float | None, keep: bool = True) -> None:
+        self._run(target, lambda _: self._shadows.project_(target, progress, keep))
+
+    def _check(self, target: Target) -> None:
+        self._run(target, lambda _: self._shadows.check(target))
 
     # What users call
 
@@ -280,13 +292,15 @@ class Regularizer:
                 "finish() inside `with projected()`: what it dropped would come back; leave it first"
             )
         self._refresh()
-        for target in self._targets:  # all are looked at before any is changed
-            if target.update.bound is not None:
-                self._run(target, _check_finite)
-        if self.guide is not None:
-            self.guide.settle()
-        for target in self._targets:
+        constrained = self._targets_of(self.model)
+        with self._shadows.lifted():
+            for target in constrained:  # all are looked at before any is changed
+                self._check(target)
+            if self.guide is not None:
+                self.guide.settle()
+        for target in constrained:
             self._project(target, 1.0)
+        self._shadows.forget()
         self.finished = True
         self._promises.tell(1.0)
         self.detach()
@@ -318,16 +332,16 @@ class Regularizer:
         others = self._targets_of(model)
         with torch.no_grad():
             for target in others:  # all are looked at before any is changed
-                self._run(target, _check_finite)
+                self._check(target)
             for target in others:
                 self._project(target, self.progress)
             self._promises.tell(self.progress)
 
     def _targets_of(self, model: nn.Module) -> list[Target]:
-        """The weights under bounds; those of the same names in another network, where it is one."""
+        """The weights under bounds and palettes; those of the same names in another network, where it is one."""
         self._refresh()
-        bounded = [target for target in self._targets if target.update.bound is not None]
-        return bounded if model is self.model else counterparts(bounded, model)
+        constrained = [target for target in self._targets if target.update.bound or target.update.levels]
+        return constrained if model is self.model else counterparts(constrained, model)
 
     @contextmanager
     def projected(self, model: nn.Module | None = None) -> Iterator[None]:
@@ -356,7 +370,7 @@ class Regularizer:
     def _drop(self, target: Target) -> tuple[Tensor, Tensor, Tensor]:
         weight = local_part(target.weight)
         before = weight.clone()
-        self._project(target, self.progress)
+        self._project(target, self.progress, keep=False)
         bits, *_ = BITS[
             weight.dtype
         ]  # compared as integers: -0.0 is not 0.0, nor is what arithmetic flushes to it
@@ -373,7 +387,12 @@ class Regularizer:
         nonzeros = count_nonzeros(weight)
         promised = None if bound is None else bound(weight.numel(), self.progress)
         name, size = best_format(weight.numel(), nonzeros)
-        return LayerReport(target.name, tuple(weight.shape), weight.numel(), nonzeros, promised, name, size)
+        few = target.update.levels
+        acts = few is not None and few.acts(self.progress)
+        return LayerReport(
+            target.name, tuple(weight.shape), weight.numel(), nonzeros, promised, name, size,
+            few.at(self.progress) if few is not None and acts else None, count_values(weight) if acts else None,
+        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs, besides the model's and the optimizer's own, to go on exactly."""
@@ -383,6 +402,9 @@ class Regularizer:
             "total_steps": self.total_steps,
             "layers": [target.name for target in self._targets],
             "finished": self.finished,
+            **(
+                {"palette": self._shadows.state_dict()} if any(t.update.levels for t in self._targets) else {}
+            ),
             **({} if self.guide is None else self.guide.state_dict()),
         }
 
@@ -404,6 +426,8 @@ class Regularizer:
             )
         if not isinstance(state["step"], Integral) or state["step"] < 0:
             raise RuleError(f"the saved state has step={state['step']!r}: a whole number from 0 is needed")
+        if "palette" in here:
+            self._shadows.load_state_dict(state["palette"])
         self.step = int(state["step"])
         if self.guide is not None:
             self.guide.load_state_dict(state)
@@ -413,27 +437,6 @@ class Regularizer:
         self._promises.tell(self.progress)
 
 
-def _eager(hook: Any) -> Any:
-    """A hook that a compiled step calls as it is, instead of tracing it once with the step number of that moment."""
-    return torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
-
-
-def _check_finite(weight: Tensor) -> None:
-    if not all_finite(weight):
-        raise NonFiniteError
-
-
 def _is_whole(steps: Any) -> bool:
     is_number = isinstance(steps, int | float) and not isinstance(steps, bool)
     return is_number and steps >= 1 and float(steps).is_integer()
-
-
-def _unwrapped(optimizer: Any) -> Optimizer:
-    """The torch optimizer inside the wrappers of Accelerate and Lightning, whose hooks never run."""
-    while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
-        optimizer = optimizer.optimizer
-    if not isinstance(optimizer, Optimizer):
-        raise RuleError(
-            f"attach() needs a torch optimizer, not {type(optimizer).__name__}: attach(optimizer, model, rules)"
-        )
-    return optimizer

@@ -10,7 +10,8 @@ from membound.store.sizes import best_format
 class LayerReport:
     """The state of one weight under a rule: its nonzeros, and how many are allowed now (`bound`).
 
-    `bytes` are in the best of the paper's storage formats, which is `format`.
+    `bytes` are in the best of the paper's storage formats, which is `format`. Where a palette acts, `levels` is how
+    many different nonzero values are allowed now, and `distinct` how many there are.
     """
 
     name: str
@@ -20,12 +21,14 @@ class LayerReport:
     bound: int | None
     format: str
     bytes: int
+    levels: int | None = None
+    distinct: int | None = None
 
     def at_bound(self) -> "LayerReport":
         """The same with its bound imposed: what would be deployed now."""
         if self.bound is None or self.nonzeros <= self.bound:
             return self
-        name, size = best_format(self.size, self.bound)
+        name, size = best_format(self.size, self.bound)  # a palette has acted on the weight already
         return replace(self, nonzeros=self.bound, format=name, bytes=size)
 
 
@@ -43,15 +46,25 @@ class Report:
     def bytes(self) -> int:
         return sum(layer.bytes for layer in self.layers)
 
+    @property
+    def _has_palettes(self) -> bool:
+        return any(layer.levels is not None for layer in self.layers)
+
+    def _values(self, layer: LayerReport) -> list[str]:
+        """The cell of how many values a layer has, if there is such a column."""
+        found = "-" if layer.levels is None else f"{layer.distinct:,} of {layer.levels}"
+        return [found] if self._has_palettes else []
+
     def _repr_html_(self) -> str:
         rows = [
             [
                 layer.name, show_shape(layer.shape), layer.format, f"{layer.nonzeros:,}",
-                "–" if layer.bound is None else f"{layer.bound:,}", f"{layer.bytes:,}",
+                "–" if layer.bound is None else f"{layer.bound:,}", *self._values(layer), f"{layer.bytes:,}",
             ]
             for layer in self.layers
         ]  # fmt: skip
-        head = ["layer", "shape", "format", "nonzeros", "allowed", "bytes"]
+        values = ["values"] if self._has_palettes else []
+        head = ["layer", "shape", "format", "nonzeros", "allowed", *values, "bytes"]
         title = f"{self.nonzeros:,} nonzeros under rules, {self.bytes:,} bytes"
         return html_block(title, html_table(head, rows, words=3))
 
@@ -60,13 +73,15 @@ class Report:
         return Report([layer.at_bound() for layer in self.layers])
 
     def __str__(self) -> str:
-        rows = [("layer", "shape", "nonzeros", "kept", "bound", "bytes", "format")]
+        values = ["values"] if self._has_palettes else []
+        rows = [("layer", "shape", "nonzeros", "kept", "bound", *values, "bytes", "format")]
         for layer in self.layers:
             shape = "x".join(map(str, layer.shape))
             kept = f"{layer.nonzeros / max(layer.size, 1):.2%}"
             bound = "-" if layer.bound is None else str(layer.bound)
-            rows.append((layer.name, shape, str(layer.nonzeros), kept, bound, str(layer.bytes), layer.format))
-        rows.append(("all", "", str(self.nonzeros), "", "", str(self.bytes), ""))
+            row = (layer.name, shape, str(layer.nonzeros), kept, bound)
+            rows.append((*row, *self._values(layer), str(layer.bytes), layer.format))
+        rows.append(("all", "", str(self.nonzeros), "", "", *("" for _ in values), str(self.bytes), ""))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows

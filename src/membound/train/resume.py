@@ -15,6 +15,8 @@ from membound.train.run import Run
 from membound.train.sharded import is_sharded, local_part, shard_all
 from membound.train.weights import MEAN_IMAGE, MODEL
 
+PALETTE = "palette/"  # floats and entries of weights under palettes
+
 
 def save(run: Run) -> None:
     """The leader's file; what is sharded goes to a file of each process beside it."""
@@ -23,6 +25,8 @@ def save(run: Run) -> None:
     moments, plain = files.optimizer_tensors(run.optimizer)
     tensors = {MODEL + name: value for name, value in plain_keys(run.model.state_dict()).items()}
     tensors |= {f"optimizer/{name}": value for name, value in moments.items()}
+    regularizer = None if run.reg is None else run.reg.state_dict()
+    tensors |= _take_palettes(regularizer)
     mine = {name: local_part(value) for name, value in tensors.items() if is_sharded(value)}
     parts = files.write_part(run.path, mine, run.step, run.world) if mine else []
     if not run.world.leads:
@@ -39,7 +43,7 @@ def save(run: Run) -> None:
         "seconds": run.seconds,
         "history": run.history,
         "optimizer": plain,
-        "regularizer": None if run.reg is None else run.reg.state_dict(),
+        "regularizer": regularizer,
         "parts": parts,
     }
     files.write_tensors(run.path, tensors, {"membound": about})
@@ -70,10 +74,26 @@ def _restore(run: Run, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) 
         torch.manual_seed((run.settings.seed + run.world.rank) * 1_000_003 + about["iteration"])
     run.running.copy_(tensors["running"])
     if run.reg is not None:
-        run.reg.load_state_dict(about["regularizer"])
+        run.reg.load_state_dict(_with_palettes(about["regularizer"], _within(tensors, PALETTE)))
     run.step, run.seconds = int(about["iteration"]), float(about["seconds"])
     run.history = [dict(entry) for entry in about["history"]]
     run.resumed = run.step
+
+
+def _take_palettes(state: dict[str, Any] | None) -> dict[str, Tensor]:
+    """The tensors of a regularizer's state, taken out of it: what is left is JSON."""
+    palettes = {} if state is None else state.get("palette", {})
+    if palettes:
+        assert state is not None
+        state["palette"] = list(palettes)
+    return {f"{PALETTE}{key}/{name}": value for name, of in palettes.items() for key, value in of.items()}
+
+
+def _with_palettes(state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The inverse of `_take_palettes`."""
+    names = state.get("palette", [])
+    whole = {name: {key: tensors[f"{key}/{name}"] for key in ("floats", "entries")} for name in names}
+    return {**state, "palette": whole} if "palette" in state else dict(state)
 
 
 def _check_same(run: Run, there: Mapping[str, Any], path: Path) -> None:

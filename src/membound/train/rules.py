@@ -156,7 +156,7 @@ def check_rules(rules: Mapping[str, Update]) -> None:
         if not isinstance(update, Update):
             raise RuleError(
                 f"the rule '{pattern}' is {update!r}, not an update: use l2_decay, l1_subgradient, l1_shrink, "
-                "l0_project, hold, or chain(...) for several"
+                "l0_project, palette, hold, or chain(...) for several"
             )
 
 
@@ -179,11 +179,14 @@ def _check_target(target: Target, optimizer: Optimizer) -> None:
         raise RuleError(f"'{name}': updates write weights in place, so differentiable=True cannot be right")
     if not weight.is_floating_point():
         raise RuleError(f"'{name}' has the type {weight.dtype}: updates need a real floating-point weight")
-    if update.bound is not None:
+    if update.bound is not None or update.levels is not None:
         check_layout(name, weight)
         try:
-            update.bound(weight.numel(), 0.0)
-            update.bound(weight.numel(), 1.0)
+            for progress in (0.0, 1.0):
+                if update.bound is not None:
+                    update.bound(weight.numel(), progress)
+                if update.levels is not None and update.levels.acts(progress):
+                    update.levels.at(progress)
         except RuleError as error:
             raise RuleError(f"'{name}' of shape {tuple(weight.shape)}: {error}") from None
 

@@ -96,13 +96,16 @@ class Whole:
         self.run, self.eager, self.rows = run, eager, eager.rows
         self.taken = 0
         self.recorded: Recorded | None = None
+        self.palettes = 0  # in the recording
         steps = range(run.recipe.steps)
         self.rates = torch.tensor([run.recipe.lr(number) for number in steps], device=run.device)
         self.number = torch.zeros(1, dtype=torch.int64, device=run.device)
 
     def take(self) -> None:
-        if self.taken == 1:
-            self.recorded = self._record()
+        # The first step after a palette has begun is recorded anew: from then on, steps are the same again.
+        if self.taken == 1 or (self.recorded is not None and self._palettes() != self.palettes):
+            self.recorded = None  # its memory goes first
+            self.recorded, self.palettes = self._record(), self._palettes()
         self.taken += 1
         if self.recorded is None:
             self.eager.take()
@@ -113,6 +116,9 @@ class Whole:
         set_learning_rate_(run.optimizer, run.recipe.lr(run.step))
         if run.reg is not None:
             run.reg.step_taken()
+
+    def _palettes(self) -> int:
+        return 0 if self.run.reg is None else self.run.reg.palettes
 
     def _record(self) -> Recorded | None:
         run = self.run

@@ -9,6 +9,7 @@ some on the weight after it; `chain` applies several in the order given. Every s
     l1_shrink       after:   W <- sign(W) max(|W| - lr lambda, 0)
     l0_project      after:   W <- argmin |W - W'|^2  with at most t nonzeros in W', every n steps
     hold            after:   zeros before the step are zeros after it
+    palette         after:   W <- argmin |V - W'|^2  with at most L different nonzeros in W'; the step changes V
 
 As in Caffe the learning rate multiplies every strength: the optimizer does so for what is in the gradient,
 `l1_shrink` does so itself. Momentum beta amplifies a penalty in the gradient by 1 / (1 - beta), because the
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor
 
 from membound.errors import RuleError
+from membound.train.palette import Levels
 from membound.train.projection import project_
 from membound.train.schedules import Number, Schedule, value_at
 from membound.train.sharded import is_sharded
@@ -58,6 +60,8 @@ class Update:
     before: Stage | None = field(default=None, compare=False, repr=False)
     after: Stage | None = field(default=None, compare=False, repr=False)
     bound: Callable[[int, float | None], int] | None = field(default=None, compare=False, repr=False)
+    # What `shadow` does around the stages: the weight is a palette's, the optimizer changes floats that are apart.
+    levels: Levels | None = field(default=None, compare=False, repr=False)
     # `after` has nothing to do on other steps than multiples of `every`.
     every: int = field(default=1, compare=False, repr=False)
     # Whether a stage is the same at every step, but for the learning rate: then a recording can do it, too.
@@ -67,7 +71,8 @@ class Update:
     @property
     def scheduled(self) -> bool:
         """Whether any of its numbers depends on the progress of training."""
-        return any(callable(argument) for argument in self.arguments)
+        late = self.levels is not None and self.levels.scheduled
+        return late or any(callable(argument) for argument in self.arguments)
 
 
 def l2_decay(strength: float | Schedule) -> Update:
@@ -157,8 +162,23 @@ def hold() -> Update:
     return Update(("hold",), (), before=before, after=after)
 
 
+def palette(levels: int | Callable[[float], int | None] = 16, every: int = 100, begin: float = 0.6) -> Update:
+    """Few values: from the progress `begin` on, the weight's nonzeros take at most `levels` values.
+
+    The forward pass sees for each weight V the nearest of the palette's entries and zero; the optimizer and all other
+    updates change V, which is kept apart (in memory once more), by the gradient found there, straight through. Every
+    `every` steps the entries are fitted to V anew, by k-means; with `l0_project` to what it keeps. All are exact in 16
+    bits. `finish()` leaves the weight with at most `levels` different nonzeros, 2^b of which are stored in b bits each.
+
+    >>> chain(l0_project(0.05), palette(levels=16)).kinds
+    ('l0_project', 'palette')
+    """
+    chosen = Levels(levels, every, begin)
+    return Update(("palette",), (levels, every, begin), levels=chosen)
+
+
 def chain(*updates: Update) -> Update:
-    """Several updates on one weight, in the order given.
+    """Several updates on one weight, in the order given; a palette comes last, wherever it stands.
 
     >>> chain(l2_decay(1e-4), l1_shrink(2e-4)).kinds
     ('l2_decay', 'l1_shrink')
@@ -170,6 +190,9 @@ def chain(*updates: Update) -> Update:
     before = [update.before for update in updates if update.before is not None]
     after = [update.after for update in updates if update.after is not None]
     bounds = [update.bound for update in updates if update.bound is not None]
+    levels = [update.levels for update in updates if update.levels is not None]
+    if len(levels) > 1:
+        raise RuleError(f"one weight has one palette, and this chain has {len(levels)}: leave one of them")
 
     def all_before(weight: Tensor, moment: Moment) -> None:
         for stage in before:
@@ -188,6 +211,7 @@ def chain(*updates: Update) -> Update:
         before=all_before if before else None,
         after=all_after if after else None,
         bound=tightest if bounds else None,
+        levels=levels[0] if levels else None,
         every=math.gcd(*(update.every for update in updates if update.after is not None)) or 1,
         steady_before=all(update.steady_before for update in updates if update.before is not None),
         steady_after=all(update.steady_after for update in updates if update.after is not None),

@@ -1,0 +1,158 @@
+"""Networks of given bytes whose values are stored in one way or another, as `membound fit` makes them: whole files.
+
+    python benchmarks/few_bits.py lenet --budgets 8KB 5KB --values auto p4 f16 --out results/few-bits-lenet.json
+    python benchmarks/few_bits.py efficientnet_lite0 --init lite0.safetensors --cache packed224 --processes 3 \\
+        --budgets 2.2MB 1.35MB 1MB --values auto --out results/few-bits-lite0.json
+
+Recipes, steps and images are those of quantized_peers.py, which makes the rows of other methods; --init starts from
+trained weights. Accuracy is that of the file, through the runtime, on the test images. Of every file there are the bytes
+of values, positions, palettes, scales, biases and header, and the entropy of the positions beside them. Each result is
+written as soon as it is there, and the same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from _record import arguments, record, settings
+from _seeds import each_seed
+from _setups import SETUPS, trained_network
+
+import membound as mb
+from membound.paper.lab import spread
+from membound.run.inspection import inspect
+from membound.search.deployed import score_stored
+from membound.search.jobs import Job, Order, carry_out
+from membound.search.problem import Problem, Target
+from membound.search.request import Choices, Examples
+from membound.search.setup import make_problem
+from membound.train.parallel import choose_device
+from membound.units import parse_bytes
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("net", choices=SETUPS)
+    parser.add_argument("--data", help="instead of the network's own")
+    parser.add_argument("--budgets", nargs="+", required=True)
+    parser.add_argument("--values", nargs="+", default=["auto"])
+    parser.add_argument("--width", type=float, default=1.0)
+    parser.add_argument("--init", type=Path, nargs="*", default=[])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--files", type=Path, help="a folder for the model files")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    # Networks with dropout are trained one after another in a process: there each seed has one of its own.
+    groups = [[seed] for seed in seeds] if options.processes > 1 else [list(seeds)]
+    for values in options.values:
+        wanted = [(budget, seed) for budget in options.budgets for seed in seeds]
+        done = {(row["budget"], row["seed"]) for row in rows if row["values"] == values}
+        left = set(wanted) - done
+        mine = [[job for job in wanted if job in left and job[1] in group] for group in groups]
+        work = partial(train_group, options, values, [group for group in mine if group])
+        for found in each_seed(work, range(sum(map(bool, mine))), options.processes):
+            rows += found
+            keep(rows, options)
+
+
+def keep(rows: list[dict], options: argparse.Namespace) -> None:
+    rows.sort(key=lambda row: (options.values.index(row["values"]), -row["limit"], row["seed"]))
+    record(options.out, {**settings(options), "summary": summarise(rows), "rows": rows})
+
+
+def make(options: argparse.Namespace, values: str) -> Problem:
+    setup = SETUPS[options.net]
+    data = mb.data.load(options.data or setup.data, size=setup.size, cache=options.cache)
+    steps = options.steps or setup.steps
+    choices = Choices(steps=steps, batch_size=setup.batch_size, pretrained=bool(options.init))
+    examples, start = Examples(train_data=data), partial(setup.make, options.width)
+    if options.init:
+        start, preprocess = trained_network(options.net, options.init[0], data)
+        examples = replace(examples, preprocess=preprocess)
+    return make_problem(start, examples, choices, Target("file", values))
+
+
+def train_group(options: argparse.Namespace, values: str, groups: list, number: int) -> list[dict]:
+    problem, begun = make(options, values), time.monotonic()
+    jobs = [
+        Job(f"{budget}-{seed}", seed, limit=parse_bytes(budget), everything=True, about={"budget": budget})
+        for budget, seed in groups[number]
+    ]
+    rows = []
+    orders = [Order(job, start_of(options, job.seed)) for job in jobs]
+    for job, outcome in carry_out(problem, orders, choose_device(options.device)):
+        files = replace(problem.files, types=outcome.facts["types"] or {})
+        stored = files.stored(outcome.state)
+        score = score_stored(stored, problem.data.test, problem)
+        if options.files is not None:
+            options.files.mkdir(parents=True, exist_ok=True)
+            files.write(
+                options.files / f"{options.net}-{values}-{job.about['budget']}-{job.seed}.safetensors",
+                outcome.state,
+            )
+        rows.append(
+            {
+                "values": values, "budget": job.about["budget"], "seed": job.seed, "limit": job.limit,
+                "file_bytes": stored.file_bytes, "accuracy": score.accuracy, "errors": score.errors,
+                "in_torch": outcome.facts["accuracy"], "nonzeros": outcome.facts["nonzeros"],
+                "types": outcome.facts["types"], "counts": outcome.facts["counts"],
+                "bytes": byte_parts(stored), "seconds": time.monotonic() - begun,
+            }
+        )  # fmt: skip
+        shown = ("values", "budget", "seed", "file_bytes", "accuracy", "in_torch", "nonzeros", "types")
+        print({key: rows[-1][key] for key in shown}, f"{rows[-1]['seconds']:.0f} s", flush=True)
+    return rows
+
+
+def byte_parts(stored) -> dict[str, float]:
+    """Where the bytes of a file are."""
+    facts = inspect(stored)
+    parts = {
+        key: value
+        for key, value in facts.items()
+        if key.endswith("_bytes") and isinstance(value, int | float)
+    }
+    for layer in facts["layers"]:
+        for key, value in layer.items():
+            if key.endswith("_bytes") and isinstance(value, int | float):
+                parts[f"layers_{key}"] = parts.get(f"layers_{key}", 0) + value
+    return parts
+
+
+def start_of(options: argparse.Namespace, seed: int) -> dict | None:
+    """The weights of this seed's dense network, where each has its own."""
+    if len(options.init) < 2:
+        return None
+    data = mb.data.load(SETUPS[options.net].data, size=SETUPS[options.net].size, cache=options.cache)
+    return trained_network(options.net, options.init[seed], data)[0].state_dict()
+
+
+def summarise(rows: list[dict]) -> list[dict]:
+    """Of every way and size, over the seeds."""
+    found: dict[tuple[str, str], list[dict]] = {}
+    for row in rows:
+        found.setdefault((row["values"], row["budget"]), []).append(row)
+    return [
+        {
+            "values": values, "budget": budget, "seeds": len(mine),
+            "file_bytes": max(row["file_bytes"] for row in mine),
+            "accuracy": spread([row["accuracy"] for row in mine]),
+        }
+        for (values, budget), mine in found.items()
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""In how many bits the values of each layer are stored, so that a byte buys as much in every layer.
+
+A byte can be spent on more weights, or on more bits for those that there are. Both bring a layer closer to what it
+would be without a bound, and the same number tells how much: the squared error over E, the sum of the squares that
+stay, which is what the score `lamp` compares, too. The last weights that were kept say what a byte is worth,
+
+    price = w^2 / E / (bytes of a value and its position)
+
+and a layer of t nonzeros gets the b that makes NOISE D(b) / E + price (b t / 8 + 2 2^b) least, where D(b) is the
+squared error of the best palette of 2^b values. So bits follow from what training has made of the weights. NOISE is
+above 1, as weights that are dropped matter less than their squares say: they have been small for long, and others have
+taken their place.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from membound.store.values import value_type
+from membound.train.palette import assigned, fit_entries, make_table
+
+Types = Mapping[str, str]
+FEWEST, MOST = 1, 6  # bits of palettes that are trained
+WIDE = "p8"  # steps of one size and a scale for each row: fine enough to be stored as it is, without training
+NOISE = 16.0
+START = "p4"  # before anything is known
+
+
+def palette_bits(kind: str) -> int | None:
+    """The bits of a type whose palette is trained, or None.
+
+    >>> palette_bits("p4"), palette_bits("p8"), palette_bits("f16")
+    (4, None, None)
+    """
+    found = value_type(kind)
+    return found.bits if found.coded and found.bits <= MOST else None
+
+
+def describe_types(types: Types) -> str:
+    """For people: one type, or the fewest and the most bits.
+
+    >>> describe_types({"a": "p4", "b": "p4"}), describe_types({"a": "p3", "b": "p8", "c": "p4"})
+    ('p4', 'p3 to p8')
+    """
+    ordered = sorted(set(types.values()), key=lambda name: value_type(name).bits)
+    return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
+
+
+@torch.no_grad()
+def choose_types(cut: Mapping[str, Tensor], now: Types) -> dict[str, str]:
+    """A type for each weight tensor, with the zeros that it will have; positions cost as they do at random places.
+
+    >>> torch.manual_seed(0)
+    <torch._C.Generator object at ...>
+    >>> small, large = torch.randn(40), torch.randn(40_000)
+    >>> choose_types({"small": small * (small.abs() > 1), "large": large * (large.abs() > 1.6)}, {})
+    {'small': 'p8', 'large': 'p4'}
+    """
+    price = _price(cut, now)
+    if price == 0:  # every weight is kept: nothing else can be bought
+        return dict.fromkeys(cut, WIDE)
+    return {name: _cheapest(weight, price) for name, weight in cut.items()}
+
+
+def _price(cut: Mapping[str, Tensor], now: Types) -> float:
+    """What a byte is worth: the median over all weights of layers from which some were dropped."""
+    found: list[tuple[float, int]] = []
+    for name, weight in cut.items():
+        squares = weight[weight != 0].double().square()
+        count, size = len(squares), weight.numel()
+        if 0 < count < size:
+            part = count / size
+            entropy = -(part * np.log2(part) + (1 - part) * np.log2(1 - part)) / part
+            bits = value_type(now.get(name, START)).bits + entropy
+            found.append((float(squares.min() / squares.sum()) * 8 / bits, count))
+    if not found:
+        return 0.0
+    prices, counts = np.array(sorted(found)).T
+    return float(prices[np.searchsorted(counts.cumsum(), counts.sum() / 2)])
+
+
+def _cheapest(weight: Tensor, price: float) -> str:
+    values = weight[weight != 0]
+    energy = float(values.double().square().sum())
+    if not len(values) or energy == 0:
+        return f"p{FEWEST}"
+    best: tuple[float, str] | None = None
+    for bits in range(FEWEST, MOST + 1):
+        near = assigned(values, make_table(fit_entries(values, 1 << bits)))
+        error = float((values - near).double().square().sum()) / energy
+        found = (NOISE * error + price * (bits * len(values) / 8 + 2 * (1 << bits)), f"p{bits}")
+        best = found if best is None else min(best, found)
+        if (1 << bits) >= len(values):  # more entries than values cannot help
+            break
+    assert best is not None
+    rows = weight.shape[0] if weight.dim() > 1 else 1
+    return min(best, (price * (len(values) + 2 * rows), WIDE))[1]
+
+
+def as_if_trained(cut: Tensor, kind: str) -> Tensor:
+    """The same zeros with as many different values as there will be: a file of it has the bytes that it will have."""
+    bits = palette_bits(kind)
+    if bits is None:
+        return cut
+    places = torch.arange(cut.numel(), device=cut.device).view(cut.shape) % (1 << bits)
+    return torch.where(cut == 0, cut, 1 + places.to(cut.dtype) / (1 << bits))
+
+
+def joined(types: list[Any]) -> dict[str, str]:
+    """The types of an ensemble from those of its members, in order."""
+    return {f"{number}.{name}": kind for number, each in enumerate(types) for name, kind in each.items()}

@@ -1,0 +1,210 @@
+"""Few values: the tensors whose nonzeros take at most L values are one more set to project onto.
+
+The values, the palette's entries, are fitted by k-means in one dimension, beside a center that stays at zero: what is
+nearer to zero than to any entry becomes zero. Everything is done on the 65,536 numbers that a 16-bit float can be.
+Weights are rounded to them and counted; sums are of integers, in units of the smallest one, 2^-24. So any device and
+any number of processes find the same bits, a process has only counts to share, and a table with the entry of each of
+these numbers turns weights into entries in one lookup, however many entries there are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from membound.errors import RuleError
+from membound.train.magnitudes import NonFiniteError
+from membound.train.schedules import value_at
+from membound.train.sharded import all_finite, is_sharded, local_part, reduced, shard_group
+
+MOST = 256  # entries: codes have at most 8 bits
+LARGEST = 65504.0  # that a 16-bit float can be
+CODES = 1 << 16
+FROM_SCRATCH, FROM_BEFORE = 30, 10  # steps of k-means: from quantiles, and from the entries that there were
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How many entries a palette has, how often they are fitted, and the progress from which it acts.
+
+    Where a schedule of levels gives None, there is no palette.
+    """
+
+    levels: int | Callable[[float], int | None]
+    every: int
+    begin: float
+
+    def __post_init__(self) -> None:
+        if not callable(self.levels):
+            _check_levels(self.levels)
+        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
+            raise RuleError(
+                f"a palette is fitted every so many steps, a whole number from 1: every={self.every!r} cannot be"
+            )
+        is_number = isinstance(self.begin, int | float) and not isinstance(self.begin, bool)
+        if not is_number or not 0 <= self.begin <= 1:
+            raise RuleError(
+                f"a palette begins at a progress from 0 to 1, such as begin=0.6: {self.begin!r} cannot be"
+            )
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it must know how far training is."""
+        return callable(self.levels) or self.begin > 0
+
+    def acts(self, progress: float | None) -> bool:
+        """Whether it has begun."""
+        begun = self.begin == 0 or (progress is not None and progress >= self.begin)
+        return begun and (not callable(self.levels) or _number(self.levels, progress) is not None)
+
+    def at(self, progress: float | None) -> int:
+        """How many entries there may be now."""
+        return _check_levels(_number(self.levels, progress))
+
+
+def _number(levels: Any, progress: float | None) -> Any:
+    return value_at(levels, progress)
+
+
+def _check_levels(levels: Any) -> int:
+    if isinstance(levels, bool) or not isinstance(levels, int) or not 1 <= levels <= MOST:
+        raise RuleError(
+            f"a palette has from 1 to {MOST} levels, a whole number or a schedule of it: levels={levels!r} cannot be"
+        )
+    return levels
+
+
+@torch.no_grad()
+def fit_entries(weight: Tensor, levels: int, before: Tensor | None = None) -> Tensor:
+    """At most `levels` values for the nonzeros of a weight, ascending, each exact in 16 bits and none of them zero.
+
+    They minimize the squared error of giving each weight the nearest of them, or zero, as k-means does: from the
+    entries `before`, or from quantiles. Where there are no more different values than levels, it is these.
+
+    >>> fit_entries(torch.tensor([0.5, 0.0, -0.25, 0.5]), levels=2)
+    tensor([-0.2500,  0.5000])
+    """
+    values, counts = _counted(weight)
+    if len(values) > levels:
+        if before is None or len(before) != levels:
+            first, steps = _quantiles(counts * values.abs(), levels), FROM_SCRATCH
+        else:
+            first, steps = torch.searchsorted(values, _in_units(before)), FROM_BEFORE
+        values = _cluster(values, counts, values[_apart(first, len(values))], steps)
+    entries = _as_floats(values if len(values) else values.new_ones(1), weight.dtype)
+    return torch.cat([entries, entries[-1:].expand(levels - len(entries))])
+
+
+def make_table(entries: Tensor) -> Tensor:
+    """For every 16-bit float, by its bits: the nearest of the entries and zero; of two as near, the lower one.
+
+    What is not finite stays what it is: training that diverges should show.
+    """
+    codes, values = _finite(entries.device)
+    centers = torch.cat([entries, entries.new_zeros(1)]).sort().values
+    units = _in_units(centers)
+    table = torch.arange(CODES, device=entries.device).to(torch.int16).view(torch.float16).to(entries.dtype)
+    table[codes] = centers[torch.searchsorted(units[:-1] + units[1:], 2 * values)]
+    table[[0, 1 << 15]] = 0.0
+    return table
+
+
+def assigned(weight: Tensor, table: Tensor) -> Tensor:
+    """What the table has for each weight, rounded to 16 bits; of a part of a weight, where it is sharded."""
+    return table.index_select(0, _codes(weight)).view(weight.shape)
+
+
+def check_weight(weight: Tensor, few: bool) -> None:
+    """Whether it is finite and, if it is to have `few` values, within what 16 bits can hold; in all processes."""
+    if not all_finite(weight):
+        raise NonFiniteError
+    if few and not all_finite(weight.detach().half()):
+        raise RuleError(
+            f"a weight is above {LARGEST:g}, the most that an entry of a palette can be (they are 16-bit floats): "
+            "scale the network's inputs, or take the palette off this layer"
+        )
+
+
+def count_values(weight: Tensor) -> int:
+    """How many different nonzero values a weight has, in all processes together."""
+    mine = torch.unique(local_part(weight))
+    mine = mine[mine != 0]
+    group = shard_group(weight) if is_sharded(weight) else None
+    if group is None:
+        return len(mine)
+    every: list[Any] = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(every, mine.tolist(), group=group)
+    return len(set().union(*every))
+
+
+# The numbers that a 16-bit float can be
+
+
+@cache
+def _finite(device: torch.device) -> tuple[Tensor, Tensor]:
+    """The bits of all that are finite and not zero, in ascending order, and what they are in units of 2^-24."""
+    codes = torch.cat([torch.arange(0xFBFF, 0x8000, -1), torch.arange(0x0001, 0x7C00)]).to(device)
+    return codes, _in_units(codes.to(torch.int16).view(torch.float16))
+
+
+def _in_units(values: Tensor) -> Tensor:
+    return (values.double() * 2.0**24).long()
+
+
+def _as_floats(units: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rounded to 16 bits, and to bfloat16 where that is what the weights are: such numbers are exact in both."""
+    values = (units.float() * 2.0**-24).half().to(dtype)
+    largest = 65280.0 if dtype == torch.bfloat16 else LARGEST
+    return values.clamp_(-largest, largest)
+
+
+def _codes(weight: Tensor) -> Tensor:
+    """Each weight as the bits of a 16-bit float."""
+    return weight.half().contiguous().view(torch.int16).view(-1).int() & 0xFFFF
+
+
+def _counted(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers that a weight's nonzeros are, in units, and how often each occurs in all processes together."""
+    group, mine = shard_group(weight) if is_sharded(weight) else None, local_part(weight)
+    codes, ones = _codes(mine).long(), torch.ones(1, dtype=torch.int64, device=mine.device)
+    counts = torch.zeros(CODES, dtype=torch.int64, device=mine.device)
+    reduced(counts.scatter_add_(0, codes, ones.expand_as(codes)), group)
+    if int(counts[0x7C00:0x8000].sum() + counts[0xFC00:].sum()):
+        check_weight(weight, few=True)
+    codes, values = _finite(mine.device)
+    there = counts[codes] > 0
+    return values[there], counts[codes][there]
+
+
+# k-means
+
+
+def _quantiles(mass: Tensor, levels: int) -> Tensor:
+    """Where equal parts of a mass have their middles."""
+    total = mass.cumsum(0)
+    middles = total[-1] // (2 * levels) * torch.arange(1, 2 * levels, 2, device=mass.device)
+    return torch.searchsorted(total, middles, right=True)
+
+
+def _apart(places: Tensor, length: int) -> Tensor:
+    """The places below `length` that are next to these, no two the same: two centers in one would be one."""
+    steps = torch.arange(len(places), device=places.device)
+    return (places - steps).cummax(0).values.clamp_(0, length - len(places)) + steps
+
+
+def _cluster(values: Tensor, counts: Tensor, centers: Tensor, steps: int) -> Tensor:
+    """Lloyd's algorithm on counted values, in integers; zero is a center that stays."""
+    none = counts.new_zeros(1)
+    number = torch.cat([none, counts.cumsum(0)])
+    total = torch.cat([none, (counts * values).cumsum(0)])
+    twice, end = 2 * values, none + len(values)
+    centers = torch.cat([centers, none]).sort().values
+    for _ in range(steps):
+        cuts = torch.cat([none, torch.searchsorted(twice, centers[:-1] + centers[1:], right=True), end])
+        size = number[cuts].diff()
+        mean = (total[cuts].diff() + size // 2).floor_divide(size.clamp(min=1))
+        centers = torch.where((centers == 0) | (size == 0), centers, mean)
+    return centers[centers != 0]
