@@ -65,7 +65,13 @@ def _plan(plan: Planned) -> bytes:
         widths = [0 if array is None else array.itemsize for array in arrays]
         parts += [_text(weight.format), _text(weight.value_type.name)]
         parts.append(struct.pack("<5q", *weight.matrix[:3], *widths))
-        parts += [_array(array) for array in (weight.values, *arrays)]
+        high_bytes = weight.arrays[0].nbytes if weight.format == "rice" else 0
+        parts.append(struct.pack("<2q", weight.parameter, high_bytes))
+        palette = None if weight.palette is None else weight.palette.entries
+        if palette is not None and not len(palette):  # of a weight without nonzeros
+            palette = np.zeros(1, np.float32)
+        scales = None if weight.scales is None else weight.scales.astype(np.float32)
+        parts += [_array(array) for array in (palette, scales, weight.values, *arrays)]
     return b"".join(parts)
 
 

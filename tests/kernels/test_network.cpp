@@ -15,9 +15,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -38,7 +40,7 @@ using Random = std::mt19937_64;
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
-constexpr Format kFormats[] = {Format::dense, Format::bitmask, Format::indexed, Format::csr, Format::delta};
+constexpr Format kFormats[] = {Format::dense, Format::bitmask, Format::indexed, Format::csr, Format::delta, Format::rice};
 
 size_t g_checks = 0, g_mismatches = 0;
 size_t g_share = 1, g_asked = 0;  // one of so many checks is made
@@ -88,42 +90,84 @@ uint16_t any_half(Random& random) {  // of magnitude 2^-6 to 2, or subnormal
   return below(random, 20) == 0 ? static_cast<uint16_t>(bits | 1) : static_cast<uint16_t>(bits | (9 + below(random, 7)) << 10);
 }
 
+// What values are, and whether each row has a scale.
+struct Kind {
+  ValueType type;
+  bool scaled;
+  std::string name() const { return std::string(" ") + kValueTypeNames[int(type)] + (scaled ? " scaled" : ""); }
+};
+
+constexpr Kind kSingles{ValueType::f32, false}, kHalves{ValueType::f16, false};
+
+Kind any_codes(Random& random) { return {ValueType(between(random, int(ValueType::p1), int(ValueType::p8))), below(random, 2) == 0}; }
+Kind any_kind(Random& random) {  // as often numbers as codes
+  if (below(random, 2)) return any_codes(random);
+  return {below(random, 2) ? ValueType::f16 : ValueType::f32, below(random, 3) == 0};
+}
+
+// Numbers of so many bits one behind the other, lowest first.
+class Bits {
+ public:
+  void push(uint64_t number, unsigned bits) {
+    for (unsigned i = 0; i < bits; ++i, ++count_) {
+      if (count_ % 8 == 0) bytes.push_back(0);
+      bytes.back() = static_cast<uint8_t>(bytes.back() | (number >> i & 1) << count_ % 8);
+    }
+  }
+  std::vector<uint8_t> bytes;
+
+ private:
+  size_t count_ = 0;
+};
+
 // A random matrix in a storage format, and its elements.
 struct Stored {
   Matrix matrix;
   Doubles elements;
-  Floats singles;
+  Floats singles, palette, scales;
   std::vector<uint16_t> halves, index16, pointers16;
   std::vector<uint32_t> index32, pointers32;
   std::vector<uint8_t> index8;
+  Bits codes, high, low;
 
-  Stored(size_t rows, size_t columns, double density, Format format, bool half, Random& random)
+  Stored(size_t rows, size_t columns, double density, Format format, Kind kind, Random& random)
       : elements(rows * columns, 0.0) {
     const size_t all = rows * columns;
-    std::vector<uint16_t> bits(all, 0);
+    const unsigned bits = code_bits(kind.type);
+    const bool half = kind.type == ValueType::f16;
+    if (bits > 0) {  // the first entry is 0, which fillers are; there may be fewer than there are codes
+      palette = {0.0f};
+      while (palette.size() < (size_t{1} << bits) && below(random, 30) > 0) palette.push_back(bell(random) + 1e-3f);
+    }
+    std::vector<uint16_t> raw(all, 0);  // a half or a code
+    std::vector<bool> there(all, false);
     for (size_t row = 0; row < rows; ++row) {
       const bool empty = density < 1 && below(random, 4) == 0;
       for (size_t i = row * columns; i < (row + 1) * columns; ++i) {
         if (empty || double(random() >> 11) * 0x1p-53 >= density) continue;
-        bits[i] = any_half(random);
-        elements[i] = half ? half_value(bits[i]) : double(bell(random) + 1e-3f);
-        if (elements[i] == 0) elements[i] = half ? half_value(bits[i] = 0x3c00) : 1.0;
+        there[i] = true;
+        raw[i] = bits > 0 ? static_cast<uint16_t>(below(random, palette.size())) : any_half(random);
+        elements[i] = bits > 0 ? double(palette[raw[i]]) : half ? half_value(raw[i]) : double(bell(random) + 1e-3f);
+        if (elements[i] == 0 && bits == 0) elements[i] = half ? half_value(raw[i] = 0x3c00) : 1.0;
       }
     }
     matrix.format = format;
     matrix.rows = rows;
     matrix.columns = columns;
-    matrix.type = half ? ValueType::f16 : ValueType::f32;
+    matrix.type = kind.type;
     const auto push = [&](size_t i, bool filler) {
-      if (half) halves.push_back(filler ? uint16_t{0} : bits[i]);
+      ++matrix.entries;
+      if (bits > 0) codes.push(filler ? 0 : raw[i], bits);
+      else if (half) halves.push_back(filler ? uint16_t{0} : raw[i]);
       else singles.push_back(filler ? 0.0f : static_cast<float>(elements[i]));
     };
+    const unsigned k = format == Format::rice ? static_cast<unsigned>(below(random, 16)) : 0;
     size_t expected = 0, total = 0;  // the position after the last entry; nonzeros
     if (format == Format::bitmask) index8.assign((all + 7) / 8, 0);
     std::vector<size_t> starts;
     for (size_t i = 0; i < all; ++i) {
       if (i % columns == 0) starts.push_back(total);
-      if (format != Format::dense && elements[i] == 0) continue;
+      if (format != Format::dense && !there[i]) continue;
       ++total;
       if (format == Format::bitmask) index8[i / 8] = static_cast<uint8_t>(index8[i / 8] | 1u << i % 8);
       if (format == Format::indexed) index32.push_back(static_cast<uint32_t>(i));
@@ -135,22 +179,45 @@ struct Stored {
           push(0, true);
         }
         index8.push_back(static_cast<uint8_t>(i - expected));
-        expected = i + 1;
       }
+      if (format == Format::rice) {
+        for (size_t zeros = (i - expected) >> k; zeros > 0; --zeros) high.push(0, 1);
+        high.push(1, 1);
+        low.push(i - expected, k);
+      }
+      expected = i + 1;
       push(i, false);
     }
     starts.push_back(total);
     if (format == Format::csr && total <= 65535) pointers16.assign(starts.begin(), starts.end());
     if (format == Format::csr && total > 65535) pointers32.assign(starts.begin(), starts.end());
-    matrix.entries = half ? halves.size() : singles.size();
     fit(halves), fit(singles), fit(index8), fit(index16), fit(index32), fit(pointers16), fit(pointers32);
-    matrix.values = half ? static_cast<const void*>(halves.data()) : singles.data();
+    fit(codes.bytes), fit(high.bytes), fit(low.bytes);
+    matrix.values = bits > 0 ? codes.bytes.data() : half ? static_cast<const void*>(halves.data()) : singles.data();
     if (format == Format::bitmask || format == Format::delta) matrix.index = index8.data(), matrix.index_bytes = 1;
     if (format == Format::indexed || (format == Format::csr && columns > 65536))
       matrix.index = index32.data(), matrix.index_bytes = 4;
     if (format == Format::csr && columns <= 65536) matrix.index = index16.data(), matrix.index_bytes = 2;
     if (format == Format::csr && total <= 65535) matrix.pointers = pointers16.data(), matrix.pointer_bytes = 2;
     if (format == Format::csr && total > 65535) matrix.pointers = pointers32.data(), matrix.pointer_bytes = 4;
+    if (format == Format::rice) {
+      matrix.index = high.bytes.data(), matrix.index_bytes = 1, matrix.high_bytes = high.bytes.size();
+      matrix.pointers = low.bytes.data(), matrix.pointer_bytes = 1, matrix.parameter = static_cast<int>(k);
+    }
+    if (bits > 0) {
+      palette = padded_palette(kind.type, palette.data(), palette.size());
+      matrix.palette = palette.data();
+    }
+    if (kind.scaled) {
+      for (size_t row = 0; row < rows; ++row) {
+        scales.push_back(bell(random) + 1.5f);
+        for (size_t i = row * columns; i < (row + 1) * columns; ++i) elements[i] *= double(scales[row]);
+      }
+      matrix.scales = scales.data();
+    }
+    const ArrayBytes wanted = array_bytes(matrix);  // throws where something is missing
+    if (bits > 0 && wanted.values != codes.bytes.size()) throw std::logic_error("codes of another size");
+    if (format == Format::rice && wanted.pointers != low.bytes.size()) throw std::logic_error("low parts of another size");
   }
   Stored(const Stored&) = delete;
   Stored& operator=(const Stored&) = delete;
@@ -329,27 +396,27 @@ void add_linear(Built& built, size_t from, size_t vectors, std::shared_ptr<Store
   built.sizes_of_sums = [=](const std::vector<const double*>& x, double* y) { reference(x, y, true); };
 }
 
-void check_conv(const ConvShape& shape, double density, Format format, bool half, Random& random, int threads = 3) {
+void check_conv(const ConvShape& shape, double density, Format format, Kind kind, Random& random, int threads = 3) {
   const size_t columns = shape.channels / shape.groups * size_t(shape.window.kernel_h * shape.window.kernel_w);
   const Activation act = Activation(below(random, 4) % 2 ? 0 : below(random, 2) ? 1 : 3);
   Built built(shape.channels * shape.height * shape.width);
-  add_conv(built, 0, shape, std::make_shared<Stored>(shape.outputs, columns, density, format, half, random), act, random);
+  add_conv(built, 0, shape, std::make_shared<Stored>(shape.outputs, columns, density, format, kind, random), act, random);
   char what[200];
   std::snprintf(what, sizeof what, "conv %zux%zux%zu -> %zu, %dx%d / %d,%d pad %d,%d,%zu,%zu dilation %d,%d groups %zu, "
                 "%s%s density %g", shape.channels, shape.height, shape.width, shape.outputs, shape.window.kernel_h,
                 shape.window.kernel_w, shape.window.stride_h, shape.window.stride_w, shape.window.pad_top,
                 shape.window.pad_left, shape.bottom, shape.right, shape.window.dilation_h, shape.window.dilation_w,
-                shape.groups, kFormatNames[int(format)], half ? " halves" : "", density);
+                shape.groups, kFormatNames[int(format)], kind.name().c_str(), density);
   check(what, built, random, 0, threads);
 }
 
-void check_linear(size_t vectors, size_t rows, size_t columns, double density, Format format, bool half, Random& random) {
+void check_linear(size_t vectors, size_t rows, size_t columns, double density, Format format, Kind kind, Random& random) {
   Built built(vectors * columns);
-  add_linear(built, 0, vectors, std::make_shared<Stored>(rows, columns, density, format, half, random),
+  add_linear(built, 0, vectors, std::make_shared<Stored>(rows, columns, density, format, kind, random),
              Activation(below(random, 2)), random);
   char what[200];
   std::snprintf(what, sizeof what, "linear %zu x %zu -> %zu, %s%s density %g", vectors, columns, rows,
-                kFormatNames[int(format)], half ? " halves" : "", density);
+                kFormatNames[int(format)], kind.name().c_str(), density);
   check(what, built, random);
 }
 
@@ -369,26 +436,26 @@ void check_products(Random& random) {
   };
   for (Format format : kFormats)
     for (double density : kDensities) {
-      for (const ConvShape& shape : convs) check_conv(shape, density, format, below(random, 2), random, 2);
-      for (int half = 0; half < 2; ++half) {
-        for (size_t vectors : {1, 2, 5, 19}) check_linear(vectors, 37, 300, density, format, half, random);
-        check_linear(1, 1, 1, density, format, half, random);
-        check_linear(1, 2, 1, density, format, half, random);
-        check_linear(2, 700, 120, density, format, half, random);
+      for (const ConvShape& shape : convs) check_conv(shape, density, format, any_kind(random), random, 2);
+      for (const Kind kind : {kSingles, kHalves, any_codes(random), any_codes(random)}) {
+        for (size_t vectors : {1, 2, 5, 19}) check_linear(vectors, 37, 300, density, format, kind, random);
+        check_linear(1, 1, 1, density, format, kind, random);
+        check_linear(1, 2, 1, density, format, kind, random);
+        check_linear(2, 700, 120, density, format, kind, random);
       }
     }
   for (Format format : kFormats)
     for (double density : {0.001, 0.01})
-      for (size_t columns : {65535, 65536, 65537, 70001}) check_linear(1, 4, columns, density, format, true, random);
+      for (size_t columns : {65535, 65536, 65537, 70001}) check_linear(1, 4, columns, density, format, any_kind(random), random);
 }
 
 void check_random(size_t cases, Random& random) {
   for (size_t i = 0; i < cases; ++i) {
-    const Format format = kFormats[below(random, 5)];
+    const Format format = kFormats[below(random, std::size(kFormats))];
     const double density = kDensities[below(random, 5)];
-    const bool half = below(random, 2);
+    const Kind kind = any_kind(random);
     if (below(random, 4) == 0) {
-      check_linear(between(random, 1, 9), between(random, 1, 60), between(random, 1, 400), density, format, half, random);
+      check_linear(between(random, 1, 9), between(random, 1, 60), between(random, 1, 400), density, format, kind, random);
       continue;
     }
     const auto of = [&](size_t low, size_t high) { return int(between(random, low, high)); };
@@ -398,7 +465,7 @@ void check_random(size_t cases, Random& random) {
                     {of(1, 5), of(1, 5), of(1, 4), of(1, 4), of(0, 4), of(0, 4), of(1, 3), of(1, 3)},
                     between(random, 0, 4), between(random, 0, 4)};
     if (shape.out_h() == 0 || shape.out_w() == 0) continue;
-    check_conv(shape, density, format, half, random);
+    check_conv(shape, density, format, kind, random);
   }
 }
 
@@ -707,9 +774,9 @@ void check_activations(Random& random) {
 std::shared_ptr<Built> whole(Random& random) {
   auto built = std::make_shared<Built>(3 * 20 * 20);
   const auto weight = [&](size_t rows, size_t columns, Format format) {
-    return std::make_shared<Stored>(rows, columns, 0.2, format, below(random, 2), random);
+    return std::make_shared<Stored>(rows, columns, 0.2, format, any_kind(random), random);
   };
-  add_conv(*built, 0, {3, 20, 20, 16, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(16, 27, Format::bitmask), Activation::relu, random);
+  add_conv(*built, 0, {3, 20, 20, 16, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(16, 27, Format::rice), Activation::relu, random);
   add_conv(*built, 1, {16, 20, 20, 16, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(16, 144, Format::delta), Activation::none, random);
   const size_t size = 16 * 400;
   built->add(size, {1, 2}, [=](const NetKernels&) { return make_binary(Binary::add, {size}, {size}, {size}, {}, false, false, {}); },
@@ -754,7 +821,7 @@ void check_concurrent_calls(Random& random) {
 void check_smaller_batches() {
   Random random(7);
   for (const auto& [rows, columns, nonzeros] : {std::array<size_t, 3>{7, 45, 312}, {7, 43, 300}, {7, 50, 342}, {64, 120, 900}}) {
-    Stored stored(rows, columns, 1.0, Format::dense, false, random);
+    Stored stored(rows, columns, 1.0, Format::dense, kSingles, random);
     stored.matrix.entries = nonzeros;  // all that a plan looks at
     const auto linear = make_linear(1, Weight(stored.matrix), Floats(rows, 0.0f), {});
     for (const Traits* traits : kEveryTraits)

@@ -83,7 +83,8 @@ struct Case {
   size_t output, batch;
   double tolerance;
   std::vector<OpPlan> plans;
-  std::vector<std::vector<char>> arrays;  // what weights point into
+  std::vector<std::vector<char>> arrays;   // what weights point into,
+  std::vector<std::vector<float>> floats;  // palettes and scales
   std::vector<float> input;
   std::vector<double> expected;
 
@@ -130,6 +131,18 @@ struct Case {
       weight.entries = dump.size();
       weight.index_bytes = static_cast<int>(dump.number());
       weight.pointer_bytes = static_cast<int>(dump.number());
+      weight.parameter = static_cast<int>(dump.number());
+      weight.high_bytes = dump.size();
+      const std::vector<float> palette = dump.array<float>();
+      if (!palette.empty()) {
+        floats.push_back(padded_palette(weight.type, palette.data(), palette.size()));
+        weight.palette = floats.back().data();
+      }
+      floats.push_back(dump.array<float>());
+      if (!floats.back().empty()) {
+        if (floats.back().size() != weight.rows) throw std::runtime_error("not one scale a row");
+        weight.scales = floats.back().data();
+      }
       const ArrayBytes wanted = array_bytes(weight);
       weight.values = keep(dump, wanted.values);
       weight.index = keep(dump, wanted.index);

@@ -16,8 +16,8 @@ from membound.store.formats import decode, encode
 from membound.store.graph import Graph, Node
 from membound.store.model import Model, StoredModel
 
-FORMATS = ("dense", "bitmask", "indexed", "csr", "delta")
-VALUES = ("f32", "f16")
+FORMATS = ("dense", "bitmask", "indexed", "csr", "delta", "rice")
+VALUES = ("f32", "f16", "p4", "p2", "p8")
 ISAS = _core.isas()
 
 

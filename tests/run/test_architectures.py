@@ -136,7 +136,7 @@ def alexnet():
 def test_alexnet(turn, values):
     """Each layer in another format; the second time in yet another."""
     module, model = alexnet()
-    formats = {name: FORMATS[(number + turn) % 5] for number, name in enumerate(model.tensors)}
+    formats = {name: FORMATS[(number + turn) % len(FORMATS)] for number, name in enumerate(model.tensors)}
     saved = stored(model, formats, values)
     x = normal(1, 2, *module.input_shape)
     with torch.no_grad():

@@ -119,7 +119,7 @@ BLOCKS = {
 def test_convolutions_across_blocks(name, thin):
     shape, weight, attributes = BLOCKS[name]
     for number, format in enumerate(FORMATS):
-        values = VALUES[(number + len(name)) % 2]
+        values = VALUES[(number + len(name)) % len(VALUES)]
         act = ACTS[(number + len(name) + len(thin)) % len(ACTS)]
         product("conv", shape, weight, 3, thin, format, values, 1, 1, act=act, **attributes)
 

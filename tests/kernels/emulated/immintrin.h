@@ -11,6 +11,7 @@ struct Lanes {
   T lane[N];
 };
 using __m128 = Lanes<float, 4>;
+using __m256 = Lanes<float, 8>;
 using __m512 = Lanes<float, 16>;
 struct __m128i { uint8_t byte[16]; };
 struct __m256i { uint8_t byte[32]; };
@@ -184,4 +185,91 @@ inline __m512 _mm512_permutex2var_ps(const __m512& a, const __m512i& index, cons
     v.lane[i] = from < 16 ? a.lane[from] : b.lane[from - 16];
   }
   return v;
+}
+
+template <class Operation>
+__m512i emulated_lanes(Operation operation) {
+  __m512i v{};
+  for (int i = 0; i < 16; ++i) emulated::put<int32_t>(v, i, int32_t(operation(i)));
+  return v;
+}
+inline __m512i _mm512_sub_epi32(const __m512i& a, const __m512i& b) {
+  return emulated_lanes([&](int i) { return emulated::at<uint32_t>(a, i) - emulated::at<uint32_t>(b, i); });
+}
+inline __m512i _mm512_and_si512(const __m512i& a, const __m512i& b) {
+  return emulated_lanes([&](int i) { return emulated::at<uint32_t>(a, i) & emulated::at<uint32_t>(b, i); });
+}
+inline __m512i _mm512_srli_epi32(const __m512i& a, unsigned bits) {
+  return emulated_lanes([&](int i) { return emulated::at<uint32_t>(a, i) >> bits; });
+}
+inline __m512i _mm512_srlv_epi32(const __m512i& a, const __m512i& bits) {
+  return emulated_lanes([&](int i) { return emulated::at<uint32_t>(a, i) >> emulated::at<uint32_t>(bits, i); });
+}
+inline __m512i _mm512_sllv_epi32(const __m512i& a, const __m512i& bits) {
+  return emulated_lanes([&](int i) { return emulated::at<uint32_t>(a, i) << emulated::at<uint32_t>(bits, i); });
+}
+inline __m512i _mm512_set4_epi32(int d, int c, int b, int a) {
+  const int all[4] = {a, b, c, d};
+  return emulated_lanes([&](int i) { return all[i % 4]; });
+}
+inline __m512i _mm512_permutexvar_epi32(const __m512i& index, const __m512i& a) {
+  return emulated_lanes([&](int i) { return emulated::at<int32_t>(a, emulated::at<int32_t>(index, i) & 15); });
+}
+inline __m512i _mm512_maskz_compress_epi32(__mmask16 mask, const __m512i& a) {
+  __m512i v{};
+  for (int i = 0, next = 0; i < 16; ++i)
+    if (mask >> i & 1) emulated::put<int32_t>(v, next++, emulated::at<int32_t>(a, i));
+  return v;
+}
+inline __mmask16 _mm512_test_epi32_mask(const __m512i& a, const __m512i& b) {
+  int mask = 0;
+  for (int i = 0; i < 16; ++i) mask |= ((emulated::at<uint32_t>(a, i) & emulated::at<uint32_t>(b, i)) != 0) << i;
+  return __mmask16(mask);
+}
+inline __m512i _mm512_mullo_epi16(const __m512i& a, const __m512i& b) {
+  __m512i v{};
+  for (int i = 0; i < 32; ++i)
+    emulated::put<uint16_t>(v, i, uint16_t(unsigned(emulated::at<uint16_t>(a, i)) * emulated::at<uint16_t>(b, i)));
+  return v;
+}
+inline __m512i _mm512_shuffle_epi8(const __m512i& a, const __m512i& index) {  // within each sixteen bytes
+  __m512i v{};
+  for (int i = 0; i < 64; ++i) v.byte[i] = index.byte[i] & 0x80 ? 0 : a.byte[i / 16 * 16 + index.byte[i] % 16];
+  return v;
+}
+inline __m256i _mm256_broadcastsi128_si256(const __m128i& a) {
+  __m256i v{};
+  for (int i = 0; i < 32; ++i) v.byte[i] = a.byte[i % 16];
+  return v;
+}
+inline __m512i _mm512_castsi256_si512(const __m256i& a) { return emulated::load<__m512i>(a.byte, sizeof a); }
+inline __m512i _mm512_inserti64x4(__m512i a, const __m256i& b, int half) {
+  std::memcpy(a.byte + 32 * half, b.byte, sizeof b);
+  return a;
+}
+inline __m512 _mm512_mul_ps(__m512 a, const __m512& b) {
+  for (int i = 0; i < 16; ++i) a.lane[i] *= b.lane[i];
+  return a;
+}
+inline __m512 _mm512_permutexvar_ps(const __m512i& index, const __m512& a) {
+  __m512 v;
+  for (int i = 0; i < 16; ++i) v.lane[i] = a.lane[emulated::at<int32_t>(index, i) & 15];
+  return v;
+}
+inline __m128 _mm_load_ss(const float* p) { return {{*p, 0, 0, 0}}; }
+inline __m128 _mm_set1_ps(float x) { return {{x, x, x, x}}; }
+inline __m128 _mm_mask_blend_ps(int mask, __m128 a, const __m128& b) {
+  for (int i = 0; i < 4; ++i)
+    if (mask >> i & 1) a.lane[i] = b.lane[i];
+  return a;
+}
+inline __m256 _mm256_castps128_ps256(const __m128& a) { return emulated::load<__m256>(&a, sizeof a); }
+inline __m256 _mm256_insertf128_ps(__m256 a, const __m128& b, int half) {
+  std::memcpy(a.lane + 4 * half, b.lane, sizeof b);
+  return a;
+}
+inline __m512 _mm512_castps256_ps512(const __m256& a) { return emulated::load<__m512>(&a, sizeof a); }
+inline __m512 _mm512_insertf32x8(__m512 a, const __m256& b, int half) {
+  std::memcpy(a.lane + 8 * half, b.lane, sizeof b);
+  return a;
 }
