@@ -6,8 +6,8 @@
 
 Recipes, steps and images are those of quantized_peers.py, which makes the rows of other methods; --init starts from
 trained weights. Accuracy is that of the file, through the runtime, on the test images. Of every file there are the
-bytes of values, positions, palettes, scales, biases and header, and the entropy of the positions beside them. Each result is
-written as soon as it is there, and the same command goes on where it was stopped.
+bytes of values, positions, palettes, scales, biases and header, and the entropy of the positions beside them. Each
+result is written as soon as it is there, and the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
