@@ -8,6 +8,7 @@ import pytest
 import torch
 from architectures import build
 from interpreter import interpret
+from profiles import full
 from torch import nn
 
 import membound as mb
@@ -85,8 +86,18 @@ def inputs(shape, count=64, seed=0):
     return torch.randn(count, *shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("values", ["p8", "p4", "p1"])
-@pytest.mark.parametrize(("name", "keep"), [("resnet", 1), ("mobilenet", 0.3), ("mlp", 0.1), ("conv1d", 0.5)])
+@pytest.mark.parametrize(
+    ("name", "keep", "values"),
+    [
+        ("resnet", 1, "p4"),
+        ("mobilenet", 0.3, "p8"),
+        ("mlp", 0.1, "p4"),  # with a weight that has no nonzeros
+        ("conv1d", 0.5, "p1"),
+        full("resnet", 1, "p1"),
+        full("mobilenet", 0.3, "p4"),
+        full("shufflenet", 0.1, "p3"),
+    ],
+)
 def test_the_runtime_computes_with_what_is_stored(name, keep, values, tmp_path):
     module, shape = build(name)
     with torch.no_grad():
@@ -184,8 +195,16 @@ def test_inputs_to_calibrate_with_that_are_refused(calibration, says, tmp_path):
 # Calibration
 
 
-@pytest.mark.parametrize("values", ["p8", "p4", "p2"])
-@pytest.mark.parametrize("name", ["resnet", "mobilenet", "shufflenet"])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("resnet", "p4"),
+        ("shufflenet", "p2"),
+        full("mobilenet", "p8"),
+        full("resnet", "p2"),
+        full("mobilenet", "p4"),
+    ],
+)
 def test_calibration_brings_outputs_nearer_also_of_other_inputs(name, values):
     module, shape = build(name)
     model = capture(module, torch.zeros(1, *shape))
@@ -289,8 +308,16 @@ def test_fewer_inputs_of_large_networks():
 # ONNX
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(("values", "keep"), [("p8", 1), ("p8", 0.05), ("p4", 0.3), ("p2", 1)])
+@pytest.mark.parametrize(
+    ("values", "keep", "sparse"),
+    [
+        ("p8", 1, False),
+        ("p4", 0.05, True),
+        full("p8", 0.05, True),
+        full("p4", 0.3, False),
+        full("p2", 1, False),
+    ],
+)
 def test_onnx_computes_what_the_runtime_does(values, keep, sparse, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     module, shape = build("mobilenet")
