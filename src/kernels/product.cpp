@@ -205,7 +205,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
       const Weight::Cursor cursor = weight_.start(row);
       cursors.put(row - begin, cursor);
       if (weight_.at_end(row, cursor))
-        accumulate(row, {0, converted}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high});
+        accumulate(row, {0, converted, false}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high});
     }
     for (size_t column = 0; column < weight_.columns(); column += plan.block_columns) {
       const size_t column_end = std::min(column + plan.block_columns, weight_.columns());
@@ -223,6 +223,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
           }
           const bool last = weight_.at_end(row, cursor);
           accumulate(row, entries, {start, last && limits_.limited, limits_.low, limits_.high});
+          if (!entries.more) break;
         }
         cursors.put(row - begin, cursor);
       }
@@ -286,6 +287,7 @@ void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, const
       if (entries.count == 0) break;
       for (size_t k = 0; k < entries.count; ++k)
         packed[(static_cast<size_t>(columns[k]) - begin) * gemm_rows + r] = entries.values[k];
+      if (!entries.more) break;
     }
     cursors.put(r, cursor);
   }

@@ -263,10 +263,12 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
       break;
   }
   cursor.entry += static_cast<uint32_t>(n);
+  // Bits are taken by the byte, so that some may be left where there is still room.
+  const bool more = (n == most || matrix_.format == Format::bitmask) && !at_end(row, cursor);
   if (matrix_.type == ValueType::f32 && matrix_.scales == nullptr)
-    return {n, static_cast<const float*>(matrix_.values) + first};
+    return {n, static_cast<const float*>(matrix_.values) + first, more};
   kernels.to_float(values(), first, scale(row), room, n);
-  return {n, room};
+  return {n, room, more};
 }
 
 Row Weight::row(size_t row) const {

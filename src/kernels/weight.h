@@ -50,6 +50,7 @@ class Weight {
   struct Entries {
     size_t count;
     const float* values;
+    bool more;  // there may be more of them to read
   };
 
   // A read takes at least this many entries if there are as many.
