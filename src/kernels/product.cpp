@@ -15,6 +15,9 @@ constexpr size_t kSums = 16384;          // of output rows that wait for the nex
 constexpr size_t kMostRows = 256;        // and how many rows may
 constexpr size_t kMostEntries = 4096;    // that are unpacked at once
 constexpr double kLeastEntries = 16;     // of a row in a block: fewer are not worth the way of its sums to and fro
+constexpr size_t kAhead = 8192;          // of what is decoded at once, for rows that wait for their next block,
+constexpr size_t kFewAhead = 1024;       // for others,
+constexpr size_t kRowsAhead = 8;         // if so many waiting rows have no more
 constexpr size_t kDepth = 256;           // columns that a dense block takes at once
 constexpr size_t kPackedOnce = 16384;    // of a weight that is packed as a whole, if it has
 constexpr size_t kShallow = 96;          // columns or fewer; its pixels are then taken
@@ -83,9 +86,8 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
   if (is_direct(weight, image, rows, traits)) {
     const auto plan = Product::plan_direct(weight, image, traits);
     const size_t most_columns = image.rows == 1 ? weight.columns() : plan.block_columns;
-    const size_t entries = entries_at_once(weight, most_columns);
     const size_t sums = plan.straight() ? 0 : plan.group * plan.step;
-    return sums + 2 * entries + weight.slack() + weight.cursor_floats() * std::min(kMostRows, weight.rows());
+    return sums + Reader::room(weight, {std::min(kMostRows, weight.rows()), entries_at_once(weight, most_columns), plan.ahead});
   }
   const auto plan = Product::plan_dense(weight, image, rows, traits);
   const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows), read = std::max(plan.depth, Weight::kLeastRead);
@@ -152,7 +154,7 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   const auto few = static_cast<size_t>(std::clamp(kLeastEntries / std::max(entries, 1.0), 1.0, 8.0));
   const size_t near =
       few * (crowded ? largest : std::clamp(kNear / least, std::min(kLeastTile * width, largest), largest));
-  DirectPlan plan;
+  DirectPlan plan{};
   plan.whole = image.row_step == image.pixels || image.rows == 1;
   plan.by_rows = !plan.whole && entries <= kFewEntries;
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
@@ -171,7 +173,17 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   const size_t length = plan.whole ? plan.tile : (plan.tile - 1) * image.row_step + image.pixels;
   plan.step = divide_up(length, width) * width;
   const size_t most_rows = std::min(kMostRows, weight.rows());
-  plan.group = plan.block_columns >= weight.columns() ? 1 : std::clamp<size_t>(kSums / plan.step, 1, most_rows);
+  const bool one_block = plan.block_columns >= weight.columns();
+  plan.group = one_block ? 1 : std::clamp<size_t>(kSums / plan.step, 1, most_rows);
+  // Of a batch of vectors there may be fewer, which are cut otherwise; their blocks have many columns anyway.
+  const size_t entries_ahead = (one_block ? kFewAhead : kAhead) / Reader::floats_ahead(weight);
+  const size_t fitting = entries_ahead / std::max<size_t>(1, weight.widest());
+  const bool decoded = weight.slack() > 0 && weight.matrix().format != Format::dense;
+  if (decoded && image.rows > 1 && fitting >= std::min(one_block ? 2 : kRowsAhead, most_rows) &&
+      plan.group * weight.columns() <= kMostPositions) {
+    plan.group = std::min(plan.group, fitting);
+    plan.ahead = std::min(weight.matrix().entries, one_block ? entries_ahead : plan.group * weight.widest());
+  }
   return plan;
 }
 
@@ -180,9 +192,8 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   const size_t most = entries_at_once(weight_, plan.block_columns);
   float* waiting = room;
   if (!plan.straight()) room += plan.group * plan.step;
-  int32_t* offsets = reinterpret_cast<int32_t*>(room);
-  float* converted = room + most;
-  const Cursors cursors(weight_, room + 2 * most + weight_.slack());
+  const size_t waiting_rows = std::min(kMostRows, weight_.rows());
+  Reader reader(weight_, image_.offsets, image_.column_step, {waiting_rows, most, plan.ahead}, part.last_row, kernels_, room);
   const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.traits.width);
   const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
@@ -192,40 +203,28 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
     const size_t end = std::min(begin + plan.group, part.last_row);
     const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
-    const auto accumulate = [&](size_t row, const Weight::Entries& entries, const Sums& how) {
+    const auto accumulate = [&](size_t row, const Reader::Entries& entries, const Sums& how) {
       if (plan.by_rows) {
-        kernels_.accumulate_rows(offsets, entries.values, entries.count, x, image_.row_step, out(row), pixels, rows,
+        kernels_.accumulate_rows(reader.offsets(), entries.values, entries.count, x, image_.row_step, out(row), pixels, rows,
                                  pixels, how);
       } else {
         float* to = plan.whole ? out(row) : waiting + (row - begin) * plan.step;
-        kernels_.accumulate(offsets, entries.values, entries.count, x, to, floats, how);
+        kernels_.accumulate(reader.offsets(), entries.values, entries.count, x, to, floats, how);
       }
     };
-    for (size_t row = begin; row < end; ++row) {
-      const Weight::Cursor cursor = weight_.start(row);
-      cursors.put(row - begin, cursor);
-      if (weight_.at_end(row, cursor))
-        accumulate(row, {0, converted}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high});
-    }
+    reader.start(begin, end);
+    for (size_t row = begin; row < end; ++row)
+      if (reader.is_empty(row)) accumulate(row, {}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high});
     for (size_t column = 0; column < weight_.columns(); column += plan.block_columns) {
       const size_t column_end = std::min(column + plan.block_columns, weight_.columns());
-      for (size_t row = begin; row < end; ++row) {
-        Weight::Cursor cursor = cursors.get(row - begin);
-        for (;;) {
-          const float* start = weight_.at_start(row, cursor) ? finish_.bias + row : nullptr;
-          const auto entries = weight_.read(row, cursor, column_end, most, offsets, converted, kernels_);
+      for (size_t row = begin; row < end; ++row)
+        for (bool more = true; more;) {
+          const Reader::Entries entries = reader.read(row, column_end);
+          more = entries.more;
           if (entries.count == 0) break;
-          if (image_.offsets) {
-            for (size_t k = 0; k < entries.count; ++k) offsets[k] = image_.offsets[offsets[k]];
-          } else {
-            const int32_t step = static_cast<int32_t>(image_.column_step);
-            for (size_t k = 0; k < entries.count; ++k) offsets[k] *= step;
-          }
-          const bool last = weight_.at_end(row, cursor);
-          accumulate(row, entries, {start, last && limits_.limited, limits_.low, limits_.high});
+          const float* start = entries.first ? finish_.bias + row : nullptr;
+          accumulate(row, entries, {start, entries.last && limits_.limited, limits_.low, limits_.high});
         }
-        cursors.put(row - begin, cursor);
-      }
     }
     for (size_t row = begin; row < end; ++row) {
       if (!plan.straight())
@@ -286,6 +285,7 @@ void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, const
       if (entries.count == 0) break;
       for (size_t k = 0; k < entries.count; ++k)
         packed[(static_cast<size_t>(columns[k]) - begin) * gemm_rows + r] = entries.values[k];
+      if (!entries.more) break;
     }
     cursors.put(r, cursor);
   }

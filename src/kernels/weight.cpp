@@ -29,7 +29,7 @@ size_t count_bits(const uint8_t* index, size_t bytes, size_t from, size_t to) {
 
 // Up to `count` columns, stored in 16 or 32 bits with `base` added, while they are below `end`.
 template <class Column>
-size_t read_columns(const Column* from, size_t count, uint32_t base, size_t end, size_t width, int32_t* columns) {
+size_t copy_columns(const Column* from, size_t count, uint32_t base, size_t end, size_t width, int32_t* columns) {
   size_t n = 0;
   if (end >= width) {
     for (; n < count; ++n) columns[n] = static_cast<int32_t>(from[n] - base);
@@ -113,6 +113,7 @@ Weight::Weight(const Matrix& matrix) : matrix_(matrix) {
   } else if (matrix.format == Format::rice) {
     find_rows_of_rice();
   }
+  for (size_t row = 0; row < rows; ++row) widest_ = std::max(widest_, row_start(row + 1) - row_start(row));
 }
 
 void Weight::find_rows_of_gaps() {
@@ -225,10 +226,9 @@ size_t Weight::read_bits(size_t row, Cursor& cursor, size_t end, size_t most, in
   return n;
 }
 
-Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns, float* room,
-                             const NetKernels& kernels) const {
+size_t Weight::read_columns(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns,
+                            const NetKernels& kernels) const {
   size_t n = 0;
-  const size_t first = matrix_.format == Format::dense ? row * matrix_.columns + cursor.column : cursor.entry;
   const size_t left = matrix_.format == Format::dense ? 0 : std::min(row_start(row + 1) - cursor.entry, most);
   switch (matrix_.format) {
     case Format::dense:
@@ -240,16 +240,16 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
     case Format::indexed: {
       const auto* from = static_cast<const uint32_t*>(matrix_.index) + cursor.entry;
       const uint32_t base = static_cast<uint32_t>(row * matrix_.columns);
-      n = read_columns(from, left, base, end, matrix_.columns, columns);
+      n = copy_columns(from, left, base, end, matrix_.columns, columns);
       break;
     }
     case Format::csr:
       if (matrix_.index_bytes == 2) {
         const auto* from = static_cast<const uint16_t*>(matrix_.index) + cursor.entry;
-        n = read_columns(from, left, 0, end, matrix_.columns, columns);
+        n = copy_columns(from, left, 0, end, matrix_.columns, columns);
       } else {
         const auto* from = static_cast<const uint32_t*>(matrix_.index) + cursor.entry;
-        n = read_columns(from, left, 0, end, matrix_.columns, columns);
+        n = copy_columns(from, left, 0, end, matrix_.columns, columns);
       }
       break;
     case Format::delta: {
@@ -263,10 +263,46 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
       break;
   }
   cursor.entry += static_cast<uint32_t>(n);
+  return n;
+}
+
+Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns, float* room,
+                             const NetKernels& kernels) const {
+  const size_t first = matrix_.format == Format::dense ? row * matrix_.columns + cursor.column : cursor.entry;
+  const size_t n = read_columns(row, cursor, end, most, columns, kernels);
+  // Bits are taken by the byte, so that some may be left where there is still room.
+  const bool more = (n == most || matrix_.format == Format::bitmask) && !at_end(row, cursor);
   if (matrix_.type == ValueType::f32 && matrix_.scales == nullptr)
-    return {n, static_cast<const float*>(matrix_.values) + first};
+    return {n, static_cast<const float*>(matrix_.values) + first, more};
   kernels.to_float(values(), first, scale(row), room, n);
-  return {n, room};
+  return {n, room, more};
+}
+
+void Weight::read_positions(size_t first, size_t last, int32_t* positions, const NetKernels& kernels) const {
+  const size_t begin = row_start(first);
+  if (matrix_.format == Format::rice) {  // its gaps go on from row to row
+    Cursor cursor = start(first);
+    kernels.rice_columns(rice(), begin, row_start(last) - begin, ~size_t{0}, &cursor.column, &cursor.bit, positions);
+    return;
+  }
+  for (size_t row = first; row < last; ++row) {
+    const auto base = static_cast<int32_t>((row - first) * matrix_.columns);
+    Cursor cursor = start(row);
+    while (!at_end(row, cursor)) {
+      int32_t* to = positions + (cursor.entry - begin);
+      const size_t most = row_start(row + 1) - cursor.entry + kLeastRead;  // bits are taken only where there is room
+      const size_t n = read_columns(row, cursor, matrix_.columns, most, to, kernels);
+      for (size_t i = 0; i < n; ++i) to[i] += base;
+    }
+  }
+}
+
+void Weight::read_values(size_t first, size_t last, float* values, const NetKernels& kernels) const {
+  const size_t begin = row_start(first);
+  kernels.to_float(this->values(), begin, 1.0f, values, row_start(last) - begin);
+  if (matrix_.scales == nullptr) return;
+  for (size_t row = first; row < last; ++row)
+    for (size_t i = row_start(row); i < row_start(row + 1); ++i) values[i - begin] *= matrix_.scales[row];
 }
 
 Row Weight::row(size_t row) const {

@@ -10,6 +10,9 @@
 
 namespace membound {
 
+// Positions are 32 bits wide.
+constexpr size_t kMostPositions = 0x40000000;
+
 // Nothing here is owned, and the contents have been validated: columns in range, pointers monotone.
 struct Matrix {
   Format format = Format::dense;
@@ -50,6 +53,7 @@ class Weight {
   struct Entries {
     size_t count;
     const float* values;
+    bool more;  // there may be more of them to read
   };
 
   // A read takes at least this many entries if there are as many.
@@ -66,6 +70,8 @@ class Weight {
   size_t slack() const { return code_bits(matrix_.type) > 0 || matrix_.format == Format::rice ? kReadSlack : 0; }
   // Floats of a reader's room that a cursor takes in it (Cursors).
   size_t cursor_floats() const { return matrix_.format == Format::rice ? 3 : 2; }
+  size_t widest() const { return widest_; }  // entries of the row that has most
+  size_t row_start(size_t row) const;        // entries of all rows before it
   // What the weight takes beside the arrays of the file, palette and scales among it.
   size_t table_bytes() const;
 
@@ -79,6 +85,15 @@ class Weight {
   Entries read(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns, float* room,
                const NetKernels& kernels) const;
 
+  // The same without values.
+  size_t read_columns(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns,
+                      const NetKernels& kernels) const;
+
+  // Of all the entries of rows [first, last), which have kMostPositions elements or fewer: positions, counted from the
+  // start of the first row, and values. There is space for that many and for slack() more.
+  void read_positions(size_t first, size_t last, int32_t* positions, const NetKernels& kernels) const;
+  void read_values(size_t first, size_t last, float* values, const NetKernels& kernels) const;
+
   // The whole row as it lies in the file, and what it is multiplied by.
   Row row(size_t row) const;
   float scale(size_t row) const { return matrix_.scales ? matrix_.scales[row] : 1.0f; }
@@ -88,11 +103,11 @@ class Weight {
   void find_rows_of_gaps();
   void find_rows_of_rice();
   Rice rice() const;
-  size_t row_start(size_t row) const;
   size_t read_bits(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns,
                    const NetKernels& kernels) const;
 
   Matrix matrix_;
+  size_t widest_ = 0;
   std::vector<uint32_t> starts_;   // the first entry of each row, where the file does not say
   std::vector<uint32_t> columns_;  // delta: the column of that entry; rice: of the one before it, modulo 2^32
   std::vector<uint32_t> bits_;     // rice: the first bit of the high parts behind the entry before
