@@ -71,7 +71,8 @@ def main() -> None:
 
 def keep(rows: list[dict], options: argparse.Namespace) -> None:
     rows.sort(key=lambda row: (options.values.index(row["values"]), -row["limit"], row["seed"]))
-    record(options.out, {**settings(options), "summary": summarise(rows), "rows": rows})
+    about = settings(options) | {"init": [path.name for path in options.init], "cache": None}
+    record(options.out, {**about, "summary": summarise(rows), "rows": rows})
 
 
 def make(options: argparse.Namespace) -> Problem:
