@@ -68,7 +68,7 @@ def test_the_sdist_holds_the_sources_and_no_data(sdist):
     assert {f"src/{name}" for name in sources()} <= names
     assert {"pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "src/kernels/network.cpp"} <= names
     assert not [name for name in names if name.startswith(("data/", "results/", "build/", ".venv/", ".ci/"))]
-    assert sdist.stat().st_size < 2**20
+    assert sdist.stat().st_size < 5 * 2**18
 
 
 def test_a_wheel_leaves_the_paper_out(tmp_path):

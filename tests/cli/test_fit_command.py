@@ -178,13 +178,13 @@ def test_a_greedy_search_of_some_rounds(capsys):
         "--validation",
         "0.25",
     )
-    facts = fitted(capsys, "--budget", "8KiB", *greedy)
+    facts = fitted(capsys, "--budget", "2KiB", *greedy)
     rounds = {candidate["round"] for candidate in facts["candidates"]}
     assert rounds >= {0, 1, 2}
     first = [candidate for candidate in facts["candidates"] if candidate["round"] == 1]
     assert {candidate["layer"] for candidate in first} == {"0", "4", "6"}
     assert sum(candidate["won"] for candidate in first) == 1
-    assert facts["finals"][0]["file_bytes"] <= 8192
+    assert facts["finals"][0]["file_bytes"] <= 2048
 
 
 def test_a_fit_goes_on_from_weights_and_their_preprocessing(capsys):

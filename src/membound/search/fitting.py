@@ -23,6 +23,7 @@ from membound.search.within import search_within
 from membound.search.workshop import Workshop, as_candidate
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
+from membound.train.palette import LargeWeightError
 from membound.train.projection import project_
 from membound.train.rules import load_plain_
 
@@ -56,7 +57,7 @@ class Fitting:
             return self._fit(plans, suffix)
         try:
             results = self._fit(plans, suffix)
-        except ModelError:  # a training has led to a value that 16 bits cannot hold
+        except (ModelError, LargeWeightError):  # a training has led to a value that 16 bits cannot hold
             if self.choices.is_greedy:  # its rounds have counted in 16 bits
                 raise
             self.watch.say(f"16 bits cannot hold a value: trained again in {wider}")

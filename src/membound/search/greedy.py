@@ -160,7 +160,7 @@ def _merit(facts: Facts) -> tuple[float, float, str]:
 
 def _cut(problem: Problem, winner: Facts, name: str, limit: int, step: float) -> int:
     """What is left of a layer's nonzeros: a step less, or only as much less as the limit asks for."""
-    counts, types = winner["counts"], winner["types"] or problem.types
+    counts, types = winner["counts"], winner.get("types") or problem.types
 
     def cost(counts: Mapping[str, int]) -> Any:
         return problem.cost(counts, types)

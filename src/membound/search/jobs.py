@@ -1,6 +1,6 @@
 """A job: one network trained one way, described so that any worker can do it, and always with the same result."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -266,7 +266,9 @@ class _Bench:
             for name, value in plain_keys(run.model.state_dict()).items()
         }
         guide = None if run.reg is None else run.reg.guide
-        types = guide.types if isinstance(guide, NetworkBound) else problem.types if job.counts else None
+        types = guide.types if isinstance(guide, NetworkBound) else None
+        if job.counts is not None and types is None:  # what has no count is not trained for few values
+            types = {**dict.fromkeys(problem.weights, problem.target.base), **_types_of(problem, job.counts)}
         names = plain_keys(dict(run.model.named_parameters())).keys()
         nonzeros = {name: int(value.count_nonzero()) for name, value in state.items() if name in names}
         score = result.score
@@ -321,3 +323,8 @@ def _size(problem: Problem, state: State, types: Types | None) -> int:
         return problem.measure(state)
     few = {name: as_if_trained(state[name], kind) for name, kind in types.items() if name in state}
     return problem.measure({**state, **few}, types)
+
+
+def _types_of(problem: Problem, names: Iterable[str]) -> dict[str, str]:
+    """The types of some of the bounded weights."""
+    return {name: problem.types[name] for name in names}

@@ -86,7 +86,7 @@ def as_candidate(facts: Mapping[str, Any], won: bool) -> dict[str, Any]:
     """The facts of a job for the history of a search, without its curves."""
     kept = ("accuracy", "size", "nonzeros", "weight_nonzeros", "counts", "types", "steps", "seconds")
     about = facts["job"]["about"]
-    return {"key": facts["job"]["key"], **about, **{name: facts[name] for name in kept}, "won": won}
+    return {"key": facts["job"]["key"], **about, **{name: facts.get(name) for name in kept}, "won": won}
 
 
 def _summary(facts: dict[str, Any]) -> str:

@@ -26,6 +26,10 @@ CODES = 1 << 16
 FROM_SCRATCH, FROM_BEFORE = 30, 10  # steps of k-means: from quantiles, and from the entries that there were
 
 
+class LargeWeightError(RuleError):
+    """A weight is above what a 16-bit float can be."""
+
+
 @dataclass(frozen=True)
 class Levels:
     """How many entries a palette has, how often they are fitted, and the progress from which it acts.
@@ -59,6 +63,12 @@ class Levels:
         """Whether it has begun."""
         begun = self.begin == 0 or (progress is not None and progress >= self.begin)
         return begun and (not callable(self.levels) or _number(self.levels, progress) is not None)
+
+    def check(self, progress: float) -> None:
+        """Refuse a number of entries that cannot be, before it is needed."""
+        found = _number(self.levels, progress)
+        if found is not None:
+            _check_levels(found)
 
     def at(self, progress: float | None) -> int:
         """How many entries there may be now."""
@@ -126,7 +136,7 @@ def check_weight(weight: Tensor, few: bool) -> None:
     if not all_finite(weight):
         raise NonFiniteError
     if few and not all_finite(weight.detach().half()):
-        raise RuleError(
+        raise LargeWeightError(
             f"a weight is above {LARGEST:g}, the most that an entry of a palette can be (they are 16-bit floats): "
             "scale the network's inputs, or take the palette off this layer"
         )

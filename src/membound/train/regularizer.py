@@ -226,7 +226,7 @@ class Regularizer:
                 "training has diverged; lower the learning rate or clip the gradient"
             ) from None
         except RuleError as error:
-            raise RuleError(f"'{target.name}': {error}") from None
+            raise type(error)(f"'{target.name}': {error}") from None
 
     def _check_step(self, kwargs: Any) -> None:
         if self._inside_projected:

@@ -190,8 +190,8 @@ def _check_target(target: Target, optimizer: Optimizer) -> None:
             for progress in (0.0, 1.0):
                 if update.bound is not None:
                     update.bound(weight.numel(), progress)
-                if update.levels is not None and update.levels.acts(progress):
-                    update.levels.at(progress)
+                if update.levels is not None:
+                    update.levels.check(progress)
         except RuleError as error:
             raise RuleError(f"'{name}' of shape {tuple(weight.shape)}: {error}") from None
 
