@@ -5,9 +5,9 @@
         --budgets 2.2MB 1.35MB 1MB --values auto --out results/few-bits-lite0.json
 
 Recipes, steps and images are those of quantized_peers.py, which makes the rows of other methods; --init starts from
-trained weights. Accuracy is that of the file, through the runtime, on the test images. Of every file there are the bytes
-of values, positions, palettes, scales, biases and header, and the entropy of the positions beside them. Each result is
-written as soon as it is there, and the same command goes on where it was stopped.
+trained weights. Accuracy is that of the file, through the runtime, on the test images. Of every file there are the
+bytes of values, positions, palettes, scales, biases and header, and the entropy of the positions beside them. Each
+result is written as soon as it is there, and the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -54,17 +54,19 @@ def main() -> None:
     options = parser.parse_args()
     rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    # Networks with dropout are trained one after another in a process: there each seed has one of its own.
-    groups = [[seed] for seed in seeds] if options.processes > 1 else [list(seeds)]
-    for values in options.values:
-        wanted = [(budget, seed) for budget in options.budgets for seed in seeds]
-        done = {(row["budget"], row["seed"]) for row in rows if row["values"] == values}
-        left = set(wanted) - done
-        mine = [[job for job in wanted if job in left and job[1] in group] for group in groups]
-        work = partial(train_group, options, values, [group for group in mine if group])
-        for found in each_seed(work, range(sum(map(bool, mine))), options.processes):
-            rows += found
-            keep(rows, options)
+    done = {(row["values"], row["budget"], row["seed"]) for row in rows}
+    wanted = [
+        job
+        for seed in seeds
+        for budget in options.budgets
+        for values in options.values
+        if (job := (values, budget, seed)) not in done
+    ]
+    # Networks with dropout are trained one after another in a process.
+    groups = [wanted[number :: options.processes] for number in range(min(options.processes, len(wanted)))]
+    for found in each_seed(partial(train_group, options, groups), range(len(groups)), options.processes):
+        rows += found
+        keep(rows, options)
 
 
 def keep(rows: list[dict], options: argparse.Namespace) -> None:
@@ -72,7 +74,7 @@ def keep(rows: list[dict], options: argparse.Namespace) -> None:
     record(options.out, {**settings(options), "summary": summarise(rows), "rows": rows})
 
 
-def make(options: argparse.Namespace, values: str) -> Problem:
+def make(options: argparse.Namespace) -> Problem:
     setup = SETUPS[options.net]
     data = mb.data.load(options.data or setup.data, size=setup.size, cache=options.cache)
     steps = options.steps or setup.steps
@@ -81,20 +83,24 @@ def make(options: argparse.Namespace, values: str) -> Problem:
     if options.init:
         start, preprocess = trained_network(options.net, options.init[0], data)
         examples = replace(examples, preprocess=preprocess)
-    return make_problem(start, examples, choices, Target("file", values))
+    return make_problem(start, examples, choices, Target("file"))
 
 
-def train_group(options: argparse.Namespace, values: str, groups: list, number: int) -> list[dict]:
-    problem, begun = make(options, values), time.monotonic()
+def train_group(options: argparse.Namespace, groups: list, number: int) -> list[dict]:
+    problem, begun = make(options), time.monotonic()
     jobs = [
-        Job(f"{budget}-{seed}", seed, limit=parse_bytes(budget), everything=True, about={"budget": budget})
-        for budget, seed in groups[number]
-    ]
+        Job(
+            f"{values}-{budget}-{seed}", seed, limit=parse_bytes(budget), everything=True, values=values,
+            about={"budget": budget},
+        )
+        for values, budget, seed in groups[number]
+    ]  # fmt: skip
     rows = []
     orders = [Order(job, start_of(options, job.seed)) for job in jobs]
     for job, outcome in carry_out(problem, orders, choose_device(options.device)):
-        files = replace(problem.files, types=outcome.facts["types"] or {})
-        stored = files.stored(outcome.state)
+        base = replace(problem.target, values=job.values).base
+        files = replace(problem.files, values=base, types=outcome.facts["types"] or {})
+        stored, values = files.stored(outcome.state), job.values
         score = score_stored(stored, problem.data.test, problem)
         if options.files is not None:
             options.files.mkdir(parents=True, exist_ok=True)
@@ -113,6 +119,8 @@ def train_group(options: argparse.Namespace, values: str, groups: list, number: 
         )  # fmt: skip
         shown = ("values", "budget", "seed", "file_bytes", "accuracy", "in_torch", "nonzeros", "types")
         print({key: rows[-1][key] for key in shown}, f"{rows[-1]['seconds']:.0f} s", flush=True)
+        if options.processes == 1:
+            keep(rows, options)
     return rows
 
 

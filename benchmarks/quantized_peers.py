@@ -6,7 +6,7 @@
 
     f32               dense
     int8              the same network, its weights rounded to 8 bits after training, a scale for each channel
-    int8, trained     quantized while it is trained, by Brevitas
+    int8, trained     quantized while it is trained, as Brevitas does it
     4 bits, trained   the same with 4 bits; the first layer, the last and depthwise ones keep 8
 
 Steps, batches, learning rates, preprocessing, seeds and the order of images are those of `membound fit`;
@@ -123,7 +123,7 @@ class Workshop:
         problem, bits = self.problem(task), BITS[task.contender]
         model = problem.make(task.seed)
         if bits is not None:
-            quantize_(model, bits)
+            quantize_(model, bits, self.options.brevitas)
         recipe = problem.training.recipe
         settings = Settings(task.seed, self.options.device, evaluate_every=recipe.steps)
         return Run(
@@ -138,7 +138,7 @@ class Workshop:
             if contender == AFTER:
                 assert bits is not None
                 assert run.judge is not None
-                run.score = evaluate(quantize_(run.model, bits), run.judge)
+                run.score = evaluate(quantize_(run.model, bits, self.options.brevitas), run.judge)
             about = {"contender": contender, "width": task.width, "seed": task.seed, "bits": bits or 32}
             if run.failure is not None or run.score is None:
                 yield about | {"failure": str(run.failure)}
@@ -201,6 +201,9 @@ def parsed() -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("net", choices=tuple(SETUPS))
     parser.add_argument("--init", type=Path, nargs="+", default=[], help="trained weights, one file a seed")
+    parser.add_argument(
+        "--brevitas", action="store_true", help="the library's own layers: the same weights, in more time"
+    )
     parser.add_argument("--data", help="default: MNIST, CIFAR-10 or Imagenette, as the network is for")
     parser.add_argument("--contenders", nargs="+", choices=[name for name in BITS if name != AFTER])
     parser.add_argument("--widths", type=float, nargs="+", help="parts of the channels; not with --init")
@@ -230,7 +233,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     options = parsed()
-    names = ("net", "steps", "batch_size", "size", "processes")
+    names = ("net", "steps", "batch_size", "size", "processes", "brevitas")
     about = {name: getattr(options, name) for name in names}
     about |= {"data": Path(options.data).name, "pretrained": bool(options.init)}
     rows: list[dict[str, Any]] = []
@@ -247,6 +250,8 @@ def main() -> None:
         for contender in options.contenders
     ]
     tasks = [task for task in every if any((each, task.width, task.seed) not in done for each in task.makes)]
+    if options.cache is not None:  # packed before processes share it, and not by each of them
+        mb.data.load(options.data, size=options.size, cache=options.cache)
     peers = machine.versions(("brevitas", "torch", "numpy", "membound"))
     for row in all_rows(options, tasks):
         print(row, flush=True)

@@ -335,7 +335,12 @@ def models() -> Reader:
         holds_plain_weights(path)
         read_bytes(path.read_bytes())
 
-    return Reader(lambda rng: mutations.mutate(rng.choice(sound), rng), read, sound, ".safetensors")
+    return Reader(
+        lambda rng: mutations.mutate(rng.choice(sound), rng),
+        read,
+        tuple(dict.fromkeys(sound)),
+        ".safetensors",
+    )
 
 
 def weights() -> Reader:

@@ -167,6 +167,9 @@ def _move(content: bytes, rng: random.Random) -> bytes:
 
 def _edit_packed(content: bytes, rng: random.Random) -> bytes:
     """Change what a packed layer says of itself, or has in it."""
+    fast = packed.edit_single(content, rng)
+    if fast is not None:
+        return fast
     draft = _take_apart(content)
     return content if draft is None else packed.edit(content, draft, rng)
 

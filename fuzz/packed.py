@@ -4,8 +4,11 @@ Bytes changed at random are refused at the first check. Here a prefix says somet
 as long as it says, so that what only the checks of contents can find gets there, and much of it is accepted and run.
 """
 
+import json
 import random
+import struct
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,35 @@ def edit(content: bytes, draft: stored.Draft, rng: random.Random) -> bytes:
         prefix, sections = take_apart(name, array)
     except (ModelError, ValueError):
         return content
+    return put_array(draft, name, _changed(prefix, sections, rng))
+
+
+def edit_single(content: bytes, rng: random.Random) -> bytes | None:
+    """The same for a file of one packed layer and no other arrays, many times as fast; None if it is no such."""
+    found = _single(content)
+    if found is None:
+        return None
+    metadata, name, prefix, sections = found
+    data = _changed(prefix, sections, rng)
+    fields = {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}
+    header = f'{{"__metadata__":{metadata},{json.dumps(name)}:{json.dumps(fields)}}}'
+    return stored.pack(header.encode(), data)
+
+
+@lru_cache(1024)  # the originals are taken apart once
+def _single(content: bytes) -> tuple[str, str, Prefix, list[Any]] | None:
+    try:
+        draft = stored.Draft(content)
+        (name,) = draft.header
+        prefix, sections = take_apart(name, draft.array(name, np.uint8).copy())
+        metadata = json.dumps({"membound": json.dumps(draft.about, separators=(",", ":"))})
+    except (ModelError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
+        return None
+    return metadata, name, prefix, sections
+
+
+def _changed(prefix: Prefix, sections: list[Any], rng: random.Random) -> bytes:
+    """The bytes of a layer with one to three things in it changed."""
     sections = [section.copy() for section in sections]
     for _ in range(rng.choice((1, 1, 2, 3))):
         if rng.random() < 0.4:
@@ -45,7 +77,7 @@ def edit(content: bytes, draft: stored.Draft, rng: random.Random) -> bytes:
                 sections = _fitted(prefix, sections, rng)
         else:
             _edit_section(sections, rng)
-    return put_array(draft, name, join_sections(_bytes(prefix, rng), sections))
+    return join_sections(_bytes(prefix, rng), sections)
 
 
 def _bytes(prefix: Prefix, rng: random.Random) -> bytes:

@@ -51,6 +51,8 @@ TRAIN = ("train", "lenet", "--data", "mnist", "--device", "cpu")
         ((*TRAIN, "--ramp"), "--ramp tightens --keep, and there is none"),
         ((*TRAIN, "--every", "50", "--shrink", "fc1=1e-4"), "--every is for --keep, and there is none"),
         ((*TRAIN, "--name", "ip1=fc1"), "--name says where layers of --init go, and there is none"),
+        ((*TRAIN, "--levels", "fc1=0.5"), "from 1 to 256 levels"),
+        ((*TRAIN, "--levels", "fc1=300"), "levels=300"),
         ((*TRAIN, "--shrink", "fc1=-1"), "l1_shrink"),
         ((*TRAIN, "--l1", "fc1=nan"), "l1_subgradient"),
         ((*TRAIN, "--lr", "0.1"), "its own schedule"),

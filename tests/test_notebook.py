@@ -14,7 +14,16 @@ from membound.search.deployed import Fitted
 from membound.store.file import read
 
 EVIL = "<img src=x onerror=alert(1)>&"
-LAYER = {"name": EVIL, "shape": [4, 3], "nonzeros": 5, "format": "csr", "bytes": 31, "size": 12}
+LAYER = {
+    "name": EVIL,
+    "shape": [4, 3],
+    "nonzeros": 5,
+    "format": "csr",
+    "bytes": 31,
+    "size": 12,
+    "values": "p4",
+    "distinct": 7,
+}
 
 
 def rows(html: str) -> list[list[str]]:
@@ -46,9 +55,9 @@ def test_a_net_shows_its_layers_and_its_memory(path):
     assert "8 → 2" in html
     assert f"{net.memory().total:,} bytes of memory" in html
     table = rows(html)
-    assert table[0] == ["layer", "shape", "format", "nonzeros", "kept", "bytes"]
+    assert table[0] == ["layer", "shape", "format", "values", "nonzeros", "kept", "bytes"]
     assert [row[0] for row in table[1:]] == ["0.weight", "0.bias", "2.weight", "2.bias"]
-    assert table[1][3:5] == ["4", "12.50%"]
+    assert table[1][3:6] == ["f32", "4", "12.50%"]
 
 
 def test_an_inspection_is_a_dictionary_that_shows_itself(path):
@@ -81,7 +90,7 @@ def test_what_fit_returns_shows_itself_beside_dense():
     table = rows(fitted._repr_html_())
     assert table[1][:3] == ["dense", "accuracy 99.12 % on test", "1,725,280"]
     assert table[2] == [EVIL, "accuracy 98.97 % on test", "20,412", "178,728", "0.110 ms", "6,483"]
-    assert table[4] == [EVIL, "4 x 3", "csr", "5", "41.67%", "31"]
+    assert table[4] == [EVIL, "4 x 3", "csr", "p4, 7 values", "5", "41.67%", "31"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ import membound as mb
 from membound.capture import capture
 from membound.capture.calibrate import calibrate, inputs_for
 from membound.capture.rounding import round_weight
+from membound.export.hub_folder import write_folder
+from membound.export.onnx import to_onnx
 from membound.store.choice import value_types
 from membound.store.file import encode_tensors, write
 from membound.store.formats import decode
@@ -282,3 +284,79 @@ def test_fewer_inputs_of_large_networks():
     wide = capture(nn.Sequential(nn.Conv2d(1, 64, 1)), torch.zeros(1, 1, 200, 200))
     assert inputs_for(wide) == 2**28 // (4 * 64 * 200 * 200)
     assert set(value_types(wide, "p4").values()) == {"p8", "f16"}
+
+
+# ONNX
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("values", "keep"), [("p8", 1), ("p8", 0.05), ("p4", 0.3), ("p2", 1)])
+def test_onnx_computes_what_the_runtime_does(values, keep, sparse, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    module, shape = build("mobilenet")
+    with torch.no_grad():
+        for weight in module.parameters():
+            if weight.dim() > 1:
+                weight *= torch.rand(weight.shape, generator=torch.Generator().manual_seed(1)) < keep
+    x = inputs(shape, 4)
+    stored = mb.save(module, tmp_path / "net.safetensors", x, values=values, calibrate=inputs(shape))
+    content = b"".join(to_onnx(stored, sparse))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"input": x.numpy()})
+    assert off(found, mb.load(tmp_path / "net.safetensors")(x.numpy())) < 1e-5
+
+
+def test_onnx_has_whole_numbers_where_they_are_exact(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 40, 3), nn.ReLU(), nn.Conv2d(40, 40, 3))
+    values = {"0.weight": "p8", "2.weight": "p7", "4.weight": "p4"}
+    stored = mb.save(net, tmp_path / "net.safetensors", torch.zeros(1, 3, 9, 9), values=values)
+    found = onnx.load_from_string(b"".join(to_onnx(stored)))
+    onnx.checker.check_model(found, full_check=True)
+    arrays = {each.name: onnx.numpy_helper.to_array(each) for each in found.graph.initializer}
+    whole = [node for node in found.graph.node if node.op_type == "DequantizeLinear"]
+    assert [node.input[0] for node in whole] == ["0.weight:int8", "2.weight:int8"]
+    for node, name in zip(whole, ("0.weight", "2.weight"), strict=True):
+        number, step = (arrays[part] for part in node.input)
+        assert number.dtype == np.int8
+        product = number.astype(np.float32) * step[:, None, None, None]
+        assert np.array_equal(product, decode(stored.tensors[name]))
+    assert np.array_equal(arrays["4.weight"], decode(stored.tensors["4.weight"]))
+
+
+# What is said about a file
+
+
+def test_inspect_says_what_each_byte_is_for(tmp_path):
+    module = Trained(0.3).eval()
+    mb.save(module, tmp_path / "net.safetensors", torch.zeros(1, 3, 8, 8), values="p3")
+    facts = mb.inspect(tmp_path / "net.safetensors")
+    parts = dict(facts["parts"])
+    parts.pop("position_entropy_bytes")
+    assert sum(parts.values()) == facts["file_bytes"] == (tmp_path / "net.safetensors").stat().st_size
+    layers = {layer["name"]: layer for layer in facts["layers"]}
+    conv = layers["conv2.weight"]
+    weight = module.conv2.weight.detach().numpy()
+    kept = np.count_nonzero(weight)
+    assert (conv["values"], conv["distinct"]) == ("p3", len(np.unique(weight[weight != 0])))
+    assert conv["value_bytes"] == -(-3 * kept // 8)
+    assert conv["scale_bytes"] == 2 * 9
+    share = kept / weight.size
+    entropy = -weight.size * (share * np.log2(share) + (1 - share) * np.log2(1 - share)) / 8
+    assert conv["position_entropy_bytes"] == pytest.approx(entropy)
+    assert conv["position_bytes"] < 1.15 * entropy
+    assert layers["conv2.bias"]["distinct"] is None
+    assert parts["bias_bytes"] == 2 * (8 + 9 + 5)
+    assert conv["bytes"] == sum(conv[f"{part}_bytes"] for part in ("value", "position", "scale", "palette"))
+    assert "p3, 8 values" in facts._repr_html_()
+
+
+def test_a_card_says_the_types_of_values(tmp_path):
+    mb.save(Trained(0.3).eval(), tmp_path / "net.safetensors", torch.zeros(1, 3, 8, 8), values="p3")
+    write_folder(tmp_path / "hub", tmp_path / "net.safetensors")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    parts = mb.inspect(tmp_path / "net.safetensors")["parts"]
+    assert "p3, 8 values |" in card
+    assert f"{parts['value_bytes']:,} values, {parts['position_bytes']:,} positions" in card

@@ -11,6 +11,7 @@ from profiles import full
 from membound import zoo
 from membound.cli import options
 from membound.data import named
+from membound.store.values import VALUE_TYPES
 
 COMPLETE = """
 eval "$(membound --show-completion bash)"
@@ -42,6 +43,7 @@ def complete(folder, *words: str) -> list[str]:
         full(["membound", "train", "lenet", "--data", ""], ["mnist", "cifar10"]),
         (["membound", "fit", "lenet", "--strategy", "g"], ["global", "greedy"]),
         full(["membound", "reproduce", "th"], ["thresholding"]),
+        full(["membound", "export", "lenet", "--values", "p"], list(options.FEW_BITS)),
         full(["membound", "inspect", "--j"], ["--json"]),
         full(["membound", "fit", "lenet", "--data", "photos"], []),  # bash goes on to names of files
     ],
@@ -54,6 +56,8 @@ def test_bash_completes(words, offered, tmp_path):
 def test_the_names_that_are_completed_are_those_that_there_are():
     assert list(options.NETS) == zoo.names()
     assert tuple(named.NAMED) == options.DATA
+    assert set(options.VALUES) == set(VALUE_TYPES)
+    assert set(options.FEW_BITS) == {each.name for each in VALUE_TYPES.values() if each.coded}
 
 
 def test_completing_does_not_import_torch():

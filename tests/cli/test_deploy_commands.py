@@ -9,10 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from deployed import BROKEN, CLASSES, broken_files, images, refused, run, write_network
+from deployed import BROKEN, CLASSES, broken_files, images, network, refused, run, write_network
 from PIL import Image
 
 import membound as mb
+from membound.store.file import write
 
 
 @pytest.fixture
@@ -84,6 +85,24 @@ def test_inspect_as_a_table(file, capsys):
     assert f"{os.path.getsize(file):,} bytes: weights" in said
     assert "nonzeros  35 of 200 parameters" in said
     assert "input     1x6x6 of uint8, pixels" in said
+
+
+def test_inspect_says_what_few_bits_are_made_of(tmp_path, capsys):
+    write(tmp_path / "net.safetensors", network(), "p2")
+    assert run("inspect", tmp_path / "net.safetensors", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert run("inspect", tmp_path / "net.safetensors") == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if "layer" in line).split()
+    assert head[5:] == ["values", "distinct", "numbers", "positions", "scales", "palette", "bytes"]
+    layer = facts["layers"][-1]
+    row = next(line for line in lines if line.strip().startswith(layer["name"])).split()
+    parts = [layer[key] for key in ("value_bytes", "position_bytes", "scale_bytes", "palette_bytes", "bytes")]
+    assert row[-7:] == [layer["values"], str(layer["distinct"]), *map(str, parts)]
+    assert layer["distinct"] == 1
+    total = next(line for line in lines if line.startswith("file"))
+    assert f"header {facts['header_bytes']:,}" in total
+    assert "scales and biases" in total
 
 
 @pytest.mark.parametrize(

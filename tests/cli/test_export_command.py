@@ -104,6 +104,48 @@ def test_values_and_preference(own, capsys):
     assert {layer["format"] for layer in json.loads(capsys.readouterr().out)["layers"]} <= {"dense", "csr"}
 
 
+ROUNDED = ("export", "export_nets:small", "--init", "weights.safetensors", "--data", "own.npz", "--values")
+
+
+def test_few_bits_without_training(own, capsys):
+    """What is said of the file is what it is: its bytes, and its errors through the runtime."""
+    train()
+    assert (
+        run("export", "export_nets:small", "--init", "weights.safetensors", "--out", "f32.safetensors") == 0
+    )
+    capsys.readouterr()
+    assert run(*ROUNDED, "p4", "--out", "p4.safetensors", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["out"] == "p4.safetensors"
+    for file, said in (("f32.safetensors", facts["before"]), ("p4.safetensors", facts["after"])):
+        assert run("evaluate", file, "--data", "own.npz", "--json") == 0
+        assert json.loads(capsys.readouterr().out) == said
+        assert said["file_bytes"] == os.path.getsize(file)
+    assert facts["after"]["file_bytes"] < 0.6 * facts["before"]["file_bytes"]
+    assert facts["calibrated_on"] == 40
+    assert {layer["values"] for layer in facts["layers"]} == {"p8", "p4", "f16"}
+    before = sorted(os.listdir())
+    assert run(*ROUNDED, "p4") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["values", "bytes", "accuracy", "errors"]
+    assert lines[1].split()[:3] == ["before", "f32", f"{facts['before']['file_bytes']:,}"]
+    assert lines[2].split()[:3] == ["after", "p4", f"{facts['after']['file_bytes']:,}"]
+    assert "calibrated on 40 training images" in lines[3]
+    assert "not written" in lines[4]
+    assert sorted(os.listdir()) == before
+
+
+def test_few_bits_without_data_are_rounded_all_the_same(own, capsys):
+    train()
+    capsys.readouterr()
+    assert run(*ROUNDED[:4], "--values", "p2", "--out", "net.safetensors") == 0
+    assert "note: weights of more than 4 values were rounded without data" in capsys.readouterr().out
+    assert {tensor.value_type.name for tensor in mb.load("net.safetensors").model.tensors.values()} >= {
+        "p2",
+        "p8",
+    }
+
+
 def test_weights_that_say_nothing_take_it_from_the_data(own, capsys):
     sys.path.insert(0, os.getcwd())
     from export_nets import small
@@ -161,8 +203,19 @@ REFUSED = [
     ),
     (("lenet", "--init", "w.pt", "--out", "folder.safetensors"), "Is a directory"),
     (("lenet", "--init", "w.safetensors", "--out", "w.safetensors"), "is the file of weights"),
-    (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--values", "f8"), "choose f32 or f16"),
+    (
+        ("lenet", "--init", "w.pt", "--out", "n.safetensors", "--values", "f8"),
+        "no values 'f8': choose f32, f16, p1",
+    ),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--prefer", "size"), "choose bytes or speed"),
+    (("lenet", "--init", "w.pt", "--values", "p4"), "say what to write"),
+    (("lenet", "--init", "w.pt", "--values", "p9", "--data", "own.npz"), "no values 'p9': choose"),
+    (("lenet", "--init", "w.pt", "--values", "p4", "--data", "no.npz", "--out", "n.safetensors"), "no.npz"),
+    (
+        ("lenet", "--init", "w.pt", "--values", "p4", "--data", "own.npz", "--out", "n.safetensors"),
+        "w.pt does not fit the network",
+    ),
+    (("lenet", "--init", "no.pt", "--values", "p4", "--data", "own.npz"), "no file of weights at no.pt"),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--shape", "1,x"), "not a list of sizes"),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--shape", "3,28,28"), "shape"),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--mean", "image"), "go with data"),
@@ -193,6 +246,8 @@ def test_what_is_refused(arguments, words, tmp_path, monkeypatch, capsys):
     (tmp_path / "folder.safetensors").mkdir()
     (tmp_path / "folder.onnx").mkdir()
     write_network(tmp_path / "net.safetensors")
+    x, y = images(20)
+    np.savez("own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     before = sorted(tmp_path.iterdir())
     assert words in refused(capsys, "export", *arguments)
     assert sorted(tmp_path.iterdir()) == before

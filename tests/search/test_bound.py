@@ -115,7 +115,7 @@ def test_dense_at_first_then_ever_fewer_then_at_the_limit(kind):
             assert Nonzeros(run.model)() == sum(map(math.prod, problem.shapes.values()))
             assert run.reg.guide.bound is None
         if step % EVERY == 0:
-            costs.append(problem.cost(run.reg.guide.counts))
+            costs.append(run.reg.guide.cost(run.reg.guide.counts))
             nonzeros.append(sum(run.reg.guide.counts.values()))
         if step == STEPS * RAMP.until:
             assert least_use(kind, limit) <= run.reg.guide._size(run.reg.guide.counts) <= limit

@@ -23,32 +23,38 @@ def fit(weight: Tensor, levels: int, before: list[float] | None = None) -> list[
     if len(values) <= levels:
         return [float(value * UNIT) for value in values] or [2.0**-24]
     if before is not None and len(before) == levels:
-        steps, places = 10, [sum(Fraction(v) * UNIT < Fraction(e) for v in values) for e in before]
-    else:
-        steps, places = 30, []
-        total = sum(abs(value) * found[value] for value in values)
-        for part in range(1, 2 * levels, 2):
-            left, at = total // (2 * levels) * part, 0
-            while left >= abs(values[at]) * found[values[at]]:
-                left -= abs(values[at]) * found[values[at]]
-                at += 1
-            places.append(at)
+        centers, used = cluster(found, [int(Fraction(entry) / UNIT) for entry in before], 10)
+        if used:
+            return centers
+    places = []
+    total = sum(abs(value) * found[value] for value in values)
+    for part in range(1, 2 * levels, 2):
+        left, at = total // (2 * levels) * part, 0
+        while left >= abs(values[at]) * found[values[at]]:
+            left -= abs(values[at]) * found[values[at]]
+            at += 1
+        places.append(at)
     apart: list[int] = []
     for number, place in enumerate(places):
         place = max(place, apart[-1] + 1) if apart else place
         apart.append(min(place, len(values) - levels + number))
-    centers = sorted([0, *(values[place] for place in apart)])
+    return cluster(found, [values[place] for place in apart], 30)[0]
+
+
+def cluster(found: Counter[int], first: list[int], steps: int) -> tuple[list[float], bool]:
+    """Lloyd's algorithm; and whether every center had a value in the last step."""
+    centers = sorted([0, *first])
+    mine: list[list[int]] = []
     for _ in range(steps):
-        mine: dict[int, list[int]] = {center: [] for center in centers}
-        for value in values:
-            mine[nearest_of(value, centers)] += [value] * found[value]
+        mine = [[] for _ in centers]
+        for value, times in found.items():
+            mine[centers.index(nearest_of(value, centers))] += [value] * times
         centers = [
-            center
-            if center == 0 or not mine[center]
-            else (sum(mine[center]) + len(mine[center]) // 2) // len(mine[center])
-            for center in centers
+            center if center == 0 or not values else (sum(values) + len(values) // 2) // len(values)
+            for center, values in zip(centers, mine, strict=True)
         ]
-    return [rounded(float(center * UNIT)) for center in centers if center]
+    used = all(values for center, values in zip(centers, mine, strict=True) if center)
+    return [rounded(float(center * UNIT)) for center in centers if center], used
 
 
 def nearest_of(value, centers):

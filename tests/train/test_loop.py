@@ -142,7 +142,8 @@ def test_evaluation_is_of_the_projected_network():
 @pytest.mark.parametrize("optimizer", ["caffe", "sgd", "adamw"])
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
     recipe = recipes.Recipe(optimizer, 90, 20, recipes.WarmCosine(0.01, 10, 90), weight_decay=1e-3)
-    rules = {"fc*": mb.chain(mb.l1_shrink(1e-3), mb.l0_project(mb.ramp(1.0, 0.2), every=7))}
+    few = mb.palette(6, every=11, begin=0.4)  # two of the three stops are behind its beginning
+    rules = {"fc*": mb.chain(mb.l1_shrink(1e-3), mb.l0_project(mb.ramp(1.0, 0.2), every=7), few)}
 
     def run(folder, stop_at=None):
         net = small_net(dropout=0.3)
@@ -165,6 +166,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
     resumed, result = run(tmp_path / "parts")
     assert result.resumed == 76  # the step that was under way is finished
     assert_same_bits(weights_of(whole), weights_of(resumed))
+    assert [layer.distinct for layer in result.report.layers] == [6, 6]
     drop_time = [{k: v for k, v in entry.items() if k != "seconds"} for entry in result.history]
     assert drop_time == [
         {k: v for k, v in entry.items() if k != "seconds"} for entry in uninterrupted.history
@@ -382,6 +384,32 @@ def test_a_checkpoint_that_lacks_something_is_said_in_one_line(tmp_path, damage,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("damaged", [None, torch.ones(3), torch.zeros(4)])
+def test_a_damaged_palette_in_a_checkpoint_is_said_in_one_line(tmp_path, damaged):
+    def run(show=None):
+        rules = {"fc1": mb.palette(4, every=3, begin=0.2)}
+        settings = Settings(run_dir=tmp_path, evaluate_every=5)
+        train(
+            small_net(), small_split(), constant_recipe(10), rules,
+            preprocess=PREPROCESS, settings=settings, show=show,
+        )  # fmt: skip
+
+    with pytest.raises(Interrupted):
+        run(lambda progress: os.kill(os.getpid(), signal.SIGINT) if progress.step == 5 else None)
+    path = tmp_path / "checkpoint.safetensors"
+    tensors, metadata = read_tensors(path)
+    assert json.loads(json.dumps(metadata))["membound"]["regularizer"]["palette"] == ["fc1.weight"]
+    assert tensors["palette/floats/fc1.weight"].unique().numel() > 5
+    assert tensors.pop("palette/entries/fc1.weight").shape == (4,)
+    if damaged is not None:
+        tensors["palette/floats/fc1.weight" if len(damaged) == 3 else "palette/entries/fc1.weight"] = damaged
+    write_tensors(path, tensors, metadata)
+    with pytest.raises(TrainingError, match=r"is damaged \((KeyError|RuleError)\)") as caught:
+        run()
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
     left_over = tmp_path / ".checkpoint.safetensors.12345.part"
     left_over.write_bytes(b"half")
@@ -554,7 +582,9 @@ import membound as mb
 from membound.train.loop import train
 from membound.train.run import Settings
 net = small_net()
-rules = {{"fc1": mb.chain(mb.l2_decay(1e-3), mb.l0_project(0.3, every=5)), "fc2": mb.l1_shrink(1e-3)}}
+few = mb.palette(8, every=4, begin=0.4)
+rules = {{"fc1": mb.chain(mb.l2_decay(1e-3), mb.l0_project(0.3, every=5), few), "fc2": mb.l1_shrink(1e-3)}}
+rules["conv1"] = few
 result = train(net, small_split(), constant_recipe(30, batch_size=23), rules, preprocess=PREPROCESS,
       held_out=small_split(51, seed=1), settings=Settings(precision="float64", device="cpu"))
 from membound.train.parallel import join
@@ -619,11 +649,14 @@ def test_processes_evaluate_with_the_statistics_of_the_leader(tmp_path):
 
 
 def test_the_command_prints_json_and_writes_weights_that_evaluate_alike(tmp_path, few_digits, capsys):
-    done = run_command(tmp_path / "run", ("--data", few_digits))
+    done = run_command(tmp_path / "run", ("--data", few_digits, "--levels", "conv*=8"))
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert facts["layers"][0]["nonzeros"] == facts["layers"][0]["bound"]
+    layers = {layer["name"]: layer for layer in facts["layers"]}
+    assert layers["fc1.weight"]["nonzeros"] == layers["fc1.weight"]["bound"]
+    assert layers["conv2.weight"]["distinct"] == layers["conv2.weight"]["levels"] == 8
     out = tmp_path / "run.safetensors"
+    assert len(set(load_file(out)["conv2.weight"].flatten().tolist()) - {0.0}) == 8
     for weights in (out, tmp_path / "run"):  # the weights, and the run directory's checkpoint
         with pytest.raises(SystemExit) as stopped:
             main(["evaluate", "lenet", "--init", str(weights), "--data", few_digits, "--json"])

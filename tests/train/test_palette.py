@@ -116,6 +116,23 @@ def test_few_values_stay_as_they_are(dtype: torch.dtype) -> None:
         assert torch.equal(assigned(weight, make_table(entries)), weight)
 
 
+@pytest.mark.parametrize("levels", [2, 4, 16])
+def test_entries_of_both_signs_stay_where_a_bound_tightens(levels: int) -> None:
+    """The smallest entries lie in a gap around zero afterwards: none may change its side."""
+    torch.manual_seed(0)
+    weight = torch.randn(20_000) * 0.1
+    entries = fit_entries(weight, levels)
+    for keep in (0.5, 0.2, 0.05, 0.01):
+        kept = project(weight, int(keep * len(weight)))
+        entries = fit_entries(kept, levels, entries)
+        assert abs(int((entries > 0).sum()) - levels // 2) <= levels // 8
+        warm, cold = (
+            (assigned(kept, make_table(e)) - kept).square().sum()
+            for e in (entries, fit_entries(kept, levels))
+        )
+        assert warm < 1.1 * cold
+
+
 def test_no_values_at_all_are_no_error() -> None:
     entries = fit_entries(torch.zeros(4, 3), 5)
     assert (entries != 0).all()
@@ -229,7 +246,7 @@ def test_held_zeros_stay_zeros() -> None:
     train(model, reg.optimizer, batches)
     reg.finish()
     assert not model.fc1.weight[:2].any()
-    assert model.fc1.weight[2:].all()
+    assert model.fc1.weight[2:].any()
     assert distinct(model.fc1.weight) <= 4
 
 
@@ -270,32 +287,25 @@ def test_a_closure_that_fails_loses_nothing() -> None:
     assert distinct(model.fc2.weight) <= 2
 
 
-@pytest.mark.parametrize("search", [None, "strong_wolfe"])
-def test_lbfgs(search: str | None) -> None:
-    """It begins each step at entries, and finds curvature where nothing jumps."""
+def test_lbfgs_may_have_a_palette_at_the_end() -> None:
     model, batch = make_net(), make_batches(1)[0]
-    optimizer = torch.optim.LBFGS(model.parameters(), 0.5, max_iter=4, line_search_fn=search)
-    reg = mb.attach(optimizer, model, {"*": mb.palette(4, every=2, begin=0)})
-    calls: list[int] = []
-    at: list[int] = []
+    optimizer = torch.optim.LBFGS(model.parameters(), 0.1, max_iter=4)
+    with pytest.raises(RuleError, match=r"'fc1.weight': LBFGS takes changes of gradients for curvature"):
+        mb.attach(optimizer, model, {"*": mb.palette(4)}, total_steps=8)
+    reg = mb.attach(optimizer, model, {"*": mb.palette(4, begin=1)}, total_steps=8)
 
     def closure() -> Tensor:
-        calls.append(reg.step)
-        at.append(distinct(model.fc1.weight))
         optimizer.zero_grad()
         loss = loss_of(model, batch)
         loss.backward()
         return loss
 
-    first = loss_of(model, batch).item()
-    for _ in range(10):
+    for _ in range(7):
         optimizer.step(closure)
-    for step in range(1, 10):
-        assert at[calls.index(step)] <= 4  # where a step begins
-    assert len(calls) > 20
+    assert distinct(model.fc1.weight) == 12
+    optimizer.step(closure)
     reg.finish()
     assert distinct(model.fc1.weight) <= 4
-    assert loss_of(model, batch).item() < 0.6 * first
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -54,9 +54,9 @@ def calibrate(model: Model, values: Values, inputs: Tensor | NDArray[Any], prefe
 
     >>> from membound.capture import capture
     >>> net = torch.nn.Linear(30, 2)
-    >>> model = calibrate(capture(net, torch.zeros(1, 30)), "p2", torch.randn(100, 30))
-    >>> [len(np.unique(array)) for name, array in model.tensors.items() if name == "weight"]
-    [4]
+    >>> model = calibrate(capture(net, torch.zeros(1, 30)), {"weight": "p2"}, torch.randn(100, 30))
+    >>> len(np.unique(model.tensors["weight"]))
+    4
     """
     examples = torch.as_tensor(inputs).detach().to("cpu", torch.float32)
     if tuple(examples.shape[1:]) != tuple(model.graph.input_shape) or not len(examples):

@@ -38,8 +38,8 @@ def export_command(
         str,
         typer.Option(
             metavar="TYPE",
-            help="How the model file stores values: f32 or f16.",
-            autocompletion=options.completed("f32", "f16"),
+            help="How the model file stores values: f32, f16, or p8 to p1 for so many bits.",
+            autocompletion=options.completed(*options.VALUES),
         ),
     ] = "f32",
     prefer: Annotated[
@@ -58,7 +58,8 @@ def export_command(
         typer.Option(
             "--data",
             metavar="DATA",
-            help="Data to take shape, mean and classes from, where the weights do not say them.",
+            help="Data to take shape, mean and classes from, where the weights do not say them. With values of few "
+            "bits, also to calibrate them on, and to measure what they cost.",
             autocompletion=options.completed(*options.DATA),
         ),
     ] = None,
@@ -71,11 +72,15 @@ def export_command(
 
     membound export lenet --init weights.safetensors --out net.safetensors
 
+    membound export lenet --init weights.safetensors --values p4 --data mnist --out net.safetensors
+
     membound export net.safetensors --onnx net.onnx
 
     membound export net.safetensors --hub lenet-20k --data mnist
     """
-    chosen, target = _choose({ONNX: onnx, HUB: hub, MODEL_FILE: out})
+    targets = {ONNX: onnx, HUB: hub, MODEL_FILE: out}
+    measured = init is not None and data is not None and values not in ("f32", "f16")
+    chosen, target = (MODEL_FILE, None) if measured and not any(targets.values()) else _choose(targets)
     request = Request(
         source, target, sparse=sparse, init=init, name=options.pairs("--name", name, str), values=values,
         prefer=prefer, shape=_shape(shape), data=data, mean=mean, layout=layout, size=size,

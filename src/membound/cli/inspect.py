@@ -15,6 +15,15 @@ File = Annotated[
 ]
 
 
+# Columns of what a tensor of few bits is made of, and where inspect has them.
+PARTS = {
+    "numbers": "value_bytes",
+    "positions": "position_bytes",
+    "scales": "scale_bytes",
+    "palette": "palette_bytes",
+}
+
+
 def inspect_command(file: File, as_json: options.Json = False) -> None:
     """List the layers of a model file: nonzeros, formats, bytes."""
     from membound.run.inspection import inspect
@@ -29,25 +38,41 @@ def _print(facts: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    few = any(layer["distinct"] is not None for layer in facts["layers"])
     table = Table("layer", "shape", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("nonzeros", "density"):
         table.add_column(column, justify="right")
     table.add_column("format")
     table.add_column("values")
+    for column in ("distinct", *PARTS) if few else ():
+        table.add_column(column, justify="right")
     table.add_column("bytes", justify="right")
     for layer in facts["layers"]:
+        parts = [f"{layer[key]:,}" for key in PARTS.values()]
+        distinct = "" if layer["distinct"] is None else f"{layer['distinct']:,}"
         table.add_row(
             escape(layer["name"]), _shape(layer), f"{layer['nonzeros']:,}", f"{layer['density']:.2%}",
-            layer["format"], layer["values"], f"{layer['bytes']:,}",
+            layer["format"], layer["values"], *([distinct, *parts] if few else []), f"{layer['bytes']:,}",
         )  # fmt: skip
-    Console().print(table)
+    console = Console()
+    if few and not console.is_terminal:  # nothing is cut off in a file or a pipe
+        console = Console(width=160)
+    console.print(table)
     memory = facts["memory_bytes"]
     image = facts["mean_image_bytes"]
     typer.echo(f"input     {_input(facts)}")
     typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
+    parts = facts["parts"]
+    weights = (
+        f"values {parts['value_bytes']:,}, positions {parts['position_bytes']:,}, scales and biases "
+        f"{parts['scale_bytes'] + parts['bias_bytes']:,}, palettes {parts['palette_bytes']:,}"
+        if few
+        else f"weights {facts['weight_bytes']:,}"
+    )
     typer.echo(
-        f"file      {facts['file_bytes']:,} bytes: weights {facts['weight_bytes']:,}, header "
-        f"{facts['header_bytes']:,}" + (f", mean image {image:,}" if image else "")
+        f"file      {facts['file_bytes']:,} bytes: {weights}, header {facts['header_bytes']:,}"
+        + (f", mean image {image:,}" if image else "")
+        + (f", packing {parts['other_bytes']:,}" if parts["other_bytes"] else "")
     )
     typer.echo(f"dense     {facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
     if memory is None:

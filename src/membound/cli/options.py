@@ -14,6 +14,8 @@ from membound.errors import MemboundError
 # Named here again, because the zoo's own list is where torch is imported, and the data's where numpy is.
 NETS = ("lenet", "cifar10_quick", "alexnet", "efficientnet_lite0")
 DATA = ("mnist", "cifar10")
+FEW_BITS = ("p8", "p7", "p6", "p5", "p4", "p3", "p2", "p1")
+VALUES = ("f32", "f16", *FEW_BITS)
 
 
 def completed(*names: str) -> Callable[[str], list[str]]:

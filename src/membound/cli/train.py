@@ -33,6 +33,13 @@ def train_command(
     ramp: Annotated[
         bool, typer.Option("--ramp", help="Tighten --keep along a cubic from 15 % to 70 % of the run.")
     ] = False,
+    levels: Annotated[
+        Rules,
+        typer.Option(
+            metavar="LAYER=N",
+            help="At most N different nonzero values (1 to 256), from 60 % of the run on; repeatable.",
+        ),
+    ] = None,
     shrink: Annotated[
         Rules, typer.Option(metavar="LAYER=X", help="l1 by shrinkage, of this strength; repeatable.")
     ] = None,
@@ -106,7 +113,7 @@ def train_command(
     """Train a network under rules, such as --keep fc1=0.05.
 
     A LAYER is a name or a pattern ('conv*', '*'); the first match of each kind wins, and kinds are chained
-    decay, l1, shrink, keep. The solver's own decay stays on every weight that no --decay names.
+    decay, l1, shrink, keep, levels. The solver's own decay stays on every weight that no --decay names.
 
     membound train lenet --data mnist --keep 'fc*=0.05' --ramp --every 20 --out lenet.safetensors
     """
@@ -128,6 +135,7 @@ def train_command(
         l1=options.pairs("--l1", l1, float),
         shrink=options.pairs("--shrink", shrink, float),
         keep=options.pairs("--keep", keep, options.number),
+        levels=options.pairs("--levels", levels, options.number),
         every=every or 100,
         ramp=ramp,
     )

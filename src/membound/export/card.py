@@ -6,6 +6,7 @@ from typing import Any
 
 from membound.data.named import NAMED
 from membound.data.preprocess import taken_by
+from membound.run.layers import show_values
 
 SHOWN_CLASSES = 20
 
@@ -93,6 +94,13 @@ def _compare(facts: Mapping[str, Any], accuracy: float | None, where: str, dense
         ("bytes of the file", f"{facts['file_bytes']:,}", f"{size:,}"),
         ("nonzeros", f"{facts['nonzeros']:,}", f"{dense.get('nonzeros') or facts['parameters']:,}"),
     ]
+    parts = facts["parts"]
+    if parts["palette_bytes"] or any(layer["distinct"] is not None for layer in facts["layers"]):
+        said = (
+            f"{parts['value_bytes']:,} values, {parts['position_bytes']:,} positions, "
+            f"{parts['scale_bytes'] + parts['bias_bytes']:,} scales and biases, {parts['palette_bytes']:,} palettes"
+        )
+        rows.insert(1, ("of which", said, f"{size:,} values"))
     if accuracy is not None:
         beside = dense.get("accuracy")
         rows.append(
@@ -128,7 +136,7 @@ def _layers(layers: list[dict[str, Any]]) -> str:
             " x ".join(map(str, layer["shape"])),
             f"{layer['nonzeros']:,}",
             f"{layer['density']:.2%}",
-            f"{layer['format']}, {layer['values']}",
+            f"{layer['format']}, {show_values(layer)}",
             f"{layer['bytes']:,}",
         )
         for layer in layers

@@ -6,9 +6,12 @@ The records are read where commands are parsed, so each imports what it needs, n
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from membound.errors import MemboundError
+
+if TYPE_CHECKING:
+    from membound.export.rounded import Rounded
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class Request:
     """What is to be written from what, and all options. An export reads those that it `takes`."""
 
     source: str
-    target: Path
+    target: Path | None  # None: nothing is written, only measured
     sparse: bool = False
     init: Path | None = None
     name: Mapping[str, str] = field(default_factory=dict)
@@ -56,6 +59,7 @@ def _write_onnx(request: Request) -> Written:
     from membound.store.file import read
 
     target = request.target
+    assert target is not None
     if target.suffix != ".onnx":
         raise MemboundError(f"{target}: let the name of an ONNX model end in .onnx", about="onnx")
     model = read(find_model_file(Path(request.source)))
@@ -82,6 +86,7 @@ def _write_hub(request: Request) -> Written:
     from membound.run.files import find_model_file
 
     folder, data = request.target, request.data
+    assert folder is not None
     if data is None and (request.layout or request.size):
         raise MemboundError(
             "layout and size go with data, and there is none: add it or leave them out",
@@ -115,30 +120,80 @@ def _write_model_file(request: Request) -> Written:
 
     from membound import zoo
     from membound.data import load
-    from membound.export.trained import store_trained
+    from membound.export.rounded import round_trained
+    from membound.export.trained import capture_trained
     from membound.run.inspection import inspect
+    from membound.store.file import write
+    from membound.store.formats import Prefer
+    from membound.store.values import value_type
+    from membound.train.job import image_size
     from membound.train.weights import saved_facts
 
     net, about, dataset = request.source, saved_facts(weights), None
     if request.data is not None:
-        dataset = load(request.data, layout=request.layout, size=request.size, seed=about.get("seed", 0))
+        side = request.size or image_size(net, request.data, about.get("image_size"))
+        dataset = load(request.data, layout=request.layout, size=side, seed=about.get("seed", 0))
     classes = about.get("classes") or (dataset.classes if dataset is not None else None)
     torch.manual_seed(0)  # what a network makes up beside its weights is the same every time
-    stored = store_trained(
+    captured = capture_trained(
         zoo.build(net) if classes is None else zoo.build_for(net, len(classes)),
-        weights, request.target, names=request.name, shape=request.shape, dataset=dataset, mean=request.mean,
-        values=request.values, prefer="speed" if request.prefer == "speed" else "bytes",
+        weights, names=request.name, shape=request.shape, dataset=dataset, mean=request.mean,
     )  # fmt: skip
+    prefer: Prefer = "speed" if request.prefer == "speed" else "bytes"
+    few = value_type(request.values).coded
+    if few and dataset is not None:
+        return _write_rounded(request, round_trained(captured, request.values, dataset, prefer))
+    assert request.target is not None
+    stored = write(request.target, captured, request.values, prefer)
     facts = {"out": str(request.target), **inspect(stored)}
     lines = [
         f"file      {request.target}: {facts['file_bytes']:,} bytes ({facts['dense_bytes']:,} dense)",
         f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters",
     ]
+    if few:
+        lines.append(
+            f"note: weights of more than {value_type(request.values).levels} values were rounded without data, which "
+            "costs accuracy: with data they are calibrated, and what it costs is measured"
+        )
     if stored.preprocess is None:
         lines.append(
             "note: neither the weights nor data say how images are prepared, so the file does not either"
         )
     return Written(facts, lines)
+
+
+def _write_rounded(request: Request, found: "Rounded") -> Written:
+    """The file, if there is to be one, and a table of what it cost."""
+    from membound.run.inspection import inspect
+
+    if request.target is not None:
+        found.write(request.target)
+    facts = inspect(found.stored)
+    rows = [
+        ("", "values", "bytes", "accuracy", "errors"),
+        *(
+            (name, kind, f"{each['file_bytes']:,}", f"{each['accuracy']:.2f} %", f"{each['errors']:,}")
+            for name, kind, each in (
+                ("before", "f32", found.before), ("after", request.values, found.after)
+            )
+        ),
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            text.ljust(width) if place < 2 else text.rjust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    lines += [
+        f"data      calibrated on {found.calibrated_on:,} training images without their labels, measured on "
+        f"{found.after['images']:,} test images",
+        f"file      {'not written: it has no name' if request.target is None else request.target}",
+    ]
+    compared = {"before": found.before, "after": found.after, "calibrated_on": found.calibrated_on}
+    out = None if request.target is None else str(request.target)
+    return Written({"out": out, "stored_as": request.values, **compared, **facts}, lines)
 
 
 def _check_weights(request: Request) -> Path:
@@ -150,15 +205,13 @@ def _check_weights(request: Request) -> Path:
         raise MemboundError(
             f"no weights: {net} becomes {out} with trained weights, so name their file", about="init"
         )
-    if out.suffix != ".safetensors":
-        raise MemboundError(
-            f"{out}: a model file is a safetensors file: let its name end in .safetensors", about="out"
-        )
-    if out.exists() and init.exists() and out.samefile(init):
-        raise MemboundError(f"{out} is the file of weights: choose another name", about="out")
+    if out is not None:
+        _check_target(out, init)
     if request.values not in VALUE_TYPES:
-        choices = " or ".join(VALUE_TYPES)
-        raise MemboundError(f"there are no values {request.values!r}: choose {choices}", about="values")
+        *some, last = VALUE_TYPES
+        raise MemboundError(
+            f"there are no values {request.values!r}: choose {', '.join(some)} or {last}", about="values"
+        )
     if request.prefer not in ("bytes", "speed"):
         raise MemboundError(
             f"there is no preference {request.prefer!r}: choose bytes or speed", about="prefer"
@@ -169,6 +222,15 @@ def _check_weights(request: Request) -> Path:
             about=("mean", "layout", "size", "data"),
         )
     return init
+
+
+def _check_target(out: Path, init: Path) -> None:
+    if out.suffix != ".safetensors":
+        raise MemboundError(
+            f"{out}: a model file is a safetensors file: let its name end in .safetensors", about="out"
+        )
+    if out.exists() and init.exists() and out.samefile(init):
+        raise MemboundError(f"{out} is the file of weights: choose another name", about="out")
 
 
 ONNX = Export(

@@ -1,10 +1,10 @@
 """A stored network as an ONNX model: the way out, to any runtime. Written by hand, without the onnx package.
 
-Operator set 13; the batch stays free. Weights are dense; or, where that is asked for and takes fewer bytes, sparse
-initializers, whose places are flat and written as varints, two or three bytes each. What ONNX has no operator for, or
-one of another meaning, is put together from others: an average pool's uncounted edge is a product with constants, a
-general adaptive pool two small products or two gathers, a normalisation over an even number of channels a product with
-a band of ones.
+Operator set 13; the batch stays free. Weights are dense floats; int8 and DequantizeLinear where they are whole numbers
+times a step for each row; or, where that is asked for and takes fewer bytes, sparse initializers, whose places are flat
+and written as varints, two or three bytes each. What ONNX has no operator for, or one of another meaning, is put
+together from others: an average pool's uncounted edge is a product with constants, a general adaptive pool two small
+products or two gathers, a normalisation over an even number of channels a product with a band of ones.
 """
 
 import json
@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import ModelError
-from membound.export.protobuf import Message, Part, packed_varints
+from membound.export.onnx_tensors import FLOAT, attribute, sparse_tensor, tensor, whole_steps
+from membound.export.protobuf import Message, Part
+from membound.store.formats import Encoded
 from membound.store.graph import Node, Shape
 from membound.store.model import Model, StoredModel
 from membound.store.operators import attributes
@@ -28,8 +30,6 @@ from membound.store.whole import write_whole
 OPSET, IR_VERSION = 13, 7
 LIMIT = 2**31 - 1  # bytes of one protobuf message
 INPUT, OUTPUT = "input", "output"
-FLOAT, INT64 = 1, 7
-_TYPES = {np.dtype(np.float32): FLOAT, np.dtype(np.int64): INT64}
 
 Array = npt.NDArray[Any]
 Attributes = dict[str, Any]
@@ -47,13 +47,16 @@ def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
 
     With `sparse` a weight is a sparse initializer where that has fewer bytes.
     """
+    stored = model.tensors if isinstance(model, StoredModel) else {}
     dense = model.decode() if isinstance(model, StoredModel) else model.scaled()
     shapes = infer_shapes(dense.graph, {name: array.shape for name, array in dense.tensors.items()})
     writer = _Writer(sparse)
     values = [INPUT]
     for number, node in enumerate(dense.graph.nodes, 1):
         inputs = [values[value] for value in node.inputs]
-        inputs += [writer.weight(name, dense.tensors[name]) for name in node.tensors.values()]
+        inputs += [
+            writer.weight(name, dense.tensors[name], stored.get(name)) for name in node.tensors.values()
+        ]
         roles = dict(zip(node.tensors, inputs[len(node.inputs) :], strict=True))
         step = _Step(
             writer, node, inputs[: len(node.inputs)], roles, [shapes[v] for v in node.inputs], shapes[number]
@@ -74,10 +77,10 @@ def _model(writer: "_Writer", dense: Model, input_shape: Shape, output_shape: Sh
     for node in writer.nodes:
         graph.content(1, node)
     graph.content(2, "membound")
-    for tensor in writer.tensors.values():
-        graph.content(5, tensor)
-    for tensor in writer.sparse_tensors.values():
-        graph.content(15, tensor)
+    for each in writer.tensors.values():
+        graph.content(5, each)
+    for each in writer.sparse_tensors.values():
+        graph.content(15, each)
     graph.content(11, _value_info(INPUT, input_shape))
     graph.content(12, _value_info(OUTPUT, output_shape))
     found = Message().integer(1, IR_VERSION).content(2, "membound").content(7, graph)
@@ -92,8 +95,8 @@ def _value_info(name: str, shape: Shape) -> Message:
     dims = Message().content(1, Message().content(2, "batch"))
     for size in shape:
         dims.content(1, Message().integer(1, size))
-    tensor = Message().integer(1, FLOAT).content(2, dims)
-    return Message().content(1, name).content(2, Message().content(1, tensor))
+    kind = Message().integer(1, FLOAT).content(2, dims)
+    return Message().content(1, name).content(2, Message().content(1, kind))
 
 
 class _Writer:
@@ -104,6 +107,7 @@ class _Writer:
         self.nodes: list[Message] = []
         self.tensors: dict[str, Message] = {}
         self.sparse_tensors: dict[str, Message] = {}
+        self.made: dict[str, str] = {}  # what stands for a weight, by its name
         self._constants: dict[tuple[str, Shape, bytes], str] = {}
 
     def emit(self, op: str, inputs: Sequence[str], output: str | None = None, **given: Any) -> str:
@@ -114,21 +118,29 @@ class _Writer:
             node.content(1, value)
         node.content(2, output or name).content(3, name).content(4, op)
         for key, value in given.items():
-            node.content(5, _attribute(key, value))
+            node.content(5, attribute(key, value))
         self.nodes.append(node)
         return output or name
 
-    def weight(self, name: str, array: Array) -> str:
+    def weight(self, name: str, array: Array, stored: Encoded | None = None) -> str:
+        """A weight as floats, or, where `stored` is whole numbers times steps of rows, as those: the name of it."""
         known = f"{name}:" if name in (INPUT, OUTPUT) else name
-        if known in self.tensors or known in self.sparse_tensors:
-            return known
-        dense = _tensor(known, array)
-        sparse = _sparse_tensor(known, array) if self.sparse else None
-        if sparse is not None and sparse.size < dense.size:
+        if known in self.made:
+            return self.made[known]
+        dense = tensor(known, array)
+        sparse = sparse_tensor(known, array) if self.sparse else None
+        steps = None if stored is None else whole_steps(stored, array)
+        self.made[known] = known
+        if steps is not None and (sparse is None or steps[0].nbytes < sparse.size):
+            whole, scales = steps
+            self.tensors[f"{known}:int8"] = tensor(f"{known}:int8", whole)
+            inputs = [f"{known}:int8", self.constant(scales)]
+            self.made[known] = self.emit("DequantizeLinear", inputs, axis=0)
+        elif sparse is not None and sparse.size < dense.size:
             self.sparse_tensors[known] = sparse
         else:
             self.tensors[known] = dense
-        return known
+        return self.made[known]
 
     def constant(self, value: Any, dtype: npt.DTypeLike = np.float32) -> str:
         """A tensor that no weight is; equal ones are one."""
@@ -136,44 +148,11 @@ class _Writer:
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self._constants:
             self._constants[key] = f"constant:{len(self._constants)}"
-            self.tensors[self._constants[key]] = _tensor(self._constants[key], array)
+            self.tensors[self._constants[key]] = tensor(self._constants[key], array)
         return self._constants[key]
 
     def integers(self, values: Sequence[int]) -> str:
         return self.constant(values, np.int64)
-
-
-def _tensor(name: str, array: Array) -> Message:
-    tensor = Message()
-    for size in array.shape:
-        tensor.integer(1, size)
-    flat = np.ascontiguousarray(array).reshape(-1)
-    tensor.integer(2, _TYPES[flat.dtype]).content(8, name)
-    return tensor.content(9, flat.astype(flat.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)
-
-
-def _sparse_tensor(name: str, array: Array) -> Message:
-    """The nonzeros and their places in the flattened array, ascending, which ONNX wants as int64."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    places = np.flatnonzero(flat).astype(np.int64)
-    indices = Message().integer(1, len(places)).integer(2, INT64).content(7, packed_varints(places))
-    tensor = Message().content(1, _tensor(name, flat[places])).content(2, indices)
-    for size in array.shape:
-        tensor.integer(3, size)
-    return tensor
-
-
-def _attribute(name: str, value: Any) -> Message:
-    found = Message().content(1, name)
-    if isinstance(value, float):
-        return found.number(2, value).integer(20, 1)
-    if isinstance(value, int):
-        return found.integer(3, int(value)).integer(20, 2)
-    if isinstance(value, str):
-        return found.content(4, value).integer(20, 3)
-    for item in value:
-        found.integer(8, item)
-    return found.integer(20, 7)
 
 
 class _Step:

@@ -1,9 +1,8 @@
-"""From weights that were trained to a model file: the network, its preprocessing and its classes in one.
+"""From weights that were trained to what a model file holds: the network, its preprocessing and its classes in one.
 
 The one export that begins at a torch module: torch is imported when it is called, not with this file.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,31 +11,28 @@ import numpy as np
 
 from membound.data import Dataset
 from membound.errors import ModelError
-from membound.store.formats import Prefer
 from membound.store.graph import Shape
-from membound.store.model import StoredModel
+from membound.store.model import Model
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def store_trained(
+def capture_trained(
     model: "nn.Module",
     weights: Path,
-    out: str | os.PathLike[str],
     *,
     names: Mapping[str, str] | None = None,
     shape: Shape | None = None,
     dataset: Dataset | None = None,
     mean: str | None = None,
-    values: str = "f32",
-    prefer: Prefer = "bytes",
-) -> StoredModel:
-    """Load `weights` into `model` and save it with how its images are prepared and what its classes are called.
+) -> Model:
+    """Load `weights` into `model` and capture it with how its images are prepared and what its classes are called.
 
     What the weights do not say is taken from `dataset`: the shape of images, their mean, the classes.
     """
-    from membound.capture.save import save
+    from membound.capture.capture import capture
+    from membound.capture.save import with_facts
     from membound.train.preprocessing import preprocess_for
     from membound.train.weights import load_weights_, saved_facts
 
@@ -50,7 +46,7 @@ def store_trained(
         if preprocess is not None and preprocess.crop is not None and len(shape) == 3:
             shape = (shape[0], preprocess.crop, preprocess.crop)
     example = np.zeros((1, *shape), np.float32)
-    return save(model, out, example, values=values, prefer=prefer, preprocess=preprocess, classes=classes)
+    return with_facts(capture(model, example), preprocess, classes)
 
 
 def _input_shape(model: "nn.Module", about: Mapping[str, Any], dataset: Dataset | None) -> Shape:

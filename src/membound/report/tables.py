@@ -150,11 +150,11 @@ def make_layers(result: Facts) -> Markup | None:
     for index, final in enumerate(finals):
         name = find_text(final, "name") or "final"
         layers = find_rows(final, "layers")
-        head = ["layer", "shape", "format", "size", "nonzeros", "kept", "bytes"]
+        head = ["layer", "shape", "format", "values", "size", "nonzeros", "kept", "bytes"]
         rows = [*(_layer_row(layer) for layer in layers), _total_row(layers)]
         words = f"{name}: {len(layers)} layers"
         is_open = index == 0 and len(layers) <= MOST_OPEN
-        tables.append(fold(words, draw_table(head, rows, f"layers of {name}", texts=3), is_open))
+        tables.append(fold(words, draw_table(head, rows, f"layers of {name}", texts=4), is_open))
     return join(*tables) if tables else None
 
 
@@ -165,11 +165,20 @@ def _layer_row(layer: Facts) -> list[object]:
         find_text(layer, "name") or ABSENT,
         "×".join(map(str, shape)) if isinstance(shape, list | tuple) else ABSENT,
         find_text(layer, "format") or ABSENT,
+        _values_cell(layer),
         show_count(size),
         show_count(count),
         show_share(divide(count, size)),
         show_count(find_number(layer, "bytes")),
     ]
+
+
+def _values_cell(layer: Facts) -> str:
+    """The type of values, and how many different ones there are, where they are few."""
+    kind, distinct = find_text(layer, "values"), find_number(layer, "distinct")
+    if kind is None:
+        return ABSENT
+    return kind if distinct is None else f"{kind}, {show_count(distinct)} values"
 
 
 def _total_row(layers: Sequence[Facts]) -> list[object]:
@@ -178,7 +187,7 @@ def _total_row(layers: Sequence[Facts]) -> list[object]:
     }
     kept = show_share(divide(sums["nonzeros"], sums["size"]))
     cells = [show_count(sums["size"]), show_count(sums["nonzeros"]), kept, show_count(sums["bytes"])]
-    return [tag("strong", "all"), "", "", *(tag("strong", cell) for cell in cells)]
+    return [tag("strong", "all"), "", "", "", *(tag("strong", cell) for cell in cells)]
 
 
 def make_rounds(result: Facts, score: Score) -> Markup | None:

@@ -44,6 +44,7 @@ def inspect(model: StoredModel | str | os.PathLike[str]) -> Inspection:
         "header_bytes": model.header_bytes,
         "weight_bytes": sum(layer["bytes"] for layer in layers),
         "mean_image_bytes": 0 if image is None else image.nbytes,
+        "parts": _parts(model, layers),
         "dense_bytes": dense,
         "ratio": dense / model.file_bytes,
         **_memory(model),
@@ -58,6 +59,29 @@ def inspect(model: StoredModel | str | os.PathLike[str]) -> Inspection:
         "layers": layers,
     }
     return Inspection(facts)
+
+
+def _parts(model: StoredModel, layers: list[dict[str, Any]]) -> dict[str, float]:
+    """What the bytes of the file are for; together they are all of it, but for the entropy of positions.
+
+    `other_bytes` say how packed layers are made, and fill up to what starts at multiples of 4. The entropy is what
+    positions cannot take less than, on average: n H(nonzeros / n) bits of each tensor that stores them.
+    """
+    biases = {node.tensors["b"] for node in model.graph.nodes if "b" in node.tensors}
+    found: dict[str, float] = {
+        "value_bytes": sum(layer["value_bytes"] for layer in layers if layer["name"] not in biases),
+        "position_bytes": sum(layer["position_bytes"] for layer in layers),
+        "scale_bytes": sum(layer["scale_bytes"] for layer in layers),
+        "bias_bytes": sum(layer["value_bytes"] for layer in layers if layer["name"] in biases),
+        "palette_bytes": sum(layer["palette_bytes"] for layer in layers),
+        "mean_image_bytes": 0 if model.mean_image is None else model.mean_image.nbytes,
+        "header_bytes": model.header_bytes,
+    }
+    found["other_bytes"] = model.file_bytes - sum(found.values())
+    found["position_entropy_bytes"] = sum(
+        layer["position_entropy_bytes"] for layer in layers if layer["format"] != "dense"
+    )
+    return found
 
 
 def _memory(model: StoredModel) -> dict[str, Any]:

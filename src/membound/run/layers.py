@@ -1,11 +1,13 @@
 """The layers of a model file: their shapes, nonzeros, formats and bytes."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from membound.notebook import html_table, show_shape
+from membound.store.bits import chunks, unpack
 from membound.store.formats import Encoded
 from membound.store.graph import Shape
 from membound.store.model import StoredModel
@@ -31,8 +33,35 @@ def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
         "density": nonzeros / tensor.size,
         "format": tensor.format,
         "values": tensor.value_type.name,
+        "distinct": count_distinct(tensor),
         "bytes": tensor.nbytes,
+        "value_bytes": tensor.values.nbytes,
+        "position_bytes": sum(array.nbytes for array in tensor.arrays),
+        "position_entropy_bytes": position_entropy(tensor.size, nonzeros),
+        "scale_bytes": 0 if tensor.scales is None else tensor.scales.nbytes,
+        "palette_bytes": 0 if tensor.palette is None else tensor.palette.nbytes,
     }
+
+
+def count_distinct(tensor: Encoded) -> int | None:
+    """How many different values a tensor of few bits has, zero and the scales of rows aside; of others None."""
+    if tensor.palette is None:
+        return None
+    used = np.zeros(tensor.value_type.levels, bool)
+    for part in chunks(tensor.count):
+        used[unpack(tensor.values, tensor.value_type.bits, part.start, part.stop)] = True
+    entries = tensor.palette.entries
+    return int(np.count_nonzero(entries[used[: len(entries)]]))
+
+
+def position_entropy(size: int, nonzeros: int) -> float:
+    """The bytes that say where so many nonzeros are, on average of all the places there could be: n H(t / n) / 8.
+
+    >>> position_entropy(1000, 500), round(position_entropy(1000, 100), 1), position_entropy(10, 0)
+    (125.0, 58.6, 0.0)
+    """
+    shares = [share for share in (nonzeros / size, 1 - nonzeros / size) if share > 0] if size else []
+    return -size * sum(share * math.log2(share) for share in shares) / 8 + 0.0
 
 
 def count_nonzeros(model: StoredModel) -> dict[str, int]:
@@ -49,9 +78,19 @@ def show_layers(layers: Sequence[Mapping[str, Any]]) -> str:
     """The layers as a table for notebooks."""
     rows = [
         [
-            layer["name"], show_shape(layer["shape"]), layer["format"], f"{layer['nonzeros']:,}",
+            layer["name"], show_shape(layer["shape"]), layer["format"], show_values(layer), f"{layer['nonzeros']:,}",
             f"{layer['nonzeros'] / max(layer['original_size'], 1):.2%}", f"{layer['bytes']:,}",
         ]
         for layer in layers
     ]  # fmt: skip
-    return html_table(["layer", "shape", "format", "nonzeros", "kept", "bytes"], rows, words=3)
+    return html_table(["layer", "shape", "format", "values", "nonzeros", "kept", "bytes"], rows, words=4)
+
+
+def show_values(layer: Mapping[str, Any]) -> str:
+    """The type of a layer's values, and how many different ones it has, where they are few.
+
+    >>> show_values({"values": "p4", "distinct": 15}), show_values({"values": "f16", "distinct": None})
+    ('p4, 15 values', 'f16')
+    """
+    kind, distinct = layer.get("values") or "", layer.get("distinct")
+    return str(kind) if distinct is None else f"{kind}, {distinct:,} values"

@@ -23,9 +23,9 @@ from membound.store.values import value_type
 from membound.train.palette import assigned, fit_entries, make_table
 
 Types = Mapping[str, str]
-FEWEST, MOST = 1, 6  # bits of palettes that are trained
+FEWEST, MOST = 2, 6  # bits of palettes that are trained
 WIDE = "p8"  # steps of one size and a scale for each row: fine enough to be stored as it is, without training
-NOISE = 16.0
+NOISE = 32.0
 START = "p4"  # before anything is known
 
 
@@ -101,12 +101,15 @@ def _cheapest(weight: Tensor, price: float) -> str:
 
 
 def as_if_trained(cut: Tensor, kind: str) -> Tensor:
-    """The same zeros with as many different values as there will be: a file of it has the bytes that it will have."""
+    """The same zeros with as many different values as there will be: a file of it has the bytes that it will have.
+
+    The values are exact in f16 and no multiples of one step, as those of a trained palette.
+    """
     bits = palette_bits(kind)
     if bits is None:
         return cut
     places = torch.arange(cut.numel(), device=cut.device).view(cut.shape) % (1 << bits)
-    return torch.where(cut == 0, cut, 1 + places.to(cut.dtype) / (1 << bits))
+    return torch.where(cut == 0, cut, 1 + places.to(cut.dtype) / 1024)
 
 
 def joined(types: list[Any]) -> dict[str, str]:

@@ -32,6 +32,7 @@ from membound.train.updates import Update, chain, l0_project, palette
 Measure = Callable[[Mapping[str, Tensor], Types], int]
 CLOSE, FULL = 0.995, 0.975  # of the limit: near enough; and what is worth another look at every layer
 TRIES = 16  # of finding counts by measuring
+CHOICES = 3  # of bits: each is for the counts that the one before leaves room for
 PALETTE_EVERY = 100  # steps between fits of a palette, at most
 
 
@@ -151,9 +152,10 @@ class NetworkBound:
             return
         if looking:
             try:
+                first = self.bound is None
                 self._settle(curves, final=not left)
-                if self.chooses and before < self.ramp.until:
-                    self._choose(curves, final=not left)
+                if self.chooses and first:
+                    self._choose(curves)
             except NonFiniteError:
                 return
         if left:
@@ -175,15 +177,21 @@ class NetworkBound:
 
     # Bits
 
-    def _choose(self, curves: Mapping[str, Curve], final: bool) -> None:
-        """Types for the weights that would stay at the limit, and the counts that these leave room for."""
-        cut = {name: weight.detach().clone() for name, weight in self._weights().items()}
-        for name, weight in cut.items():
-            project_(weight, self.counts[name])
-        types = choose_types(cut, self.types)
-        if types != self.types:
+    @torch.no_grad()
+    def _choose(self, curves: Mapping[str, Curve]) -> None:
+        """Types for the weights that would stay at the limit, and the counts that these leave room for.
+
+        While the network is still dense: later, what is just below the bound has been made small by it.
+        """
+        for _ in range(CHOICES):
+            cut = {name: weight.detach().clone() for name, weight in self._weights().items()}
+            for name, weight in cut.items():
+                project_(weight, self.counts[name])
+            types = choose_types(cut, self.types)
+            if types == self.types:
+                return
             self.types = types
-            self._settle(curves, final)
+            self._settle(curves, final=False)
 
     # To the limit, exactly
 

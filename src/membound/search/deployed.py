@@ -102,7 +102,10 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         "nonzeros": facts["nonzeros"],
         "weight_nonzeros": facts["weight_nonzeros"],
         "layers": [
-            {key: layer[key] for key in ("name", "shape", "nonzeros", "format", "bytes")}
+            {
+                key: layer[key]
+                for key in ("name", "shape", "nonzeros", "format", "values", "distinct", "bytes")
+            }
             | {"size": layer["original_size"]}
             for layer in facts["layers"]
         ],

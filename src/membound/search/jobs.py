@@ -51,6 +51,7 @@ class Job:
     rules: Mapping[str, Update] | None = None
     recipe: Recipe | None = None  # instead of the problem's
     network: str | None = None  # one of the problem's variants
+    values: str | None = None  # how they are stored, instead of as the problem says
     everything: bool = False  # on all training images, with the test images for the last word
     bag: int | None = None  # on a resample of the images, drawn by this seed
     images: int | None = None  # on so many of the images, drawn by the job's seed
@@ -137,6 +138,7 @@ class _Bench:
     def __init__(self, problem: Problem, device: torch.device, feeders: Feeders) -> None:
         self.problem, self.device, self.feeders = problem, device, feeders
         self.drawn: dict[tuple[Any, ...], Split] = {}
+        self.stored_as: dict[str, Problem] = {}
 
     def let_go(self) -> None:
         """Of the images that were drawn: nobody else will draw the same."""
@@ -146,6 +148,15 @@ class _Bench:
         }
         for key in [key for key in self.feeders if key[0] in drawn]:
             del self.feeders[key]
+
+    def problem_of(self, job: Job) -> Problem:
+        """The problem with the values that a job asks for."""
+        if job.values is None:
+            return self.problem
+        if job.values not in self.stored_as:
+            target = replace(self.problem.target, values=job.values)
+            self.stored_as[job.values] = replace(self.problem, target=target)
+        return self.stored_as[job.values]
 
     def begin(self, order: Order, show: Show | None) -> Run:
         job, problem = order.job, self.problem
@@ -204,7 +215,8 @@ class _Bench:
             return dict(job.rules)
         if job.counts is None or job.limit is not None:
             return {}
-        training, sizes = self.problem.training, self.problem.sizes
+        problem = self.problem_of(job)
+        training, sizes = problem.training, problem.sizes
         rules = {}
         for name, count in job.counts.items():
             if job.tuning or job.warm:
@@ -212,7 +224,7 @@ class _Bench:
             else:
                 begin, until = training.ramp.begin, training.ramp.until
                 rules[name] = l0_project(ramp(sizes[name], count, begin, until), training.every)
-            bits = palette_bits(self.problem.types[name])
+            bits = palette_bits(problem.types[name])
             if bits is not None and not job.tuning:  # a candidate shows what counts cost, not what bits do
                 rules[name] = chain(rules[name], palette(1 << bits, begin=training.ramp.until))
         return rules
@@ -220,7 +232,7 @@ class _Bench:
     def _bound(self, job: Job, steps: int) -> Bound | None:
         if job.limit is None:
             return None
-        problem, training = self.problem, self.problem.training
+        problem, training = self.problem_of(job), self.problem.training
         course = AT_ONCE if job.warm else training.ramp
 
         def attach(optimizer: Optimizer, model: nn.Module) -> Regularizer:
@@ -248,7 +260,7 @@ class _Bench:
         """What a finished run has come to."""
         if run.failure is not None:
             return Outcome(self._describe_failure(job, run), {})
-        result, problem = run.result(), self.problem
+        result, problem = run.result(), self.problem_of(job)
         state = {
             name: value.detach().cpu().contiguous()
             for name, value in plain_keys(run.model.state_dict()).items()
@@ -265,7 +277,7 @@ class _Bench:
             "images": None if score is None else score.images,
             "loss": None if score is None else score.loss,
             "types": types,
-            "size": self._size(state, types) if job.network is None else sum(nonzeros.values()),
+            "size": _size(problem, state, types) if job.network is None else sum(nonzeros.values()),
             "nonzeros": sum(nonzeros.values()),
             "weight_nonzeros": sum(count for name, count in nonzeros.items() if not name.endswith("bias")),
             "counts": {name: nonzeros[name] for name in problem.weights if name in nonzeros},
@@ -280,13 +292,6 @@ class _Bench:
             assert split is not None
             facts[f"{name}_accuracy"] = evaluate(run.model, run.feeder_of(split), task=problem.task).accuracy
         return Outcome(facts, state)
-
-    def _size(self, state: State, types: Types | None) -> int:
-        """What the budget counts; a candidate of a search is not trained for few values, but will be."""
-        if types is None:
-            return self.problem.measure(state)
-        few = {name: as_if_trained(state[name], kind) for name, kind in types.items() if name in state}
-        return self.problem.measure({**state, **few}, types)
 
     def _describe_failure(self, job: Job, run: Run) -> dict[str, Any]:
         nothing = (
@@ -308,3 +313,11 @@ class _Bench:
             "history": run.history,
             "failure": str(run.failure),
         }
+
+
+def _size(problem: Problem, state: State, types: Types | None) -> int:
+    """What the budget counts; a candidate of a search is not trained for few values, but will be."""
+    if types is None:
+        return problem.measure(state)
+    few = {name: as_if_trained(state[name], kind) for name, kind in types.items() if name in state}
+    return problem.measure({**state, **few}, types)

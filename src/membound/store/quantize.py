@@ -66,16 +66,20 @@ def _to_steps(matrix: Float32, kind: ValueType) -> Quantized:
 
 def _to_means(matrix: Float32, kind: ValueType, with_zero: bool) -> Quantized:
     there = matrix != 0
-    counts = np.maximum(there.sum(axis=1), 1)
-    # In float64, as squares of float32 may be out of its range.
-    sizes = np.sqrt(np.square(matrix, dtype=np.float64).sum(axis=1) / counts)
-    sizes = np.where(sizes > 0, sizes, 1.0)
-    level = matrix / sizes[:, None]
-    entries = means(level[there], kind.levels - with_zero)
-    u = np.where(there, _nearest(level, entries), np.float32(0))
-    squares = np.square(u, dtype=np.float64).sum(axis=1)
-    fitted = (matrix * u.astype(np.float64)).sum(axis=1) / np.where(squares > 0, squares, 1.0)
-    return Quantized(u + np.float32(0), narrow(np.where(squares > 0, fitted, sizes)))
+    sizes = np.sqrt(_products(matrix, matrix) / np.maximum(there.sum(axis=1), 1))
+    sizes = np.maximum(sizes, np.finfo(np.float32).tiny).astype(np.float32)
+    level = (matrix / sizes[:, None])[there]
+    u = np.zeros_like(matrix)
+    u[there] = _nearest(level, means(level, kind.levels - with_zero)) + np.float32(0)
+    squares = _products(u, u)
+    fitted = _products(matrix, u) / np.where(squares > 0, squares, 1.0)
+    return Quantized(u, narrow(np.where(squares > 0, fitted, 0.0)))
+
+
+def _products(one: Float32, other: Float32) -> Array:
+    """Of each row with the other's; in float64, as squares of float32 may be out of its range."""
+    found: Array = np.einsum("ij,ij->i", one, other, dtype=np.float64)
+    return found
 
 
 def means(values: Array, count: int) -> Float32:

@@ -24,7 +24,7 @@ from membound.train.run import Progress, Settings
 from membound.train.schedules import Number
 from membound.train.schedules import ramp as ramp_schedule
 from membound.train.sharded import count_nonzeros, gathered
-from membound.train.updates import Update, chain, l0_project, l1_shrink, l1_subgradient, l2_decay
+from membound.train.updates import Update, chain, l0_project, l1_shrink, l1_subgradient, l2_decay, palette
 from membound.train.weights import load_weights_, write_state
 from membound.zoo.networks import find
 
@@ -47,10 +47,11 @@ def combine_rules(
     l1: Mapping[str, float],
     shrink: Mapping[str, float],
     keep: Mapping[str, Number],
+    levels: Mapping[str, int],
     every: int,
     ramp: bool = False,
 ) -> dict[str, Update]:
-    """Rules by kind, each matched in its own order, chained for each weight: decay, l1, shrink, keep."""
+    """Rules by kind, each matched in its own order, chained for each weight: decay, l1, shrink, keep, levels."""
 
     def bound(value: Number) -> Update:
         whole: Number = 1.0 if isinstance(value, float) else 0
@@ -68,6 +69,7 @@ def combine_rules(
         {pattern: l1_subgradient(value) for pattern, value in l1.items()},
         {pattern: l1_shrink(value) for pattern, value in shrink.items()},
         {pattern: bound(value) for pattern, value in keep.items()},
+        {pattern: palette(value) for pattern, value in levels.items()},
     ]
     chosen: dict[str, list[Update]] = {}
     for rules in kinds:

@@ -82,18 +82,22 @@ def fit_entries(weight: Tensor, levels: int, before: Tensor | None = None) -> Te
     """At most `levels` values for the nonzeros of a weight, ascending, each exact in 16 bits and none of them zero.
 
     They minimize the squared error of giving each weight the nearest of them, or zero, as k-means does: from the
-    entries `before`, or from quantiles. Where there are no more different values than levels, it is these.
+    entries `before`, unless weights have left one of them, or from quantiles. Where there are no more different values
+    than levels, it is these.
 
     >>> fit_entries(torch.tensor([0.5, 0.0, -0.25, 0.5]), levels=2)
     tensor([-0.2500,  0.5000])
     """
     values, counts = _counted(weight)
     if len(values) > levels:
-        if before is None or len(before) != levels:
-            first, steps = _quantiles(counts * values.abs(), levels), FROM_SCRATCH
-        else:
-            first, steps = torch.searchsorted(values, _in_units(before)), FROM_BEFORE
-        values = _cluster(values, counts, values[_apart(first, len(values))], steps)
+        found = None
+        if before is not None and len(before) == levels:
+            found, used = _cluster(values, counts, _in_units(before), FROM_BEFORE)
+            found = found if bool(used) else None
+        if found is None:
+            first = values[_apart(_quantiles(counts * values.abs(), levels), len(values))]
+            found, _ = _cluster(values, counts, first, FROM_SCRATCH)
+        values = found
     entries = _as_floats(values if len(values) else values.new_ones(1), weight.dtype)
     return torch.cat([entries, entries[-1:].expand(levels - len(entries))])
 
@@ -146,8 +150,9 @@ def count_values(weight: Tensor) -> int:
 @cache
 def _finite(device: torch.device) -> tuple[Tensor, Tensor]:
     """The bits of all that are finite and not zero, in ascending order, and what they are in units of 2^-24."""
-    codes = torch.cat([torch.arange(0xFBFF, 0x8000, -1), torch.arange(0x0001, 0x7C00)]).to(device)
-    return codes, _in_units(codes.to(torch.int16).view(torch.float16))
+    codes = torch.cat([torch.arange(0xFBFF, 0x8000, -1), torch.arange(0x0001, 0x7C00)])
+    values = _in_units(codes.to(torch.int16).view(torch.float16))
+    return codes.to(device), values.to(device)  # which waits for it: other streams will read them, too
 
 
 def _in_units(values: Tensor) -> Tensor:
@@ -195,8 +200,11 @@ def _apart(places: Tensor, length: int) -> Tensor:
     return (places - steps).cummax(0).values.clamp_(0, length - len(places)) + steps
 
 
-def _cluster(values: Tensor, counts: Tensor, centers: Tensor, steps: int) -> Tensor:
-    """Lloyd's algorithm on counted values, in integers; zero is a center that stays."""
+def _cluster(values: Tensor, counts: Tensor, centers: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Lloyd's algorithm on counted values, in integers; zero is a center that stays. And: whether all others are used.
+
+    Because of the zero no center changes its sign, nor becomes zero.
+    """
     none = counts.new_zeros(1)
     number = torch.cat([none, counts.cumsum(0)])
     total = torch.cat([none, (counts * values).cumsum(0)])
@@ -207,4 +215,4 @@ def _cluster(values: Tensor, counts: Tensor, centers: Tensor, steps: int) -> Ten
         size = number[cuts].diff()
         mean = (total[cuts].diff() + size // 2).floor_divide(size.clamp(min=1))
         centers = torch.where((centers == 0) | (size == 0), centers, mean)
-    return centers[centers != 0]
+    return centers[centers != 0], (size > 0)[centers != 0].all()

@@ -127,7 +127,7 @@ class Regularizer:
     def _wrap(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         @wraps(closure)
         def closure_then_updates() -> Any:
-            self._shadows.shift_()
+            self._shadows.lower_()  # a closure computes with what the network is, too
             try:
                 loss = closure()
             finally:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from membound.errors import TrainingError
+from membound.errors import RuleError, TrainingError
 from membound.modules import plain_keys
 from membound.train import checkpoint as files
 from membound.train.rules import load_plain_
@@ -58,7 +58,7 @@ def resume(run: Run, path: Path) -> None:
     _check_same(run, about["description"], path)
     try:
         _restore(run, tensors, about)
-    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, RuleError) as error:
         raise TrainingError(f"{path} is damaged ({type(error).__name__}): delete it to begin anew") from error
 
 

@@ -175,6 +175,11 @@ def _check_target(target: Target, optimizer: Optimizer) -> None:
             f"'{name}': LBFGS searches along the loss that its closure returns, which contains no penalty in the "
             "gradient; add the penalty to the loss, or use l1_shrink or l0_project"
         )
+    if isinstance(optimizer, LBFGS) and update.levels is not None and update.levels.begin < 1:
+        raise RuleError(
+            f"'{name}': LBFGS takes changes of gradients for curvature, and under a palette weights jump; train with "
+            "SGD or Adam, or impose the palette at the end, palette(begin=1)"
+        )
     if group.get("differentiable"):
         raise RuleError(f"'{name}': updates write weights in place, so differentiable=True cannot be right")
     if not weight.is_floating_point():

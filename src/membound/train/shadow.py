@@ -29,7 +29,6 @@ class Shadow:
         self.entries: Tensor | None = None
         self.table = torch.empty(0)
         self.seen: int | None = None  # the weight's version when it got its entries
-        self.offset: Tensor | None = None  # from the floats to the entries, in a step with a closure
 
     def fit(self, weight: Tensor, levels: int) -> None:
         """Entries for what the weight is now, from those that there were."""
@@ -52,16 +51,7 @@ class Shadow:
         mine, floats = local_part(weight), local_part(self.floats)
         floats.copy_(mine)
         mine.copy_(assigned(floats, self.table))
-        self.seen, self.offset = mine._version, None
-
-    def shift_(self, weight: Tensor) -> None:
-        """Keep the floats that the weight is, and move it by as much as entries differ from where the step began."""
-        if self.offset is None:
-            self.lower_(weight)
-            self.offset = local_part(weight) - local_part(self.floats)
-        else:
-            local_part(self.floats).copy_(local_part(weight))
-            local_part(weight).add_(self.offset)
+        self.seen = mine._version
 
 
 class Shadows:
@@ -101,16 +91,6 @@ class Shadows:
         for target in self._targets:
             if target.name in self._of:
                 self._of[target.name].lower_(target.weight)
-
-    @torch.no_grad()
-    def shift_(self) -> None:
-        """For a closure: every weight is entries where the step began, and moves from there as the floats do.
-
-        An optimizer that calls it several times takes changes of gradients for curvature: entries would jump.
-        """
-        for target in self._targets:
-            if target.name in self._of:
-                self._of[target.name].shift_(target.weight)
 
     @torch.no_grad()
     def after(self, step: int, progress: Progress, run: Callable[..., None]) -> None:

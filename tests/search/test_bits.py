@@ -1,0 +1,134 @@
+"""Bits for each layer: against the definition, and in files that fit writes."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small import Small, digits, small_problem
+
+import membound as mb
+from membound.search.bits import FEWEST, MOST, NOISE, WIDE, as_if_trained, choose_types, describe_types
+from membound.search.jobs import Job, Order, carry_out
+from membound.store.formats import decode
+from membound.store.values import value_type
+
+CPU = torch.device("cpu")
+
+
+def tail(count: int, size: int, seed: int) -> torch.Tensor:
+    """The `count` largest of `size` normal numbers, the others zero."""
+    weight = torch.randn(size, generator=torch.Generator().manual_seed(seed))
+    weight[weight.abs().argsort()[: size - count]] = 0
+    return weight
+
+
+def best_error(values: np.ndarray, levels: int) -> float:
+    """The squared error of k-means over the sum of squares, by plain iteration from quantiles, zero being a center."""
+    values = np.sort(values.astype(np.float64))
+    centers = np.quantile(values, (np.arange(levels) + 0.5) / levels)
+    for _ in range(300):
+        nearest = np.abs(values[:, None] - np.append(centers, 0.0)).argmin(1)
+        for number in range(levels):
+            if (nearest == number).any():
+                centers[number] = values[nearest == number].mean()
+    return float(np.square(values[:, None] - np.append(centers, 0.0)).min(1).sum() / np.square(values).sum())
+
+
+@pytest.mark.parametrize("part", [0.02, 0.1, 0.5])
+def test_a_layer_gets_the_bits_whose_error_and_bytes_together_are_least(part):
+    size = 6000
+    cut = {"a": tail(round(part * size), size, 1), "b": tail(round(part * 400), 400, 2).reshape(20, 20)}
+    found = choose_types(cut, {})
+    entropy = -(part * math.log2(part) + (1 - part) * math.log2(1 - part)) / part
+    values = cut["a"][
+        cut["a"] != 0
+    ].numpy()  # the layer with more than half of all weights says what a byte is worth
+    price = np.abs(values).min() ** 2 / np.square(values).sum() * 8 / (4 + entropy)
+    for name, weight in cut.items():
+        values = weight[weight != 0].numpy()
+        total = {
+            f"p{bits}": NOISE * best_error(values, 1 << bits)
+            + price * (bits * len(values) / 8 + 2 * (1 << bits))
+            for bits in range(FEWEST, MOST + 1)
+        }
+        total[WIDE] = price * (len(values) + 2 * (20 if name == "b" else 1))
+        assert float(total[found[name]]) <= 1.1 * float(min(total.values())), (name, found, total)
+
+
+def test_small_layers_get_more_bits_than_large_ones():
+    cut = {"small": tail(40, 400, 1), "large": tail(4000, 40_000, 2)}
+    bits = {name: value_type(kind).bits for name, kind in choose_types(cut, {}).items()}
+    assert bits["small"] > bits["large"]
+
+
+def test_where_every_weight_is_kept_bits_are_all_that_can_be_bought():
+    assert choose_types({"a": torch.randn(100), "b": torch.randn(5, 5)}, {}) == {"a": WIDE, "b": WIDE}
+
+
+def test_what_is_measured_has_the_zeros_and_as_many_values_as_there_will_be():
+    cut = tail(200, 1000, 3)
+    few = as_if_trained(cut, "p3")
+    assert torch.equal(few == 0, cut == 0)
+    assert len(few[few != 0].unique()) == 8
+    assert torch.equal(as_if_trained(cut, "p8"), cut)
+    assert torch.equal(as_if_trained(cut, "f16"), cut)
+
+
+def test_types_for_people():
+    assert describe_types({"a": "f16"}) == "f16"
+    assert describe_types({"a": "p2", "b": "p8", "c": "p3"}) == "p2 to p8"
+
+
+@pytest.mark.parametrize("values", ["auto", "p3"])
+def test_what_is_trained_is_what_is_stored(values):
+    problem = small_problem(values=values)
+    ((_, outcome),) = carry_out(problem, [Order(Job("a", 0, limit=2_500))], CPU)
+    types = outcome.facts["types"]
+    for name, kind in types.items():
+        distinct = outcome.state[name][outcome.state[name] != 0].unique()
+        if value_type(kind).bits <= MOST:
+            assert len(distinct) <= 1 << value_type(kind).bits
+    if values == "p3":
+        assert types == {name: "p8" if name == "conv1.weight" else "p3" for name in problem.weights}
+    stored = problem.files.stored(outcome.state)  # without types it is larger, and the same network
+    files = replace(problem.files, types=types)
+    assert 0.9 * 2_500 <= files(outcome.state) == outcome.facts["size"] <= 2_500 < stored.file_bytes
+    for name, kind in types.items():
+        tensor = files.stored(outcome.state).tensors[name]
+        assert tensor.type_name == kind
+        if value_type(kind).bits <= MOST and tensor.size == outcome.state[name].numel():  # no channel is dead
+            np.testing.assert_array_equal(decode(tensor), outcome.state[name].numpy())
+
+
+def test_fit_chooses_few_bits_and_forces_those_that_are_asked_for(tmp_path):
+    split = digits(0, 300)
+    data = (split.images, split.labels)
+    chosen = mb.fit(Small(), data, "2500", steps=40, dense=False)
+    forced = mb.fit(Small(), data, "2500", steps=40, dense=False, values="p2")
+    half = mb.fit(Small(), data, "2500", steps=40, dense=False, values="f16")
+    assert forced.values == "p2 to p8"  # the first layer keeps 8 bits
+    assert half.values == "f16"
+    assert chosen.values.startswith("p")
+    assert forced.facts["nonzeros"] > chosen.facts["nonzeros"] > half.facts["nonzeros"]
+    for result in (chosen, forced, half):
+        result.save(tmp_path / "net.safetensors")
+        assert (tmp_path / "net.safetensors").stat().st_size == result.file_bytes <= 2500
+        net = mb.load(tmp_path / "net.safetensors")
+        x = torch.from_numpy(net.preprocess(split.images[:50]))
+        with torch.no_grad():
+            wanted = result.model(x).numpy()
+        # Palettes are stored as they were trained; p8, biases and f16 are rounded.
+        np.testing.assert_allclose(net(x.numpy()), wanted, atol=0.02 * np.abs(wanted).max())
+
+
+def test_a_budget_with_room_for_sixteen_bits_saves_none(tmp_path):
+    split = digits(0, 300)
+    result = mb.fit(Small(), (split.images, split.labels), "90%", steps=10, dense=False)
+    assert result.values == "f16"
+
+
+def test_nonzeros_are_bounded_in_sixteen_bits():
+    split = digits(0, 300)
+    assert mb.fit(Small(), (split.images, split.labels), nonzeros=500, steps=10, dense=False).values == "f16"
