@@ -97,7 +97,7 @@ struct Unpack {
   }
 };
 
-// A palette times a scale: in one register, in two, or in memory.
+// A palette times a scale: in one register, in two or in four.
 struct Palette8 {
   Vec all;
   Palette8(const float* entries, size_t count, float scale) : all(_mm256_mul_ps(load_some(entries, count), fill(scale))) {}
@@ -110,27 +110,38 @@ struct Palette16 {
     return _mm256_blendv_ps(low(codes), high(codes), _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
   }
 };
-struct Palette256 {
-  const float* entries;
-  Vec scale;
-  Palette256(const float* entries_, size_t, float scale_) : entries(entries_), scale(fill(scale_)) {}
-  Vec operator()(Ints codes) const { return _mm256_mul_ps(_mm256_i32gather_ps(entries, codes, 4), scale); }
+struct Palette32 {
+  Palette16 low, high;
+  Palette32(const float* entries, size_t, float scale) : low(entries, 16, scale), high(entries + 16, 16, scale) {}
+  Vec operator()(Ints codes) const {
+    return _mm256_blendv_ps(low(codes), high(codes), _mm256_castsi256_ps(_mm256_slli_epi32(codes, 27)));
+  }
 };
-// body(palette), by the bits of the codes.
+struct Steps {  // of a palette of equal steps: nothing is looked up
+  Ints middle;
+  Vec step, scale;
+  Steps(const Codes& codes, float scale_) : middle(fill_ints(1 << (codes.bits - 1))), step(fill(codes.step)), scale(fill(scale_)) {}
+  Vec operator()(Ints codes) const {
+    return _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(subtract(codes, middle)), step), scale);
+  }
+};
+// body(palette), by the bits of the codes; false if the registers do not hold it.
 template <class Body>
-inline __attribute__((always_inline)) void with_palette(const Codes& codes, float scale, Body body) {
-  const size_t count = size_t{1} << codes.bits;
-  if (codes.bits <= 3) body(Palette8(codes.palette, count, scale));
-  else if (codes.bits == 4) body(Palette16(codes.palette, count, scale));
-  else body(Palette256(codes.palette, count, scale));
+inline __attribute__((always_inline)) bool with_palette(const Codes& codes, float scale, Body body) {
+  if (codes.bits <= 3) body(Palette8(codes.palette, size_t{1} << codes.bits, scale));
+  else if (codes.bits == 4) body(Palette16(codes.palette, 16, scale));
+  else if (codes.step != 0.0f) body(Steps(codes, scale));
+  else if (codes.bits == 5) body(Palette32(codes.palette, 32, scale));
+  else return false;
+  return true;
 }
 
 inline Vec load(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline float single(Half half) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half.bits))); }
 inline float single(float x) { return x; }
 
-// x[column] for four columns in 16 or 32 bits: loaded one by one, which takes half the time of an instruction that gathers
-// where its leaks were mended (Downfall), and columns as one number or two, since it is loads that this waits for.
+// Columns are gathered load by load: that takes half the time of an instruction that gathers, where its leaks were mended
+// (Downfall). Four come as one number or two, since it is loads that this waits for.
 inline __m128 gather_four(uint64_t a, uint64_t b, uint64_t c, uint64_t d, const float* x) {
   __m128 four = _mm_load_ss(x + a);
   four = _mm_insert_ps(four, _mm_load_ss(x + b), 0x10);

@@ -117,7 +117,7 @@ struct Unpack {
   }
 };
 
-// A palette times a scale: in one register, in two or in four, or in memory.
+// A palette times a scale: in one register, in two or in four.
 struct Palette16 {
   Vec all;
   Palette16(const float* entries, size_t count, float scale) : all(_mm512_mul_ps(load_some(entries, count), fill(scale))) {}
@@ -136,20 +136,23 @@ struct Palette64 {
     return _mm512_mask_mov_ps(low(codes), _mm512_test_epi32_mask(codes, fill_ints(32)), high(codes));
   }
 };
-struct Palette256 {
-  const float* entries;
-  Vec scale;
-  Palette256(const float* entries_, size_t, float scale_) : entries(entries_), scale(fill(scale_)) {}
-  Vec operator()(Ints codes) const { return _mm512_mul_ps(_mm512_i32gather_ps(codes, entries, 4), scale); }
+struct Steps {  // of a palette of equal steps: nothing is looked up
+  Ints middle;
+  Vec step, scale;
+  Steps(const Codes& codes, float scale_) : middle(fill_ints(1 << (codes.bits - 1))), step(fill(codes.step)), scale(fill(scale_)) {}
+  Vec operator()(Ints codes) const {
+    return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(subtract(codes, middle)), step), scale);
+  }
 };
-// body(palette), by the bits of the codes.
+// body(palette), by the bits of the codes; false if the registers do not hold it.
 template <class Body>
-inline __attribute__((always_inline)) void with_palette(const Codes& codes, float scale, Body body) {
-  const size_t count = size_t{1} << codes.bits;
-  if (codes.bits <= 4) body(Palette16(codes.palette, count, scale));
-  else if (codes.bits == 5) body(Palette32(codes.palette, count, scale));
-  else if (codes.bits == 6) body(Palette64(codes.palette, count, scale));
-  else body(Palette256(codes.palette, count, scale));
+inline __attribute__((always_inline)) bool with_palette(const Codes& codes, float scale, Body body) {
+  if (codes.bits <= 4) body(Palette16(codes.palette, size_t{1} << codes.bits, scale));
+  else if (codes.step != 0.0f) body(Steps(codes, scale));
+  else if (codes.bits == 5) body(Palette32(codes.palette, 32, scale));
+  else if (codes.bits == 6) body(Palette64(codes.palette, 64, scale));
+  else return false;
+  return true;
 }
 
 inline Vec load(const Half* p) {
@@ -158,13 +161,14 @@ inline Vec load(const Half* p) {
 inline float single(Half half) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half.bits))); }
 inline float single(float x) { return x; }
 
-// x[column] for four columns in 16 or 32 bits: loaded one by one, which takes half the time of an instruction that gathers
-// where its leaks were mended (Downfall), and columns as one number or two, since it is loads that this waits for.
+// Columns are gathered load by load: that takes half the time of an instruction that gathers, where its leaks were mended
+// (Downfall). Four come as one number or two, since it is loads that this waits for; and halves of vectors leave another
+// unit free to put them together.
 inline __m128 gather_four(uint64_t a, uint64_t b, uint64_t c, uint64_t d, const float* x) {
   __m128 four = _mm_load_ss(x + a);
-  four = _mm_mask_blend_ps(2, four, _mm_set1_ps(x[b]));
-  four = _mm_mask_blend_ps(4, four, _mm_set1_ps(x[c]));
-  return _mm_mask_blend_ps(8, four, _mm_set1_ps(x[d]));
+  four = _mm_insert_ps(four, _mm_load_ss(x + b), 0x10);
+  four = _mm_insert_ps(four, _mm_load_ss(x + c), 0x20);
+  return _mm_insert_ps(four, _mm_load_ss(x + d), 0x30);
 }
 inline __m128 gather_four(const uint16_t* columns, const float* x) {
   uint64_t all;
@@ -176,26 +180,30 @@ inline __m128 gather_four(const int32_t* columns, const float* x) {
   __builtin_memcpy(two, columns, sizeof two);
   return gather_four(two[0] & 0xffffffff, two[0] >> 32, two[1] & 0xffffffff, two[1] >> 32, x);
 }
-template <class Column>
-inline Vec gather(const Column* columns, const float* x) {
-  const __m256 low = _mm256_insertf128_ps(_mm256_castps128_ps256(gather_four(columns, x)), gather_four(columns + 4, x), 1);
-  const __m256 high = _mm256_insertf128_ps(_mm256_castps128_ps256(gather_four(columns + 8, x)), gather_four(columns + 12, x), 1);
-  return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+inline __m256 load_eight(const float* p) { return _mm256_loadu_ps(p); }
+inline __m256 load_eight(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+
+// Eight sums, in the lanes that they have in a whole vector.
+template <class Column, class Value>
+inline __m256 gather_add(const Column* columns, const Value* values, const float* x, __m256 sums) {
+  const __m256 eight = _mm256_insertf128_ps(_mm256_castps128_ps256(gather_four(columns, x)), gather_four(columns + 4, x), 1);
+  return _mm256_fmadd_ps(load_eight(values), eight, sums);
 }
 
 template <class Column, class Value>
 float gather_dot(const Column* columns, const Value* values, size_t count, const float* x) {
-  Vec a = fill(0.0f), b = fill(0.0f);
+  __m256 sums[4] = {};
   size_t k = 0;
-  for (; k + 2 * kWidth <= count; k += 2 * kWidth) {
-    a = fma(load(values + k), gather(columns + k, x), a);
-    b = fma(load(values + k + kWidth), gather(columns + k + kWidth, x), b);
-  }
+  for (; k + 2 * kWidth <= count; k += 2 * kWidth)
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; ++i) sums[i] = gather_add(columns + k + 8 * i, values + k + 8 * i, x, sums[i]);
   if (k + kWidth <= count) {
-    a = fma(load(values + k), gather(columns + k, x), a);
+#pragma GCC unroll 2
+    for (size_t i = 0; i < 2; ++i) sums[i] = gather_add(columns + k + 8 * i, values + k + 8 * i, x, sums[i]);
     k += kWidth;
   }
-  float rest = total(add(a, b));
+  const __m256 low = _mm256_add_ps(sums[0], sums[2]), high = _mm256_add_ps(sums[1], sums[3]);
+  float rest = total(_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1));
   for (; k < count; ++k) rest += single(values[k]) * x[columns[k]];
   return rest;
 }

@@ -31,6 +31,7 @@ struct Values {
   const void* data;
   size_t bytes;
   const float* palette;
+  float step;  // if it is not 0: the palette is its multiples, 0 in the middle
 };
 
 // Codes from entry `first` on.
@@ -38,9 +39,10 @@ struct Codes {
   const uint8_t* bytes;
   const uint8_t* end;  // of the array: nothing is read behind it
   const float* palette;
+  float step;
   unsigned bits;
   size_t first;
-  Codes operator+(size_t n) const { return {bytes, end, palette, bits, first + n}; }
+  Codes operator+(size_t n) const { return {bytes, end, palette, step, bits, first + n}; }
 };
 
 // Positions in about their entropy. The gap before entry i (elements between it and the one before) is cut: its k lowest
@@ -54,7 +56,7 @@ struct Rice {
 
 struct Row {
   Format format;
-  Values values;
+  const Values* values;
   size_t entry;        // the row's first,
   size_t count;        // and how many it has
   const void* index;   // the first entry's position, column or gap; of a bitmask the whole array of bits,
@@ -64,7 +66,7 @@ struct Row {
   // Rice: the column of the entry before the row, seen from here, so that it may be negative, modulo 2^32.
   size_t first;
   size_t columns;      // of the weight
-  Rice rice;
+  const Rice* rice;
   uint32_t bit;        // rice: of `high`, the first behind the entry before the row
 };
 

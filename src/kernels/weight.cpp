@@ -39,6 +39,16 @@ size_t copy_columns(const Column* from, size_t count, uint32_t base, size_t end,
   return n;
 }
 
+// The step of a palette that is its multiples, 0 in the middle; 0 if it is another.
+float step_of(const Matrix& matrix) {
+  const int bits = static_cast<int>(code_bits(matrix.type)), middle = bits > 0 ? 1 << (bits - 1) : 0;
+  if (bits < 2) return 0.0f;
+  const float step = matrix.palette[middle + 1];
+  for (int code = 0; code < 2 * middle; ++code)
+    if (matrix.palette[code] != static_cast<float>(code - middle) * step) return 0.0f;
+  return step;
+}
+
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(std::string("a plan that cannot be: ") + what);
 }
@@ -93,7 +103,9 @@ std::vector<float> padded_palette(ValueType type, const float* entries, size_t c
   return palette;
 }
 
-Weight::Weight(const Matrix& matrix) : matrix_(matrix) {
+Weight::Weight(const Matrix& matrix)
+    : matrix_(matrix), values_{matrix.type, matrix.values, (matrix.entries * value_bits(matrix.type) + 7) / 8, matrix.palette,
+                               step_of(matrix)} {
   const size_t rows = matrix.rows, columns = matrix.columns;
   if (matrix.format == Format::bitmask) {
     const size_t bytes = (rows * columns + 7) / 8;
@@ -137,7 +149,10 @@ void Weight::find_rows_of_gaps() {
 // not look again.
 void Weight::find_rows_of_rice() {
   const size_t rows = matrix_.rows, columns = matrix_.columns;
-  const Rice rice = this->rice();
+  const auto k = static_cast<unsigned>(matrix_.parameter);
+  const Rice rice{static_cast<const uint8_t*>(matrix_.index), static_cast<const uint8_t*>(matrix_.pointers),
+                  matrix_.high_bytes, (matrix_.entries * k + 7) / 8, k};
+  rice_ = rice;
   starts_.assign(rows + 1, static_cast<uint32_t>(matrix_.entries));
   columns_.assign(rows, 0);
   bits_.assign(rows, 0);
@@ -171,16 +186,6 @@ size_t Weight::table_bytes() const {
   const size_t palette = matrix_.palette ? size_t{1} << code_bits(matrix_.type) : 0;
   const size_t scales = matrix_.scales ? matrix_.rows : 0;
   return (starts_.size() + columns_.size() + bits_.size()) * sizeof(uint32_t) + (palette + scales) * sizeof(float);
-}
-
-Values Weight::values() const {
-  return {matrix_.type, matrix_.values, (matrix_.entries * value_bits(matrix_.type) + 7) / 8, matrix_.palette};
-}
-
-Rice Weight::rice() const {
-  const auto k = static_cast<unsigned>(matrix_.parameter);
-  return {static_cast<const uint8_t*>(matrix_.index), static_cast<const uint8_t*>(matrix_.pointers), matrix_.high_bytes,
-          (matrix_.entries * k + 7) / 8, k};
 }
 
 double Weight::density() const {
@@ -259,7 +264,7 @@ size_t Weight::read_columns(size_t row, Cursor& cursor, size_t end, size_t most,
       break;
     }
     case Format::rice:
-      n = kernels.rice_columns(rice(), cursor.entry, left, end, &cursor.column, &cursor.bit, columns);
+      n = kernels.rice_columns(rice_, cursor.entry, left, end, &cursor.column, &cursor.bit, columns);
       break;
   }
   cursor.entry += static_cast<uint32_t>(n);
@@ -274,7 +279,7 @@ Weight::Entries Weight::read(size_t row, Cursor& cursor, size_t end, size_t most
   const bool more = (n == most || matrix_.format == Format::bitmask) && !at_end(row, cursor);
   if (matrix_.type == ValueType::f32 && matrix_.scales == nullptr)
     return {n, static_cast<const float*>(matrix_.values) + first, more};
-  kernels.to_float(values(), first, scale(row), room, n);
+  kernels.to_float(values_, first, scale(row), room, n);
   return {n, room, more};
 }
 
@@ -282,7 +287,7 @@ void Weight::read_positions(size_t first, size_t last, int32_t* positions, const
   const size_t begin = row_start(first);
   if (matrix_.format == Format::rice) {  // its gaps go on from row to row
     Cursor cursor = start(first);
-    kernels.rice_columns(rice(), begin, row_start(last) - begin, ~size_t{0}, &cursor.column, &cursor.bit, positions);
+    kernels.rice_columns(rice_, begin, row_start(last) - begin, ~size_t{0}, &cursor.column, &cursor.bit, positions);
     return;
   }
   for (size_t row = first; row < last; ++row) {
@@ -299,7 +304,7 @@ void Weight::read_positions(size_t first, size_t last, int32_t* positions, const
 
 void Weight::read_values(size_t first, size_t last, float* values, const NetKernels& kernels) const {
   const size_t begin = row_start(first);
-  kernels.to_float(this->values(), begin, 1.0f, values, row_start(last) - begin);
+  kernels.to_float(values_, begin, 1.0f, values, row_start(last) - begin);
   if (matrix_.scales == nullptr) return;
   for (size_t row = first; row < last; ++row)
     for (size_t i = row_start(row); i < row_start(row + 1); ++i) values[i - begin] *= matrix_.scales[row];
@@ -307,8 +312,9 @@ void Weight::read_values(size_t first, size_t last, float* values, const NetKern
 
 Row Weight::row(size_t row) const {
   const auto* index = static_cast<const uint8_t*>(matrix_.index);
-  Row found{matrix_.format, values(), row_start(row), row_start(row + 1) - row_start(row), index, 0,
-            matrix_.index_bytes, 0, matrix_.columns, {}, 0};
+  const size_t entry = row_start(row);
+  Row found{matrix_.format, &values_, entry, row_start(row + 1) - entry, index, 0, matrix_.index_bytes, 0, matrix_.columns,
+            &rice_, 0};
   switch (matrix_.format) {
     case Format::dense: break;
     case Format::csr:
@@ -324,7 +330,6 @@ Row Weight::row(size_t row) const {
     case Format::rice:
       found.first = columns_[row];
       found.bit = bits_[row];
-      found.rice = rice();
       break;
   }
   return found;

@@ -97,16 +97,17 @@ class Weight {
   // The whole row as it lies in the file, and what it is multiplied by.
   Row row(size_t row) const;
   float scale(size_t row) const { return matrix_.scales ? matrix_.scales[row] : 1.0f; }
-  Values values() const;
+  const Values& values() const { return values_; }
 
  private:
   void find_rows_of_gaps();
   void find_rows_of_rice();
-  Rice rice() const;
   size_t read_bits(size_t row, Cursor& cursor, size_t end, size_t most, int32_t* columns,
                    const NetKernels& kernels) const;
 
   Matrix matrix_;
+  Values values_{};
+  Rice rice_{};
   size_t widest_ = 0;
   std::vector<uint32_t> starts_;   // the first entry of each row, where the file does not say
   std::vector<uint32_t> columns_;  // delta: the column of that entry; rice: of the one before it, modulo 2^32

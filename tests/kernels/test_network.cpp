@@ -135,11 +135,16 @@ struct Stored {
     const size_t all = rows * columns;
     const unsigned bits = code_bits(kind.type);
     const bool half = kind.type == ValueType::f16;
-    if (bits > 0) {  // the first entry is 0, which fillers are; there may be fewer than there are codes
+    uint16_t zero = 0;  // what fillers are, and what a dense weight has where nothing is
+    if (bits > 1 && below(random, 3) == 0) {  // equal steps
+      zero = static_cast<uint16_t>(1 << (bits - 1));
+      const float step = bell(random) + 1e-3f;
+      for (int code = 0; code < 1 << bits; ++code) palette.push_back(static_cast<float>(code - zero) * step);
+    } else if (bits > 0) {  // any entries, and perhaps fewer than there are codes
       palette = {0.0f};
       while (palette.size() < (size_t{1} << bits) && below(random, 30) > 0) palette.push_back(bell(random) + 1e-3f);
     }
-    std::vector<uint16_t> raw(all, 0);  // a half or a code
+    std::vector<uint16_t> raw(all, zero);  // a half or a code
     std::vector<bool> there(all, false);
     for (size_t row = 0; row < rows; ++row) {
       const bool empty = density < 1 && below(random, 4) == 0;
@@ -157,7 +162,7 @@ struct Stored {
     matrix.type = kind.type;
     const auto push = [&](size_t i, bool filler) {
       ++matrix.entries;
-      if (bits > 0) codes.push(filler ? 0 : raw[i], bits);
+      if (bits > 0) codes.push(filler ? zero : raw[i], bits);
       else if (half) halves.push_back(filler ? uint16_t{0} : raw[i]);
       else singles.push_back(filler ? 0.0f : static_cast<float>(elements[i]));
     };

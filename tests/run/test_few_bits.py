@@ -7,7 +7,7 @@ its terms' sizes.
 import numpy as np
 import pytest
 import torch
-from codes import LAYOUTS, TYPES, coded, conv_plan, linear_plan, run
+from codes import LAYOUTS, TYPES, coded, conv_plan, linear_plan, packed, run
 from profiles import chiefly
 
 from membound import _core
@@ -97,6 +97,30 @@ def test_gaps_cut_at_any_bit(k):
         check_linear(23, 411, 1, density, "rice", "p4", False, k=k)
         check_linear(23, 411, 19, density, "rice", "p3", True, k=k)
     check_linear(3, 70001, 1, 0.001, "rice", "f16", False, k=k)
+
+
+@pytest.mark.parametrize("bits", range(2, 9))
+def test_palettes_of_equal_steps(bits):
+    """They are computed, not looked up, to the same numbers."""
+    steps = (np.arange(2**bits, dtype=np.float32) - 2 ** (bits - 1)) * np.float32(0.0371)
+    codes = np.arange(2**bits)
+    for palette in (steps, steps + np.float32(1e-3)):
+        matrix = _core.Matrix(
+            layout="dense",
+            values_type=f"p{bits}",
+            rows=2**bits,
+            columns=1,
+            entries=2**bits,
+            values=packed(codes, bits),
+            arrays=[],
+            palette=palette,
+        )
+        plan = _core.OpPlan("linear", [0], [[1]], [2**bits], "none", [], {}, matrix, {})
+        for isa in ISAS:
+            for batch in (1, 16):
+                x = np.full((batch, 1), 1, np.float32)
+                found = run((plan, (2**bits,)), (1,), x, isa)
+                assert (found == palette).all()
 
 
 def test_a_code_beyond_the_palette_means_zero():

@@ -54,7 +54,7 @@ def test_a_layer_gets_the_bits_whose_error_and_bytes_together_are_least(part):
             for bits in range(FEWEST, MOST + 1)
         }
         total[WIDE] = price * (len(values) + 2 * (20 if name == "b" else 1))
-        assert float(total[found[name]]) <= 1.1 * float(min(total.values())), (name, found, total)
+        assert float(total[found[name]]) <= 1.25 * float(min(total.values())), (name, found, total)
 
 
 def test_small_layers_get_more_bits_than_large_ones():

@@ -108,7 +108,7 @@ def test_ram_is_weights_and_working_memory_of_the_loaded_file(batch, ram, tmp_pa
     result.save(tmp_path / "net.safetensors")
     net = mb.load(tmp_path / "net.safetensors", max_batch=batch, threads=1)
     assert net.memory().total <= net.memory(EVERY).total <= result.limit
-    assert USED * result.limit <= result.size
+    assert 0.85 * result.limit <= result.size  # with weights in few bits most of it is values, in whole channels
     assert result.size == result.facts["memory_bytes"] == net.memory(EVERY).total
 
 
@@ -418,7 +418,7 @@ def test_another_task_with_its_own_loss_and_score(tmp_path):
     make = partial(nn.Sequential, nn.Linear(16, 40), nn.ReLU(), nn.Linear(40, 2))
     result = fit(
         make, (x[:200], y[:200]), 1500, val_data=(x[200:], y[200:]), loss=nn.functional.mse_loss, score=closeness,
-        steps=60,
+        steps=60, values="f16",
     )  # fmt: skip
     result.save(tmp_path / "net.safetensors")
     assert USED * 1500 <= os.path.getsize(tmp_path / "net.safetensors") <= 1500
@@ -444,8 +444,9 @@ class Loud(Tiny):
 
 def test_a_weight_beyond_16_bits_is_fitted_in_32():
     result = fit(Loud, budget=6000, protect=["fc2"], lr=1e-9, steps=4)
-    assert result.values == "f32"
-    assert USED * 6000 <= result.file_bytes <= 6000
+    assert result.values == "p8"  # with scales that hold it
+    assert result.file_bytes <= 6000
+    assert fit(Loud, nonzeros=900, protect=["fc2"], lr=1e-9, steps=4).values == "f32"
     with pytest.raises(ModelError, match="65504"):
         fit(Loud, budget=6000, values="f16")
 
@@ -454,7 +455,7 @@ def test_a_weight_beyond_16_bits_is_fitted_in_32():
 def test_a_weight_that_grows_beyond_16_bits_is_fitted_again_in_32(bound, tmp_path):
     def workers(problem, orders, show):
         for job, outcome in carry_out(problem, orders, torch.device("cpu"), show):
-            if problem.target.values == "f16" and job.limit is not None:
+            if problem.target.values in ("auto", "f16") and job.limit is not None:
                 raise ModelError("the value 1e5 does not fit f16")
             yield job, outcome
 
@@ -474,10 +475,11 @@ def test_values_are_widened_only_where_rounding_costs_accuracy(monkeypatch):
         "membound.search.fitting.rounding_hurts", lambda problem, files, state: files(state) < 3000
     )
     results = fit(Tiny, budget=[2900, 5000, 2600], val_data=None, watch=Watch(say=said.append), steps=5)
-    assert [result.values for result in results] == ["f32", "f16", "f32"]
+    assert [result.values for result in results] == ["f32", "p8", "f32"]
     for result in results:
-        assert USED * result.limit <= result.file_bytes <= result.limit
-    assert sum("32 bits" in text for text in said) == 2
+        assert result.file_bytes <= result.limit
+        assert result.values == "p8" or result.file_bytes >= USED * result.limit
+    assert sum("again in f32" in text for text in said) == 2
     least = int(
         str(refusal(Tiny, budget=500, values="f16")).split("takes ")[1].split(";")[0].replace(",", "")
     )
@@ -536,7 +538,7 @@ def refusal(*given, **options) -> MemboundError:
     [
         ({"budget": 500}, "a budget of 500 .* cannot be met: .* takes [0-9,]+; allow at least that"),
         ({"budget": ["40%", "0.5 KiB"]}, "a budget of 0.5 KiB .* cannot be met"),
-        ({"budget": 2000, "members": 4}, "4 such networks take [0-9,]+; allow at least that"),
+        ({"budget": 1200, "members": 4}, "4 such networks take [0-9,]+; allow at least that"),
         ({"ram": 5000}, "cannot be met"),
         ({"nonzeros": 3}, "cannot be met"),
         ({"nonzeros": "4 KiB"}, "whole number"),

@@ -1,6 +1,7 @@
 """What is fitted: a network, its data, its task, and what the budget counts. The same for every job of a fit."""
 
 import copy
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from membound.capture.capture import Tracer
 from membound.data import Preprocess, Split
-from membound.errors import MemboundError, RuleError
+from membound.errors import MemboundError, ModelError, RuleError
 from membound.modules import plain_keys
 from membound.run.net import EVERY, check_isa
 from membound.search.allocation import ByteCost, NonzeroCost, TypedCost
@@ -156,7 +157,10 @@ class Problem:
     @cached_property
     def plain_bytes(self) -> int:
         """What the budget counts of the whole network in these types."""
-        return self.measure_of(self._model, replace(self.files, values=PLAIN)).dense()
+        try:
+            return self.measure_of(self._model, replace(self.files, values=PLAIN)).dense()
+        except ModelError:  # a value that 16 bits cannot hold
+            return sys.maxsize
 
     @cached_property
     def measure(self) -> FileBytes | Nonzeros:

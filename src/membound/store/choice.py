@@ -27,6 +27,8 @@ def value_types(model: Model, values: Values) -> dict[str, str]:
         if not value_type(values).coded:
             return dict.fromkeys(model.tensors, values)
         values = {name: FINE if _is_fine(model, name) else values for name in layer_weights(model.graph)}
+    if not isinstance(values, Mapping):
+        raise ModelError(f"values is {values!r}: name a type such as 'p4' or 'f16', or map names of tensors to types")
     unknown = values.keys() - model.tensors.keys()
     if unknown:
         known = ", ".join(list(model.tensors)[:20])

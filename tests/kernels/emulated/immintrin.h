@@ -257,11 +257,28 @@ inline __m512 _mm512_permutexvar_ps(const __m512i& index, const __m512& a) {
   return v;
 }
 inline __m128 _mm_load_ss(const float* p) { return {{*p, 0, 0, 0}}; }
-inline __m128 _mm_set1_ps(float x) { return {{x, x, x, x}}; }
-inline __m128 _mm_mask_blend_ps(int mask, __m128 a, const __m128& b) {
-  for (int i = 0; i < 4; ++i)
-    if (mask >> i & 1) a.lane[i] = b.lane[i];
+inline __m128 _mm_insert_ps(__m128 a, const __m128& b, int where) {  // the first lane, without zeros
+  a.lane[where >> 4 & 3] = b.lane[0];
   return a;
+}
+inline __m256 _mm256_loadu_ps(const float* p) { return emulated::load<__m256>(p); }
+inline __m256 _mm256_cvtph_ps(const __m128i& halves) {
+  __m256 v;
+  for (int i = 0; i < 8; ++i) v.lane[i] = emulated::single(emulated::at<uint16_t>(halves, i));
+  return v;
+}
+inline __m256 _mm256_add_ps(__m256 a, const __m256& b) {
+  for (int i = 0; i < 8; ++i) a.lane[i] += b.lane[i];
+  return a;
+}
+inline __m256 _mm256_fmadd_ps(const __m256& a, const __m256& b, __m256 c) {
+  for (int i = 0; i < 8; ++i) c.lane[i] += a.lane[i] * b.lane[i];
+  return c;
+}
+inline __m512 _mm512_cvtepi32_ps(const __m512i& a) {
+  __m512 v;
+  for (int i = 0; i < 16; ++i) v.lane[i] = float(emulated::at<int32_t>(a, i));
+  return v;
 }
 inline __m256 _mm256_castps128_ps256(const __m128& a) { return emulated::load<__m256>(&a, sizeof a); }
 inline __m256 _mm256_insertf128_ps(__m256 a, const __m128& b, int half) {
