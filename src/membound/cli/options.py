@@ -151,7 +151,9 @@ def pairs(option: str, values: Sequence[str] | None, convert: Callable[[str], An
     for text in values or ():
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
-            raise MemboundError(f"{option} {text!r} is not NAME=VALUE, as in {option} fc1={16 if option == '--levels' else 0.05}")
+            raise MemboundError(
+                f"{option} {text!r} is not NAME=VALUE, as in {option} fc1={16 if option == '--levels' else 0.05}"
+            )
         if name in found:
             raise MemboundError(
                 f"{option} is given twice for {name!r}: the first match wins, so leave one out"

@@ -28,7 +28,9 @@ def value_types(model: Model, values: Values) -> dict[str, str]:
             return dict.fromkeys(model.tensors, values)
         values = {name: FINE if _is_fine(model, name) else values for name in layer_weights(model.graph)}
     if not isinstance(values, Mapping):
-        raise ModelError(f"values is {values!r}: name a type such as 'p4' or 'f16', or map names of tensors to types")
+        raise ModelError(
+            f"values is {values!r}: name a type such as 'p4' or 'f16', or map names of tensors to types"
+        )
     unknown = values.keys() - model.tensors.keys()
     if unknown:
         known = ", ".join(list(model.tensors)[:20])
