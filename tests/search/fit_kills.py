@@ -47,7 +47,8 @@ class Tiny(nn.Module):
 
 def fit_tiny(run_dir: Path | None, budget: Any = 5000, **changed: Any) -> Any:
     """A greedy search of a few rounds, a network to judge by, and the final ones: some fifteen jobs."""
-    options = {"strategy": "greedy", "greedy_step": 0.3, "steps": 30, "candidate_steps": 12, "batch_size": 16}
+    options = {"strategy": "greedy", "greedy_step": 0.3, "steps": 30, "candidate_steps": 12, "batch_size": 16,
+               "values": "f16"}  # fmt: skip
     data = (digits(0, 200).images, digits(0, 200).labels)
     return mb.fit(Tiny, data, budget, run_dir=run_dir, **{**options, **changed})
 
