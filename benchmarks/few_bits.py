@@ -49,6 +49,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--files", type=Path, help="a folder for the model files")
+    parser.add_argument(
+        "--judge", choices=("test", "validation"), default="test", help="validation: to choose by"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
@@ -91,8 +94,8 @@ def train_group(options: argparse.Namespace, groups: list, number: int) -> list[
     problem, begun = make(options), time.monotonic()
     jobs = [
         Job(
-            f"{values}-{budget}-{seed}", seed, limit=parse_bytes(budget), everything=True, values=values,
-            about={"budget": budget},
+            f"{values}-{budget}-{seed}", seed, limit=parse_bytes(budget), values=values,
+            everything=options.judge == "test", about={"budget": budget},
         )
         for values, budget, seed in groups[number]
     ]  # fmt: skip
@@ -102,7 +105,7 @@ def train_group(options: argparse.Namespace, groups: list, number: int) -> list[
         base = replace(problem.target, values=job.values).base
         files = replace(problem.files, values=base, types=outcome.facts["types"] or {})
         stored, values = files.stored(outcome.state), job.values
-        score = score_stored(stored, problem.data.test, problem)
+        score = score_stored(stored, getattr(problem.data, options.judge), problem)
         if options.files is not None:
             options.files.mkdir(parents=True, exist_ok=True)
             files.write(

@@ -140,24 +140,8 @@ inline Vec load(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterp
 inline float single(Half half) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half.bits))); }
 inline float single(float x) { return x; }
 
-// Columns are gathered load by load: that takes half the time of an instruction that gathers, where its leaks were mended
-// (Downfall). Four come as one number or two, since it is loads that this waits for.
-inline __m128 gather_four(uint64_t a, uint64_t b, uint64_t c, uint64_t d, const float* x) {
-  __m128 four = _mm_load_ss(x + a);
-  four = _mm_insert_ps(four, _mm_load_ss(x + b), 0x10);
-  four = _mm_insert_ps(four, _mm_load_ss(x + c), 0x20);
-  return _mm_insert_ps(four, _mm_load_ss(x + d), 0x30);
-}
-inline __m128 gather_four(const uint16_t* columns, const float* x) {
-  uint64_t all;
-  __builtin_memcpy(&all, columns, sizeof all);
-  return gather_four(all & 0xffff, all >> 16 & 0xffff, all >> 32 & 0xffff, all >> 48, x);
-}
-inline __m128 gather_four(const int32_t* columns, const float* x) {
-  uint64_t two[2];
-  __builtin_memcpy(two, columns, sizeof two);
-  return gather_four(two[0] & 0xffffffff, two[0] >> 32, two[1] & 0xffffffff, two[1] >> 32, x);
-}
+#include "net_gather_x86.inc"
+
 template <class Column>
 inline Vec gather(const Column* columns, const float* x) {
   return _mm256_insertf128_ps(_mm256_castps128_ps256(gather_four(columns, x)), gather_four(columns + 4, x), 1);

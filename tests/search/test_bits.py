@@ -102,6 +102,48 @@ def test_what_is_trained_is_what_is_stored(values):
             np.testing.assert_array_equal(decode(tensor), outcome.state[name].numpy())
 
 
+class Depthwise(torch.nn.Sequential):
+    """A depthwise convolution, which no budget bounds, between others; norms behind all of them."""
+
+    def __init__(self) -> None:
+        layers: list[torch.nn.Module] = []
+        for inputs, outputs, groups in ((1, 8, 1), (8, 8, 8), (8, 16, 1)):
+            layers += [
+                torch.nn.Conv2d(inputs, outputs, 3, stride=2, groups=groups, bias=False),
+                torch.nn.BatchNorm2d(outputs),
+                torch.nn.ReLU(),
+            ]
+        super().__init__(*layers, torch.nn.Flatten(), torch.nn.Linear(64, 10))
+
+
+@pytest.mark.parametrize("values", ["auto", "p7"])
+def test_wide_types_are_trained_too(values):
+    """Weights in 7 and 8 bits are multiples of a step for each row, bounded or not, and stored without an error."""
+    problem = small_problem(Depthwise, values=values)
+    ((_, outcome),) = carry_out(problem, [Order(Job("a", 1, limit=2_400))], CPU)
+    assert "3.weight" not in problem.weights
+    kinds = {**problem.rounded, **outcome.facts["types"]}
+    wide = {name: kind for name, kind in kinds.items() if value_type(kind).bits > MOST}
+    assert "3.weight" in wide
+    stored = replace(problem.files, types=outcome.facts["types"]).stored(outcome.state)
+    scales = norm_scales(outcome.state)
+    for name, kind in wide.items():
+        rows = outcome.state[name].flatten(1).double()
+        steps = rows.abs().amax(1, keepdim=True).clamp(min=1e-30) / (2 ** (value_type(kind).bits - 1) - 1)
+        assert (rows / steps - (rows / steps).round()).abs().max() < 1e-3
+        expected = rows * scales[name][:, None] if name in scales else rows
+        found = torch.from_numpy(decode(stored.tensors[name])).flatten(1).double()
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
+
+
+def norm_scales(state):
+    """What the norm behind each convolution of `Depthwise` multiplies its rows by."""
+    return {
+        f"{at}.weight": (state[f"{at + 1}.weight"] / (state[f"{at + 1}.running_var"] + 1e-5).sqrt()).double()
+        for at in (0, 3, 6)
+    }
+
+
 def test_fit_chooses_few_bits_and_forces_those_that_are_asked_for(tmp_path):
     split = digits(0, 300)
     data = (split.images, split.labels)

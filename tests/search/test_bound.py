@@ -57,14 +57,14 @@ def begin(problem, limit, *, run_dir=None, split=None, **options):
     model, recipe = problem.make(1), problem.training.recipe
 
     def attach(optimizer, model):
-        fields = {"measure": problem.measure, "cost": problem.cost, "score": "lamp", "ramp": RAMP, **options}
+        fields = {"measure": problem.measure, "cost": problem.cost, "types": problem.types, "score": "lamp"}
         return NetworkBound(
             model,
             problem.weights,
             limit=limit,
             total_steps=recipe.steps,
             every=EVERY,
-            **fields,
+            **{**fields, "ramp": RAMP, **options},
         ).attach(optimizer)
 
     settings = Settings(seed=1, device="cpu", evaluate_every=20, run_dir=run_dir)

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 import membound as mb
 from membound.errors import Diverged, RuleError, TrainingError
+from membound.train.grids import Even
 from membound.train.magnitudes import NonFiniteError
 from membound.train.palette import assigned, count_values, fit_entries, make_table
 from membound.train.schedules import steps
@@ -562,6 +563,18 @@ def test_finish_changes_all_weights_or_none(value: float, kind: type, says: str)
         reg.optimizer.step()
 
 
+def test_even_levels_are_multiples_of_a_step_for_each_row() -> None:
+    model, batches = make_net(), make_batches(6)
+    reg = mb.attach(momentum(model), model, {"*": mb.palette(Even(14), every=2, begin=0)})
+    train(model, reg.optimizer, batches)
+    reg.finish()
+    for weight in (model.fc1.weight, model.fc2.weight):
+        rows = weight.detach().double()
+        multiples = 7 * rows / rows.abs().amax(1, keepdim=True)
+        torch.testing.assert_close(multiples, multiples.round(), rtol=0, atol=1e-5)
+    assert "values" not in reg.report()._repr_html_()
+
+
 def test_the_report_shows_values_where_there_is_a_palette() -> None:
     model, batches = make_net(), make_batches(4)
     reg = mb.attach(momentum(model), model, {"fc1": mb.palette(3, begin=0), "fc2": mb.l0_project(4, every=2)})
@@ -576,10 +589,11 @@ def test_the_report_shows_values_where_there_is_a_palette() -> None:
 
 
 @pytest.mark.parametrize("at", [2, 6, 7, 12])
+@pytest.mark.parametrize("levels", [3, Even(14)])
 @pytest.mark.parametrize("weights_first", [True, False])
-def test_a_run_goes_on_bit_for_bit(at: int, weights_first: bool) -> None:
+def test_a_run_goes_on_bit_for_bit(at: int, levels: int, weights_first: bool) -> None:
     """From before the palette begins, from its first step, between two fits, from the end."""
-    rules = {"*": mb.chain(mb.l0_project(mb.ramp(1.0, 0.5), every=3), mb.palette(3, every=4, begin=0.5))}
+    rules = {"*": mb.chain(mb.l0_project(mb.ramp(1.0, 0.5), every=3), mb.palette(levels, every=4, begin=0.5))}
     model, batches = make_net(), make_batches(12)
     reg = mb.attach(momentum(model), model, rules, total_steps=12)
     train(model, reg.optimizer, batches[:at])

@@ -58,15 +58,22 @@ def calibrate(model: Model, values: Values, inputs: Tensor | NDArray[Any], prefe
     >>> len(np.unique(model.tensors["weight"]))
     4
     """
+    if not isinstance(inputs, Tensor | np.ndarray):
+        raise ModelError(
+            f"calibrate is a {type(inputs).__name__}: give a batch of inputs, a tensor or an array",
+            about="calibrate",
+        )
     examples = torch.as_tensor(inputs).detach().to("cpu", torch.float32)
     if tuple(examples.shape[1:]) != tuple(model.graph.input_shape) or not len(examples):
         raise ModelError(
-            f"inputs to calibrate with have shape {tuple(examples.shape)}: give a batch of "
-            f"{tuple(model.graph.input_shape)}, prepared as the network takes them",
+            f"inputs to calibrate with have shape {tuple(examples.shape)}: give "
+            f"(batch, {', '.join(map(str, model.graph.input_shape))}), prepared as the network takes them",
             about="calibrate",
         )
     if not bool(examples.isfinite().all()):
-        raise ModelError("inputs to calibrate with have values that are not finite", about="calibrate")
+        raise ModelError(
+            "inputs to calibrate with are not all finite: leave out NaN and infinity", about="calibrate"
+        )
     with torch.no_grad():
         return _Calibration(model, values, prefer).run(examples)
 

@@ -70,12 +70,14 @@ def _layer_table(final: dict[str, Any], titled: bool) -> Any:
     for column in ("nonzeros", "kept", "bytes"):
         table.add_column(column, justify="right")
     table.add_column("format")
+    table.add_column("values")
     for layer in final["layers"]:
         kept = f"{layer['nonzeros'] / layer['size']:.2%}" if layer["size"] else "n/a"
         shape = " x ".join(map(str, layer["shape"]))
         table.add_row(
-            layer["name"], shape, f"{layer['nonzeros']:,}", kept, f"{layer['bytes']:,}", layer["format"]
-        )
+            layer["name"], shape, f"{layer['nonzeros']:,}", kept, f"{layer['bytes']:,}", layer["format"],
+            layer["values"],
+        )  # fmt: skip
     return table
 
 

@@ -120,7 +120,7 @@ def _write_model_file(request: Request) -> Written:
 
     from membound import zoo
     from membound.data import load
-    from membound.export.rounded import round_trained
+    from membound.export.rounded import round_trained, rounded_tensors
     from membound.export.trained import capture_trained
     from membound.run.inspection import inspect
     from membound.store.file import write
@@ -150,10 +150,10 @@ def _write_model_file(request: Request) -> Written:
         f"file      {request.target}: {facts['file_bytes']:,} bytes ({facts['dense_bytes']:,} dense)",
         f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters",
     ]
-    if few:
+    if few and (rounded := rounded_tensors(captured, stored)):
         lines.append(
-            f"note: weights of more than {value_type(request.values).levels} values were rounded without data, which "
-            "costs accuracy: with data they are calibrated, and what it costs is measured"
+            f"note: {len(rounded)} of {len(stored.tensors)} tensors were rounded without data, which costs accuracy: "
+            "with --data they are calibrated, and what it costs is measured"
         )
     if stored.preprocess is None:
         lines.append(

@@ -12,7 +12,7 @@ from membound.run.files import prepare
 from membound.run.net import Net
 from membound.store.choice import Values
 from membound.store.file import read_bytes, to_bytes
-from membound.store.formats import Prefer
+from membound.store.formats import Prefer, decode
 from membound.store.model import Model, StoredModel
 from membound.store.whole import write_whole
 
@@ -32,6 +32,13 @@ class Rounded:
     def write(self, path: Path) -> None:
         """The file, whole or not at all."""
         write_whole(path, [self.content])
+
+
+def rounded_tensors(model: Model, stored: StoredModel) -> list[str]:
+    """The tensors of few bits whose stored values are not, up to their scales in f16, those that the network has."""
+    whole = model.scaled().tensors
+    few = {name: decode(tensor) for name, tensor in stored.tensors.items() if tensor.palette is not None}
+    return [name for name, found in few.items() if not np.allclose(found, whole[name], rtol=1e-3, atol=0)]
 
 
 def round_trained(model: Model, values: Values, dataset: Dataset, prefer: Prefer = "bytes") -> Rounded:

@@ -19,12 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from membound.run.layers import position_entropy
 from membound.store.values import value_type
+from membound.train.grids import Even
 from membound.train.palette import assigned, fit_entries, make_table
 
 Types = Mapping[str, str]
 FEWEST, MOST = 2, 6  # bits of palettes that are trained
-WIDE = "p8"  # steps of one size and a scale for each row: fine enough to be stored as it is, without training
+WIDE = "p8"  # steps of one size and a scale for each row
 NOISE = 32.0
 START = "p4"  # before anything is known
 
@@ -37,6 +39,18 @@ def palette_bits(kind: str) -> int | None:
     """
     found = value_type(kind)
     return found.bits if found.coded and found.bits <= MOST else None
+
+
+def trained_levels(kind: str) -> int | None:
+    """The levels that weights of a type are trained at, or None; with more bits than palettes have they are even.
+
+    >>> trained_levels("p4"), trained_levels("p8"), trained_levels("f16")
+    (16, 254, None)
+    """
+    found = value_type(kind)
+    if not found.coded:
+        return None
+    return 1 << found.bits if found.bits <= MOST else Even((1 << found.bits) - 2)
 
 
 def describe_types(types: Types) -> str:
@@ -72,10 +86,8 @@ def _price(cut: Mapping[str, Tensor], now: Types) -> float:
         squares = weight[weight != 0].double().square()
         count, size = len(squares), weight.numel()
         if 0 < count < size:
-            part = count / size
-            entropy = -(part * np.log2(part) + (1 - part) * np.log2(1 - part)) / part
-            bits = value_type(now.get(name, START)).bits + entropy
-            found.append((float(squares.min() / squares.sum()) * 8 / bits, count))
+            weight_bytes = value_type(now.get(name, START)).bits / 8 + position_entropy(size, count) / count
+            found.append((float(squares.min() / squares.sum()) / weight_bytes, count))
     if not found:
         return 0.0
     prices, counts = np.array(sorted(found)).T

@@ -10,7 +10,7 @@ on the way (bits.py) or given.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from membound.errors import MemboundError, TrainingError
 from membound.modules import plain_keys
 from membound.search.allocation import Curve, TypedCost, allocate, proportional_curve, score_curves
-from membound.search.bits import Types, as_if_trained, choose_types, palette_bits
+from membound.search.bits import Types, as_if_trained, choose_types, trained_levels
 from membound.train.magnitudes import NonFiniteError
 from membound.train.projection import project_
 from membound.train.regularizer import Regularizer
@@ -72,6 +72,7 @@ class NetworkBound:
     `measure` says what a state of the network takes, `limit` how much it may; `cost` estimates the same from counts,
     up to what the counts do not touch; both by the `types` of the weights' values, f16 unless others are given. These
     stay, or they are where it `chooses` from. With `proportions` the counts stay in these, whatever the scores.
+    `rounded` has the types of weights that are not bounded, but stored in few bits.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class NetworkBound:
         chooses: bool = False,
         score: str,
         proportions: Mapping[str, int] | None = None,
+        rounded: Types | None = None,
         total_steps: int,
         every: int = 20,
         ramp: Ramp | None = None,
@@ -93,7 +95,7 @@ class NetworkBound:
         self.model, self.names = model, tuple(weights)
         self.measure, self.limit, self._cost, self.score = measure, limit, cost, score
         self.types, self.chooses = dict(types or dict.fromkeys(weights, "f16")), chooses
-        self.proportions = proportions
+        self.proportions, self.rounded = proportions, dict(rounded or {})
         self.total_steps, self.every, self.ramp = total_steps, every, ramp or Ramp()
         self.counts = {name: weight.numel() for name, weight in self._weights().items()}
         self.bound: float | None = None  # of the cost at which the limit is met, once that has been measured
@@ -103,21 +105,29 @@ class NetworkBound:
         return Regularizer(
             optimizer,
             self.model,
-            {name: self._rule(name) for name in self.names},
+            {name: self._rule(name) for name in self.names}
+            | {name: self._palette(levels) for name, levels in self._others()},
             self.total_steps,
             guide=self,
         )
 
     def _rule(self, name: str) -> Update:
         counts = l0_project(partial(self._count, name), self.every)
-        if not self.chooses and palette_bits(self.types[name]) is None:
+        if not self.chooses and trained_levels(self.types[name]) is None:
             return counts
+        return chain(counts, self._palette(partial(self._levels, name)))
+
+    def _palette(self, levels: int | Callable[[float], int | None]) -> Update:
         often = max(1, min(PALETTE_EVERY, self.total_steps // 100))
-        return chain(counts, palette(partial(self._levels, name), often, begin=self.ramp.until))
+        return palette(levels, often, begin=self.ramp.until)
 
     def _levels(self, name: str, progress: float) -> int | None:
-        bits = palette_bits(self.types[name])
-        return None if bits is None else 1 << bits
+        return trained_levels(self.types[name])
+
+    def _others(self) -> Iterator[tuple[str, int]]:
+        for name, kind in self.rounded.items():
+            if (levels := trained_levels(kind)) is not None:
+                yield name, levels
 
     @property
     def dense_cost(self) -> float:

@@ -1,6 +1,6 @@
 """A job: one network trained one way, described so that any worker can do it, and always with the same result."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from membound.data import Split, bag, subsample
 from membound.errors import Diverged
 from membound.modules import plain_keys
-from membound.search.bits import Types, as_if_trained, palette_bits
+from membound.search.bits import Types, as_if_trained, trained_levels
 from membound.search.bound import NetworkBound
 from membound.search.problem import AT_ONCE, Problem, State, is_depthwise
 from membound.train.batches import Feeders
@@ -224,9 +224,12 @@ class _Bench:
             else:
                 begin, until = training.ramp.begin, training.ramp.until
                 rules[name] = l0_project(ramp(sizes[name], count, begin, until), training.every)
-            bits = palette_bits(problem.types[name])
-            if bits is not None and not job.tuning:  # a candidate shows what counts cost, not what bits do
-                rules[name] = chain(rules[name], palette(1 << bits, begin=training.ramp.until))
+        if not job.tuning:  # a candidate shows what counts cost, not what bits do
+            few = {name: problem.types[name] for name in job.counts} | problem.rounded
+            for name, kind in few.items():
+                if (levels := trained_levels(kind)) is not None:
+                    rule = palette(levels, begin=training.ramp.until)
+                    rules[name] = chain(rules[name], rule) if name in rules else rule
         return rules
 
     def _bound(self, job: Job, steps: int) -> Bound | None:
@@ -245,6 +248,7 @@ class _Bench:
                 limit=job.limit,
                 cost=problem.cost,
                 types=problem.plain_types if plain else problem.types,
+                rounded={} if plain else problem.rounded,
                 chooses=problem.target.chooses and not plain,
                 score=job.score,
                 proportions=job.counts,
@@ -268,7 +272,8 @@ class _Bench:
         guide = None if run.reg is None else run.reg.guide
         types = guide.types if isinstance(guide, NetworkBound) else None
         if job.counts is not None and types is None:  # what has no count is not trained for few values
-            types = {**dict.fromkeys(problem.weights, problem.target.base), **_types_of(problem, job.counts)}
+            few = {name: problem.types[name] for name in job.counts}
+            types = {**dict.fromkeys(problem.weights, problem.target.base), **few}
         names = plain_keys(dict(run.model.named_parameters())).keys()
         nonzeros = {name: int(value.count_nonzero()) for name, value in state.items() if name in names}
         score = result.score
@@ -279,7 +284,7 @@ class _Bench:
             "images": None if score is None else score.images,
             "loss": None if score is None else score.loss,
             "types": types,
-            "size": _size(problem, state, types) if job.network is None else sum(nonzeros.values()),
+            "size": _size(problem, job, state, types) if job.network is None else sum(nonzeros.values()),
             "nonzeros": sum(nonzeros.values()),
             "weight_nonzeros": sum(count for name, count in nonzeros.items() if not name.endswith("bias")),
             "counts": {name: nonzeros[name] for name in problem.weights if name in nonzeros},
@@ -317,14 +322,9 @@ class _Bench:
         }
 
 
-def _size(problem: Problem, state: State, types: Types | None) -> int:
+def _size(problem: Problem, job: Job, state: State, types: Types | None) -> int:
     """What the budget counts; a candidate of a search is not trained for few values, but will be."""
-    if types is None:
-        return problem.measure(state)
-    few = {name: as_if_trained(state[name], kind) for name, kind in types.items() if name in state}
-    return problem.measure({**state, **few}, types)
-
-
-def _types_of(problem: Problem, names: Iterable[str]) -> dict[str, str]:
-    """The types of some of the bounded weights."""
-    return {name: problem.types[name] for name in names}
+    if types is not None and job.tuning:
+        few = {name: as_if_trained(state[name], kind) for name, kind in types.items() if name in state}
+        state = {**state, **few}
+    return problem.measure(state, types)

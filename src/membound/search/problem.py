@@ -21,6 +21,7 @@ from membound.search.bits import START, WIDE, palette_bits
 from membound.search.bound import Ramp
 from membound.search.measure import FileBytes, Nonzeros, RamBytes
 from membound.store.choice import layer_weights, value_types
+from membound.store.values import value_type
 from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
 from membound.train.rules import select
@@ -112,7 +113,7 @@ class Problem:
     )  # of the network, by name
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("files", "measure", "types", "plain_bytes", "_model")
+        made = ("files", "measure", "types", "rounded", "plain_bytes", "_model")
         return {name: value for name, value in vars(self).items() if name not in made}
 
     @cached_property
@@ -146,6 +147,20 @@ class Problem:
         start = START if self.target.chooses else self.target.values
         known = value_types(self.files.tracer.model(simplify=False), start)
         return {name: known.get(name, start) for name in self.weights}
+
+    @cached_property
+    def rounded(self) -> dict[str, str]:
+        """The types of weights that are not bounded, but stored in few bits, such as depthwise ones."""
+        model = self.files.tracer.model(simplify=False)
+        types = value_types(model, self.target.base)
+        trained = {
+            name for name, p in plain_keys(dict(self._model.named_parameters())).items() if p.requires_grad
+        }
+        return {
+            name: types[name]
+            for name in layer_weights(model.graph)
+            if name in trained and name not in self.weights and value_type(types[name]).coded
+        }
 
     @property
     def plain_types(self) -> dict[str, str]:

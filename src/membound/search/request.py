@@ -108,7 +108,7 @@ class Bound:
     values: Annotated[
         str,
         Option(
-            "How values are stored: p1 to p8 (bits), f16, f32, or auto (default: as few bits as pay).",
+            "How values are stored: p1 to p8 (bits), f16, f32, or auto (default: bits chosen per layer).",
             "TYPE",
             words=VALUES,
         ),

@@ -129,7 +129,9 @@ def _entry(name: str, fields: Any, size: int) -> tuple[np.dtype[Any], Shape, int
         or not all(is_int(offset, 0, size) for offset in offsets)
     ):
         refuse(
-            9, f"tensor {show(name)} is at {show(offsets)}: two offsets from 0 to {size} are allowed"
+            9,
+            f"tensor {show(name)} is at {show(offsets)}: two offsets from 0 to {size} are allowed; a file that was "
+            "cut short looks so: fetch it again",
         )  # rule 9
     begin, end = offsets
     if end - begin != math.prod(shape) * dtype.itemsize:  # rule 9

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
 from membound.store.sizes import best_format
+from membound.train.grids import Even
 from membound.train.guide import Guide
 from membound.train.magnitudes import BITS, NonFiniteError
 from membound.train.optimizers import FLUSH_EVERY, eager, flush_moments_, unwrapped
@@ -388,10 +389,12 @@ class Regularizer:
         promised = None if bound is None else bound(weight.numel(), self.progress)
         name, size = best_format(weight.numel(), nonzeros)
         few = target.update.levels
-        acts = few is not None and few.acts(self.progress)
+        levels = few.at(self.progress) if few is not None and few.acts(self.progress) else None
+        if isinstance(levels, Even):  # every row has values of its own
+            levels = None
         return LayerReport(
             target.name, tuple(weight.shape), weight.numel(), nonzeros, promised, name, size,
-            few.at(self.progress) if few is not None and acts else None, count_values(weight) if acts else None,
+            levels, None if levels is None else count_values(weight),
         )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:

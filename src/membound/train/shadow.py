@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from membound.errors import RuleError
-from membound.train.palette import Levels, assigned, check_weight, fit_entries, make_table
+from membound.train.grids import Entries, Grid, RowSteps, make_grid
+from membound.train.palette import Levels, check_weight
 from membound.train.projection import project_
 from membound.train.rules import Target
 from membound.train.sharded import is_sharded, local_part, shard_like
@@ -22,35 +23,25 @@ Progress = float | None
 
 
 class Shadow:
-    """The floats of one weight, and the entries that it has instead of them."""
+    """The floats of one weight, and the few values that it has instead of them."""
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, grid: Grid) -> None:
         self.floats = weight.detach().clone()  # sharded where the weight is
-        self.entries: Tensor | None = None
-        self.table = torch.empty(0)
-        self.seen: int | None = None  # the weight's version when it got its entries
-
-    def fit(self, weight: Tensor, levels: int) -> None:
-        """Entries for what the weight is now, from those that there were."""
-        self.use(fit_entries(weight, levels, self.entries))
-
-    def use(self, entries: Tensor) -> None:
-        """In place where there was a table: a recording may read it."""
-        self.entries, table = entries, make_table(entries)
-        self.table = self.table.copy_(table) if len(self.table) else table
+        self.grid = grid
+        self.seen: int | None = None  # the weight's version when it got its values
 
     def lift_(self, weight: Tensor, look: bool = True) -> None:
         """Make the weight the floats; what somebody else has written to it since is taken over."""
         mine, floats = local_part(weight), local_part(self.floats)
         if look and mine._version != self.seen:
-            floats.copy_(torch.where(mine == assigned(floats, self.table), floats, mine))
+            floats.copy_(torch.where(mine == self.grid.nearest(floats), floats, mine))
         mine.copy_(floats)
 
     def lower_(self, weight: Tensor) -> None:
         """Keep the floats that the weight is, and make it the nearest entries."""
         mine, floats = local_part(weight), local_part(self.floats)
         floats.copy_(mine)
-        mine.copy_(assigned(floats, self.table))
+        mine.copy_(self.grid.nearest(floats))
         self.seen = mine._version
 
 
@@ -106,9 +97,10 @@ class Shadows:
         if bound is not None:
             kept = kept.clone()
             project_(kept, bound(kept.numel(), progress))
+        levels = _levels(target).at(progress)
         if target.name not in self._of:
-            self._of[target.name] = Shadow(target.weight)
-        self._of[target.name].fit(kept, _levels(target).at(progress))
+            self._of[target.name] = Shadow(target.weight, make_grid(levels))
+        self._of[target.name].grid.fit(kept, levels)
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
@@ -135,13 +127,13 @@ class Shadows:
         if levels is None or not levels.acts(progress):
             return
         mine = local_part(weight)
-        if shadow is None:
-            mine.copy_(assigned(mine, make_table(fit_entries(weight, levels.at(progress)))))
-        elif keep:
-            shadow.fit(weight, levels.at(progress))
+        grid = make_grid(levels.at(progress)) if shadow is None else shadow.grid
+        if shadow is None or keep:
+            grid.fit(weight, levels.at(progress))
+        if shadow is not None and keep:
             shadow.lower_(weight)
         else:
-            mine.copy_(assigned(mine, shadow.table))
+            mine.copy_(grid.nearest(mine))
 
     def check(self, target: Target) -> None:
         """Refuse what cannot be projected, before anything is changed."""
@@ -161,9 +153,9 @@ class Shadows:
         self._of = {}
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """The floats and the entries of each weight whose palette has begun, as they are now."""
+        """The floats and the values of each weight whose palette has begun, as they are now."""
         return {
-            name: {"floats": shadow.floats.clone(), "entries": _entries(shadow).clone()}
+            name: {FLOATS: shadow.floats.clone(), shadow.grid.key: shadow.grid.values.clone()}
             for name, shadow in self._of.items()
         }
 
@@ -173,8 +165,11 @@ class Shadows:
         weights = {target.name: target.weight for target in self._targets}
         found = {}
         for name, saved in _items(state):
-            floats, entries = (saved.get(key) if isinstance(saved, Mapping) else None for key in _KEYS)
-            if name not in weights or not isinstance(floats, Tensor) or not isinstance(entries, Tensor):
+            kind = RowSteps if isinstance(saved, Mapping) and RowSteps.key in saved else Entries
+            floats, values = (
+                saved.get(key) if isinstance(saved, Mapping) else None for key in (FLOATS, kind.key)
+            )
+            if name not in weights or not isinstance(floats, Tensor) or not isinstance(values, Tensor):
                 raise RuleError(
                     f"the saved state has no floats and entries of a palette of '{name}' {_DAMAGED}"
                 )
@@ -184,23 +179,18 @@ class Shadows:
                     f"the saved state has a palette of '{name}' of shape {tuple(floats.shape)}, here it is "
                     f"{tuple(weight.shape)}: load what state_dict() gave for this network"
                 )
-            found[name] = shadow = Shadow(weight)
-            whole = is_sharded(weight) and not is_sharded(floats)
-            shadow.floats.copy_(shard_like(floats, weight) if whole else floats)
-            entries = entries.to(local_part(weight))
-            if (
-                entries.dim() != 1
-                or not len(entries)
-                or not bool((entries.isfinite() & (entries != 0)).all())
-            ):
+            values = values.to(local_part(weight))
+            if not _may_be(values, len(weight) if kind is RowSteps else None):
                 raise RuleError(
                     f"the saved state has entries of a palette of '{name}' that cannot be {_DAMAGED}"
                 )
-            shadow.use(entries.sort().values)
+            found[name] = shadow = Shadow(weight, kind(values))
+            whole = is_sharded(weight) and not is_sharded(floats)
+            shadow.floats.copy_(shard_like(floats, weight) if whole else floats)
         self._of = found
 
 
-_KEYS = ("floats", "entries")
+FLOATS = "floats"
 _DAMAGED = "(it is damaged, or of other rules): load what state_dict() gave"
 
 
@@ -210,9 +200,10 @@ def _items(state: Any) -> Any:
     return state.items()
 
 
-def _entries(shadow: Shadow) -> Tensor:
-    assert shadow.entries is not None
-    return shadow.entries
+def _may_be(values: Tensor, length: int | None) -> bool:
+    """Whether these are entries, or one step for each of so many rows."""
+    right = values.dim() == 1 and len(values) > 0 and length in (None, len(values))
+    return right and bool((values.isfinite() & (values != 0)).all())
 
 
 def _levels(target: Target) -> Levels:
