@@ -87,7 +87,7 @@ def make(options: argparse.Namespace) -> Problem:
     if options.init:
         start, preprocess = trained_network(options.net, options.init[0], data)
         examples = replace(examples, preprocess=preprocess)
-    return make_problem(start, examples, choices, Target("file"))
+    return make_problem(start, examples, choices, Target("file"), hold_out=options.judge == "validation")
 
 
 def train_group(options: argparse.Namespace, groups: list, number: int) -> list[dict]:

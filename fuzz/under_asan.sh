@@ -30,7 +30,8 @@ cp "$folder"/_core*.so "$folder/python/membound/"
 packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 export PYTHONPATH="$folder/python:$packages"
 export LD_PRELOAD="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libstdc++.so.6)"
-export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+# Some compilers put 64-byte vectors at odd places of the stack that finds uses after a return: it is off.
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1
 export OMP_NUM_THREADS=1
 root=$PWD
 cd "$folder"  # where the bytes of a failure are saved

@@ -9,7 +9,7 @@ import torch
 from small import Small, digits, small_problem
 
 import membound as mb
-from membound.search.bits import FEWEST, MOST, NOISE, WIDE, as_if_trained, choose_types, describe_types
+from membound.search.bits import FEWEST, FRESH, MOST, WIDE, as_if_trained, choose_types, describe_types
 from membound.search.jobs import Job, Order, carry_out
 from membound.store.formats import decode
 from membound.store.values import value_type
@@ -27,6 +27,8 @@ def tail(count: int, size: int, seed: int) -> torch.Tensor:
 def best_error(values: np.ndarray, levels: int) -> float:
     """The squared error of k-means over the sum of squares, by plain iteration from quantiles, zero being a center."""
     values = np.sort(values.astype(np.float64))
+    if levels >= len(values):
+        return 0.0
     centers = np.quantile(values, (np.arange(levels) + 0.5) / levels)
     for _ in range(300):
         nearest = np.abs(values[:, None] - np.append(centers, 0.0)).argmin(1)
@@ -37,10 +39,12 @@ def best_error(values: np.ndarray, levels: int) -> float:
 
 
 @pytest.mark.parametrize("part", [0.02, 0.1, 0.5])
-def test_a_layer_gets_the_bits_whose_error_and_bytes_together_are_least(part):
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_layer_gets_the_bits_whose_error_and_bytes_together_are_least(part, fresh):
     size = 6000
     cut = {"a": tail(round(part * size), size, 1), "b": tail(round(part * 400), 400, 2).reshape(20, 20)}
-    found = choose_types(cut, {})
+    found = choose_types(cut, {}, FRESH if fresh else None)
+    noise = FRESH if fresh else 1 / part
     entropy = -(part * math.log2(part) + (1 - part) * math.log2(1 - part)) / part
     values = cut["a"][
         cut["a"] != 0
@@ -49,7 +53,7 @@ def test_a_layer_gets_the_bits_whose_error_and_bytes_together_are_least(part):
     for name, weight in cut.items():
         values = weight[weight != 0].numpy()
         total = {
-            f"p{bits}": NOISE * best_error(values, 1 << bits)
+            f"p{bits}": noise * best_error(values, 1 << bits)
             + price * (bits * len(values) / 8 + 2 * (1 << bits))
             for bits in range(FEWEST, MOST + 1)
         }
@@ -100,6 +104,20 @@ def test_what_is_trained_is_what_is_stored(values):
         assert tensor.type_name == kind
         if value_type(kind).bits <= MOST and tensor.size == outcome.state[name].numel():  # no channel is dead
             np.testing.assert_array_equal(decode(tensor), outcome.state[name].numpy())
+
+
+def test_where_everything_fits_what_is_left_buys_bits():
+    """Few bits hold the whole network here: there are more of them, as many as the limit has room for."""
+    problem = small_problem(values="auto")
+    whole = {
+        kind: replace(problem.files, types=dict.fromkeys(problem.weights, kind)) for kind in ("p4", "p6")
+    }
+    sizes = {kind: files.dense() for kind, files in whole.items()}
+    limit = (sizes["p4"] + sizes["p6"]) // 2
+    training = replace(problem.training, fresh=False)
+    ((_, outcome),) = carry_out(replace(problem, training=training), [Order(Job("a", 1, limit=limit))], CPU)
+    assert all(value_type(kind).bits >= 4 for kind in outcome.facts["types"].values())
+    assert 0.9 * limit < outcome.facts["size"] <= limit
 
 
 class Depthwise(torch.nn.Sequential):

@@ -6,10 +6,13 @@ stay, which is what the score `lamp` compares, too. The last weights that were k
 
     price = w^2 / E / (bytes of a value and its position)
 
-and a layer of t nonzeros gets the b that makes NOISE D(b) / E + price (b t / 8 + 2 2^b) least, where D(b) is the
-squared error of the best palette of 2^b values. So bits follow from what training has made of the weights. NOISE is
-above 1, as weights that are dropped matter less than their squares say: they have been small for long, and others have
-taken their place.
+and a layer of t nonzeros gets the b that makes N D(b) / E + price (b t / 8 + 2 2^b) least, where D(b) is the squared
+error of the best palette of 2^b values. So bits follow from what training has made of the weights.
+
+N says how much noise on a weight that stays matters beside a weight that is dropped. A network that starts from nothing
+grows around the bound: what is dropped has been small for long, and others have taken its place, so noise matters far
+more (FRESH). One that was trained without a bound needs what is dropped. There, each weight that stays does the work
+of as many as there are weights for it, and N is that many.
 """
 
 from collections.abc import Mapping
@@ -27,7 +30,7 @@ from membound.train.palette import assigned, fit_entries, make_table
 Types = Mapping[str, str]
 FEWEST, MOST = 2, 6  # bits of palettes that are trained
 WIDE = "p8"  # steps of one size and a scale for each row
-NOISE = 32.0
+FRESH = 32.0
 START = "p4"  # before anything is known
 
 
@@ -64,8 +67,10 @@ def describe_types(types: Types) -> str:
 
 
 @torch.no_grad()
-def choose_types(cut: Mapping[str, Tensor], now: Types) -> dict[str, str]:
+def choose_types(cut: Mapping[str, Tensor], now: Types, noise: float | None = FRESH) -> dict[str, str]:
     """A type for each weight tensor, with the zeros that it will have; positions cost as they do at random places.
+
+    `noise` is N; None for a network that was trained before.
 
     >>> torch.manual_seed(0)
     <torch._C.Generator object at ...>
@@ -76,7 +81,10 @@ def choose_types(cut: Mapping[str, Tensor], now: Types) -> dict[str, str]:
     price = _price(cut, now)
     if price == 0:  # every weight is kept: nothing else can be bought
         return dict.fromkeys(cut, WIDE)
-    return {name: _cheapest(weight, price) for name, weight in cut.items()}
+    if noise is None:
+        kept = sum(int(weight.count_nonzero()) for weight in cut.values())
+        noise = sum(weight.numel() for weight in cut.values()) / kept
+    return {name: _cheapest(weight, price, noise) for name, weight in cut.items()}
 
 
 def _price(cut: Mapping[str, Tensor], now: Types) -> float:
@@ -94,7 +102,7 @@ def _price(cut: Mapping[str, Tensor], now: Types) -> float:
     return float(prices[np.searchsorted(counts.cumsum(), counts.sum() / 2)])
 
 
-def _cheapest(weight: Tensor, price: float) -> str:
+def _cheapest(weight: Tensor, price: float, noise: float) -> str:
     values = weight[weight != 0]
     energy = float(values.double().square().sum())
     if not len(values) or energy == 0:
@@ -103,13 +111,23 @@ def _cheapest(weight: Tensor, price: float) -> str:
     for bits in range(FEWEST, MOST + 1):
         near = assigned(values, make_table(fit_entries(values, 1 << bits)))
         error = float((values - near).double().square().sum()) / energy
-        found = (NOISE * error + price * (bits * len(values) / 8 + 2 * (1 << bits)), f"p{bits}")
+        found = (noise * error + price * (bits * len(values) / 8 + 2 * (1 << bits)), f"p{bits}")
         best = found if best is None else min(best, found)
         if (1 << bits) >= len(values):  # more entries than values cannot help
             break
     assert best is not None
     rows = weight.shape[0] if weight.dim() > 1 else 1
     return min(best, (price * (len(values) + 2 * rows), WIDE))[1]
+
+
+def wider(kind: str) -> str | None:
+    """The type with the next more bits, up to WIDE.
+
+    >>> wider("p5"), wider("p6"), wider("p8")
+    ('p6', 'p8', None)
+    """
+    bits = palette_bits(kind)
+    return None if bits is None else WIDE if bits == MOST else f"p{bits + 1}"
 
 
 def as_if_trained(cut: Tensor, kind: str) -> Tensor:

@@ -23,7 +23,8 @@ from torch.optim import Optimizer
 from membound.errors import MemboundError, TrainingError
 from membound.modules import plain_keys
 from membound.search.allocation import Curve, TypedCost, allocate, proportional_curve, score_curves
-from membound.search.bits import Types, as_if_trained, choose_types, trained_levels
+from membound.search.bits import FRESH, Types, as_if_trained, choose_types, trained_levels, wider
+from membound.store.values import value_type
 from membound.train.magnitudes import NonFiniteError
 from membound.train.projection import project_
 from membound.train.regularizer import Regularizer
@@ -71,8 +72,8 @@ class NetworkBound:
 
     `measure` says what a state of the network takes, `limit` how much it may; `cost` estimates the same from counts,
     up to what the counts do not touch; both by the `types` of the weights' values, f16 unless others are given. These
-    stay, or they are where it `chooses` from. With `proportions` the counts stay in these, whatever the scores.
-    `rounded` has the types of weights that are not bounded, but stored in few bits.
+    stay, or they are where it `chooses` from, by `noise` (bits.py). With `proportions` the counts stay in these,
+    whatever the scores. `rounded` has the types of weights that are not bounded, but stored in few bits.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class NetworkBound:
         cost: TypedCost,
         types: Types | None = None,
         chooses: bool = False,
+        noise: float | None = FRESH,
         score: str,
         proportions: Mapping[str, int] | None = None,
         rounded: Types | None = None,
@@ -95,6 +97,7 @@ class NetworkBound:
         self.model, self.names = model, tuple(weights)
         self.measure, self.limit, self._cost, self.score = measure, limit, cost, score
         self.types, self.chooses = dict(types or dict.fromkeys(weights, "f16")), chooses
+        self.noise = noise
         self.proportions, self.rounded = proportions, dict(rounded or {})
         self.total_steps, self.every, self.ramp = total_steps, every, ramp or Ramp()
         self.counts = {name: weight.numel() for name, weight in self._weights().items()}
@@ -197,11 +200,25 @@ class NetworkBound:
             cut = {name: weight.detach().clone() for name, weight in self._weights().items()}
             for name, weight in cut.items():
                 project_(weight, self.counts[name])
-            types = choose_types(cut, self.types)
+            types = choose_types(cut, self.types, self.noise)
             if types == self.types:
-                return
+                break
             self.types = types
             self._settle(curves, final=False)
+        if all(self.counts[name] == weight.numel() for name, weight in self._weights().items()):
+            self._widen()
+
+    def _widen(self) -> None:
+        """More bits for as long as there is room, where no weight has to go; layers of the fewest bits come first."""
+        left = set(self.names)
+        while left:
+            name = min(left, key=lambda name: (value_type(self.types[name]).bits, -self.counts[name]))
+            more = wider(self.types[name])
+            tried = self.types if more is None else {**self.types, name: more}
+            if more is None or self.measure(self._state(self.counts, tried), tried) > self.limit:
+                left.remove(name)
+            else:
+                self.types = tried
 
     # To the limit, exactly
 
@@ -271,13 +288,14 @@ class NetworkBound:
     def _size(self, counts: Mapping[str, int]) -> int:
         return self.measure(self._state(counts), self.types)
 
-    def _state(self, counts: Mapping[str, int]) -> dict[str, Tensor]:
+    def _state(self, counts: Mapping[str, int], types: Types | None = None) -> dict[str, Tensor]:
         """The network's state with these counts imposed."""
+        kinds = types or self.types
         state = dict(plain_keys(self.model.state_dict()))
         for name, weight in self._weights().items():
             cut = weight.detach().clone()
             project_(cut, counts[name])
-            cut = as_if_trained(cut, self.types[name])
+            cut = as_if_trained(cut, kinds[name])
             for other, value in state.items():
                 if value.data_ptr() == weight.data_ptr() and value.shape == cut.shape:
                     state[other] = cut  # a tied weight has several names

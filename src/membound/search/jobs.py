@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from membound.data import Split, bag, subsample
 from membound.errors import Diverged
 from membound.modules import plain_keys
-from membound.search.bits import Types, as_if_trained, trained_levels
+from membound.search.bits import FRESH, Types, as_if_trained, trained_levels
 from membound.search.bound import NetworkBound
 from membound.search.problem import AT_ONCE, Problem, State, is_depthwise
 from membound.train.batches import Feeders
@@ -249,6 +249,7 @@ class _Bench:
                 cost=problem.cost,
                 types=problem.plain_types if plain else problem.types,
                 rounded={} if plain else problem.rounded,
+                noise=FRESH if training.fresh and not job.warm else None,
                 chooses=problem.target.chooses and not plain,
                 score=job.score,
                 proportions=job.counts,

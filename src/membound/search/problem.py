@@ -91,6 +91,7 @@ class Training:
     tuning: Recipe
     every: int
     ramp: Ramp = field(default_factory=Ramp)
+    fresh: bool = True  # networks start from nothing, not from trained weights
 
     @property
     def warm(self) -> Recipe:

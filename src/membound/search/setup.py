@@ -154,7 +154,7 @@ def _training(network: nn.Module, choices: Choices) -> Training:
     # A short training needs more of its time at the limit.
     ramp = Ramp(0.0, 0.5) if choices.pretrained else Ramp(0.05, 0.5) if steps < SHORT else Ramp()
     tuning = fine_tuned(recipe, choices.candidate_steps)
-    return Training(recipe, tuning, every, ramp)
+    return Training(recipe, tuning, every, ramp, fresh=not choices.pretrained)
 
 
 def _recipe(network: nn.Module, choices: Choices) -> Recipe:
