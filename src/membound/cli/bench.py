@@ -126,9 +126,7 @@ def _print(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False
-    )  # 80 columns are enough
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=False)  # for 80 columns
     table.add_column("runtime", no_wrap=True)
     for column in ("threads", "min", "median", "load", "imports", "growth", "peak", "file", "diff"):
         table.add_column(column, justify="right", no_wrap=True)

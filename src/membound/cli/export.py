@@ -101,7 +101,10 @@ def _choose(targets: Mapping[Export, Path | None]) -> tuple[Export, Path]:
     given = [(export, target) for export, target in targets.items() if target is not None]
     if len(given) != 1:
         usages = ", ".join(f"membound export {export.usage}" for export in EXPORTS)
-        raise MemboundError(f"say what to write, one of: {usages}")
+        raise MemboundError(
+            f"say what to write, one of: {usages}; or see what few bits cost without writing anything: "
+            "membound export NET --init WEIGHTS --values p4 --data DATA"
+        )
     return given[0]
 
 

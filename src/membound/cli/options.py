@@ -174,6 +174,19 @@ def number(text: str) -> int | float:
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
 
+def levels(text: str) -> int:
+    """How many values a palette has.
+
+    >>> levels("16")
+    16
+    """
+    if not text.isdecimal() or not 1 <= int(text) <= 256:
+        raise MemboundError(
+            f"--levels takes a whole number from 1 to 256, as in --levels fc1=16: got {text!r}"
+        )
+    return int(text)
+
+
 def network(net: str, classes: int, seed: int) -> Any:
     """A fresh network, with as many outputs as the data has classes where it can be told."""
     import torch

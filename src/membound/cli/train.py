@@ -135,7 +135,7 @@ def train_command(
         l1=options.pairs("--l1", l1, float),
         shrink=options.pairs("--shrink", shrink, float),
         keep=options.pairs("--keep", keep, options.number),
-        levels=options.pairs("--levels", levels, options.number),
+        levels=options.pairs("--levels", levels, options.levels),
         every=every or 100,
         ramp=ramp,
     )

@@ -55,15 +55,16 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
     preprocess = None
     if kind == "safetensors":
         tensors, metadata = _read_safetensors(path)
-        if "membound" in metadata and any(":" in name for name in tensors):
+        checkpoint = {
+            name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)
+        }
+        encoded = any(":" in name or value.dtype == torch.uint8 for name, value in tensors.items())
+        if "membound" in metadata and encoded and not checkpoint:
             raise WeightsError(
                 f"{path} is a model file, as fit and export write it, with its weights encoded: give the weights that "
                 "it was made from, such as those that membound train wrote"
             )
         preprocess = _preprocess(path, tensors, metadata)
-        checkpoint = {
-            name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)
-        }
         tensors = checkpoint or tensors
     else:
         tensors = _read_torch(path)
