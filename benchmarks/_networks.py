@@ -50,26 +50,6 @@ def resnet18(classes: int = 1000) -> nn.Sequential:
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
 
 
-class TinyBlock(Block):
-    """A block whose shortcut, where the stride is 2, is a 1x1 convolution with biases and no batch norm."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__(inputs, outputs, stride)
-        if stride != 1:
-            self.shortcut = nn.Conv2d(inputs, outputs, 1, stride)
-
-
-def resnet8(classes: int = 10, width: int = 16) -> nn.Sequential:
-    """MLPerf Tiny's image classifier: 77,360 weights and, with batch norm folded, 346 biases."""
-    stem = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
-    blocks = [
-        TinyBlock(width, width, 1),
-        TinyBlock(width, 2 * width, 2),
-        TinyBlock(2 * width, 4 * width, 2),
-    ]
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))
-
-
 def narrow_lenet(width: float) -> nn.Module:
     """LeNet with that part of its channels and hidden units."""
     net = zoo.lenet(hidden=max(round(500 * width), 1))

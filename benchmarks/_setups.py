@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from _networks import narrow_lenet, narrow_quick, resnet8
+from _networks import narrow_lenet, narrow_quick
 from torch import nn
 
 import membound as mb
@@ -35,7 +35,7 @@ SETUPS = {
     "lenet": Setup(narrow_lenet, "mnist", 10_000, widths=(1.0, 0.5, 0.25)),
     "cifar10_quick": Setup(narrow_quick, "cifar10", 20_000, widths=(1.0, 0.5)),
     "resnet8": Setup(
-        lambda width: resnet8(width=round(16 * width)), "cifar10", 12_000, 128, widths=(1.0, 0.5)
+        lambda width: mb.zoo.resnet8(width=round(16 * width)), "cifar10", 12_000, 128, widths=(1.0, 0.5)
     ),
     "efficientnet_lite0": Setup(
         lambda width: mb.zoo.efficientnet_lite0(10), "imagenette160", 1200, 64, size=224

@@ -238,7 +238,8 @@ def test_no_module_is_too_long():
 
 def test_no_code_asks_for_a_network_or_a_data_set_by_its_name():
     """Give the record a field: zoo/networks.py, data/named.py, or NETS of paper/lab.py."""
-    names = r"[\"'](lenet|cifar10_quick|quick|alexnet|efficientnet_lite0|mnist|cifar10|imagenet)[\"']"
+    nets = "lenet|cifar10_quick|quick|alexnet|efficientnet_lite0|resnet8|mobilenet_v1|ds_cnn"
+    names = rf"[\"']({nets}|mnist|cifar10|imagenet)[\"']"
     compared = re.compile(rf"[!=]= {names}|{names} [!=]=|\bin \({names}")
     assert {str(path.relative_to(PACKAGE)) for path in FILES if compared.search(path.read_text())} == set()
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
-from _networks import narrow_lenet, narrow_quick, resnet8
+from _networks import narrow_lenet, narrow_quick
 from _quantized import bits_of, fake_quantized, quantize_, stored_bytes
 
 from membound import zoo
@@ -78,12 +78,12 @@ def test_ends_and_depthwise_layers_keep_8_bits():
 
 def test_bytes_are_counted_by_hand():
     """ResNet-8 has the 77,360 weights and 346 biases of MLPerf Tiny's."""
-    net = resnet8()
+    net = zoo.resnet8()
     assert stored_bytes(net, None) == 4 * (77_360 + 346)
     assert stored_bytes(net, 8) == 77_360 + 6 * 346
     ends = 3 * 16 * 9 + 64 * 10
     assert stored_bytes(net, 4) == ends + (77_360 - ends) // 2 + 6 * 346
-    assert stored_bytes(quantize_(net, 4), 4) == stored_bytes(resnet8(), 4)
+    assert stored_bytes(quantize_(net, 4), 4) == stored_bytes(zoo.resnet8(), 4)
     odd = nn.Sequential(nn.Linear(3, 1), nn.Linear(3, 1), nn.Linear(3, 1))
     assert stored_bytes(odd, 4) == 3 + 2 + 3 + 3 * 6  # three codes of 4 bits take two bytes
 

@@ -67,7 +67,7 @@ def evaluate_command(
     size = size or image_size(net, data, saved.get("image_size"))
     dataset = load(data, layout=layout, size=size, seed=seed, skip_corrupt=skip_corrupt)
     options.tell_left_out(dataset)
-    model = options.network(net, len(dataset.classes), seed)
+    model = options.network(net, dataset, seed)
     names = options.pairs("--name", name, str)
     facts = evaluate_weights(model, init, dataset, names, split=split, mean=mean, device=device, batch=batch)
     if as_json:

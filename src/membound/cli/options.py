@@ -12,7 +12,7 @@ import typer
 from membound.errors import MemboundError
 
 # Named here again, because the zoo's own list is where torch is imported, and the data's where numpy is.
-NETS = ("lenet", "cifar10_quick", "alexnet", "efficientnet_lite0")
+NETS = ("lenet", "cifar10_quick", "alexnet", "efficientnet_lite0", "resnet8", "mobilenet_v1", "ds_cnn")
 DATA = ("mnist", "cifar10")
 FEW_BITS = ("p8", "p7", "p6", "p5", "p4", "p3", "p2", "p1")
 VALUES = ("f32", "f16", *FEW_BITS)
@@ -127,13 +127,13 @@ class Source:
             skip_corrupt=self.skip_corrupt, cache=self.cache,
         )  # fmt: skip
         tell_left_out(dataset)
-        model = network(net, len(dataset.classes), seed)
+        model = network(net, dataset, seed)
         found = (
             None if self.init is None else load_weights_(model, self.init, pairs("--name", self.name, str))
         )
         if self.mean is not None:
             found = preprocess_for(model, dataset.train, self.mean)
-        make = partial(zoo.build_for, net, len(dataset.classes))
+        make = partial(zoo.build_for, net, len(dataset.classes), dataset.shape[0])
         return make if self.init is None else model, dataset, found
 
 
@@ -187,14 +187,14 @@ def levels(text: str) -> int:
     return int(text)
 
 
-def network(net: str, classes: int, seed: int) -> Any:
-    """A fresh network, with as many outputs as the data has classes where it can be told."""
+def network(net: str, dataset: Any, seed: int) -> Any:
+    """A fresh network, told how many classes and channels the data has where it can be."""
     import torch
 
     from membound import zoo
 
     torch.manual_seed(seed)
-    return zoo.build_for(net, classes)
+    return zoo.build_for(net, len(dataset.classes), dataset.shape[0])
 
 
 def tell_left_out(dataset: Any) -> None:

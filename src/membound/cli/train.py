@@ -128,7 +128,7 @@ def train_command(
         skip_corrupt=source.skip_corrupt, cache=source.cache,
     )  # fmt: skip
     options.tell_left_out(dataset)
-    model = options.network(net, len(dataset.classes), seed)
+    model = options.network(net, dataset, seed)
     rules = job.combine_rules(
         model,
         decay=options.pairs("--decay", decay, float),

@@ -3,7 +3,7 @@
 The records are read where commands are parsed, so each imports what it needs, numpy included, when it is called.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,7 @@ def _write_model_file(request: Request) -> Written:
     classes = about.get("classes") or (dataset.classes if dataset is not None else None)
     torch.manual_seed(0)  # what a network makes up beside its weights is the same every time
     captured = capture_trained(
-        zoo.build(net) if classes is None else zoo.build_for(net, len(classes)),
+        zoo.build(net) if classes is None else zoo.build_for(net, len(classes), _channels(about, dataset)),
         weights, names=request.name, shape=request.shape, dataset=dataset, mean=request.mean,
     )  # fmt: skip
     prefer: Prefer = "speed" if request.prefer == "speed" else "bytes"
@@ -160,6 +160,12 @@ def _write_model_file(request: Request) -> Written:
             "note: neither the weights nor data say how images are prepared, so the file does not either"
         )
     return Written(facts, lines)
+
+
+def _channels(about: Mapping[str, Any], dataset: Any) -> int | None:
+    """Of the images, where the weights or the data say so."""
+    shape: Sequence[int] = about.get("shape") or ([] if dataset is None else dataset.shape)
+    return shape[0] if len(shape) == 3 else None
 
 
 def _write_rounded(request: Request, found: "Rounded") -> Written:

@@ -93,7 +93,9 @@ class Block(nn.Module):
 class Same(nn.Conv2d):
     """A convolution without bias whose output is ceil(input / stride): TensorFlow pads more below and on the right."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, groups: int = 1) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int | tuple[int, int], stride: int, groups: int = 1
+    ) -> None:
         super().__init__(inputs, outputs, kernel, stride, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from membound.zoo.efficientnet_lite0 import efficientnet_lite0
 from membound.zoo.lenet import LeNet, lenet
 from membound.zoo.messages import choices
 from membound.zoo.solver import Solver
+from membound.zoo.tiny import ds_cnn, mobilenet_v1, resnet8
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ ZOO = {
     "cifar10_quick": Network(cifar10_quick, Cifar10Quick.caffe_solver, alias="quick"),
     "alexnet": Network(alexnet, AlexNet.caffe_solver, reads=256),
     "efficientnet_lite0": Network(efficientnet_lite0),
+    "resnet8": Network(resnet8),
+    "mobilenet_v1": Network(mobilenet_v1),
+    "ds_cnn": Network(ds_cnn),
 }
 
 
@@ -41,7 +45,7 @@ def names() -> list[str]:
     """The networks of the zoo.
 
     >>> names()
-    ['lenet', 'cifar10_quick', 'alexnet', 'efficientnet_lite0']
+    ['lenet', 'cifar10_quick', 'alexnet', 'efficientnet_lite0', 'resnet8', 'mobilenet_v1', 'ds_cnn']
     """
     return list(ZOO)
 
@@ -70,22 +74,72 @@ def build(name_or_spec: str, **options: object) -> nn.Module:
         return _made(name_or_spec, _found(name_or_spec), options)
 
 
-def build_for(name_or_spec: str, classes: int) -> nn.Module:
-    """A fresh network for data of so many classes; one's own is told them where it has a parameter `classes`."""
+def build_for(
+    name_or_spec: str, classes: int, channels: int | None = None, width: float | None = None
+) -> nn.Module:
+    """A fresh network for data of so many classes, and images of so many channels.
+
+    One's own is told them where it has parameters `classes` and `channels`. `width` is for a network that has such a
+    parameter, with a default: so many times that.
+
+    >>> net = build_for("resnet8", 7, channels=1, width=1.5)
+    >>> net.fc.out_features, net.stem[0].in_channels, net.stem[0].out_channels
+    (7, 1, 24)
+    """
     with _current_directory_on_path():
         maker = _found(name_or_spec)
-        return _made(name_or_spec, maker, {"classes": classes} if _takes_classes(maker) else {})
+        given: dict[str, object] = {"classes": classes, "channels": channels}
+        options = {name: value for name, value in given.items() if value is not None and _takes(maker, name)}
+        if width is not None:
+            options["width"] = widened(maker, width, name_or_spec)
+        return _made(name_or_spec, maker, options)
 
 
-def _takes_classes(maker: object) -> bool:
+def widened(maker: object, factor: float, name: str | None = None) -> int | float:
+    """What to pass as `width` to a function, so that its network is so many times as wide as by default.
+
+    >>> from membound.zoo.tiny import mobilenet_v1, resnet8
+    >>> widened(resnet8, 1.5), widened(mobilenet_v1, 2)
+    (24, 0.5)
+    """
+    default = _parameter(maker, "width")
+    usual = None if default is None else default.default
+    if not isinstance(usual, int | float) or isinstance(usual, bool):
+        found = name or getattr(maker, "__name__", type(maker).__name__)
+        raise WeightsError(
+            f"{found} has no width to vary: give the function that makes the network a parameter `width` with a "
+            "number as its default",
+            about="widths",
+        )
+    return max(round(factor * usual), 1) if isinstance(usual, int) else factor * usual
+
+
+def takes_width(maker: object) -> bool:
+    """Whether a function has a parameter `width` that can be varied."""
     try:
-        parameter = inspect.signature(maker).parameters.get("classes")  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # not callable, or written in C: what is wrong is said when it is called
+        widened(maker, 1.0)
+    except WeightsError:
         return False
-    return parameter is not None and parameter.kind in (
-        parameter.POSITIONAL_OR_KEYWORD,
-        parameter.KEYWORD_ONLY,
-    )
+    return True
+
+
+def spec_takes_width(name_or_spec: str) -> bool:
+    """The same of what a name stands for."""
+    with _current_directory_on_path():
+        return takes_width(_found(name_or_spec))
+
+
+def _takes(maker: object, name: str) -> bool:
+    return _parameter(maker, name) is not None
+
+
+def _parameter(maker: object, name: str) -> inspect.Parameter | None:
+    try:
+        parameter = inspect.signature(maker).parameters.get(name)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # not callable, or written in C: what is wrong is said when it is called
+        return None
+    passable = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return parameter if parameter is not None and parameter.kind in passable else None
 
 
 def _found(spec: str) -> object:
