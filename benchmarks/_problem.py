@@ -2,6 +2,7 @@
 
 import membound as mb
 from membound.data import validation_split
+from membound.data.augment import NONE
 from membound.search.bound import Ramp
 from membound.search.problem import Data, Fresh, Problem, Target, Training, bounded_weights, fine_tuned
 from membound.train.preprocessing import preprocess_for, solver_of
@@ -30,7 +31,7 @@ def zoo_problem(
     factory = getattr(mb.zoo, net)
     model = factory()
     recipe = recipe or annealed(solver_of(model), steps, batch_size)
-    training = Training(recipe, fine_tuned(recipe, candidate_steps), every, ramp or Ramp())
+    training = Training(recipe, fine_tuned(recipe, candidate_steps), every, ramp or Ramp(), augment=NONE)
     preprocess = preprocess_for(model, part, mean)
     splits = Data(images.train, part, held_out, images.test, preprocess, images.classes)
     return Problem(Fresh(factory), splits, training, Target(kind), bounded_weights(model))

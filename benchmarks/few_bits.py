@@ -82,7 +82,7 @@ def make(options: argparse.Namespace) -> Problem:
     setup = SETUPS[options.net]
     data = mb.data.load(options.data or setup.data, size=setup.size, cache=options.cache)
     steps = options.steps or setup.steps
-    choices = Choices(steps=steps, batch_size=setup.batch_size, pretrained=bool(options.init))
+    choices = Choices(steps=steps, batch_size=setup.batch_size, pretrained=bool(options.init), augment="none")
     examples, start = Examples(train_data=data), partial(setup.make, options.width)
     if options.init:
         start, preprocess = trained_network(options.net, options.init[0], data)

@@ -89,7 +89,7 @@ def fit(data, init: Path, seed: int, bound: dict, options):
     with tempfile.TemporaryDirectory() as folder:
         return mb.fit(
             model, data, values="f16", steps=options.steps, batch_size=options.batch_size, every=options.every,
-            seed=seed, device=options.device, run_dir=folder, pretrained=True,
+            seed=seed, device=options.device, run_dir=folder, pretrained=True, augment="none",
             preprocess=preprocess or preprocess_for(model, data.train, "channel"), **bound,
         )  # fmt: skip
 

@@ -109,7 +109,10 @@ class Workshop:
             if files:
                 model, preprocess = trained_network(self.options.net, files[key[1]], self.data)
             choices = Choices(
-                steps=self.options.steps, batch_size=self.options.batch_size, pretrained=bool(files)
+                steps=self.options.steps,
+                batch_size=self.options.batch_size,
+                pretrained=bool(files),
+                augment="none",
             )
             known = next(iter(self.problems.values()), None)
             examples = Examples(train_data=self.data, preprocess=preprocess)

@@ -194,3 +194,30 @@ def test_a_weight_is_projected_again_and_again_whatever_it_holds_by_then() -> No
         weight.fill_(1.0)  # all tied
         project_(weight, count)
         assert torch.equal(weight.cpu() != 0, torch.arange(len(weight)) < count)
+
+
+@pytest.mark.parametrize("how", ["mirror,shift=2,cutout=3", "shift=1,turn=10,zoom=0.1"])
+def test_recorded_steps_augment_as_those_of_a_cpu_do(how, tmp_path):
+    """The same numbers are drawn on the host; resumed, the same images come again."""
+    random = np.random.default_rng(0)
+    split = ArraySplit(random.integers(0, 256, (64, 3, 12, 12), np.uint8), random.integers(0, 4, 64))
+    recipe = Recipe("sgd", 400, 16, lambda step: 0.01)
+    augment = mb.data.Augment.parse(how, split.shape)
+
+    def weights(device, run_dir=None, show=None):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(400, 4))
+        settings = Settings(device=device, run_dir=run_dir, checkpoint_seconds=0, evaluate_every=50)
+        preprocess = Preprocess(scale=1 / 255)
+        train(model, split, recipe, preprocess=preprocess, settings=settings, augment=augment, show=show)
+        return torch.cat([weight.detach().cpu().flatten() for weight in model.parameters()])
+
+    def stop(progress):
+        if progress.step == 300:  # behind the first block of numbers
+            raise KeyboardInterrupt
+
+    on_gpu = weights("cuda")
+    torch.testing.assert_close(on_gpu, weights("cpu"), rtol=2e-2, atol=2e-3)
+    with pytest.raises(KeyboardInterrupt):
+        weights("cuda", tmp_path, stop)
+    torch.testing.assert_close(weights("cuda", tmp_path), on_gpu, rtol=1e-4, atol=1e-5)

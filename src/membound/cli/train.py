@@ -11,6 +11,7 @@ import typer
 from membound.cli import options
 from membound.cli.records import spread
 from membound.errors import MemboundError
+from membound.search.request import AUGMENT_HELP, AUGMENT_WORDS
 
 Rules = list[str] | None
 
@@ -74,6 +75,10 @@ def train_command(
     bag: Annotated[
         bool, typer.Option("--bag", help="Train on a bagged resample, drawn by the seed.")
     ] = False,
+    augment: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", help=AUGMENT_HELP, autocompletion=options.completed(*AUGMENT_WORDS)),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the trained weights go (.safetensors).")
     ] = None,
@@ -149,7 +154,7 @@ def train_command(
         with _progress_bar(recipe.steps) as show:
             facts = job.train_network(
                 model, dataset, recipe, rules, settings, init=source.init, names=names, mean=source.mean, out=out,
-                validation=validation, subsample=subsample, bag=bag, show=show,
+                validation=validation, subsample=subsample, bag=bag, augment=augment, show=show,
             )  # fmt: skip
     except Interrupted:
         again = "run the same command again to go on" if run_dir else "without --run-dir nothing was saved"

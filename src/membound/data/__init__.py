@@ -6,6 +6,7 @@
 ((1, 28, 28), 60000, 10000)
 """
 
+from membound.data.augment import Augment
 from membound.data.pictures import FolderSplit
 from membound.data.preprocess import Preprocess
 from membound.data.source import available, load
@@ -14,6 +15,7 @@ from membound.data.statistics import channel_moments, describe, mean_channels, m
 
 __all__ = [
     "ArraySplit",
+    "Augment",
     "Dataset",
     "FolderSplit",
     "Preprocess",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from membound.data.augment import are_photos
 from membound.data.packed import pack
 from membound.data.pictures import FolderSplit, image_extensions, map_files, shorter_side
 from membound.data.splits import Dataset, Split, validation_split
@@ -49,12 +50,12 @@ def load_folder(
             _check_classes(split, half, classes)
         notes.append(f"images left out because they cannot be decoded: {dropped}")
     if len(splits) == 2:
-        return Dataset(root.name, splits[0], splits[1], classes, tuple(notes))
+        return Dataset(root.name, splits[0], splits[1], classes, tuple(notes), are_photos(classes))
     if not 0 < test_fraction < 1:
         raise DataError(f"a test fraction of {test_fraction} is not allowed: take one between 0 and 1")
     train, test = validation_split(splits[0], float(test_fraction), seed)
     notes.append(f"the test split was drawn from the images: a fraction of {test_fraction:g}, seed {seed}")
-    return Dataset(root.name, train, test, classes, tuple(notes))
+    return Dataset(root.name, train, test, classes, tuple(notes), are_photos(classes))
 
 
 @dataclass

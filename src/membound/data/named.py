@@ -72,7 +72,7 @@ def load_cifar10() -> Dataset:
     """CIFAR-10 (Alex Krizhevsky, 2009), the official binary version: 50,000 + 10,000 images, 3 x 32 x 32."""
     folder = _find_or_download("cifar10")
     batches = [_read_batch(folder / name, sha256) for name, sha256 in CIFAR10_SHA256.items()]
-    return Dataset("cifar10", _join(batches[:-1]), _join(batches[-1:]), CIFAR10_CLASSES)
+    return Dataset("cifar10", _join(batches[:-1]), _join(batches[-1:]), CIFAR10_CLASSES, photos=True)
 
 
 def read_idx(path: Path) -> Array:

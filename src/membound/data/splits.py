@@ -84,7 +84,8 @@ class ArraySplit:
 class Dataset:
     """A training and a test split of one shape, and the names of their classes.
 
-    `notes` says what a person should know about how it was read: files left out, a split that was drawn.
+    `notes` says what a person should know about how it was read: files left out, a split that was drawn. `photos` says
+    that images are of things that look alike mirrored and shifted, so that they are augmented by default.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Dataset:
     test: Split
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    photos: bool = False
 
     def __post_init__(self) -> None:
         for half, split in (("training", self.train), ("test", self.test)):

@@ -110,6 +110,7 @@ def _problem(lab: Lab, task: Task) -> Problem:
         every=1 if quick else EVERY,
         pretrained=task.init is not None,
         validation=8 if quick else 0.1,
+        augment="none",  # but for the crops and mirrors of Caffe's solver
     )
     examples = Examples(
         train_data=dataset.train,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from membound import zoo
 from membound.data import Dataset, load, subsample, validation_split
+from membound.data.augment import NONE
 from membound.search.bound import Ramp
 from membound.search.greedy import Greedy, Round, Search, search_together
 from membound.search.jobs import Job, Show
@@ -199,7 +200,7 @@ class Study:
         )
         every = self.every if self.track == "paper" else max(self.every // 4, 1)
         ramp = NETS[self.net].ramp if self.track == "ours" else Ramp()
-        training = Training(self.recipe, self.tuning, every, ramp)
+        training = Training(self.recipe, self.tuning, every, ramp, augment=NONE)
         return Problem(Fresh(factory), data, training, Target("nonzeros"), bounded_weights(model))
 
     @cached_property

@@ -164,10 +164,11 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
         **{name: getattr(bound, name) for name in ("within", "members", "average", "may_widen")},
         **{name: getattr(choices, name) for name in ("seed", "dense", "greedy_step")},
     }
-    elsewhere = ("strategy", "seed", "dense", "loss", "score")
+    elsewhere = ("strategy", "seed", "dense", "loss", "score", "augment")
     chosen = {
         each.name: getattr(choices, each.name) for each in fields(choices) if each.name not in elsewhere
     }
+    beside = {"augment": str(problem.training.augment) if problem.training.augment else None}
     return {
         "wanted": wanted,
         "target": vars(problem.target),
@@ -178,4 +179,5 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
         "preprocess": describe_preprocess(data.preprocess),
         "classes": data.classes,
         "task": describe_task(problem.task),
+        **{name: value for name, value in beside.items() if value is not None},  # as before there was any
     }

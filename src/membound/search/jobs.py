@@ -193,6 +193,7 @@ class _Bench:
             held_out=problem.data.test if job.everything else problem.data.validation,
             bound=self._bound(job, steps),
             task=problem.task,
+            augment=training.augment,
             show=None if show is None else partial(show, job),
             feeders=self.feeders,
         )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from membound.capture.capture import Tracer
 from membound.data import Preprocess, Split
+from membound.data.augment import NONE, Augment
 from membound.errors import MemboundError, ModelError, RuleError
 from membound.modules import plain_keys
 from membound.run.net import EVERY, check_isa
@@ -92,6 +93,7 @@ class Training:
     every: int
     ramp: Ramp = field(default_factory=Ramp)
     fresh: bool = True  # networks start from nothing, not from trained weights
+    augment: Augment = NONE
 
     @property
     def warm(self) -> Recipe:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
 from membound.errors import MemboundError
 
 if TYPE_CHECKING:
-    from membound.data import Preprocess
+    from membound.data import Augment, Preprocess
     from membound.search.jobs import Show
     from membound.search.stages import Stages
     from membound.search.workshop import Finished, Workers
@@ -31,6 +31,11 @@ STRATEGIES = {
 }  # and scores
 SOLVERS = ("caffe", "sgd", "adamw")
 VALUES = ("auto", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "f16", "f32")
+AUGMENT_WORDS = ("none", "standard", "mirror", "shift", "cutout", "turn", "zoom")
+AUGMENT_HELP = (
+    "Vary training images: none, standard, or mirror, shift=N, cutout=N, turn=N, zoom=X joined by commas (default: "
+    "standard for CIFAR-10 and folders)."
+)
 ISAS = ("avx512", "avx2", "neon", "scalar", "every")
 
 
@@ -192,6 +197,8 @@ class Choices:
     - `strategy` says which layer keeps how much: 'global', 'greedy', 'magnitude' or 'uniform'.
     - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'caffe' (networks of the zoo), 'sgd'
       or 'adamw'. The weights are projected `every` so many steps.
+    - `augment` varies training images at random: 'none', 'standard' (what suits the data; the default for CIFAR-10 and
+      folders), or 'mirror,shift=4,cutout=8,turn=10,zoom=0.1', any of these; or a `membound.data.Augment`.
     - `layers` and `protect` are patterns of layer names: those that are bounded, and those that are left alone.
       `depthwise=True` bounds depthwise convolutions, too.
     - `validation`: training images held out for choices, a count or a fraction.
@@ -223,6 +230,7 @@ class Choices:
             "caffe, sgd or adamw (default: caffe for zoo networks, sgd for your own).", "NAME", words=SOLVERS
         ),
     ] = None
+    augment: Annotated["str | Augment | None", Option(AUGMENT_HELP, "HOW", words=AUGMENT_WORDS)] = None
     every: Annotated[int | None, Option("Steps between projections.", "N", int, least=1)] = None
     layers: Annotated[
         str | Sequence[str],
@@ -350,6 +358,7 @@ class Keywords(TypedDict, total=False):
     lr: float | None
     weight_decay: float | None
     solver: str | None
+    augment: "str | Augment | None"
     every: int | None
     layers: str | Sequence[str]
     protect: str | Sequence[str]

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from membound.data import ArraySplit, Dataset, Split
+from membound.data.augment import choose
 from membound.errors import DataError, MemboundError
 from membound.search.bound import Ramp
 from membound.search.problem import (
@@ -64,7 +65,12 @@ def make_problem(
     _check_fits(network, data, task)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     choices = _with_loaders_batch(choices, data.train, warn)
-    return Problem(make, data, _training(network, choices), target, names, task)
+    training = _training(network, choices)
+    # Photos alone are augmented without being asked; data of the user's own passes through untouched.
+    photos = isinstance(examples.train_data, Dataset) and examples.train_data.photos
+    has_own = data.preprocess.crop is not None or data.preprocess.mirror
+    training = replace(training, augment=choose(choices.augment, data.input_shape, photos, has_own))
+    return Problem(make, data, training, target, names, task)
 
 
 def _with_loaders_batch(choices: Choices, train: Split, warn: Callable[[str], None]) -> Choices:

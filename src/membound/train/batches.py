@@ -221,10 +221,10 @@ Feeders = dict[tuple[int, int, torch.dtype], Feeder]
 
 
 class Rows:
-    """Arrays of indices on a device, many of which are sent at once; which is the next is known there, too."""
+    """Arrays on a device, such as indices, many of which are sent at once; which is the next is known there, too."""
 
-    def __init__(self, indices: Iterable[Indices], device: torch.device) -> None:
-        self.source = iter(indices)
+    def __init__(self, arrays: Iterable[npt.NDArray[Any]], device: torch.device) -> None:
+        self.source = iter(arrays)
         self.block = self._next_block().to(device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         self.taken = 0  # of this block, as the host counts

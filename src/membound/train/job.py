@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from membound import data as sets
+from membound.data.augment import Augment, choose
 from membound.data.source import has_own_size
 from membound.errors import MemboundError
 from membound.train import recipe as recipes
@@ -121,6 +122,7 @@ def train_network(
     validation: int | None = None,
     subsample: int | None = None,
     bag: bool = False,
+    augment: str | Augment | None = None,
     show: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any] | None:
     """Train, save and describe one network; None in the processes of a torchrun that do not lead."""
@@ -136,8 +138,19 @@ def train_network(
     preprocess = load_weights_(model, init, names) if init is not None else None
     if preprocess is None or mean is not None:
         preprocess = preprocess_for(model, split, mean)
+    # Caffe's own solvers say to the letter what is done to images.
+    has_own = recipe.optimizer == "caffe" or preprocess.crop is not None or preprocess.mirror
+    how = choose(augment, tuple(split.shape), dataset.photos, has_own)
     result = train(
-        model, split, recipe, rules, preprocess=preprocess, held_out=judge, settings=settings, show=show
+        model,
+        split,
+        recipe,
+        rules,
+        preprocess=preprocess,
+        held_out=judge,
+        settings=settings,
+        augment=how,
+        show=show,
     )
     leads = join(choose_device(settings.device)).leads
     counts = count_parameters(model)
@@ -154,6 +167,7 @@ def train_network(
         **counts,
         "layers": [] if result.report is None else [asdict(layer) for layer in result.report.layers],
         "steps": recipe.steps,
+        "augment": str(how),
         "iterations": recipe.steps,  # as it was called before
         "seed": settings.seed,
         "seconds": round(result.seconds, 2),

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from membound.data import Preprocess, Split
+from membound.data.augment import NONE, Augment
 from membound.errors import Diverged, MemboundError, ModelError, TrainingError
 from membound.train import checkpoint as files
 from membound.train.divergence import WORSE, loss_of_some, not_finite
@@ -39,6 +40,7 @@ def train(
     preprocess: Preprocess,
     held_out: Split | None = None,
     settings: Settings | None = None,
+    augment: Augment = NONE,
     show: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Train `model` in place on `split`; `held_out` is only looked at, to report.
@@ -50,8 +52,9 @@ def train(
     world = join(device)
     with graceful_interrupt(world) as interrupted, run_folder(settings, world):
         run = Run(
-            model, split, recipe, preprocess, settings, device, world, dict(rules or {}), held_out, show=show
-        )
+            model, split, recipe, preprocess, settings, device, world, dict(rules or {}), held_out,
+            augment=augment, show=show,
+        )  # fmt: skip
         for _ in take_steps(run, interrupted):
             pass
         return run.result()

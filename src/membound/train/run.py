@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.data import Preprocess, Split
+from membound.data.augment import NONE, Augment
 from membound.errors import Diverged, MemboundError, TrainingError
 from membound.train.batches import Feeder, Feeders
 from membound.train.divergence import highest_loss
@@ -105,6 +106,7 @@ class Run:
     held_out: Split | None = None
     bound: Bound | None = None  # instead of rules
     task: Task = field(default_factory=Task)
+    augment: Augment = NONE  # of the images that it is trained on
     show: Callable[[Progress], None] | None = None
     feeders: Feeders = field(default_factory=dict)
     step: int = 0
@@ -134,6 +136,7 @@ class Run:
             some = np.linspace(0, len(self.held_out) - 1, watched, dtype=np.int64)
             self.watch = Feeder(self.held_out.take(some), self.preprocess, self.device, dtype)
         self._check_model()
+        self.augment.check(self.input_shape)
         self.highest_loss = highest_loss(self.model, self.feeder, self.task)
         self.curves: Curves | None = None
         if asked := self.settings.tensorboard:
@@ -161,6 +164,12 @@ class Run:
         if key not in self.feeders:
             self.feeders[key] = Feeder(split, self.preprocess, self.device, dtype)
         return self.feeders[key]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of an example as the network sees it."""
+        shape, crop = tuple(self.split.shape), self.preprocess.crop
+        return shape if crop is None else (shape[0], crop, crop)
 
     def _decayed_by_rules(self) -> list[nn.Parameter]:
         chosen = select(self.model, self.rules) if self.rules else {}
@@ -220,6 +229,7 @@ class Run:
             "image_size": min(self.split.shape[1:], default=None),
             "task": describe_task(self.task),
             "preprocess": describe_preprocess(self.preprocess),
+            "augment": str(self.augment) if self.augment else None,  # as in runs from before there was any
             "seed": self.settings.seed,
             "precision": self.settings.precision,
             "evaluate_every": self.evaluate_every,

@@ -6,6 +6,8 @@ Several steps in one recording are not faster: with many networks side by side i
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from membound.train.batches import Rows, index_stream, order_of
 from membound.train.graphed import Recorded, draws_random_numbers, record
 from membound.train.recipe import set_learning_rate_
 from membound.train.run import Run
+from membound.train.warp import warp
 
 
 def make_stepper(run: Run) -> Callable[[], None]:
@@ -37,21 +40,51 @@ class Eager:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.network = run.world.parallel(run.model, run.device)
-        indices = index_stream(
-            len(run.split), run.recipe.batch_size, run.settings.seed, run.step, order_of(run.split)
-        )
+        size, seed = run.recipe.batch_size, run.settings.seed
+        indices = index_stream(len(run.split), size, seed, run.step, order_of(run.split))
+        numbers = run.augment.numbers(size, seed, run.step) if run.augment else None
         self.rows: Rows | None = None
+        self.numbers: Rows | None = None  # that images are augmented by
         self.batches: Iterator[tuple[Tensor, Tensor]] = iter(())
         if run.device.type == "cuda" and run.world.size == 1 and run.feeder.chooses_on_device:
             self.rows = Rows(indices, run.device)
+            self.numbers = None if numbers is None else Rows(numbers, run.device)
         else:
-            self.batches = run.feeder.augmented(indices, run.settings.seed, run.step, run.world.share())
+            self.batches = run.feeder.augmented(indices, seed, run.step, run.world.share())
+            if numbers is not None:
+                self.batches = self._warped(self.batches, numbers)
+
+    def _warped(
+        self, batches: Iterator[tuple[Tensor, Tensor]], numbers: Iterator[npt.NDArray[np.float32]]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Augmented; each process draws the numbers of the whole batch and takes those of its share."""
+        run = self.run
+        for (x, y), drawn in zip(batches, numbers, strict=False):
+            mine = torch.from_numpy(np.ascontiguousarray(drawn[run.world.share()])).to(run.device)
+            yield warp(run.augment, x, mine), y
+
+    @property
+    def places(self) -> list[Tensor]:
+        """Where the device is in what was sent to it."""
+        return [rows.at for rows in (self.rows, self.numbers) if rows is not None]
+
+    def expect(self) -> None:
+        """Make sure that the device has all that the next batch is made from."""
+        for rows in (self.rows, self.numbers):
+            if rows is not None:
+                rows.expect()
+
+    def make_batch(self) -> tuple[Tensor, Tensor]:
+        """The next batch as work for the device alone, which can be recorded: `expect` it first, every time."""
+        assert self.rows is not None
+        x, y = self.run.feeder.at(self.rows.take())
+        return (x if self.numbers is None else warp(self.run.augment, x, self.numbers.take())), y
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         if self.rows is None:
             return next(self.batches)
-        self.rows.expect()
-        return self.run.feeder.at(self.rows.take())
+        self.expect()
+        return self.make_batch()
 
     def backward(self, x: Tensor, y: Tensor) -> None:
         """Leave the gradients of the next step."""
@@ -93,7 +126,7 @@ class Whole:
 
     def __init__(self, run: Run, eager: Eager) -> None:
         assert eager.rows is not None
-        self.run, self.eager, self.rows = run, eager, eager.rows
+        self.run, self.eager = run, eager
         self.taken = 0
         self.recorded: Recorded | None = None
         self.palettes = 0  # in the recording
@@ -111,7 +144,7 @@ class Whole:
             self.eager.take()
             return
         run = self.run
-        self.rows.expect()
+        self.eager.expect()
         self.recorded()
         set_learning_rate_(run.optimizer, run.recipe.lr(run.step))
         if run.reg is not None:
@@ -125,13 +158,13 @@ class Whole:
         self.number.fill_(run.step)
 
         def passes() -> None:
-            self.eager.backward(*run.feeder.at(self.rows.take()))
+            self.eager.backward(*self.eager.make_batch())
 
         def work() -> None:
             passes()
             self._update()
 
-        kept = [run.running, self.rows.at, self.number]
+        kept = [run.running, *self.eager.places, self.number]
         recorded = record(work, (), model=run.model, kept=kept, warm_up=passes)
         set_learning_rate_(run.optimizer, run.recipe.lr(run.step))  # numbers again, which can be saved
         return recorded
