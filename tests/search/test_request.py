@@ -9,12 +9,13 @@ import pytest
 import typer
 
 from membound.cli import app
-from membound.data import Preprocess
+from membound.data import Augment, Preprocess
 from membound.errors import MemboundError
 from membound.search import fit as module
 from membound.search import request
 from membound.search.jobs import Job
-from membound.search.request import Bound, Choices, Examples, Keywords, Place, options_of, split_keywords
+from membound.search.option import options_of
+from membound.search.request import Bound, Choices, Examples, Keywords, Place, split_keywords
 from membound.search.stages import Stages
 from membound.search.workshop import Workers
 
@@ -23,7 +24,7 @@ EXPLICIT = {"train_data", "budget", "ram", "nonzeros"}  # in the signature itsel
 
 
 def test_keywords_are_the_fields_of_the_records_with_their_types(monkeypatch):
-    for each in (Stages, Preprocess, Job):  # which the module names to type checkers alone
+    for each in (Stages, Augment, Preprocess, Job):  # which the module names to type checkers alone
         monkeypatch.setattr(request, each.__name__, each, raising=False)
     monkeypatch.setattr(request, "Workers", Workers, raising=False)
     declared = {name: hint for record in RECORDS for name, hint in get_type_hints(record).items()}

@@ -56,6 +56,10 @@ def fit_command(
     asked: dict[str, Any],
     source: options.Source,
     beside: Beside,
+    teacher_init: Annotated[
+        Path | None,
+        typer.Option(metavar="WEIGHTS", help="Weights of the --teacher, where it is a NET."),
+    ] = None,
     ray: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, local or HOST:PORT.")
     ] = None,
@@ -72,6 +76,7 @@ def fit_command(
     membound fit lenet --data mnist --budget 20KiB --out net.safetensors
     """
     _check_effective(asked, source, ray)
+    _check_teacher(asked.get("teacher"), teacher_init)
     if "validation" in asked:
         asked["validation"] = _fraction(asked["validation"])
     bound, choices, place, examples = split_keywords(asked | {"train_data": data})
@@ -84,6 +89,8 @@ def fit_command(
             network, dataset, preprocess = source.load(net, data, choices.seed)
             examples = replace(examples, train_data=dataset, preprocess=preprocess)
             choices = replace(choices, pretrained=source.init is not None)
+            if teacher_init is not None:
+                choices = replace(choices, teacher=_load_teacher(choices.teacher, teacher_init, dataset))
             results = _fit(network, examples, bound, choices, place, ray=ray, verbose=verbose)
             for result, file in zip(results, files, strict=True):
                 result.save(file)
@@ -134,6 +141,34 @@ def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str 
         )
     if "dense" in asked and "within" in asked:
         raise MemboundError("--within compares with the dense network: leave --no-dense out")
+
+
+def _check_teacher(teacher: str | None, init: Path | None) -> None:
+    """A file stands for itself; a network needs weights."""
+    if teacher is None and init is not None:
+        raise MemboundError(
+            "--teacher-init goes with --teacher NET, which is not there: add it, or leave it out"
+        )
+    if teacher is None or teacher == "auto":
+        if teacher is not None and init is not None:
+            raise MemboundError("--teacher auto trains a teacher itself: leave --teacher-init out")
+        return
+    is_file = Path(teacher).is_file()
+    if is_file and init is not None:
+        raise MemboundError(f"--teacher {teacher} is a file with its own weights: leave --teacher-init out")
+    if not is_file and init is None:
+        raise MemboundError(
+            f"--teacher {teacher!r} is no file; give a model file, a NET with --teacher-init WEIGHTS, or auto"
+        )
+
+
+def _load_teacher(net: str, init: Path, dataset: Any) -> Any:
+    """The network, and how images are prepared for it where its weights say so."""
+    from membound.train.weights import load_weights_
+
+    network = options.network(net, dataset, 0)
+    prepared = load_weights_(network, init)
+    return network if prepared is None else (network, prepared)
 
 
 def _fraction(text: str) -> int | float:

@@ -118,6 +118,7 @@ class Source:
         from membound.train.job import image_size
         from membound.train.preprocessing import preprocess_for
         from membound.train.weights import load_weights_, saved_facts
+        from membound.zoo.networks import spec_takes_width
 
         # A folder is split and read as it was for training, so that no image trained on is tested on.
         saved = {} if self.init is None else saved_facts(self.init)
@@ -134,6 +135,8 @@ class Source:
         if self.mean is not None:
             found = preprocess_for(model, dataset.train, self.mean)
         make = partial(zoo.build_for, net, len(dataset.classes), dataset.shape[0])
+        if spec_takes_width(net):
+            make = partial(make, width=1.0)  # a width that can be searched
         return make if self.init is None else model, dataset, found
 
 

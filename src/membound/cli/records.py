@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from membound.search.request import Option, options_of
+from membound.search.option import Option, options_of
 
 Command = Callable[..., None]
 

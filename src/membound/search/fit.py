@@ -14,6 +14,7 @@ from typing import Any, Unpack, overload
 from torch import nn
 
 from membound.errors import MemboundError, ModelError
+from membound.search import teachers
 from membound.search.budget import make_plans, resolve_limits
 from membound.search.deployed import Fitted
 from membound.search.fitting import WIDER, Fitting, widened
@@ -34,6 +35,7 @@ from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
+from membound.train.distill import PART, TEMPERATURE
 from membound.train.fingerprints import describe_preprocess, describe_split, describe_task, network_digest
 from membound.train.parallel import choose_device
 from membound.train.population import trains_together
@@ -41,6 +43,7 @@ from membound.train.tensorboard import check_installed
 
 Model = nn.Module | Callable[[], nn.Module]
 One = Amount | None
+TEACHING = ("teacher", "temperature", "teacher_part")
 
 
 @overload
@@ -115,6 +118,10 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
     with open_run(run_dir, _describe(problem, bound, choices)) as directory:
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
+        if choices.teacher == teachers.AUTO:
+            watch.say("training the teacher")
+            teaching, _ = teachers.train_teacher(workshop, choices.seed, *_teaching_numbers(choices))
+            workshop.problem = replace(workshop.problem, teaching=teaching)
         together = place.workers is not None or trains_together(problem.make(choices.seed), device)
         return Fitting(workshop, bound, choices, watch, at_once=7 if together else 1).run(plans)
 
@@ -134,11 +141,23 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
     )
     if bound.may_widen:
         problem = _storable(problem)
+    if choices.teacher == teachers.AUTO:
+        teachers.check_classifies(problem)
+        problem = teachers.with_wider(problem)
+    elif choices.teacher is not None:
+        teaching = teachers.make_teaching(choices.teacher, problem, *_teaching_numbers(choices))
+        problem = replace(problem, teaching=teaching)
     if bound.within is not None:
         check_searchable(problem)
     if isinstance(bound.stages, Stages):
         bound.stages.resolve(problem)
     return problem
+
+
+def _teaching_numbers(choices: Choices) -> tuple[float, float]:
+    """The temperature and the teacher's part."""
+    heat, part = choices.temperature, choices.teacher_part
+    return TEMPERATURE if heat is None else heat, PART if part is None else part
 
 
 def _storable(problem: Problem) -> Problem:
@@ -164,11 +183,17 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
         **{name: getattr(bound, name) for name in ("within", "members", "average", "may_widen")},
         **{name: getattr(choices, name) for name in ("seed", "dense", "greedy_step")},
     }
-    elsewhere = ("strategy", "seed", "dense", "loss", "score", "augment")
+    elsewhere = ("strategy", "seed", "dense", "loss", "score", "augment", *TEACHING)
     chosen = {
         each.name: getattr(choices, each.name) for each in fields(choices) if each.name not in elsewhere
     }
-    beside = {"augment": str(problem.training.augment) if problem.training.augment else None}
+    taught = None if problem.teaching is None else problem.teaching.describe()
+    if choices.teacher == teachers.AUTO:
+        taught = [teachers.AUTO, *_teaching_numbers(choices)]
+    beside = {
+        "augment": str(problem.training.augment) if problem.training.augment else None,
+        "teacher": taught,
+    }
     return {
         "wanted": wanted,
         "target": vars(problem.target),

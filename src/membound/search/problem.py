@@ -27,6 +27,7 @@ from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
 from membound.train.rules import select
 from membound.train.task import Task
+from membound.train.teaching import Teaching
 from membound.train.updates import l0_project
 
 KINDS = ("file", "ram", "nonzeros")
@@ -111,6 +112,7 @@ class Problem:
     target: Target
     weights: tuple[str, ...]  # the names of the parameters under the bound
     task: Task = field(default_factory=Task)
+    teaching: Teaching | None = None  # for networks under a bound
     variants: Mapping[str, Callable[[int], nn.Module]] = field(
         default_factory=dict
     )  # of the network, by name

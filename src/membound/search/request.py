@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
 
 from membound.errors import MemboundError
+from membound.search.option import Option
 
 if TYPE_CHECKING:
     from membound.data import Augment, Preprocess
@@ -37,29 +38,6 @@ AUGMENT_HELP = (
     "standard for CIFAR-10 and folders)."
 )
 ISAS = ("avx512", "avx2", "neon", "scalar", "every")
-
-
-@dataclass(frozen=True)
-class Option:
-    """How the command line offers a field: what its help says, and what it reads."""
-
-    help: str
-    metavar: str | None = None
-    reads: Any = str
-    word: str | None = None  # for it, where that is not the field's name
-    least: int | None = None
-    most: int | None = None
-    words: Sequence[str] = ()  # that a shell completes
-
-
-def options_of(record: Any) -> dict[str, Option]:
-    """The fields of a record that the command line offers, in order."""
-    return {
-        each.name: found
-        for each in fields(record)
-        for found in getattr(each.type, "__metadata__", ())
-        if isinstance(found, Option)
-    }
 
 
 @dataclass(frozen=True)
@@ -199,6 +177,9 @@ class Choices:
       or 'adamw'. The weights are projected `every` so many steps.
     - `augment` varies training images at random: 'none', 'standard' (what suits the data; the default for CIFAR-10 and
       folders), or 'mirror,shift=4,cutout=8,turn=10,zoom=0.1', any of these; or a `membound.data.Augment`.
+    - `teacher` is a network whose scores are learned beside the labels: a module, a list of them (averaged), the path
+      of a model file, (module, Preprocess) where it takes images prepared otherwise, or 'auto', which trains a wider
+      one first. `teacher_part` of the loss is the teacher's, both softened by `temperature`.
     - `layers` and `protect` are patterns of layer names: those that are bounded, and those that are left alone.
       `depthwise=True` bounds depthwise convolutions, too.
     - `validation`: training images held out for choices, a count or a fraction.
@@ -231,6 +212,20 @@ class Choices:
         ),
     ] = None
     augment: Annotated["str | Augment | None", Option(AUGMENT_HELP, "HOW", words=AUGMENT_WORDS)] = None
+    teacher: Annotated[
+        Any,
+        Option(
+            "Learn from this network, too: a model file, a network with weights, or auto, which trains one first.",
+            "FILE|NET",
+            words=("auto",),
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None, Option("What softens the scores of teacher and network (default: 3).", "X", float)
+    ] = None
+    teacher_part: Annotated[
+        float | None, Option("The teacher's part of the loss (default: 0.5).", "X", float)
+    ] = None
     every: Annotated[int | None, Option("Steps between projections.", "N", int, least=1)] = None
     layers: Annotated[
         str | Sequence[str],
@@ -286,6 +281,11 @@ class Choices:
                 raise MemboundError(
                     f"{name}={patterns!r}: a list of patterns of layer names is needed", about=name
                 )
+        given = [name for name in ("temperature", "teacher_part") if getattr(self, name) is not None]
+        if self.teacher is None and given:
+            raise MemboundError(
+                f"{' and '.join(given)} without a teacher: name one, or leave this out", about=given
+            )
         if self.solver not in (None, *SOLVERS):
             raise MemboundError(
                 f"there is no solver {self.solver!r}: choose {', '.join(SOLVERS)}", about="solver"
@@ -359,6 +359,9 @@ class Keywords(TypedDict, total=False):
     weight_decay: float | None
     solver: str | None
     augment: "str | Augment | None"
+    teacher: Any
+    temperature: float | None
+    teacher_part: float | None
     every: int | None
     layers: str | Sequence[str]
     protect: str | Sequence[str]

@@ -29,6 +29,7 @@ from membound.train.regularizer import Regularizer, attach
 from membound.train.reports import Report
 from membound.train.rules import select
 from membound.train.task import Task
+from membound.train.teaching import Teaching
 from membound.train.tensorboard import Curves, check_installed
 from membound.train.updates import Update
 from membound.train.weights import CHECKPOINT
@@ -107,6 +108,7 @@ class Run:
     bound: Bound | None = None  # instead of rules
     task: Task = field(default_factory=Task)
     augment: Augment = NONE  # of the images that it is trained on
+    teaching: Teaching | None = None
     show: Callable[[Progress], None] | None = None
     feeders: Feeders = field(default_factory=dict)
     step: int = 0
@@ -137,6 +139,8 @@ class Run:
             self.watch = Feeder(self.held_out.take(some), self.preprocess, self.device, dtype)
         self._check_model()
         self.augment.check(self.input_shape)
+        if self.teaching is not None:
+            self.teaching.to(self.device)
         self.highest_loss = highest_loss(self.model, self.feeder, self.task)
         self.curves: Curves | None = None
         if asked := self.settings.tensorboard:
@@ -188,16 +192,14 @@ class Run:
     def finished(self) -> bool:
         return self.step >= self.recipe.steps and (self.reg is None or self.reg.finished)
 
-    def backward(self, network: nn.Module, x: Tensor, y: Tensor) -> None:
-        """Leave the gradients of the mean loss over the global batch."""
+    def backward(self, network: nn.Module, *batch: Tensor) -> None:
+        """Leave the gradients of the mean loss over the global batch: images, targets, a teacher's scores if any."""
         parts = self.settings.accumulate
-        for number, (some, targets) in enumerate(
-            zip(x.tensor_split(parts), y.tensor_split(parts), strict=True)
-        ):
+        for number, some in enumerate(zip(*(each.tensor_split(parts) for each in batch), strict=True)):
             with gradients_wait(network, number < parts - 1):
-                self._backward(network, some, targets)
+                self._backward(network, *some)
 
-    def _backward(self, network: nn.Module, x: Tensor, y: Tensor) -> None:
+    def _backward(self, network: nn.Module, x: Tensor, y: Tensor, hints: Tensor | None = None) -> None:
         bf16 = self.settings.precision == "bf16"
         # Without a cache of its own: a recording must not rely on casts made before it.
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
@@ -205,7 +207,11 @@ class Run:
         if bf16:
             outputs = outputs.float()
         # Averaged over processes, whose shares of the batch may differ in size.
-        loss = self.task.batch_loss(outputs, y) * (len(y) * self.world.size / self.recipe.batch_size)
+        if self.teaching is None or hints is None:
+            loss = self.task.batch_loss(outputs, y)
+        else:
+            loss = self.teaching.loss(outputs, y, hints)
+        loss = loss * (len(y) * self.world.size / self.recipe.batch_size)
         loss.backward()  # type: ignore[no-untyped-call]
         self.running += loss.detach() / self.world.size
 
@@ -230,6 +236,7 @@ class Run:
             "task": describe_task(self.task),
             "preprocess": describe_preprocess(self.preprocess),
             "augment": str(self.augment) if self.augment else None,  # as in runs from before there was any
+            "teaching": None if self.teaching is None else self.teaching.describe(),
             "seed": self.settings.seed,
             "precision": self.settings.precision,
             "evaluate_every": self.evaluate_every,

@@ -11,11 +11,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from membound.train.batches import Rows, index_stream, order_of
+from membound.train.batches import Indices, Rows, index_stream, order_of
 from membound.train.graphed import Recorded, draws_random_numbers, record
 from membound.train.recipe import set_learning_rate_
 from membound.train.run import Run
 from membound.train.warp import warp
+
+Batch = tuple[Tensor, ...]  # images, targets, and a teacher's scores where there is one
 
 
 def make_stepper(run: Run) -> Callable[[], None]:
@@ -45,23 +47,44 @@ class Eager:
         numbers = run.augment.numbers(size, seed, run.step) if run.augment else None
         self.rows: Rows | None = None
         self.numbers: Rows | None = None  # that images are augmented by
-        self.batches: Iterator[tuple[Tensor, Tensor]] = iter(())
+        self.batches: Iterator[Batch] = iter(())
+        self.table: Tensor | None = None  # of the teacher's scores, where images are always the same
+        if run.teaching is not None and run.feeder.chooses_on_device and not run.augment:
+            self.table = run.teaching.table(run.feeder)
         if run.device.type == "cuda" and run.world.size == 1 and run.feeder.chooses_on_device:
             self.rows = Rows(indices, run.device)
             self.numbers = None if numbers is None else Rows(numbers, run.device)
+        elif self.table is not None:
+            self.batches = self._looked_up(indices)
         else:
-            self.batches = run.feeder.augmented(indices, seed, run.step, run.world.share())
-            if numbers is not None:
-                self.batches = self._warped(self.batches, numbers)
+            plain = run.feeder.augmented(indices, seed, run.step, run.world.share())
+            self.batches = self._varied(plain, numbers)
 
-    def _warped(
-        self, batches: Iterator[tuple[Tensor, Tensor]], numbers: Iterator[npt.NDArray[np.float32]]
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def _looked_up(self, indices: Iterator[Indices]) -> Iterator[Batch]:
+        """Batches of images that are in memory, with what the teacher says of them."""
+        run = self.run
+        for chosen in indices:
+            mine = torch.from_numpy(np.ascontiguousarray(chosen[run.world.share()])).to(run.device)
+            yield self._with_hints(*run.feeder.at(mine), mine)
+
+    def _varied(
+        self, batches: Iterator[tuple[Tensor, Tensor]], numbers: Iterator[npt.NDArray[np.float32]] | None
+    ) -> Iterator[Batch]:
         """Augmented; each process draws the numbers of the whole batch and takes those of its share."""
         run = self.run
-        for (x, y), drawn in zip(batches, numbers, strict=False):
-            mine = torch.from_numpy(np.ascontiguousarray(drawn[run.world.share()])).to(run.device)
-            yield warp(run.augment, x, mine), y
+        for x, y in batches:
+            if numbers is not None:
+                mine = np.ascontiguousarray(next(numbers)[run.world.share()])
+                x = warp(run.augment, x, torch.from_numpy(mine).to(run.device))
+            yield self._with_hints(x, y)
+
+    def _with_hints(self, x: Tensor, y: Tensor, indices: Tensor | None = None) -> Batch:
+        """The batch, and the teacher's scores of it, where there is one."""
+        if self.run.teaching is None:
+            return x, y
+        if self.table is not None and indices is not None:
+            return x, y, self.table[indices]
+        return x, y, self.run.teaching.scores(x)
 
     @property
     def places(self) -> list[Tensor]:
@@ -74,22 +97,25 @@ class Eager:
             if rows is not None:
                 rows.expect()
 
-    def make_batch(self) -> tuple[Tensor, Tensor]:
+    def make_batch(self) -> Batch:
         """The next batch as work for the device alone, which can be recorded: `expect` it first, every time."""
         assert self.rows is not None
-        x, y = self.run.feeder.at(self.rows.take())
-        return (x if self.numbers is None else warp(self.run.augment, x, self.numbers.take())), y
+        indices = self.rows.take()
+        x, y = self.run.feeder.at(indices)
+        if self.numbers is not None:
+            x = warp(self.run.augment, x, self.numbers.take())
+        return self._with_hints(x, y, indices)
 
-    def next_batch(self) -> tuple[Tensor, Tensor]:
+    def next_batch(self) -> Batch:
         if self.rows is None:
             return next(self.batches)
         self.expect()
         return self.make_batch()
 
-    def backward(self, x: Tensor, y: Tensor) -> None:
+    def backward(self, *batch: Tensor) -> None:
         """Leave the gradients of the next step."""
         self.run.optimizer.zero_grad(set_to_none=True)
-        self.run.backward(self.network, x, y)
+        self.run.backward(self.network, *batch)
 
     def take(self) -> None:
         run = self.run

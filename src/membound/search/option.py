@@ -1,0 +1,28 @@
+"""How the command line offers a field of a request: a record beside the field's type."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Option:
+    """How the command line offers a field: what its help says, and what it reads."""
+
+    help: str
+    metavar: str | None = None
+    reads: Any = str
+    word: str | None = None  # for it, where that is not the field's name
+    least: int | None = None
+    most: int | None = None
+    words: Sequence[str] = ()  # that a shell completes
+
+
+def options_of(record: Any) -> dict[str, Option]:
+    """The fields of a record that the command line offers, in order."""
+    return {
+        each.name: found
+        for each in fields(record)
+        for found in getattr(each.type, "__metadata__", ())
+        if isinstance(found, Option)
+    }

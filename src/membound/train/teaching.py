@@ -1,0 +1,144 @@
+"""A teacher for a training: another network, whose scores of the same images are learned from beside the labels.
+
+Where images are augmented, it sees each of them as its pupil does, in every step; else it is asked about all at once.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from membound.data import Preprocess
+from membound.errors import TrainingError
+from membound.train.batches import Feeder, whole
+from membound.train.distill import PART, TEMPERATURE, check_numbers, taught_loss
+from membound.train.fingerprints import network_digest
+
+TOGETHER = 500  # images that it is asked about at once
+
+
+@dataclass(frozen=True, eq=False)
+class Teaching:
+    """A network that gives class scores, and how much its pupils listen.
+
+    `part` of the loss compares with its probabilities, both softened by `temperature`. `factor` and `offset` [C, 1, 1]
+    turn images as the pupil takes them into those that the teacher takes.
+    """
+
+    network: nn.Module
+    temperature: float = TEMPERATURE
+    part: float = PART
+    factor: Tensor | None = None
+    offset: Tensor | None = None
+    tables: dict[int, tuple[Feeder, Tensor]] = field(default_factory=dict, repr=False)  # of feeders
+
+    def __post_init__(self) -> None:
+        check_numbers(self.temperature, self.part)
+        self.network.eval().requires_grad_(False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "tables": {}}  # each worker asks for itself
+
+    def describe(self) -> list[Any]:
+        """What tells it apart, as JSON."""
+        same = self.factor is None
+        return [
+            network_digest(self.network),
+            self.temperature,
+            self.part,
+            *([] if same else ["other inputs"]),
+        ]
+
+    def to(self, device: torch.device) -> "Teaching":
+        """On a device, the network moved there in place."""
+        self.network.to(device)
+        for name in ("factor", "offset"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, value.to(device))
+        return self
+
+    @torch.no_grad()
+    def scores(self, x: Tensor) -> Tensor:
+        """Of images as the pupil takes them, on the device where both are; work that can be recorded."""
+        inputs = x.float()
+        if self.factor is not None and self.offset is not None:
+            inputs = inputs * self.factor + self.offset
+        found: Tensor = self.network(inputs)
+        return found.to(x.dtype)
+
+    def table(self, feeder: Feeder) -> Tensor:
+        """The scores of all images of a feeder, in their order, computed once."""
+        if id(feeder) not in self.tables:
+            batches = feeder.batches(whole(feeder.split, TOGETHER))
+            found = torch.cat([self.scores(x) for x, _ in batches])
+            self.tables[id(feeder)] = feeder, found  # the feeder stays, so that no other gets its id
+        return self.tables[id(feeder)][1]
+
+    def loss(self, outputs: Tensor, labels: Tensor, hints: Tensor) -> Tensor:
+        """Of a batch, of which the teacher gives the scores `hints`."""
+        return taught_loss(outputs, labels, hints, self.temperature, self.part)
+
+    def check(self, x: Tensor, outputs: Any, labels: Tensor) -> None:
+        """Whether it teaches what a network with these outputs for `x` is to learn."""
+        try:
+            found = self.scores(x)
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+            raise TrainingError(
+                f"the teacher cannot take images {list(x.shape[1:])}: {type(error).__name__}: {reason}",
+                about="teacher",
+            ) from error
+        fits = isinstance(outputs, Tensor) and outputs.dim() == 2 and not labels.is_floating_point()
+        if not fits or labels.dim() != 1:
+            raise TrainingError(
+                "a teacher is for classification, with one row of class scores for each image: leave it out",
+                about="teacher",
+            )
+        if found.shape != outputs.shape:
+            raise TrainingError(
+                f"the teacher gives {list(found.shape[1:])} scores for an image, its pupil {list(outputs.shape[1:])}: "
+                "both must know the same classes",
+                about="teacher",
+            )
+        if not bool(found.isfinite().all()):
+            raise TrainingError("a score of the teacher is not finite", about="teacher")
+
+
+def input_change(pupil: Preprocess, teacher: Preprocess) -> tuple[Tensor, Tensor] | None:
+    """By which factor and offset what is prepared for the pupil becomes what the teacher takes; None if it is the same.
+
+    >>> import numpy as np
+    >>> factor, offset = input_change(Preprocess(scale=0.5), Preprocess(mean=np.array([4.0])))
+    >>> float(factor), float(offset)
+    (2.0, -4.0)
+    """
+    if pupil.mean_image is not None or teacher.mean_image is not None:
+        if pupil == teacher:
+            return None
+        raise TrainingError(
+            "the teacher and its pupil prepare images differently, one of them with a mean image: train both with the "
+            "mean of each channel",
+            about="teacher",
+        )
+    if teacher.crop is not None and teacher.crop != pupil.crop:
+        raise TrainingError(
+            f"the teacher takes crops of {teacher.crop} pixels, its pupil of {pupil.crop}", about="teacher"
+        )
+    mine, other = _affine(pupil), _affine(teacher)
+    if all(torch.equal(a, b) for a, b in zip(mine, other, strict=True)):
+        return None
+    # x' = (x - mean) * gain, so x = x' / gain + mean
+    factor = other[1] / mine[1]
+    return _spread(factor), _spread((mine[0] - other[0]) * other[1])
+
+
+def _affine(preprocess: Preprocess) -> tuple[Tensor, Tensor]:
+    mean = torch.zeros(1) if preprocess.mean is None else torch.from_numpy(preprocess.mean)
+    std = torch.ones(1) if preprocess.std is None else torch.from_numpy(preprocess.std)
+    return mean, preprocess.scale / std
+
+
+def _spread(values: Tensor) -> Tensor:
+    return values[:, None, None]

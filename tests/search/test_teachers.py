@@ -1,0 +1,236 @@
+"""Teachers: the loss written out by hand, the same lessons from a table and on the fly, files, ensembles, 'auto'."""
+
+import numpy as np
+import pytest
+import torch
+from small import Small, digits, small_problem
+from torch import nn
+
+import membound as mb
+from membound.data import Preprocess
+from membound.data.augment import Augment
+from membound.errors import MemboundError
+from membound.search.ensemble import Ensemble
+from membound.search.jobs import Job, Order, carry_out
+from membound.search.teachers import StoredNetwork, make_teaching, multiplications
+from membound.store.file import read
+from membound.train.loop import train
+from membound.train.recipe import modern
+from membound.train.run import Run, Settings
+from membound.train.stepping import make_stepper
+from membound.train.teaching import Teaching, input_change
+
+CPU = torch.device("cpu")
+
+
+class Wide(nn.Module):
+    """A network with a width."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.conv = nn.Conv2d(1, width, 5, stride=3)
+        self.fc = nn.Linear(width * 64, 10)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.conv(x)).flatten(1))
+
+
+def wide(width=4):
+    return Wide(width)
+
+
+def begun(teaching, augment=Augment()):  # noqa: B008
+    torch.manual_seed(0)
+    model = Small()
+    recipe = modern("sgd", 3, 20, lr=0.05, warmup=0)
+    return Run(
+        model,
+        digits(0, 60),
+        recipe,
+        Preprocess(scale=1 / 256),
+        Settings(device="cpu"),
+        CPU,
+        augment=augment,
+        teaching=teaching,
+    )
+
+
+def gradient_by_hand(run, teacher, heat, part):
+    """Of the first step, with the images that the stepper is about to take."""
+    x, y, *_ = make_stepper(run).__self__.next_batch()
+    scores = run.model(x)
+    soft = -((teacher(x) / heat).softmax(1) * (scores / heat).log_softmax(1)).sum(1).mean()
+    loss = (1 - part) * nn.functional.cross_entropy(scores, y) + part * heat**2 * soft
+    return torch.autograd.grad(loss, list(run.model.parameters()))
+
+
+@pytest.mark.parametrize("augment", [Augment(), Augment(shift=2)], ids=["asked once", "on the fly"])
+def test_the_first_step_follows_the_loss(augment):
+    torch.manual_seed(1)
+    teacher = Small().eval()
+    run = begun(Teaching(teacher, 2.0, 0.7), augment)
+    expected = gradient_by_hand(run, teacher, 2.0, 0.7)
+    run = begun(Teaching(teacher, 2.0, 0.7), augment)
+    stepper = make_stepper(run).__self__
+    assert (stepper.table is None) == bool(augment)
+    stepper.backward(*stepper.next_batch())
+    for found, wanted in zip(run.model.parameters(), expected, strict=True):
+        torch.testing.assert_close(found.grad, wanted)
+
+
+def test_the_teacher_stays_as_it_is_and_is_told_apart():
+    torch.manual_seed(1)
+    teacher = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(784, 10))
+    before = {name: value.clone() for name, value in teacher.state_dict().items()}
+    stepper = make_stepper(begun(Teaching(teacher, 2.0, 0.7), Augment(shift=1)))
+    stepper()
+    assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
+    assert Teaching(teacher).describe() != Teaching(teacher, part=0.4).describe()
+    assert Teaching(teacher).describe() != Teaching(Small()).describe()
+    mine = Small().train()
+    make_teaching(mine, small_problem(), 3.0, 0.5)
+    assert mine.training
+    assert all(weight.requires_grad for weight in mine.parameters())
+
+
+def test_bounded_networks_are_taught_and_dense_ones_not():
+    torch.manual_seed(1)
+    plain, taught = small_problem(steps=6), small_problem(steps=6, teaching=Teaching(Small()))
+
+    def weights(problem, **job):
+        ((_, outcome),) = carry_out(problem, [Order(Job("a", 0, **job))], CPU)
+        return torch.cat([value.flatten() for value in outcome.state.values()])
+
+    assert torch.equal(weights(plain), weights(taught))
+    assert not torch.equal(weights(plain, limit=6000), weights(taught, limit=6000))
+
+
+def test_a_model_file_teaches_as_the_network_that_it_was_made_from(tmp_path):
+    torch.manual_seed(0)
+    nets = [mb.zoo.resnet8(width=4).eval(), Ensemble([Small(), Small()]).eval()]
+    for number, (net, shape) in enumerate(zip(nets, [(3, 32, 32), (1, 28, 28)], strict=True)):
+        path = tmp_path / f"{number}.safetensors"
+        mb.save(net, path, torch.zeros(1, *shape))
+        x = torch.randn(3, *shape)
+        found = StoredNetwork(read(path))
+        torch.testing.assert_close(found(x), net(x), rtol=1e-4, atol=1e-4)
+
+
+def test_images_for_another_preparation():
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (2, 3, 4, 4), dtype=np.uint8)
+    ways = [
+        Preprocess(),
+        Preprocess(scale=1 / 255),
+        Preprocess(mean=np.array([1.0, 20.0, 40.0]), std=np.array([3.0, 50.0, 9.0])),
+        Preprocess(scale=0.1, mean=np.array([5.0, 5.0, 5.0])),
+    ]
+    for mine in ways:
+        for other in ways:
+            change = input_change(mine, other)
+            assert (change is None) == (mine is other)
+            factor, offset = change or (1.0, 0.0)
+            torch.testing.assert_close(
+                torch.from_numpy(mine(images)) * factor + offset,
+                torch.from_numpy(other(images)),
+                rtol=1e-4,
+                atol=1e-3,
+            )
+    image = Preprocess(mean=np.zeros((3, 4, 4), np.float32))
+    assert input_change(image, image) is None
+    with pytest.raises(MemboundError, match="mean image"):
+        input_change(image, ways[0])
+    with pytest.raises(MemboundError, match="crops of 3"):
+        input_change(ways[0], Preprocess(crop=3))
+
+
+@pytest.mark.parametrize(
+    ("teacher", "message"),
+    [
+        (3, "is a int"),
+        ([], "is a list"),
+        (nn.Linear(3, 10), "cannot take images"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(784, 3)), "the same classes"),
+        ("nothing.safetensors", "nothing.safetensors"),
+    ],
+)
+def test_what_cannot_teach(teacher, message):
+    with pytest.raises(MemboundError, match=message) as error:
+        make_teaching(teacher, small_problem(), 3.0, 0.5)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "part"), [(0, 0.5), (-1, 0.5), (3, 1.5), (3, -0.1), (float("nan"), 0.5)]
+)
+def test_numbers_that_cannot_be(temperature, part):
+    with pytest.raises(MemboundError, match="a temperature above 0"):
+        make_teaching(Small(), small_problem(), temperature, part)
+
+
+def test_numbers_without_a_teacher_are_refused():
+    with pytest.raises(MemboundError, match="without a teacher"):
+        mb.fit(Small, digits(0, 60), 6000, temperature=2.0)
+
+
+def test_other_tasks_have_no_teacher():
+    data = (np.zeros((40, 6), np.float32), np.zeros((40, 1), np.float32))
+    net = nn.Linear(6, 1)
+    for teacher in (net, "auto"):
+        with pytest.raises(MemboundError, match="classification"):
+            mb.fit(net, data, "50%", loss=nn.functional.mse_loss, teacher=teacher, steps=2)
+
+
+def test_multiplications_grow_with_the_width():
+    assert multiplications(wide(8), (1, 28, 28)) == 2 * multiplications(wide(), (1, 28, 28))
+    assert multiplications(nn.Sequential(nn.Flatten(), nn.Linear(784, 10)), (1, 28, 28)) == 7840
+
+
+def test_auto_trains_a_wider_one_at_no_more_cost(tmp_path):
+    """And a fit that goes on finds it; another part of the loss is another fit."""
+    asked = {
+        "budget": 4000,
+        "steps": 12,
+        "batch_size": 20,
+        "device": "cpu",
+        "dense": False,
+        "run_dir": tmp_path,
+    }
+    fitted = mb.fit(wide, digits(0, 60), test_data=digits(60, 90), teacher="auto", **asked)
+    lines = (tmp_path / "log.txt").read_text()
+    assert lines.index("teacher:") < lines.index("final")
+    assert fitted.file_bytes <= 4000
+    weights = sorted((tmp_path / "weights").iterdir())
+    assert any("teacher" in path.name for path in weights)
+    again = mb.fit(wide, digits(0, 60), test_data=digits(60, 90), teacher="auto", **asked)
+    assert all(
+        torch.equal(a, b) for a, b in zip(fitted.model.parameters(), again.model.parameters(), strict=True)
+    )
+    with pytest.raises(MemboundError, match="teacher"):
+        mb.fit(wide, digits(0, 60), test_data=digits(60, 90), teacher="auto", teacher_part=0.9, **asked)
+
+
+def test_a_pupil_learns_what_its_teacher_knows():
+    """From labels that are all alike, with the teacher's scores alone."""
+    torch.manual_seed(0)
+    split, scale = digits(0, 200), Preprocess(scale=1 / 256)
+    teacher = Small()
+    train(
+        teacher,
+        split,
+        modern("sgd", 150, 20, lr=0.05, warmup=5),
+        preprocess=scale,
+        settings=Settings(device="cpu"),
+    )
+    blind = mb.data.ArraySplit(split.images, np.zeros_like(split.labels))
+    pupil = Small()
+    run = Run(
+        pupil, blind, modern("sgd", 150, 20, lr=0.05, warmup=5), scale, Settings(device="cpu"), CPU,
+        teaching=Teaching(teacher, 3.0, 1.0),
+    )  # fmt: skip
+    take = make_stepper(run)
+    for _ in range(150):
+        take()
+        run.step += 1
+    x = torch.from_numpy(scale(split.images))
+    assert (pupil(x).argmax(1) == teacher(x).argmax(1)).float().mean() > 0.9
