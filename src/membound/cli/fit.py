@@ -70,8 +70,8 @@ def fit_command(
 ) -> None:
     """Fit a network into a budget of bytes, as a file of that size.
 
-    Give one bound: --budget, --ram, --nonzeros, --within or --stages. A dense network is trained for comparison, and a
-    report is written next to the file.
+    Give one bound (--budget, --ram, --nonzeros, --within or --stages), or --budget and --ram together. A dense network
+    is trained for comparison, and a report is written next to the file.
 
     membound fit lenet --data mnist --budget 20KiB --out net.safetensors
     """
@@ -125,7 +125,8 @@ def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str 
         "--greedy-step": ("greedy_step" in asked, "--strategy greedy", greedy),
         "--candidate-steps": ("candidate_steps" in asked, "--strategy greedy or --stages", steps_on),
         "--validation": (
-            "validation" in asked, "--strategy greedy, --within or --stages", steps_on or "within" in asked,
+            "validation" in asked, "--strategy greedy, --within, --stages or --widths",
+            steps_on or "within" in asked or "widths" in asked or asked.get("effort") == "best",
         ),
         "--name": (bool(source.name), "--init", source.init is not None),
         "--tensorboard": ("tensorboard" in asked, "--run-dir", "run_dir" in asked),

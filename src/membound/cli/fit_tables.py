@@ -31,6 +31,8 @@ def tell(
         if final["member_accuracies"]:
             alone = ", ".join(map(_percent, final["member_accuracies"]))
             typer.echo(f"members   {alone}")
+        for note in final.get("tried", ()):
+            typer.echo(f"tried     {note}")
         typer.echo(f"file      {final['file']}")
     if page is not None:
         typer.echo(f"report    {page}")

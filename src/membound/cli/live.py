@@ -189,6 +189,10 @@ def describe_job(job: Job) -> str:
         what = "dense"
     elif "layer" not in about and "budget" not in about and job.limit is not None:
         what = f"{job.limit:,}"
+    if about.get("width") is not None:
+        what += f", width {about['width']:g}"
+    if job.network is not None:
+        what = job.network
     if about.get("member") is not None:
         what += f", member {about['member'] + 1}"
     return f"round {about['round']}: {what}" if "round" in about else what

@@ -11,7 +11,7 @@ import typer
 from membound.cli import options
 from membound.cli.records import spread
 from membound.errors import MemboundError
-from membound.search.request import AUGMENT_HELP, AUGMENT_WORDS
+from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS
 
 Rules = list[str] | None
 

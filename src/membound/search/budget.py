@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from membound.errors import MemboundError
 from membound.search.ensemble import Ensemble
@@ -39,6 +39,21 @@ def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:
             f"the budgets {', '.join(map(str, amounts))} are not all different: leave one out"
         )
     return limits
+
+
+def with_memory(problem: Problem, limit: Limit, memory: Amount) -> Problem:
+    """The problem under a second bound, on memory; what cannot be met is said as a pair."""
+    ram = replace(problem, target=replace(problem.target, kind="ram"))
+    allowed = resolve_limits(ram, [memory])[0]
+    least = problem.least(), ram.least()
+    if limit.number < least[0] or allowed.number < least[1]:
+        raise MemboundError(
+            f"a budget of {limit.text} ({limit.number:,} bytes) with {allowed.text} ({allowed.number:,} bytes) of memory"
+            f" cannot be met: with one weight in each layer this network takes a file of {least[0]:,} bytes and "
+            f"{least[1]:,} bytes of memory; allow at least this pair",
+            about=("budget", "ram"),
+        )
+    return replace(problem, target=replace(problem.target, memory=allowed.number, file_bytes=limit.number))
 
 
 @dataclass

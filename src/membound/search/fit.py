@@ -15,8 +15,9 @@ from torch import nn
 
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
-from membound.search.budget import make_plans, resolve_limits
+from membound.search.budget import make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted
+from membound.search.effort import describe_training, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
 from membound.search.ledger import open_run
 from membound.search.problem import Problem, Target
@@ -33,6 +34,7 @@ from membound.search.request import (
 )
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
+from membound.search.widths import check_width
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
 from membound.train.distill import PART, TEMPERATURE
@@ -105,8 +107,11 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
     if isinstance(bound.stages, str | Path):
         bound = replace(bound, stages=Stages.read(bound.stages))
     watch = place.watch or Watch()
+    choices = with_effort(choices, model, bound)
     problem = _pose(model, examples, bound, choices, watch)
     limits = [] if bound.searches else resolve_limits(problem, bound.amounts)
+    if bound.memory is not None:
+        problem = with_memory(problem, limits[0], bound.memory)
     plans = make_plans(problem, limits, bound.members, bound.average, choices.seed)
     device = choose_device(place.device or "auto")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -118,12 +123,16 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
     with open_run(run_dir, _describe(problem, bound, choices)) as directory:
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
+        tried = describe_training(problem, choices)
         if choices.teacher == teachers.AUTO:
             watch.say("training the teacher")
-            teaching, _ = teachers.train_teacher(workshop, choices.seed, *_teaching_numbers(choices))
+            teaching, facts = teachers.train_teacher(workshop, choices.seed, *_teaching_numbers(choices))
             workshop.problem = replace(workshop.problem, teaching=teaching)
+            tried.append(teachers.describe_teacher(facts))
         together = place.workers is not None or trains_together(problem.make(choices.seed), device)
-        return Fitting(workshop, bound, choices, watch, at_once=7 if together else 1).run(plans)
+        fitting = Fitting(workshop, bound, choices, watch, at_once=7 if together else 1)
+        fitting.tried += tried
+        return fitting.run(plans) if choices.widths is None else fitting.run_widths(plans)
 
 
 def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watch: Watch) -> Problem:
@@ -134,11 +143,18 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
             "strategy",
             about=(bound.name, "members", "strategy"),
         )
+    chooses = bound.searches or choices.is_greedy or choices.widths is not None
+    if choices.widths is not None:
+        check_width(model)
+        if bound.searches or choices.is_greedy or choices.pretrained:
+            raise MemboundError(
+                "widths go with a budget and a network that starts anew: leave out within, stages, the greedy strategy "
+                "and trained weights",
+                about="widths",
+            )
     values = "f16" if bound.may_widen and bound.kind == "nonzeros" else bound.values
     target = Target(bound.kind, values, bound.batch, bound.isa)
-    problem = make_problem(
-        model, examples, choices, target, hold_out=bound.searches or choices.is_greedy, warn=watch.warn
-    )
+    problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)
     if bound.may_widen:
         problem = _storable(problem)
     if choices.teacher == teachers.AUTO:
@@ -183,7 +199,18 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
         **{name: getattr(bound, name) for name in ("within", "members", "average", "may_widen")},
         **{name: getattr(choices, name) for name in ("seed", "dense", "greedy_step")},
     }
-    elsewhere = ("strategy", "seed", "dense", "loss", "score", "augment", *TEACHING)
+    elsewhere = (
+        "strategy",
+        "seed",
+        "dense",
+        "loss",
+        "score",
+        "augment",
+        "effort",
+        "widths",
+        "smoothing",
+        *TEACHING,
+    )
     chosen = {
         each.name: getattr(choices, each.name) for each in fields(choices) if each.name not in elsewhere
     }
@@ -193,10 +220,12 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
     beside = {
         "augment": str(problem.training.augment) if problem.training.augment else None,
         "teacher": taught,
+        "widths": None if choices.widths is None else list(choices.widths),
+        "smoothing": choices.smoothing or None,
     }
     return {
         "wanted": wanted,
-        "target": vars(problem.target),
+        "target": {name: value for name, value in vars(problem.target).items() if value is not None},
         "choices": {name: list(v) if isinstance(v, tuple) else v for name, v in chosen.items()},
         "recipe": problem.training.recipe.describe(),
         "network": network_digest(problem.make(choices.seed)),

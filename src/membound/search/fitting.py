@@ -19,6 +19,7 @@ from membound.search.measure import FileBytes
 from membound.search.problem import AUTO, Problem
 from membound.search.request import Bound, Choices, Watch
 from membound.search.stages import Stages, search_stages
+from membound.search.widths import WidthSearch
 from membound.search.within import search_within
 from membound.search.workshop import Workshop, as_candidate
 from membound.store.model import StoredModel
@@ -44,10 +45,59 @@ class Fitting:
         self.workshop, self.watch, self.at_once = workshop, watch, at_once
         self.bound, self.choices = bound, choices
         self.candidates: list[dict[str, Any]] = []
+        self.tried: list[str] = []  # what a person should know of it
+        self.known_dense: dict[str, Any] | None = None  # trained already, at another width
 
     @property
     def problem(self) -> Problem:
         return self.workshop.problem
+
+    @property
+    def ram_limit(self) -> int | None:
+        """The second bound, where there are two."""
+        return self.problem.target.memory
+
+    # Widths
+
+    def run_widths(self, plans: list[Plan]) -> list[Fitted]:
+        """The best of several widths for each limit; the dense network has the width of the user's own."""
+        factors = self.choices.widths
+        assert isinstance(factors, tuple)
+        bound, choices, base = self.bound, self.choices, self.problem
+        self.watch.say("trying widths")
+        search = WidthSearch(
+            self.workshop, factors, choices.seed, choices.layer_score, bound.members, bound.average
+        )
+        found = search.run([plan.limit for plan in plans])
+        self.candidates += search.candidates
+        if choices.dense:
+            self.watch.say("training the dense network")
+            self.known_dense = self._train_dense()
+        results: dict[Limit, Fitted] = {}
+        try:
+            for factor in sorted(set(found)):
+                self.workshop.problem = search.problems[factor]
+                limits = [plan.limit for plan, own in zip(plans, found, strict=True) if own == factor]
+                made = make_plans(self.problem, limits, bound.members, bound.average, choices.seed)
+                for limit, fitted in zip(limits, self.run(made), strict=True):
+                    tried = [*fitted.facts["tried"], search.describe(limit, factor)]
+                    facts = {**fitted.facts, "width": factor, "tried": tried}
+                    results[limit] = replace(fitted, facts=facts)
+        finally:
+            self.workshop.problem, self.known_dense = base, None
+        return [results[plan.limit] for plan in plans]
+
+    def _train_dense(self) -> dict[str, Any]:
+        jobs = [Job("dense", self.choices.seed, everything=True, about={"budget": None})]
+        if self._estimates:
+            jobs.append(Job(greedy.DENSE, self.choices.seed, about={"round": 0}))
+        return self._describe_dense(self.workshop.do(jobs)[0])
+
+    @property
+    def _estimates(self) -> bool:
+        """Whether only images held out of the training ones can judge."""
+        data = self.problem.data
+        return data.test is None and data.given is None and data.validation is not None
 
     # Values
 
@@ -104,9 +154,9 @@ class Fitting:
             plans = plans or [self._go_through(self.bound.stages)]
         elif self.choices.is_greedy and not suffix:
             self._search_greedily(plans)
-        data = self.problem.data
-        if data.test is None and data.given is None and data.validation is not None:
-            self._estimate(plans, data.validation, suffix)
+        if self._estimates:
+            assert self.problem.data.validation is not None
+            self._estimate(plans, self.problem.data.validation, suffix)
         return self._finals(plans, suffix)
 
     def _find_smallest(self, points: float, suffix: str) -> Plan:
@@ -155,7 +205,7 @@ class Fitting:
             if plan.found is None
             for member, key in enumerate(keys[id(plan)])
         ]
-        if self.choices.dense:
+        if self.choices.dense and self.known_dense is None:
             jobs.append(Job(greedy.DENSE, self.choices.seed, about={"round": 0}))
         self.watch.say("training without the validation images, to judge on them")
         self.workshop.do(jobs)
@@ -190,11 +240,11 @@ class Fitting:
             for plan, mine in zip(plans, keys, strict=True)
             for member, key in enumerate(mine)
         ]
-        if self.choices.dense:
+        if self.choices.dense and self.known_dense is None:
             jobs.insert(0, Job("dense", self.choices.seed, everything=True, about={"budget": None}))
         facts = {job.key: found for job, found in zip(jobs, self.workshop.do(jobs), strict=True)}
         self.watch.say("measuring the final networks through the runtime")
-        dense = self._describe_dense(facts["dense"]) if self.choices.dense else None
+        dense = self._describe_dense(facts["dense"]) if "dense" in facts else self.known_dense
         return [
             self._deploy(plan, mine, [facts[key] for key in mine], dense)
             for plan, mine in zip(plans, keys, strict=True)
@@ -204,7 +254,7 @@ class Fitting:
         plain, data = replace(self.problem.files, values="f32", types={}), self.problem.data
         stored = plain.stored(self.workshop.state("dense"))
         estimate = None
-        if data.test is None and data.given is None and data.validation is not None:
+        if self._estimates and data.validation is not None:
             part = plain.stored(self.workshop.state(greedy.DENSE))
             estimate = score_stored(part, data.validation, self.problem)
         about = describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
@@ -235,7 +285,7 @@ class Fitting:
         model, files = self._network(plan, keys)
         state = model.state_dict()
         stored = files.stored(state)
-        size = self.problem.measure_of(model, files)(state)
+        size = self.problem.measure_of(model, files)(state) if self.ram_limit is None else stored.file_bytes
         about = describe_stored(stored, self.problem.target)
         seconds = sum(found["seconds"] for found in facts)
         return Fitted(
@@ -250,7 +300,9 @@ class Fitting:
             members=self._judge_members(model, keys),
             history=list(self.candidates),
             dense=dense,
-            facts=about | {"curves": facts[0]["history"], "seconds": seconds},
+            facts=about
+            | {"curves": facts[0]["history"], "seconds": seconds, "tried": list(self.tried)}
+            | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit}),
         )
 
     def _network(self, plan: Plan, keys: list[str]) -> tuple[nn.Module, FileBytes]:

@@ -194,6 +194,7 @@ class _Bench:
             bound=self._bound(job, steps),
             task=problem.task,
             augment=training.augment,
+            smoothing=training.smoothing,
             # A dense network shows what its labels alone teach.
             teaching=None if job.limit is None and job.counts is None else problem.teaching,
             show=None if show is None else partial(show, job),

@@ -117,6 +117,22 @@ class RamBytes(FileBytes):
         return deployed_bytes(files.stored(state), self.batch, self.isa, self.threads)
 
 
+@dataclass(frozen=True, eq=False)
+class BothBytes(RamBytes):
+    """Two bounds as one: the bytes of the file, or of memory less `spare`, whichever is more.
+
+    With `spare` = M - B that is at most B just where the file is within B bytes and the memory within M.
+    """
+
+    spare: int = field(kw_only=True)
+
+    def __call__(self, state: State | None = None, types: Types | None = None) -> int:
+        files = self if types is None else replace(self, types=types)
+        stored = files.stored(state)
+        memory = deployed_bytes(stored, self.batch, self.isa, self.threads)
+        return max(stored.file_bytes, memory - self.spare)
+
+
 def deployed_bytes(stored: StoredModel, batch: int = 1, isa: str = EVERY, threads: int = 1) -> int:
     """What a stored network takes when it runs."""
     return Net(stored, max_batch=batch, threads=threads).memory(isa).total

@@ -4,6 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+AUGMENT_WORDS = ("none", "standard", "mirror", "shift", "cutout", "turn", "zoom")
+AUGMENT_HELP = (
+    "Vary training images: none, standard, or mirror, shift=N, cutout=N, turn=N, zoom=X joined by commas (default: "
+    "standard for CIFAR-10 and folders)."
+)
+
 
 @dataclass(frozen=True)
 class Option:

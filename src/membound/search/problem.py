@@ -4,7 +4,7 @@ import copy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from membound.run.net import EVERY, check_isa
 from membound.search.allocation import ByteCost, NonzeroCost, TypedCost
 from membound.search.bits import START, WIDE, palette_bits
 from membound.search.bound import Ramp
-from membound.search.measure import FileBytes, Nonzeros, RamBytes
+from membound.search.measure import BothBytes, FileBytes, Nonzeros, RamBytes
 from membound.store.choice import layer_weights, value_types
 from membound.store.values import value_type
 from membound.train.promises import forget_
@@ -64,6 +64,8 @@ class Target:
     values: str = "f16"  # how they are stored; "auto": in few bits, how many is chosen for each layer
     batch: int = 1  # images at once, for memory,
     isa: str = EVERY  # and the instruction set
+    memory: int | None = None  # bytes of memory that are allowed beside so many of the file
+    file_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_isa(self.isa)
@@ -95,6 +97,7 @@ class Training:
     ramp: Ramp = field(default_factory=Ramp)
     fresh: bool = True  # networks start from nothing, not from trained weights
     augment: Augment = NONE
+    smoothing: float = 0.0  # of labels
 
     @property
     def warm(self) -> Recipe:
@@ -191,9 +194,12 @@ class Problem:
         """The same for another network on the same data."""
         if self.target.kind == "nonzeros":
             return Nonzeros(model)
-        if self.target.kind == "file":
+        if self.target.kind == "file" and self.target.memory is None:
             return files
-        return RamBytes(
+        kind: Callable[..., RamBytes] = RamBytes
+        if self.target.memory is not None and self.target.file_bytes is not None:
+            kind = partial(BothBytes, spare=self.target.memory - self.target.file_bytes)
+        return kind(
             files.tracer,
             files.values,
             files.preprocess,

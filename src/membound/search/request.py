@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
 
 from membound.errors import MemboundError
-from membound.search.option import Option
+from membound.search.checks import check_whole, is_number, read_widths
+from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
 
 if TYPE_CHECKING:
     from membound.data import Augment, Preprocess
@@ -32,11 +33,7 @@ STRATEGIES = {
 }  # and scores
 SOLVERS = ("caffe", "sgd", "adamw")
 VALUES = ("auto", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "f16", "f32")
-AUGMENT_WORDS = ("none", "standard", "mirror", "shift", "cutout", "turn", "zoom")
-AUGMENT_HELP = (
-    "Vary training images: none, standard, or mirror, shift=N, cutout=N, turn=N, zoom=X joined by commas (default: "
-    "standard for CIFAR-10 and folders)."
-)
+EFFORTS = ("quick", "normal", "best")
 ISAS = ("avx512", "avx2", "neon", "scalar", "every")
 
 
@@ -52,7 +49,7 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What is bounded: one of `budget`, `ram`, `nonzeros`, `within` and `stages`, and what it counts.
+    """What is bounded: one of `budget`, `ram`, `nonzeros`, `within` and `stages`, or the first two; and what it counts.
 
     >>> Bound(budget=["40 KiB", 20480]).kind, Bound(budget=["40 KiB", 20480]).amounts
     ('file', ('40 KiB', 20480))
@@ -64,7 +61,7 @@ class Bound:
     ] = None
     ram: Annotated[
         Amount | Several | None,
-        Option("Or bound the memory it runs in; repeatable.", "SIZE", list[str]),
+        Option("Or, or also, bound the memory it runs in; repeatable.", "SIZE", list[str]),
     ] = None
     nonzeros: Annotated[
         Amount | Several | None,
@@ -111,12 +108,14 @@ class Bound:
 
     def __post_init__(self) -> None:
         given = [name for name in KINDS if getattr(self, name) is not None]
-        if len(given) != 1:
+        if given == ["budget", "ram"]:
+            self._check_pair()
+        elif len(given) != 1:
             found = " and ".join(given) + " are given" if given else "there is none"
             raise MemboundError(f"one bound is needed, of {', '.join(KINDS)}: {found}", about=given or KINDS)
         check_whole("batch", self.batch)
         points = self.within
-        if points is not None and not (_is_number(points) and 0 <= points < 100):
+        if points is not None and not (is_number(points) and 0 <= points < 100):
             raise MemboundError(
                 f"within={points!r}: write how many points below dense are allowed, such as 0.5",
                 about="within",
@@ -132,6 +131,23 @@ class Bound:
             raise MemboundError(
                 f"there is no average of {self.average!r}: take 'scores' or 'probabilities'", about="average"
             )
+
+    def _check_pair(self) -> None:
+        for name in ("budget", "ram"):
+            amounts = getattr(self, name)
+            if isinstance(amounts, Sequence) and not isinstance(amounts, str):
+                if len(amounts) != 1:
+                    raise MemboundError(
+                        "a budget and a bound on memory go together one to one: give one of each",
+                        about=("budget", "ram"),
+                    )
+                if name == "ram":
+                    object.__setattr__(self, name, amounts[0])
+
+    @property
+    def memory(self) -> Amount | None:
+        """The bound on memory, where there is one beside that of the file."""
+        return self.ram if self.budget is not None and isinstance(self.ram, str | int) else None
 
     @property
     def name(self) -> str:
@@ -177,6 +193,10 @@ class Choices:
       or 'adamw'. The weights are projected `every` so many steps.
     - `augment` varies training images at random: 'none', 'standard' (what suits the data; the default for CIFAR-10 and
       folders), or 'mirror,shift=4,cutout=8,turn=10,zoom=0.1', any of these; or a `membound.data.Augment`.
+    - `effort`: 'quick', 'normal' or 'best' chooses `steps`, `teacher` and `widths`, where these are not given.
+    - `widths` are tried at the same bytes, as multiples of the default of `width`, a parameter of the function that
+      makes the network; the best on validation images is taken.
+    - `smoothing`: what a label leaves to the other classes.
     - `teacher` is a network whose scores are learned beside the labels: a module, a list of them (averaged), the path
       of a model file, (module, Preprocess) where it takes images prepared otherwise, or 'auto', which trains a wider
       one first. `teacher_part` of the loss is the teacher's, both softened by `temperature`.
@@ -212,6 +232,22 @@ class Choices:
         ),
     ] = None
     augment: Annotated["str | Augment | None", Option(AUGMENT_HELP, "HOW", words=AUGMENT_WORDS)] = None
+    effort: Annotated[
+        str | None,
+        Option(
+            "quick (a quarter of the steps), normal (default) or best (five times, a teacher, several widths).",
+            "NAME",
+            words=EFFORTS,
+        ),
+    ] = None
+    widths: Annotated[
+        str | Sequence[float] | None,
+        Option("Try these widths, as multiples of the network's own, at the same bytes: 1,1.5,2.", "LIST"),
+    ] = None
+    smoothing: Annotated[
+        float | None,
+        Option("Label smoothing: what a label leaves to other classes (default: 0).", "X", float),
+    ] = None
     teacher: Annotated[
         Any,
         Option(
@@ -265,13 +301,13 @@ class Choices:
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         check_whole("seed", self.seed, 0)
-        if not _is_number(self.greedy_step) or not 0 < self.greedy_step < 1:
+        if not is_number(self.greedy_step) or not 0 < self.greedy_step < 1:
             raise MemboundError(
                 f"greedy_step={self.greedy_step!r}: a number between 0 and 1 is needed", about="greedy_step"
             )
         for name in ("lr", "weight_decay"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 0 <= value < math.inf):
+            if value is not None and not (is_number(value) and 0 <= value < math.inf):
                 raise MemboundError(f"{name}={value!r}: a finite number of at least 0 is needed", about=name)
         for name in ("layers", "protect"):
             patterns = getattr(self, name)
@@ -281,6 +317,16 @@ class Choices:
                 raise MemboundError(
                     f"{name}={patterns!r}: a list of patterns of layer names is needed", about=name
                 )
+        if self.effort not in (None, *EFFORTS):
+            raise MemboundError(
+                f"there is no effort {self.effort!r}: choose {', '.join(EFFORTS)}", about="effort"
+            )
+        if self.smoothing is not None and not (is_number(self.smoothing) and 0 <= self.smoothing < 1):
+            raise MemboundError(
+                f"smoothing={self.smoothing!r}: a number from 0 to below 1 is needed", about="smoothing"
+            )
+        if self.widths is not None:
+            object.__setattr__(self, "widths", read_widths(self.widths))
         given = [name for name in ("temperature", "teacher_part") if getattr(self, name) is not None]
         if self.teacher is None and given:
             raise MemboundError(
@@ -359,6 +405,9 @@ class Keywords(TypedDict, total=False):
     weight_decay: float | None
     solver: str | None
     augment: "str | Augment | None"
+    effort: str | None
+    widths: str | Sequence[float] | None
+    smoothing: float | None
     teacher: Any
     temperature: float | None
     teacher_part: float | None
@@ -398,12 +447,3 @@ def split_keywords(given: Mapping[str, Any]) -> tuple[Bound, Choices, Place, Exa
         raise MemboundError(f"fit has no keyword {unknown[0]!r}: there are {', '.join(known)}")
     mine = {record: {name: given[name] for name in names[record] if name in given} for record in records}
     return Bound(**mine[Bound]), Choices(**mine[Choices]), Place(**mine[Place]), Examples(**mine[Examples])
-
-
-def check_whole(name: str, value: object, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise MemboundError(f"{name}={value!r}: a whole number from {least} is needed", about=name)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -15,6 +15,7 @@ from membound.data import ArraySplit, Dataset, Split
 from membound.data.augment import choose
 from membound.errors import DataError, MemboundError
 from membound.search.bound import Ramp
+from membound.search.effort import usual_steps
 from membound.search.problem import (
     Copies,
     Data,
@@ -29,7 +30,7 @@ from membound.search.request import Choices, Examples
 from membound.train.batches import Feeder, order_of
 from membound.train.evaluation import check_fits
 from membound.train.items import ItemSplit
-from membound.train.job import choose_recipe
+from membound.train.job import BATCH, choose_recipe
 from membound.train.loaders import LoaderSplit
 from membound.train.preprocessing import preprocess_for, solver_of
 from membound.train.recipe import Recipe, Scaled, annealed
@@ -65,11 +66,15 @@ def make_problem(
     _check_fits(network, data, task)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     choices = _with_loaders_batch(choices, data.train, warn)
-    training = _training(network, choices)
+    training = _training(network, choices, len(data.part))
     # Photos alone are augmented without being asked; data of the user's own passes through untouched.
     photos = isinstance(examples.train_data, Dataset) and examples.train_data.photos
     has_own = data.preprocess.crop is not None or data.preprocess.mirror
-    training = replace(training, augment=choose(choices.augment, data.input_shape, photos, has_own))
+    training = replace(
+        training,
+        augment=choose(choices.augment, data.input_shape, photos, has_own),
+        smoothing=choices.smoothing or 0.0,
+    )
     return Problem(make, data, training, target, names, task)
 
 
@@ -153,8 +158,8 @@ def _mean(network: nn.Module) -> str | None:
     return "channel" if solver is not None and solver.mean == "image" else None
 
 
-def _training(network: nn.Module, choices: Choices) -> Training:
-    recipe = _recipe(network, choices)
+def _training(network: nn.Module, choices: Choices, images: int) -> Training:
+    recipe = _recipe(network, choices, images)
     steps = recipe.steps
     every = choices.every or min(max(steps // 400, 5), 100)
     # A short training needs more of its time at the limit.
@@ -163,12 +168,13 @@ def _training(network: nn.Module, choices: Choices) -> Training:
     return Training(recipe, tuning, every, ramp, fresh=not choices.pretrained)
 
 
-def _recipe(network: nn.Module, choices: Choices) -> Recipe:
-    """That of `train`, but that a Caffe solver's schedule is one that anneals."""
+def _recipe(network: nn.Module, choices: Choices, images: int) -> Recipe:
+    """That of `train`, but that a Caffe solver's schedule is one that anneals, and that many images take longer."""
     solver = solver_of(network)
-    steps, given = choices.steps, (choices.batch_size, choices.lr, choices.weight_decay)
+    given = (choices.batch_size, choices.lr, choices.weight_decay)
+    steps = choices.steps or usual_steps(choices.effort, solver, images, choices.batch_size or BATCH)
     if solver is not None and choices.solver in (None, "caffe"):
-        recipe = annealed(solver, steps or solver.steps, *given)
+        recipe = annealed(solver, steps, *given)
     else:
         recipe = choose_recipe(network, choices.solver, steps, *given)
     if choices.pretrained and choices.lr is None:

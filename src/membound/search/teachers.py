@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -134,6 +134,12 @@ def train_teacher(
     network = make(seed)
     load_plain_(network, workshop.state(KEY))
     return make_teaching(network, problem, temperature, part), facts
+
+
+def describe_teacher(facts: Mapping[str, Any]) -> str:
+    """In a sentence, for the report."""
+    score = "" if facts["accuracy"] is None else f", {facts['accuracy']:.2f} % on validation images"
+    return f"a teacher of {facts['nonzeros']:,} parameters, trained for {facts['steps']:,} steps{score}"
 
 
 @torch.no_grad()

@@ -91,11 +91,14 @@ class TaughtLoss:
         return taught_loss(scores, targets[:, 0].long(), targets[:, 1:], self.temperature, self.part)
 
 
-def taught_loss(scores: Tensor, labels: Tensor, teacher: Tensor, temperature: float, part: float) -> Tensor:
+def taught_loss(
+    scores: Tensor, labels: Tensor, teacher: Tensor, temperature: float, part: float, smoothing: float = 0.0
+) -> Tensor:
     """(1 - part) CE(scores, labels) + part T^2 CE(scores / T, softmax(teacher / T)), the mean over a batch."""
     soft = nn.functional.cross_entropy(scores / temperature, (teacher / temperature).softmax(1))
     # Softened gradients are smaller by the square of the temperature (Hinton et al., 2015).
-    return (1 - part) * nn.functional.cross_entropy(scores, labels) + part * temperature**2 * soft
+    plain = nn.functional.cross_entropy(scores, labels, label_smoothing=smoothing)
+    return (1 - part) * plain + part * temperature**2 * soft
 
 
 def taught_accuracy(scores: Tensor, targets: Tensor) -> Tensor:

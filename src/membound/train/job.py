@@ -30,7 +30,7 @@ from membound.train.weights import load_weights_, write_state
 from membound.zoo.networks import find
 
 RAMP_BEGIN, RAMP_UNTIL = 0.15, 0.7
-STEPS = 5000  # of a network that brings no solver
+STEPS, BATCH = 5000, 128  # of a network that brings no solver
 
 
 def image_size(net: str, data: str, saved: int | None = None) -> int | None:
@@ -94,7 +94,7 @@ def choose_recipe(
     if solver != "caffe":
         count = steps or (own.steps if own else STEPS)
         warm = min(200, count // 10) if warmup is None else warmup
-        return recipes.modern(solver, count, batch_size or 128, lr, weight_decay, warmup=warm)
+        return recipes.modern(solver, count, batch_size or BATCH, lr, weight_decay, warmup=warm)
     if own is None:
         raise MemboundError(
             "the caffe solver belongs to the networks of the zoo: choose sgd or adamw", about="solver"

@@ -28,7 +28,7 @@ from membound.train.recipe import Recipe, make_optimizer
 from membound.train.regularizer import Regularizer, attach
 from membound.train.reports import Report
 from membound.train.rules import select
-from membound.train.task import Task
+from membound.train.task import Task, widen
 from membound.train.teaching import Teaching
 from membound.train.tensorboard import Curves, check_installed
 from membound.train.updates import Update
@@ -109,6 +109,7 @@ class Run:
     task: Task = field(default_factory=Task)
     augment: Augment = NONE  # of the images that it is trained on
     teaching: Teaching | None = None
+    smoothing: float = 0.0  # of labels, in classification
     show: Callable[[Progress], None] | None = None
     feeders: Feeders = field(default_factory=dict)
     step: int = 0
@@ -139,6 +140,11 @@ class Run:
             self.watch = Feeder(self.held_out.take(some), self.preprocess, self.device, dtype)
         self._check_model()
         self.augment.check(self.input_shape)
+        if self.smoothing and not self.task.classifies:
+            raise TrainingError(
+                "labels are smoothed in classification, and there is a loss of your own: leave one out",
+                about="smoothing",
+            )
         if self.teaching is not None:
             self.teaching.to(self.device)
         self.highest_loss = highest_loss(self.model, self.feeder, self.task)
@@ -207,10 +213,12 @@ class Run:
         if bf16:
             outputs = outputs.float()
         # Averaged over processes, whose shares of the batch may differ in size.
-        if self.teaching is None or hints is None:
-            loss = self.task.batch_loss(outputs, y)
+        if self.teaching is not None and hints is not None:
+            loss = self.teaching.loss(outputs, y, hints, self.smoothing)
+        elif self.smoothing:
+            loss = nn.functional.cross_entropy(widen(outputs), y, label_smoothing=self.smoothing)
         else:
-            loss = self.teaching.loss(outputs, y, hints)
+            loss = self.task.batch_loss(outputs, y)
         loss = loss * (len(y) * self.world.size / self.recipe.batch_size)
         loss.backward()  # type: ignore[no-untyped-call]
         self.running += loss.detach() / self.world.size
@@ -237,6 +245,7 @@ class Run:
             "preprocess": describe_preprocess(self.preprocess),
             "augment": str(self.augment) if self.augment else None,  # as in runs from before there was any
             "teaching": None if self.teaching is None else self.teaching.describe(),
+            "smoothing": self.smoothing or None,
             "seed": self.settings.seed,
             "precision": self.settings.precision,
             "evaluate_every": self.evaluate_every,

@@ -76,9 +76,9 @@ class Teaching:
             self.tables[id(feeder)] = feeder, found  # the feeder stays, so that no other gets its id
         return self.tables[id(feeder)][1]
 
-    def loss(self, outputs: Tensor, labels: Tensor, hints: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, labels: Tensor, hints: Tensor, smoothing: float = 0.0) -> Tensor:
         """Of a batch, of which the teacher gives the scores `hints`."""
-        return taught_loss(outputs, labels, hints, self.temperature, self.part)
+        return taught_loss(outputs, labels, hints, self.temperature, self.part, smoothing)
 
     def check(self, x: Tensor, outputs: Any, labels: Tensor) -> None:
         """Whether it teaches what a network with these outputs for `x` is to learn."""

@@ -1,0 +1,55 @@
+"""How much work a fit may be, in a word: how long networks are trained, and what is tried beside."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from torch import nn
+
+from membound.search.problem import Problem
+from membound.search.request import Bound, Choices
+from membound.search.teachers import AUTO
+from membound.train.job import STEPS
+from membound.zoo.networks import takes_width
+from membound.zoo.solver import Solver
+
+TIMES = {"quick": 0.25, "normal": 1.0, "best": 5.0}  # as long as usual
+PASSES = 30  # through the images, of a network without a solver of its own; a small set is seen more often
+WIDTHS = (1.0, 1.5, 2.0)  # that `best` tries
+
+
+def usual_steps(effort: str | None, solver: Solver | None, images: int, batch_size: int) -> int:
+    """How long a network is trained if nobody says it: its solver's steps, or passes through the images.
+
+    >>> usual_steps(None, None, 50_000, 128), usual_steps("best", None, 50_000, 128)
+    (11719, 58595)
+    """
+    steps = max(STEPS, math.ceil(PASSES * images / batch_size)) if solver is None else solver.steps
+    return max(round(TIMES[effort or "normal"] * steps), 1)
+
+
+def with_effort(choices: Choices, model: nn.Module | Callable[..., nn.Module], bound: Bound) -> Choices:
+    """What the effort adds, where nothing else was asked for: the best takes a teacher, and tries widths."""
+    if choices.effort != "best":
+        return choices
+    if choices.teacher is None and choices.loss is None:
+        choices = replace(choices, teacher=AUTO)
+    searches = bound.searches or choices.is_greedy or choices.pretrained
+    if choices.widths is None and not searches and not isinstance(model, nn.Module) and takes_width(model):
+        choices = replace(choices, widths=WIDTHS)
+    return choices
+
+
+def describe_training(problem: Problem, choices: Choices) -> list[str]:
+    """How networks are trained, for the report: a sentence each."""
+    recipe, augment = problem.training.recipe, problem.training.augment
+    passes = recipe.steps * recipe.batch_size / len(problem.data.part)
+    effort = f" (effort {choices.effort})" if choices.effort is not None and choices.steps is None else ""
+    found = [f"{recipe.steps:,} steps of {recipe.batch_size} images, {passes:.1f} passes{effort}"]
+    if augment:
+        found.append(f"images varied: {augment}")
+    if problem.training.smoothing:
+        found.append(f"labels smoothed by {problem.training.smoothing:g}")
+    if problem.teaching is not None:
+        found.append("a teacher that was given")
+    return found
