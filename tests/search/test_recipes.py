@@ -64,8 +64,17 @@ def test_widths_are_tried_at_the_same_bytes(tmp_path):
 
 
 def test_a_width_that_cannot_be_met_is_left_out():
-    asked = {"widths": [1, 64], "protect": "0", "validation": 20, "dense": False, **QUICK}
-    fitted = mb.fit(wide, digits(0, 80), 3000, test_data=digits(200, 240), **asked)
+    def deep(width=3):
+        return nn.Sequential(
+            nn.Conv2d(1, width, 5, stride=3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(width * 64, 8),
+            nn.Linear(8, 10),
+        )
+
+    asked = {"widths": [1, 64], "protect": ["0", "3"], "validation": 20, "dense": False, **QUICK}
+    fitted = mb.fit(deep, digits(0, 80), 8000, test_data=digits(200, 240), **asked)
     assert fitted.facts["width"] == 1
     assert "width 1 is the only one that fits" in fitted.facts["tried"]
 

@@ -48,8 +48,8 @@ def with_memory(problem: Problem, limit: Limit, memory: Amount) -> Problem:
     least = problem.least(), ram.least()
     if limit.number < least[0] or allowed.number < least[1]:
         raise MemboundError(
-            f"a budget of {limit.text} ({limit.number:,} bytes) with {allowed.text} ({allowed.number:,} bytes) of memory"
-            f" cannot be met: with one weight in each layer this network takes a file of {least[0]:,} bytes and "
+            f"a budget of {limit.text} ({limit.number:,} bytes) with {allowed.text} ({allowed.number:,}) of memory "
+            f"cannot be met: with one weight in each layer this network takes a file of {least[0]:,} bytes and "
             f"{least[1]:,} bytes of memory; allow at least this pair",
             about=("budget", "ram"),
         )
