@@ -300,7 +300,7 @@ BAD = {
     ),
     "validation": (
         (*SHORT, *OUT, "--budget", "4KiB", "--validation", "9"),
-        "--strategy greedy, --within or --stages",
+        "--strategy greedy, --within, --stages or --widths",
     ),
     "some": ((*SHORT, *OUT, "--within", "1", "--validation", "some"), "'some' is not a count"),
     "name": ((*SHORT, *OUT, "--budget", "4KiB", "--name", "a=b"), "--name goes with --init"),

@@ -113,7 +113,7 @@ def test_errors_of_the_library_do_not_speak_of_options(path):
 def test_a_command_names_the_options_that_an_error_is_about(data, capsys):
     fit = ("fit", "lenet", "--data", "own.npz", "--out", "out.safetensors", "--budget", "4KiB")
     assert refused(capsys, *fit, "--values", "f8").endswith("choose auto, p1 to p8, f16 or f32 (--values)\n")
-    assert "(--budget, --ram)" in refused(capsys, *fit, "--ram", "4KiB")
+    assert "(--budget, --nonzeros)" in refused(capsys, *fit, "--nonzeros", "400")
     out = ("--out", "no/net.safetensors")
     assert refused(capsys, *fit, *out).endswith("no/net.safetensors: there is no folder no (--out)\n")
 
