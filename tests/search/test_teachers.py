@@ -1,5 +1,8 @@
 """Teachers: the loss written out by hand, the same lessons from a table and on the fly, files, ensembles, 'auto'."""
 
+import gc
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -179,6 +182,20 @@ def test_other_tasks_have_no_teacher():
     for teacher in (net, "auto"):
         with pytest.raises(MemboundError, match="classification"):
             mb.fit(net, data, "50%", loss=nn.functional.mse_loss, teacher=teacher, steps=2)
+
+
+def test_workers_elsewhere_get_the_teacher_without_what_it_has_said():
+    torch.manual_seed(1)
+    teaching = Teaching(Small(), 2.0, 0.7)
+    run = begun(teaching)
+    make_stepper(run)
+    assert len(teaching.tables) == 1
+    problem = pickle.loads(pickle.dumps(small_problem(teaching=teaching)))
+    assert len(problem.teaching.tables) == 0
+    assert problem.teaching.describe() == teaching.describe()
+    del run
+    gc.collect()
+    assert len(teaching.tables) == 0, "the images of a run that is over are kept"
 
 
 def test_multiplications_grow_with_the_width():

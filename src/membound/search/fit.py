@@ -80,17 +80,17 @@ def fit(
       Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
       followed, or refused (docs/FITTING.md). Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
-    - One bound is given. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of the dense file. `ram`: file and
-      working memory at `batch` images on one thread, on every instruction set or on `isa` alone ('avx2', 'avx512',
-      'neon', 'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest file within so many points of
-      dense. `stages`: counts of layers, tightened as long as accuracy allows (a `Stages`, or its file). A list of
-      budgets gives a list of results.
+    - One bound is given, or `budget` and `ram` together. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of the
+      dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on `isa`
+      alone ('avx2', 'avx512', 'neon', 'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest file
+      within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows (a `Stages`, or
+      its file). A list of budgets gives a list of results.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
       layer as pay there, unless that costs accuracy.
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
     - `strategy` says which layer keeps how much: 'global' (the default), 'greedy' (the paper's), 'magnitude' or
       'uniform'. `steps`, `batch_size`, `lr`, `seed`, `loss`, `score`, `dense` and the other fields of Choices say how
-      networks are trained.
+      networks are trained; or `effort`, 'quick', 'normal' or 'best'. `augment`, `teacher` and `widths` are among them.
     - `device`, `run_dir`, `tensorboard`, `workers` and `watch`, the fields of Place, say where it runs and who is told.
     - `preprocess` and `classes` go into the file; what is left out is taken from the data.
     """

@@ -5,6 +5,7 @@ Where images are augmented, it sees each of them as its pupil does, in every ste
 
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -31,14 +32,19 @@ class Teaching:
     part: float = PART
     factor: Tensor | None = None
     offset: Tensor | None = None
-    tables: dict[int, tuple[Feeder, Tensor]] = field(default_factory=dict, repr=False)  # of feeders
+    # By feeder, as long as there is one: those of bagged images go when their members are trained.
+    tables: WeakKeyDictionary[Feeder, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __post_init__(self) -> None:
         check_numbers(self.temperature, self.part)
         self.network.eval().requires_grad_(False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "tables": {}}  # each worker asks for itself
+        return {name: value for name, value in vars(self).items() if name != "tables"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in (state | {"tables": WeakKeyDictionary()}).items():  # each worker asks for itself
+            object.__setattr__(self, name, value)
 
     def describe(self) -> list[Any]:
         """What tells it apart, as JSON."""
@@ -70,11 +76,12 @@ class Teaching:
 
     def table(self, feeder: Feeder) -> Tensor:
         """The scores of all images of a feeder, in their order, computed once."""
-        if id(feeder) not in self.tables:
+        if feeder not in self.tables:
             batches = feeder.batches(whole(feeder.split, TOGETHER))
-            found = torch.cat([self.scores(x) for x, _ in batches])
-            self.tables[id(feeder)] = feeder, found  # the feeder stays, so that no other gets its id
-        return self.tables[id(feeder)][1]
+            self.tables[feeder] = torch.cat([self.scores(x) for x, _ in batches])
+            if feeder.device.type == "cuda":  # others of a population use it on streams of their own
+                torch.cuda.current_stream(feeder.device).synchronize()
+        return self.tables[feeder]
 
     def loss(self, outputs: Tensor, labels: Tensor, hints: Tensor, smoothing: float = 0.0) -> Tensor:
         """Of a batch, of which the teacher gives the scores `hints`."""
