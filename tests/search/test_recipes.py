@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from profiles import full
 from small import Small, digits
 from torch import nn
 
@@ -34,12 +35,13 @@ def test_trials_cost_at_most_what_is_said(count):
     assert all(later > earlier for (_, earlier), (_, later) in itertools.pairwise(found))
 
 
-def test_widths_are_tried_at_the_same_bytes(tmp_path):
+@pytest.mark.parametrize("budgets", [["3KB"], full(["3KB", "1500"])])
+def test_widths_are_tried_at_the_same_bytes(budgets, tmp_path):
     asked = {**QUICK, "widths": "1,2,4", "run_dir": tmp_path, "validation": 40}
-    fitted = mb.fit(wide, digits(0, 160), ["3KB", "1500"], test_data=digits(200, 240), **asked)
+    fitted = mb.fit(wide, digits(0, 160), budgets, test_data=digits(200, 240), **asked)
     lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     assert lines
-    for result, limit in zip(fitted, (3000, 1500), strict=True):
+    for result, limit in zip(fitted, (3000, 1500), strict=False):
         assert result.file_bytes <= limit
         factor = result.facts["width"]
         assert result.model[0].out_channels == 3 * factor
@@ -53,14 +55,12 @@ def test_widths_are_tried_at_the_same_bytes(tmp_path):
         assert any(note.startswith(f"width {factor:g} was taken") for note in result.facts["tried"])
     first = fitted[0]
     assert first.dense["nonzeros"] == sum(p.numel() for p in wide().parameters())
-    again = mb.fit(wide, digits(0, 160), ["3KB", "1500"], test_data=digits(200, 240), **asked)
+    again = mb.fit(wide, digits(0, 160), budgets, test_data=digits(200, 240), **asked)
     assert "begins" in (tmp_path / "log.txt").read_text()
     for one, other in zip(fitted, again, strict=True):
         assert torch.equal(one.model[0].weight, other.model[0].weight)
     with pytest.raises(MemboundError, match="widths"):
-        mb.fit(
-            wide, digits(0, 160), ["3KB", "1500"], test_data=digits(200, 240), **asked | {"widths": [1, 2]}
-        )
+        mb.fit(wide, digits(0, 160), budgets, test_data=digits(200, 240), **asked | {"widths": [1, 2]})
 
 
 def test_a_width_that_cannot_be_met_is_left_out():
@@ -134,10 +134,11 @@ def test_smoothed_labels_are_torchs():
         torch.testing.assert_close(weight.grad, wanted, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("ram", [14_000, 12_500])
+@pytest.mark.parametrize("ram", [full(14_000), 12_500])
 def test_both_promises_hold(ram):
     """The first leaves the budget to decide, the second the memory: the smaller of them binds."""
-    fitted = mb.fit(Small, digits(0, 80), 6000, ram=ram, test_data=digits(200, 240), dense=False, **QUICK)
+    asked = {**QUICK, "steps": 8, "dense": False}
+    fitted = mb.fit(Small, digits(0, 80), 6000, ram=ram, test_data=digits(200, 240), **asked)
     assert fitted.file_bytes <= 6000
     assert fitted.size == fitted.file_bytes
     assert fitted.facts["memory_limit"] == ram

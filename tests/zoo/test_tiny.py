@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from profiles import full
 
 import membound as mb
 from membound import zoo
@@ -15,7 +16,7 @@ NETS = [
 ]
 
 
-@pytest.mark.parametrize(("make", "shape", "classes"), NETS)
+@pytest.mark.parametrize(("make", "shape", "classes"), [NETS[0], full(*NETS[1]), NETS[2]])
 def test_deployed_as_in_torch(make, shape, classes, tmp_path):
     torch.manual_seed(0)
     net = make().eval()

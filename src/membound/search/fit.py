@@ -80,9 +80,9 @@ def fit(
       Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
       followed, or refused (docs/FITTING.md). Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
-    - One bound is given, or `budget` and `ram` together. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of the
-      dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on `isa`
-      alone ('avx2', 'avx512', 'neon', 'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest file
+    - One bound is given, or `budget` and `ram` together. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of
+      the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
+      `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest file
       within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows (a `Stages`, or
       its file). A list of budgets gives a list of results.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
