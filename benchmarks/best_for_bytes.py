@@ -26,9 +26,18 @@ from _record import arguments, hardware, record, versions
 
 import membound as mb
 from membound.paper.lab import spread
-from membound.search.problem import Target
+from membound.search.bits import trained_levels
+from membound.search.deployed import score_stored
+from membound.search.jobs import Job
+from membound.search.ledger import open_run
+from membound.search.problem import Problem, Target
 from membound.search.request import Choices, Examples
 from membound.search.setup import make_problem
+from membound.search.teachers import train_teacher, with_wider
+from membound.search.workshop import Workshop, this_process
+from membound.train.distill import PART, TEMPERATURE
+from membound.train.parallel import choose_device
+from membound.train.updates import palette
 from membound.units import parse_bytes
 from membound.zoo.networks import widened
 
@@ -68,7 +77,7 @@ def configurations(npz: list[Path]) -> dict[str, Configuration]:
         found[f"cifar10-20KB-{name}"] = Configuration("resnet8", "cifar10", "20KB", asked)
     for name, asked in (("narrow-dense", {}), ("narrow-dense-teacher", {"teacher": "auto"})):
         for budget in ("20KB", "12KB"):
-            asked = {"steps": LONG, "values": "p4", **asked}
+            asked = {"steps": LONG, **asked}
             found[f"cifar10-{budget}-{name}"] = Configuration("resnet8", "cifar10", budget, asked, 4)
     for net in ("lenet", "resnet8"):
         for budget in ("6KB", "12KB"):
@@ -122,12 +131,11 @@ def run(name: str, how: Configuration, options: argparse.Namespace) -> None:
     asked = dict(how.asked)
     if options.steps is not None:
         asked["steps"] = options.steps
-    width = 1.0
     if how.dense_bits is not None:
-        width = widest_dense(maker, data, how, asked)
-        maker = partial(maker, width=widened(maker, width))
+        record(target, run_dense(name, how, maker, data, asked, options))
+        return
     fitted = mb.fit(
-        maker, data, how.budget, seed=options.seed, device=options.device, dense=how.dense_bits is None,
+        maker, data, how.budget, seed=options.seed, device=options.device,
         run_dir=options.runs / f"{name}-{options.seed}", **asked,
     )  # fmt: skip
     facts = fitted.facts
@@ -137,7 +145,7 @@ def run(name: str, how: Configuration, options: argparse.Namespace) -> None:
         "asked": asked, "accuracy": fitted.accuracy, "errors": fitted.errors, "images": fitted.images,
         "file_bytes": fitted.file_bytes, "limit": fitted.limit, "values": fitted.values,
         "nonzeros": facts["nonzeros"], "memory_bytes": facts["memory_bytes"],
-        "width": facts.get("width", width), "tried": facts["tried"], "dense": dense, "seconds": facts["seconds"],
+        "width": facts.get("width", 1.0), "tried": facts["tried"], "dense": dense, "seconds": facts["seconds"],
         "candidates": [
             {key: each[key] for key in ("budget", "width", "round", "accuracy", "steps", "won")}
             for each in fitted.history
@@ -148,16 +156,42 @@ def run(name: str, how: Configuration, options: argparse.Namespace) -> None:
     print(f"{name}, seed {options.seed}: {fitted.accuracy:.2f} % in {fitted.file_bytes:,} bytes", flush=True)
 
 
-def widest_dense(maker, data: mb.data.Dataset, how: Configuration, asked: dict) -> float:
-    """The largest width, in sixteenths, of which all weights fit into the budget in so many bits."""
-    limit = parse_bytes(how.budget)
-    choices = Choices(**{name: value for name, value in asked.items() if name in ("steps", "augment")})
+def run_dense(name: str, how: Configuration, maker, data, asked: dict, options: argparse.Namespace) -> dict:
+    """The honest alternative: the widest network that fits in few bits with all its weights, trained alike."""
+    choices = Choices(steps=asked["steps"], seed=options.seed)
+    width, problem = widest_dense(maker, data, how, choices)
+    types = problem.types | problem.rounded
+    levels = {weight: trained_levels(kind) for weight, kind in types.items()}
+    # Of a palette one code is left to zero, so that no positions are stored; even steps have one for it.
+    levels = {weight: count - 1 if count <= 64 else count for weight, count in levels.items()}
+    rules = {weight: palette(count, begin=problem.training.ramp.until) for weight, count in levels.items()}
+    teacher = asked.get("teacher") is not None
+    with open_run(options.runs / f"{name}-{options.seed}", {"name": name, "steps": asked["steps"]}) as folder:
+        workshop = Workshop(with_wider(problem), folder, this_process(choose_device(options.device)))
+        if teacher:
+            teaching, _ = train_teacher(workshop, options.seed, TEMPERATURE, PART)
+            workshop.problem = replace(workshop.problem, teaching=teaching)
+        (facts,) = workshop.do([Job("final", options.seed, rules=rules, everything=True)])
+        stored = replace(problem.files, types=types).stored(workshop.state("final"))
+    score = score_stored(stored, data.test, problem)
+    if stored.file_bytes > parse_bytes(how.budget):
+        raise SystemExit(f"{name}: {stored.file_bytes:,} bytes are more than {how.budget}")
+    print(f"{name}, seed {options.seed}: {score.accuracy:.2f} % in {stored.file_bytes:,} bytes", flush=True)
+    return {
+        "name": name, "seed": options.seed, "net": how.net, "data": how.data, "budget": how.budget, "asked": asked,
+        "accuracy": score.accuracy, "errors": score.errors, "images": score.images, "width": width, "dense": None,
+        "file_bytes": stored.file_bytes, "nonzeros": facts["nonzeros"], "seconds": facts["seconds"],
+    }  # fmt: skip
+
+
+def widest_dense(maker, data: mb.data.Dataset, how: Configuration, choices: Choices) -> tuple[float, Problem]:
+    """The largest width, in sixteenths, of which all weights fit into the budget in so many bits; and its problem."""
     for sixteenths in range(16, 0, -1):
         make = partial(maker, width=widened(maker, sixteenths / 16))
         target = Target("file", f"p{how.dense_bits}")
         problem = make_problem(make, Examples(train_data=data), choices, target)
-        if replace(problem.files, types=problem.types | problem.rounded).dense() <= limit:
-            return sixteenths / 16
+        if replace(problem.files, types=problem.types | problem.rounded).dense() <= parse_bytes(how.budget):
+            return sixteenths / 16, problem
     raise SystemExit(f"no width fits into {how.budget}")
 
 

@@ -63,6 +63,11 @@ class Job:
     may_fail: bool = False  # where it diverges, that is its outcome, not the end of everything
     about: Mapping[str, Any] = field(default_factory=dict)  # for people: round, layer, budget
 
+    @property
+    def is_ruled(self) -> bool:
+        """Whether it is under a bound, or rules of its own."""
+        return self.limit is not None or self.counts is not None or self.rules is not None
+
     def describe(self) -> dict[str, Any]:
         """The job as JSON."""
         plain = replace(self, counts=None, rules=None, recipe=None, about={})
@@ -196,7 +201,7 @@ class _Bench:
             augment=training.augment,
             smoothing=training.smoothing,
             # A dense network shows what its labels alone teach.
-            teaching=None if job.limit is None and job.counts is None else problem.teaching,
+            teaching=problem.teaching if job.is_ruled else None,
             show=None if show is None else partial(show, job),
             feeders=self.feeders,
         )
