@@ -1,0 +1,62 @@
+"""A weight of integers in few bytes: a code for each nonzero, and the distance of each from the one before."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.store.bits import pack
+
+MOST_K = 8  # low bits of a distance: two bytes hold them wherever they begin
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """As membound_micro.h has it; without `high` every element has a code, without a palette a code is value + 128."""
+
+    codes: Bytes
+    high: Bytes | None
+    low: Bytes
+    palette: npt.NDArray[np.int8] | None
+    count: int
+    bits: int
+    k: int
+
+    @property
+    def nbytes(self) -> int:
+        parts = (self.codes, self.high, self.low, self.palette)
+        return sum(part.nbytes for part in parts if part is not None)
+
+
+def pack_weight(matrix: npt.NDArray[Any]) -> Packed:
+    """The form of fewest bytes for int8 in rows and columns.
+
+    >>> pack_weight(np.array([[0, 0, 3, 0], [0, 0, 0, 3]])).nbytes
+    3
+    """
+    flat = matrix.reshape(-1).astype(np.int64)
+    found = np.flatnonzero(flat)
+    gaps = np.diff(found, prepend=-1) - 1
+    sizes = [-(-int((gaps >> k).sum() + len(gaps)) // 8) + -(-len(gaps) * k // 8) for k in range(MOST_K + 1)]
+    k = int(np.argmin(sizes))
+    sparse = _codes(flat[found], *_rice(gaps, k), k)
+    dense = _codes(flat, None, np.zeros(0, np.uint8), 0)
+    return min(sparse, dense, key=lambda each: each.nbytes)
+
+
+def _rice(gaps: npt.NDArray[Any], k: int) -> tuple[Bytes, Bytes]:
+    ends = np.arange(len(gaps)) + np.cumsum(gaps >> k)
+    high = np.zeros(int(ends[-1]) + 1 if len(ends) else 0, bool)
+    high[ends] = True
+    return np.packbits(high, bitorder="little"), pack(gaps & ((1 << k) - 1), k)
+
+
+def _codes(values: npt.NDArray[Any], high: Bytes | None, low: Bytes, k: int) -> Packed:
+    levels = np.unique(values)
+    bits = max(1, int(len(levels) - 1).bit_length()) if len(levels) else 1
+    if bits == 8:
+        return Packed(pack(values + 128, 8), high, low, None, len(values), 8, k)
+    codes = pack(np.searchsorted(levels, values), bits)
+    return Packed(codes, high, low, levels.astype(np.int8), len(values), bits, k)
