@@ -125,6 +125,7 @@ mb_op read_op(const Record& from, Parts& parts, nb::list& kept) {
   mb_op to{};
   from.number("kind", to.kind);
   from.number("then", to.then);
+  from.number("pads", to.pads);
   from.number("in", to.in);
   from.number("in2", to.in2);
   from.number("out", to.out);

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 #define MB_NONE 0xFFFFu /* no such value */
-#define MB_CHUNK 64u    /* nonzeros of a weight that are decoded at once */
+#define MB_CHUNK 32u    /* nonzeros of a weight that are decoded at once */
 
 /* Operations. What a network does not use is left out of the code by membound_micro_config.h. */
 enum { MB_CONV, MB_SUM, MB_POOL, MB_MEAN, MB_TABLE };
@@ -68,7 +68,7 @@ typedef struct {
 } mb_pool;
 
 typedef struct {
-  uint8_t kind, then;
+  uint8_t kind, then, pads; /* pads: a window reaches beyond the first or the last row */
   uint16_t in, in2, out;
   uint16_t first;                   /* the channel of `out` that it starts with */
   uint16_t channels, height, width; /* that it computes, before `then` */

@@ -200,7 +200,8 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
   uint32_t channel, p, n;
   reader w;
   const mb_value *in = &net->values[op->in];
-  memset(r->arena + net->blank, in->zero, (uint32_t)in->width + 2u * ((uint32_t)in->stride - in->width));
+  if (op->pads)
+    memset(r->arena + net->blank, in->zero, (uint32_t)in->width + 2u * ((uint32_t)in->stride - in->width));
   open_weight(&w, op->weight);
   for (channel = 0; channel < op->channels; channel++) {
     const uint32_t group = channel / op->group_out;

@@ -85,7 +85,7 @@ def multipliers(real: Float64) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.ui
     return m.astype(np.int16), shift.astype(np.uint8), up
 
 
-def sum_multipliers(real: list[float], zero: int, zeros: list[int]) -> tuple[list[int], int, int]:
+def sum_multipliers(real: list[float], zero: float, zeros: list[int]) -> tuple[list[int], int, int]:
     """(multipliers, constant, shift) of y = floor((sum of multiplier q + constant) / 2^shift), in 32 bits.
 
     >>> sum_multipliers([0.5], -128, [0])
@@ -94,7 +94,7 @@ def sum_multipliers(real: list[float], zero: int, zeros: list[int]) -> tuple[lis
     for shift in range(30, 0, -1):
         whole = [round(each * 2.0**shift) for each in real]
         folded = sum(m * z for m, z in zip(whole, zeros, strict=True))
-        constant = zero * 2**shift + 2 ** (shift - 1) - folded
+        constant = round(zero * 2.0**shift) + 2 ** (shift - 1) - folded
         fits = abs(constant) + 128 * sum(map(abs, whole)) < LIMIT
         if fits and max(map(abs, whole)) <= 2**SUM_BITS:
             return whole, constant, shift

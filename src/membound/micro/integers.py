@@ -27,7 +27,6 @@ from membound.store.formats import Encoded, decode, matrix_shape, positions
 from membound.store.model import StoredModel
 
 Int8 = npt.NDArray[np.int8]
-WIDEST_BIAS = 2**30
 INPUT_SHIFT = 16
 
 
@@ -212,10 +211,11 @@ def _conv(
     whole, steps = integer_weight(stored)
     bias = np.zeros(len(whole)) if layer.bias is None else decode(model.tensors[layer.bias]).astype(np.float64)
     unit = given.scale * steps
-    # A row that hardly counts would have a bias beyond int32: its unit is what the bias needs.
-    least = np.abs(bias) / WIDEST_BIAS
-    unit = np.where(np.abs(unit) < least, least, unit)
-    unit = np.where(unit == 0, pre.scale, unit)
+    # A row of weights so small that its bias, as a multiple of them, is beyond int32 is its bias.
+    least = np.abs(bias) / 2.0 ** (29 - multipliers(unit / pre.scale)[2])
+    nothing = np.abs(unit) <= least
+    whole = np.where(nothing.reshape(-1, *[1] * (whole.ndim - 1)), np.int8(0), whole)
+    unit = np.where(nothing, np.maximum(least, pre.scale / 2**12), unit)
     sums = whole.reshape(len(whole), -1).astype(np.int64)
     folded = np.rint(bias / unit).astype(np.int64) - given.zero * sums.sum(1)
     m, shift, up = multipliers(unit / pre.scale)
@@ -279,10 +279,8 @@ def _round_palette(entries: npt.NDArray[np.float64], counts: npt.NDArray[Any]) -
 def _sum_numbers(layer: Layer, given: list[Quantization], scales: dict[int, Quantization]) -> Sum:
     out = scales[layer.output]
     real = [factor * each.scale / out.scale for factor, each in zip(layer.factors, given, strict=True)]
-    whole, constant, shift = sum_multipliers(real, out.zero, [each.zero for each in given])
-    constant += round(layer.offset / out.scale * 2**shift)
-    if abs(constant) + 128 * sum(map(abs, whole)) >= LIMIT:
-        raise ModelError("the number that it adds is beyond 32 bits: calibrate it on other images")
+    zero = out.zero + layer.offset / out.scale
+    whole, constant, shift = sum_multipliers(real, zero, [each.zero for each in given])
     low, high = bounds(layer.act, out) or (LOW, HIGH)
     return Sum(whole[0], whole[1] if len(whole) == 2 else 0, constant, shift, low, high)
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from membound.micro.flash import Packed, pack_weight
 from membound.micro.integers import INPUT_SHIFT, IntegerNet, Op, mean_range
-from membound.micro.schedule import Layout, make_layout, pool_step
+from membound.micro.schedule import Layout, make_layout, pool_step, reaches_beyond
 
 NONE = 0xFFFF
 KINDS = {"conv": 0, "sum": 1, "pool": 2, "mean": 3, "table": 4}
@@ -105,6 +105,7 @@ def op_record(plan: MicroPlan, number: int) -> Record:
     return {
         "kind": KINDS[op.kind],
         "then": THENS[op.then],
+        "pads": int(reaches_beyond(plan.net, op)),
         "in": op.inputs[0],
         "in2": op.inputs[1] if len(op.inputs) > 1 else NONE,
         "out": op.output,

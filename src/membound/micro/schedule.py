@@ -13,7 +13,7 @@ from membound.errors import ModelError
 from membound.micro.integers import IntegerNet, Op
 from membound.micro.layers import Window
 
-CHUNK = 64  # MB_CHUNK of membound_micro.h
+CHUNK = 32  # MB_CHUNK of membound_micro.h
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,13 @@ def _first_needed(op: Op, place: int, y: int, height: int) -> int:
     return max(0, y * op.window.stride[0] - op.window.pad[0]) if place == 0 else y
 
 
+def reaches_beyond(net: IntegerNet, op: Op) -> bool:
+    """Whether a convolution reads rows of padding, above or below its input."""
+    window = op.window
+    last = (op.size[0] - 1) * window.stride[0] + (window.kernel[0] - 1) * window.dilation[0] - window.pad[0]
+    return op.kind == "conv" and (window.pad[0] > 0 or last >= net.images[op.inputs[0]][1])
+
+
 def paddings(net: IntegerNet) -> list[int]:
     """The columns of padding between the channels of each value: as many as any convolution wants on a side."""
     found = [0] * len(net.images)
@@ -163,7 +170,8 @@ def _place(
             sizes[~number] = 4 * op.channels * op.pool.size[1]
     convs = [op for op in net.ops if op.kind == "conv"]
     sums = 4 * max((op.size[1] for op in convs), default=0)
-    blank = max((net.images[op.inputs[0]][2] + 2 * pads[op.inputs[0]] for op in convs), default=0)
+    beyond = [op.inputs[0] for op in convs if reaches_beyond(net, op)]
+    blank = max((net.images[value][2] + 2 * pads[value] for value in beyond), default=0)
     wide = False
     while True:
         room = (sums, CHUNK * (4 if wide else 2), CHUNK, blank)

@@ -1,0 +1,75 @@
+"""The C runtime, through the extension, against numpy in integers, and against the network in floating point."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from micro_networks import NETWORKS, micro, prepared, random_network, some_images
+from micro_reference import run_reference
+from profiles import examples
+
+from membound.errors import ModelError
+from membound.run import Net
+
+# What a random network may have that the runtime says no to.
+REFUSED = ("computes nothing", "takes a flattened", "pads only before a convolution")
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@examples(1000, deadline=None)
+def test_random_networks_give_the_bits_of_the_reference(seed):
+    model = random_network(seed)
+    try:
+        rows = micro(model, "rows")
+    except ModelError as error:
+        assert any(known in str(error) for known in REFUSED), error
+        return
+    images = some_images(model, 2, seed)
+    wanted = run_reference(rows.plan.net, images).reshape(2, -1)
+    assert np.array_equal(rows.integers(images).reshape(2, -1), wanted)
+    assert np.array_equal(micro(model, "whole").integers(images).reshape(2, -1), wanted)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_known_networks_give_the_bits_of_the_reference(name):
+    model = NETWORKS[name]()
+    net, images = micro(model), some_images(model, 1)
+    if model.preprocess is None:
+        images = prepared(model, images)
+        q = net.plan.net.quantizations[0].round(images).astype(np.int64) + 128
+        wanted = run_reference(net.plan.net, q, pixels=False)
+    else:
+        wanted = run_reference(net.plan.net, images)
+    assert np.array_equal(net.integers(images).reshape(-1), wanted.reshape(-1))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_rows_and_whole_maps_agree_and_rows_take_less(name):
+    model = NETWORKS[name]()
+    rows, whole = micro(model, "rows"), micro(model, "whole")
+    images = prepared(model, some_images(model))
+    assert np.array_equal(rows.integers(images), whole.integers(images))
+    assert rows.memory().ram < whole.memory().ram
+    assert micro(model).memory().ram == rows.memory().ram
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_integers_are_near_the_network_in_floating_point(name):
+    model = NETWORKS[name]()
+    x = prepared(model, some_images(model, 8))
+    wanted, found = Net(model, max_batch=8)(x), micro(model)(x)
+    off = np.sqrt(((found - wanted) ** 2).mean()) / wanted.std()
+    assert off < 0.12
+
+
+def test_pixels_and_prepared_numbers_agree_where_the_input_is_exact():
+    model = NETWORKS["lenet"]()
+    net, images = micro(model), some_images(model)
+    assert np.array_equal(net.integers(images), net.integers(prepared(model, images)))
+
+
+def test_calls_do_not_depend_on_what_was_run_before():
+    model = NETWORKS["concat"]()
+    net, images = micro(model), some_images(model, 4)
+    together = net.integers(images)
+    assert np.array_equal(np.concatenate([net.integers(image[None]) for image in images[::-1]])[::-1], together)
