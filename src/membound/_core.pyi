@@ -77,7 +77,7 @@ def known_isas() -> list[str]:
 class Micro:
     """A network in integers, run by the C sources of microcontrollers."""
 
-    def __init__(self, net: dict, values: list, ops: list, arena_bytes: int) -> None: ...
+    def __init__(self, net: dict[str, object], values: list[dict[str, object]], ops: list[dict[str, object]], arena_bytes: int) -> None: ...
 
     def run(self, images: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[numpy.int8], pixels: bool) -> None:
         """Run images [n, numbers] of bytes; the outputs are written."""

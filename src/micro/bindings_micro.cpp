@@ -218,7 +218,9 @@ class Micro {
 void membound::bind_micro(nb::module_& m) {
   nb::class_<Micro>(m, "Micro", "A network in integers, run by the C sources of microcontrollers.")
       .def(nb::init<const nb::dict&, const nb::list&, const nb::list&, uint32_t>(), "net"_a, "values"_a, "ops"_a,
-           "arena_bytes"_a)
+           "arena_bytes"_a,
+           nb::sig("def __init__(self, net: dict[str, object], values: list[dict[str, object]], "
+                   "ops: list[dict[str, object]], arena_bytes: int) -> None"))
       .def("run", &Micro::run, "images"_a, "out"_a, "pixels"_a,
            nb::sig("def run(self, images: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[numpy.int8], "
                    "pixels: bool) -> None"),

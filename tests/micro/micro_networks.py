@@ -13,8 +13,8 @@ from membound.store.operators import OPERATORS, attributes
 FORMATS = ("dense", "bitmask", "indexed", "csr", "rice")
 TYPES = ("f32", "f16", "p1", "p2", "p3", "p4", "p5", "p8")
 ACTS = (
-    None, None, ("relu",), ("relu",), ("clip", 0.0, 6.0), ("clip", -1.0, 1.0), ("leaky", 0.1), ("silu",), ("gelu",), ("tanh",),
-    ("sigmoid",), ("hardswish",), ("hardsigmoid",), ("elu", 1.0), ("gelu_tanh",),
+    None, None, ("relu",), ("relu",), ("clip", 0.0, 6.0), ("clip", -1.0, 1.0), ("leaky", 0.1), ("silu",), ("gelu",),
+    ("tanh",), ("sigmoid",), ("hardswish",), ("hardsigmoid",), ("elu", 1.0), ("gelu_tanh",),
 )  # fmt: skip
 
 
@@ -26,16 +26,16 @@ class Builder:
         self.density = density
         self.shapes, self.nodes, self.tensors = [shape], [], {}
 
-    def add(self, op: str, inputs: tuple[int, ...], tensors: dict[str, np.ndarray] | None = None, **given) -> int:
+    def add(
+        self, op: str, inputs: tuple[int, ...], tensors: dict[str, np.ndarray] | None = None, **given
+    ) -> int:
         names = {}
         for role, array in (tensors or {}).items():
             names[role] = f"n{len(self.nodes)}.{role}"
             self.tensors[names[role]] = array.astype(np.float32)
         node = Node(op, inputs, {key: value for key, value in given.items() if value is not None}, names)
         shapes = {role: self.tensors[name].shape for role, name in names.items()}
-        self.shapes.append(
-            OPERATORS[op].shape([self.shapes[v] for v in inputs], attributes(node), shapes)
-        )
+        self.shapes.append(OPERATORS[op].shape([self.shapes[v] for v in inputs], attributes(node), shapes))
         self.nodes.append(node)
         return len(self.nodes)
 
@@ -112,7 +112,10 @@ def _grow(net: Builder, draw, value: int) -> int:
         stride = (int(draw.integers(1, 4)), int(draw.integers(1, 4)))
         return net.conv(value, out, kernel, stride, pad, groups, act, dilation)
     if choice in (4, 5) and min(height, width) >= 3:
-        kernel, stride = (int(draw.integers(1, 4)), int(draw.integers(1, 4))), tuple(int(s) for s in draw.integers(1, 4, 2))
+        kernel, stride = (
+            (int(draw.integers(1, 4)), int(draw.integers(1, 4))),
+            tuple(int(s) for s in draw.integers(1, 4, 2)),
+        )
         pad = tuple(int(draw.integers(0, k)) for k in kernel)
         kind = "maxpool" if choice == 4 else "avgpool"
         more = {} if choice == 4 else {"count": [None, "valid", 3.0][draw.integers(3)]}
@@ -178,11 +181,12 @@ def concat_residual() -> StoredModel:
     """Branches that are joined, added, pooled with overlap, and activations that are tables."""
     net = Builder((3, 16, 16), 5, 0.4)
     v = net.conv(0, 8, act=("silu",))
-    joined = net.add("concat", (net.conv(v, 4, 1, act=("tanh",)), v, net.add("maxpool", (v,), kernel=(3, 3), stride=(1, 1), pad=(1, 1, 1, 1))), axis=0)  # fmt: skip
+    pooled = net.add("maxpool", (v,), kernel=(3, 3), stride=(1, 1), pad=(1, 1, 1, 1))
+    joined = net.add("concat", (net.conv(v, 4, 1, act=("tanh",)), v, pooled), axis=0)
     w = net.add("add", (net.conv(joined, 20, act=("hardswish",)), joined), act=("relu",))
     w = net.add("avgpool", (w,), kernel=(3, 3), stride=(2, 2), over=(1, 1))
-    w = net.add("act", (net.add("maxpool", (net.conv(w, 8),), kernel=(3, 3), stride=(2, 2), pad=(0, 0, 1, 1)),), act=("relu",))  # fmt: skip
-    net.flat_linear(w, 5)
+    w = net.add("maxpool", (net.conv(w, 8),), kernel=(3, 3), stride=(2, 2), pad=(0, 0, 1, 1))
+    net.flat_linear(net.add("act", (w,), act=("relu",)), 5)
     return net.store("p5", preprocess={"mean": [100.0, 120.0, 140.0], "scale": 0.02})
 
 

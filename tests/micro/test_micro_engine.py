@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from micro_networks import NETWORKS, micro, prepared, random_network, some_images
 from micro_reference import run_reference
-from profiles import examples
+from profiles import chiefly, examples
 
 from membound.errors import ModelError
 from membound.run import Net
@@ -22,7 +22,8 @@ def test_random_networks_give_the_bits_of_the_reference(seed):
     try:
         rows = micro(model, "rows")
     except ModelError as error:
-        assert any(known in str(error) for known in REFUSED), error
+        if not any(known in str(error) for known in REFUSED):
+            raise
         return
     images = some_images(model, 2, seed)
     wanted = run_reference(rows.plan.net, images).reshape(2, -1)
@@ -30,7 +31,7 @@ def test_random_networks_give_the_bits_of_the_reference(seed):
     assert np.array_equal(micro(model, "whole").integers(images).reshape(2, -1), wanted)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", chiefly(["lenet", "dscnn", "concat"], NETWORKS))
 def test_known_networks_give_the_bits_of_the_reference(name):
     model = NETWORKS[name]()
     net, images = micro(model), some_images(model, 1)
@@ -43,7 +44,7 @@ def test_known_networks_give_the_bits_of_the_reference(name):
     assert np.array_equal(net.integers(images).reshape(-1), wanted.reshape(-1))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", chiefly(["resnet8", "concat"], NETWORKS))
 def test_rows_and_whole_maps_agree_and_rows_take_less(name):
     model = NETWORKS[name]()
     rows, whole = micro(model, "rows"), micro(model, "whole")
@@ -72,4 +73,6 @@ def test_calls_do_not_depend_on_what_was_run_before():
     model = NETWORKS["concat"]()
     net, images = micro(model), some_images(model, 4)
     together = net.integers(images)
-    assert np.array_equal(np.concatenate([net.integers(image[None]) for image in images[::-1]])[::-1], together)
+    assert np.array_equal(
+        np.concatenate([net.integers(image[None]) for image in images[::-1]])[::-1], together
+    )

@@ -14,8 +14,8 @@ from membound.store.whole import write_whole
 
 RUNTIME = ("membound_micro.h", "membound_micro_inside.h", "membound_micro.c", "membound_micro_conv.c")
 
-MAIN = r"""/* Reads images from the standard input, row by row, and prints the outputs of each. A row is NET_WIDTH pixels, each of
- * NET_CHANNELS bytes, as a camera gives them. */
+MAIN = r"""/* Reads images from the standard input, row by row, and prints the outputs of each.
+ * A row is NET_WIDTH pixels, each of NET_CHANNELS bytes, as a camera gives them. */
 #include <stdio.h>
 
 #include "net.h"
@@ -102,7 +102,7 @@ def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:
     table = "\n".join(rows)
     return f"""# A network in {plan.flash_bytes:,} bytes of flash and {plan.context_bytes:,} of RAM
 
-Plain C99 in integers: no malloc, no libc but `memcpy` and `memset`. `net.h` says how it is called; `main.c` is a program.
+Plain C99 in integers: no malloc, no libc but `memcpy` and `memset`. `net.h` says how it is called; `main.c` calls it.
 
     cmake -S . -B build && cmake --build build && ./build/main < images
 

@@ -24,7 +24,7 @@ def header_text(plan: MicroPlan) -> str:
         else f"q + 128, where a number is {first.scale:.9g} * (q - ({first.zero}))"
     )
     arena = plan.layout.nbytes
-    return f"""/* A network that membound wrote: include this, compile net.c and the sources of the runtime beside it. */
+    return f"""/* A network that membound wrote: include this, compile net.c and the runtime beside it. */
 #ifndef NET_H
 #define NET_H
 
@@ -109,7 +109,8 @@ int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step
 }}
 
 int8_t net_output(const net_context *context, uint32_t index) {{
-  return mb_output(&net, context->arena, index / ({rows}u * {columns}u), index / {columns}u % {rows}u, index % {columns}u);
+  const uint32_t channel = index / ({rows}u * {columns}u);
+  return mb_output(&net, context->arena, channel, index / {columns}u % {rows}u, index % {columns}u);
 }}
 
 uint32_t net_best(const net_context *context) {{

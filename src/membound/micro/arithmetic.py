@@ -1,4 +1,4 @@
-"""The numbers of the integer arithmetic: docs/MICRO.md says what they mean. Chosen in float64, so the same everywhere."""
+"""The numbers of the integer arithmetic, chosen in float64: docs/MICRO.md says what they mean."""
 
 import math
 from collections.abc import Callable
@@ -35,9 +35,9 @@ class Quantization:
 
     def round(self, x: Any) -> npt.NDArray[np.int8]:
         """q = floor(x / scale + 1/2) + zero, within -128 and 127."""
-        return np.clip(np.floor(np.asarray(x, np.float64) / self.scale + 0.5) + self.zero, LOW, HIGH).astype(
-            np.int8
-        )
+        whole = np.floor(np.asarray(x, np.float64) / self.scale + 0.5) + self.zero
+        found: npt.NDArray[np.int8] = np.clip(whole, LOW, HIGH).astype(np.int8)
+        return found
 
 
 def quantization(low: float, high: float) -> Quantization:

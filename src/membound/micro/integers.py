@@ -1,4 +1,4 @@
-"""A stored network as operations on integers: every number that the device computes with, and nothing of where it lies."""
+"""A stored network as operations on integers: every number that the device computes with, not where it lies."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -161,7 +161,7 @@ def _input(model: StoredModel, channels: int, to: Quantization, pixels: bool) ->
         return [(2**INPUT_SHIFT, -128 * 2**INPUT_SHIFT)] * channels
     if model.mean_image is not None:
         raise ModelError(
-            "the file subtracts a mean image, which a microcontroller has no room for: train with a mean for each channel"
+            "the file subtracts a mean image, too large for a microcontroller: train with a mean for each channel"
         )
     said = model.preprocess or {}
     mean = np.broadcast_to(np.asarray(said.get("mean", 0.0), np.float64), channels)
@@ -209,7 +209,9 @@ def _conv(
         translated = table(layer.act, pre, out)
     stored = model.tensors[layer.weight]
     whole, steps = integer_weight(stored)
-    bias = np.zeros(len(whole)) if layer.bias is None else decode(model.tensors[layer.bias]).astype(np.float64)
+    bias = (
+        np.zeros(len(whole)) if layer.bias is None else decode(model.tensors[layer.bias]).astype(np.float64)
+    )
     unit = given.scale * steps
     # A row of weights so small that its bias, as a multiple of them, is beyond int32 is its bias.
     least = np.abs(bias) / 2.0 ** (29 - multipliers(unit / pre.scale)[2])
@@ -223,7 +225,9 @@ def _conv(
         m, shift = m[:1], shift[:1]
     most = (np.abs(folded) + 128 * np.abs(sums).sum(1)).max() * 2**up
     if most >= LIMIT:
-        raise ModelError(f"its sums may be as large as {most:,}, beyond 32 bits: calibrate it on other images")
+        raise ModelError(
+            f"its sums may be as large as {most:,}, beyond 32 bits: calibrate it on other images"
+        )
     low, high = low_high or (LOW, HIGH)
     rescale = Rescale(m, shift, up, pre.zero, low, high, translated)
     channels, height, width = found.images[layer.inputs[0]]
@@ -308,7 +312,7 @@ def _pool(
 ) -> Op:
     window = layer.window
     assert window is not None
-    channels, height, width = found.images[layer.inputs[0]]
+    _, height, width = found.images[layer.inputs[0]]
     size = window.size(height, width)
     if layer.kind == "max":
         return _op("pool", found, layer, order, window=window, size=size, pool=Pool(window, size))
@@ -316,7 +320,9 @@ def _pool(
     counts = _counts(window, size, height, width)
     each = window.divisor is None and len(np.unique(counts)) > 1
     divisors = np.arange(1, window.kernel[0] * window.kernel[1] + 1) if each else np.unique(counts)[:1]
-    real = given.scale / out.scale / (divisors.astype(np.float64) if window.divisor is None else window.divisor)
+    real = (
+        given.scale / out.scale / (divisors.astype(np.float64) if window.divisor is None else window.divisor)
+    )
     m, shift, up = multipliers(np.atleast_1d(real))
     rescale = Rescale(m, shift, up, out.zero)
     apart = window.kernel[0] <= window.stride[0] or size[0] == 1

@@ -22,7 +22,7 @@ BOUNDING = ("relu", "clip")  # activations that are no more than a lowest and a 
 
 @dataclass
 class Window:
-    """A window over rows and columns; `valid` means that padding does not count in a mean, `divisor` replaces a count."""
+    """A window over rows and columns. Of means: `valid` leaves padding out of the count, `divisor` replaces it."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -42,8 +42,10 @@ class Window:
 
 @dataclass
 class Layer:
-    """One operation. `factors` and `offset` of a sum: y = offset + sum of factor * input; `kind` is conv, sum, max, mean
-    or act. `pool` and `plus` are what a convolution does with its rows: a window, and the input that is added."""
+    """One operation: conv, sum, max, mean or act. A sum is offset + the sum of factor * input.
+
+    `pool` and `plus` are what a convolution does with its rows: a max pool, or the addition of another input.
+    """
 
     kind: str
     inputs: list[int]
@@ -129,8 +131,8 @@ class _Reader:
         shape = self.model.shapes[value]
         if len(shape) not in (1, 3):
             raise ModelError(
-                f"value {value} has the shape {list(shape)}: the microcontroller's runtime takes [channels, height, width] "
-                "or [features]"
+                f"value {value} has the shape {list(shape)}: the microcontroller's runtime takes "
+                "[channels, height, width] or [features]"
             )
         self.images[value] = (shape[0], 1, 1) if len(shape) == 1 else (shape[0], shape[1], shape[2])
         self.roots[value] = value
@@ -207,7 +209,9 @@ class _Reader:
     def mean(self, number: int, node: Node, a: dict[str, Any]) -> None:
         (root,) = self.plain(number, node)
         if sorted(a["axes"]) != [1, 2]:
-            self.refuse(number, node, "has the mean over height and width only", "use adaptive pooling to 1 x 1")
+            self.refuse(
+                number, node, "has the mean over height and width only", "use adaptive pooling to 1 x 1"
+            )
         _, height, width = self.images[root]
         self._add_image(number)
         window = Window((height, width), (height, width))
@@ -306,7 +310,7 @@ def _writers(found: Layers, value: int) -> list[Layer]:
 
 
 def _fold_activations_(found: Layers) -> None:
-    """An activation joins the layer before it; one that only bounds may pass through a max pool, which it leaves as is."""
+    """An activation joins the layer before it; one that only bounds may pass through a max pool on its way."""
     for layer in [layer for layer in found.layers if layer.kind == "act"]:
         chain, value = [], layer.inputs[0]
         act = layer.act
@@ -329,7 +333,7 @@ def _fold_activations_(found: Layers) -> None:
 
 
 def _fuse_(found: Layers) -> None:
-    """Sums, max pools and parts of concatenations join the convolution before them, which then never stores its own rows."""
+    """Sums, max pools and parts of concatenations join the layer before them, which then never stores its own rows."""
     for layer in list(found.layers):
         if layer.kind not in ("sum", "max"):
             continue

@@ -33,7 +33,9 @@ class MicroPlan:
     @cached_property
     def weights(self) -> dict[int, Packed]:
         return {
-            number: pack_weight(columns_of(op)) for number, op in enumerate(self.net.ops) if op.weight is not None
+            number: pack_weight(columns_of(op))
+            for number, op in enumerate(self.net.ops)
+            if op.weight is not None
         }
 
     @property
@@ -50,7 +52,12 @@ class MicroPlan:
         """The constant bytes of an operation: its numbers and its record."""
         record = op_record(self, number)
         total = OP_BYTES
-        for key, size in (("weight", WEIGHT_BYTES), ("scale", SCALE_BYTES), ("sum", SUM_BYTES), ("pool", POOL_BYTES)):
+        for key, size in (
+            ("weight", WEIGHT_BYTES),
+            ("scale", SCALE_BYTES),
+            ("sum", SUM_BYTES),
+            ("pool", POOL_BYTES),
+        ):
             if record[key] is not None:
                 total += size
                 total += sum(v.nbytes for v in record[key].values() if isinstance(v, np.ndarray))

@@ -97,9 +97,15 @@ def make_layout(net: IntegerNet, whole: bool = False) -> Layout:
     """Rows and places of all values."""
     heights = [image[1] for image in net.images]
     done, begun = [0] * len(net.ops), [0] * len(net.images)
-    most, spans = [0] * len(net.images), {}
+    most = [0] * len(net.images)
+    spans: dict[int, tuple[int, int]] = {}
     readers = [
-        [(number, place) for number, op in enumerate(net.ops) for place, v in enumerate(op.inputs) if v == value]
+        [
+            (number, place)
+            for number, op in enumerate(net.ops)
+            for place, v in enumerate(op.inputs)
+            if v == value
+        ]
         for value in range(len(net.images))
     ]
     for time, number in enumerate(events(net, whole)):
@@ -125,9 +131,13 @@ def make_layout(net: IntegerNet, whole: bool = False) -> Layout:
         if number < 0:
             spans[0] = spans.get(0, (0, 0))[0], time
     if any(done[n] < op.size[0] for n, op in enumerate(net.ops)):
-        raise ModelError("the rows of this network never come together")  # the planner's fault, not the file's
+        raise ModelError(
+            "the rows of this network never come together"
+        )  # the planner's fault, not the file's
     spans[net.output] = spans[net.output][0], 1 << 60
-    return _place(net, [heights[v] if whole else min(rows, heights[v]) for v, rows in enumerate(most)], spans, whole)
+    return _place(
+        net, [heights[v] if whole else min(rows, heights[v]) for v, rows in enumerate(most)], spans, whole
+    )
 
 
 def _first_needed(op: Op, place: int, y: int, height: int) -> int:
@@ -156,9 +166,7 @@ def paddings(net: IntegerNet) -> list[int]:
     return found
 
 
-def _place(
-    net: IntegerNet, rows: list[int], spans: dict[int, tuple[int, int]], whole: bool
-) -> Layout:
+def _place(net: IntegerNet, rows: list[int], spans: dict[int, tuple[int, int]], whole: bool) -> Layout:
     pads = paddings(net)
     strides = [image[2] + pad for image, pad in zip(net.images, pads, strict=True)]
     sizes = {

@@ -1,4 +1,4 @@
-"""How the values of a network are rounded to int8: scales and zero points, chosen on real inputs by what rounding costs."""
+"""How the values of a network are rounded to int8: scales and zero points, chosen on real inputs."""
 
 from dataclasses import replace
 
@@ -43,7 +43,9 @@ def calibrate_activations(model: StoredModel, inputs: Float32) -> dict[int, tupl
     return chosen
 
 
-def with_activations(model: StoredModel, activations: dict[int, tuple[float, int]]) -> list[bytes | memoryview]:
+def with_activations(
+    model: StoredModel, activations: dict[int, tuple[float, int]]
+) -> list[bytes | memoryview]:
     """The parts of the same model file that says how its values are rounded."""
     dense = replace(model.decode(), activations=activations)
     return assemble(dense, model.tensors)[0]
