@@ -63,7 +63,8 @@ def run_on(board: Board, net: MicroNet, images: np.ndarray, folder: Path, optimi
     """`images` are bytes as the network is fed with them, [n, C, H, W]."""
     write_project(folder, net)
     bytes_ = images.transpose(0, 2, 3, 1).reshape(-1)
-    text = f"#define IMAGES {len(images)}u\nstatic const uint8_t images[] = {{{', '.join(map(str, bytes_.tolist()))}}};\n"
+    numbers = ", ".join(map(str, bytes_.tolist()))
+    text = f"#define IMAGES {len(images)}u\nstatic const uint8_t images[] = {{{numbers}}};\n"
     (folder / "images.h").write_text("#include <stdint.h>\n" + text)
     program, runtime = folder / "board.elf", [folder / "membound_micro.c", folder / "membound_micro_conv.c"]
     flags = ["-std=gnu99", "-ffreestanding", "-fno-tree-loop-distribute-patterns", f"-I{folder}"]
