@@ -19,7 +19,7 @@ from membound.data import load
 from membound.export.micro import calibrate, facts_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "micro"))
-from emulated_boards import BOARDS, run_on  # noqa: E402
+from emulated_boards import BOARDS, run_on
 
 
 def measure(file: str, data: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 
 from membound.cli import options
 from membound.errors import MemboundError
-from membound.export.catalogue import EXPORTS, HUB, INT8, MODEL_FILE, ONNX, C, Export, Request
+from membound.export.catalogue import EXPORTS, HUB, INT8, MODEL_FILE, ONNX, WEB, C, Export, Request
 
 FROM_FILES = " or ".join(export.option for export in EXPORTS if export is not MODEL_FILE)
 Source = Annotated[
@@ -32,6 +32,7 @@ def export_command(
     ] = False,
     hub: Annotated[Path | None, _target(HUB)] = None,
     c: Annotated[Path | None, _target(C)] = None,
+    web: Annotated[Path | None, _target(WEB)] = None,
     int8: Annotated[Path | None, _target(INT8)] = None,
     out: Annotated[Path | None, _target(MODEL_FILE)] = None,
     init: options.Init = None,
@@ -61,7 +62,7 @@ def export_command(
             "--data",
             metavar="DATA",
             help="Data to take shape, mean and classes from, where the weights do not say them. With values of few "
-            "bits, and for --c and --int8, also to calibrate them on, and to measure what they cost.",
+            "bits, and for --c, --web and --int8, also to calibrate them on, and to measure what they cost.",
             autocompletion=options.completed(*options.DATA),
         ),
     ] = None,
@@ -70,7 +71,7 @@ def export_command(
     size: options.Size = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a model file of weights, or ONNX, a Hub folder or C of a model file.
+    """Make a model file of weights, or ONNX, C, a web page or a Hub folder of a model file.
 
     membound export lenet --init weights.safetensors --out net.safetensors
 
@@ -82,7 +83,7 @@ def export_command(
 
     membound export net.safetensors --c firmware --data mnist
     """
-    targets = {ONNX: onnx, HUB: hub, C: c, INT8: int8, MODEL_FILE: out}
+    targets = {ONNX: onnx, HUB: hub, C: c, WEB: web, INT8: int8, MODEL_FILE: out}
     measured = init is not None and data is not None and values not in ("f32", "f16")
     chosen, target = (MODEL_FILE, None) if measured and not any(targets.values()) else _choose(targets)
     request = Request(

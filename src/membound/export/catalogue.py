@@ -129,6 +129,16 @@ def _write_c(request: Request) -> Written:
     )
 
 
+def _write_web(request: Request) -> Written:
+    from membound.export.micro import facts_of, lines_of, write_web
+
+    folder = request.target
+    assert folder is not None
+    found, sizes = write_web(folder, request.source, request.data, request.layout, request.size)
+    page = f"page      {folder}/index.html: {sizes['page_bytes']:,} bytes, of which the module {sizes['wasm_bytes']:,}"
+    return Written({"out": str(folder), **sizes, **facts_of(found)}, [page, *lines_of(found)])
+
+
 def _write_int8(request: Request) -> Written:
     from membound.export.micro import facts_of, lines_of, write_int8
 
@@ -291,6 +301,14 @@ C = Export(
     takes=frozenset({"data", "layout", "size"}),
     write=_write_c,
 )
+WEB = Export(
+    option="--web",
+    metavar="FOLDER",
+    help="Write the model FILE as a web page, the same C as WebAssembly; needs ziglang, or clang and lld.",
+    usage="FILE --web FOLDER",
+    takes=frozenset({"data", "layout", "size"}),
+    write=_write_web,
+)
 INT8 = Export(
     option="--int8",
     metavar="OUT",
@@ -307,4 +325,4 @@ MODEL_FILE = Export(
     takes=frozenset({"init", "name", "values", "prefer", "shape", "data", "mean", "layout", "size"}),
     write=_write_model_file,
 )
-EXPORTS = (ONNX, HUB, C, INT8, MODEL_FILE)
+EXPORTS = (ONNX, HUB, C, WEB, INT8, MODEL_FILE)

@@ -103,6 +103,18 @@ def write_c(folder: Path, source: str, data: str | None, layout: str | None, siz
     return found
 
 
+def write_web(
+    folder: Path, source: str, data: str | None, layout: str | None, size: int | None
+) -> tuple[Calibrated, dict[str, int]]:
+    """The folder with the page, and the bytes of its files."""
+    from membound.export.web import compiler, write_page
+
+    check_folder(folder)
+    compiler()
+    found = calibrate(source, data, layout, size)
+    return found, write_page(folder, found.net)
+
+
 def write_int8(target: Path, source: str, data: str, layout: str | None, size: int | None) -> Calibrated:
     """The model file with scales of its values."""
     found = calibrate(source, data, layout, size, again=True)
