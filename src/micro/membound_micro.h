@@ -31,12 +31,14 @@ typedef struct {
   int8_t zero;
 } mb_value;
 
-/* A weight: a code for each value, and how far each is from the one before, less 1. A distance is q 2^k + l: q bits 0
- * and a bit 1 in `high`, l in `low`. Without `high`, every element has a value. */
+/* A weight: an entry for each value, a code of `bits` bits and above it l of k bits; and how far each is from the one
+ * before, less 1: that distance is q 2^k + l, and `high` has q bits 0 and a bit 1. Without `high`, every element has a
+ * value. */
 typedef struct {
-  const uint8_t *codes, *high, *low;
+  const uint8_t *codes, *high;
   const int8_t *palette; /* none: a code of 8 bits less 128 */
   uint32_t count;
+  uint16_t entry_mask, code_mask; /* 2^(bits + k) - 1, 2^bits - 1 */
   uint8_t bits, k;
 } mb_weight;
 

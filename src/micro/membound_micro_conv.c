@@ -1,53 +1,44 @@
 /* Convolutions and linear layers: weights are decoded as they are used, a row of sums is computed nonzero by nonzero. */
 #include "membound_micro_inside.h"
 
-/* A weight that is being read, channel after channel. */
+/* A weight that is being read, channel after channel; and its next value. */
 typedef struct {
   const mb_weight *weight;
-  uint32_t next; /* the column of the next value, from the first of the present channel */
-  uint32_t left; /* values that are not used yet, the next one included */
-  uint32_t code, low; /* bits read of these arrays */
   const uint8_t *high;
-  uint32_t byte; /* what is left of the present byte of `high` */
-  uint32_t avail;
+  uint32_t bits; /* what is left of the present byte of `high`, below a bit that is always set */
+  uint32_t at;   /* bits read of `codes` */
+  uint32_t left; /* values that are not used yet, the next one included */
+  uint32_t next; /* the column of the next value, from the first of the present channel */
+  uint32_t code; /* of the next value */
 } reader;
 
 /* --- weights --- */
 
-static uint32_t bits_at(const uint8_t *bytes, uint32_t at, uint32_t bits) {
-  const uint8_t *p = bytes + (at >> 3);
-  const uint32_t two = (uint32_t)p[0] | ((uint32_t)p[1] << 8); /* arrays have a spare byte */
-  return (two >> (at & 7u)) & ((UINT32_C(1) << bits) - 1u);
-}
-
-/* How many elements lie between the value before and the next one. */
-static uint32_t read_gap(reader *r) {
-  uint32_t zeros = 0;
-#if MB_HAS_SPARSE
+/* Go on to the next value. */
+static inline void advance(reader *r) {
   const mb_weight *w = r->weight;
+  const uint8_t *p = w->codes + (r->at >> 3); /* codes end with two spare bytes */
+  const uint32_t three = (uint32_t)p[0] | ((uint32_t)p[1] << 8) | ((uint32_t)p[2] << 16);
+  const uint32_t entry = three >> (r->at & 7u);
+  r->code = entry & w->code_mask;
+#if MB_HAS_SPARSE
 #if MB_HAS_DENSE
-  if (w->high == 0) return 0;
+  if (w->high != 0)
 #endif
-  while (r->byte == 0u) {
-    zeros += r->avail;
-    r->byte = *r->high++;
-    r->avail = 8;
+  {
+    uint32_t zeros = 0, bits = r->bits;
+    for (;;) {
+      if (bits <= 1u) bits = *r->high++ | 0x100u;
+      if ((bits & 1u) != 0u) break;
+      bits >>= 1;
+      zeros++;
+    }
+    r->bits = bits >> 1;
+    r->next += (zeros << w->k) + ((entry & w->entry_mask) >> w->bits);
   }
-  while ((r->byte & 1u) == 0u) {
-    r->byte >>= 1;
-    r->avail--;
-    zeros++;
-  }
-  r->byte >>= 1;
-  r->avail--;
-  if (w->k != 0u) {
-    zeros = (zeros << w->k) + bits_at(w->low, r->low, w->k);
-    r->low += w->k;
-  }
-#else
-  (void)r;
 #endif
-  return zeros;
+  r->at += (uint32_t)w->bits + w->k;
+  r->next++;
 }
 
 static void open_weight(reader *r, const mb_weight *w) {
@@ -55,14 +46,8 @@ static void open_weight(reader *r, const mb_weight *w) {
   r->weight = w;
   r->high = w->high;
   r->left = w->count;
-  r->next = w->count ? read_gap(r) : 0;
-}
-
-static int8_t read_code(reader *r) {
-  const mb_weight *w = r->weight;
-  const uint32_t code = bits_at(w->codes, r->code, w->bits);
-  r->code += w->bits;
-  return w->palette ? w->palette[code] : (int8_t)((int32_t)code - 128);
+  r->next = UINT32_MAX; /* the column before the first */
+  if (r->left != 0u) advance(r);
 }
 
 /* --- convolution --- */
@@ -87,31 +72,37 @@ static void find_row(const mb_run *r, const mb_op *op, uint32_t y, uint32_t grou
   }
 }
 
-/* Decode up to MB_CHUNK values of the present channel; returns how many. */
-static uint32_t fill(const mb_run *r, const mb_op *op, uint32_t y, uint32_t group, reader *w, place *p, MB_OFFSET *offsets,
-                     int8_t *codes) {
-  const uint32_t columns = (uint32_t)op->kh * op->group_in * op->kw;
-  uint32_t n = 0;
-  while (n < MB_CHUNK && w->left != 0u && w->next < columns) {
-    p->kx += w->next - p->column;
-    p->column = w->next;
-    if (p->kx >= op->kw) {
-      const uint32_t channels = p->kx / op->kw;
-      p->kx -= channels * op->kw;
-      p->i += channels;
-      p->base += channels * p->step;
-      if (p->i >= op->group_in) {
-        const uint32_t lines = p->i / op->group_in;
-        p->i -= lines * op->group_in;
-        p->ky += lines;
-        find_row(r, op, y, group, p);
-        p->base += p->i * p->step;
+/* Decode up to MB_CHUNK values of the present channel; returns how many. What is read is copied meanwhile: offsets and
+ * codes are bytes to a compiler, which might change anything that is not a variable of this function. */
+static uint32_t fill(const mb_run *r, const mb_op *op, uint32_t y, uint32_t group, reader *from, place *at,
+                     MB_OFFSET *offsets, int8_t *codes) {
+  const uint32_t kw = op->kw, dx = op->dx, columns = (uint32_t)op->kh * op->group_in * kw;
+  const int8_t *palette = from->weight->palette;
+  reader w = *from;
+  uint32_t n = 0, kx = at->kx, column = at->column;
+  while (n < MB_CHUNK && w.left != 0u && w.next < columns) {
+    kx += w.next - column;
+    column = w.next;
+    if (kx >= kw) {
+      const uint32_t channels = kx / kw;
+      kx -= channels * kw;
+      at->base += channels * at->step;
+      at->i += channels;
+      if (at->i >= op->group_in) {
+        const uint32_t lines = at->i / op->group_in;
+        at->i -= lines * op->group_in;
+        at->ky += lines;
+        find_row(r, op, y, group, at);
+        at->base += at->i * at->step;
       }
     }
-    offsets[n] = (MB_OFFSET)(p->base + p->kx * op->dx);
-    codes[n++] = read_code(w);
-    if (--w->left != 0u) w->next += read_gap(w) + 1u;
+    offsets[n] = (MB_OFFSET)(at->base + kx * dx);
+    codes[n++] = palette ? palette[w.code] : (int8_t)((int32_t)w.code - 128);
+    if (--w.left != 0u) advance(&w);
   }
+  *from = w;
+  at->kx = kx;
+  at->column = column;
   return n;
 }
 

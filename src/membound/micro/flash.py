@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from membound.store.bits import pack
 
-MOST_K = 8  # low bits of a distance: two bytes hold them wherever they begin
+MOST_K = 8  # low bits of a distance: three bytes hold them and a code wherever they begin
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -18,7 +18,6 @@ class Packed:
 
     codes: Bytes
     high: Bytes | None
-    low: Bytes
     palette: npt.NDArray[np.int8] | None
     count: int
     bits: int
@@ -26,7 +25,7 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        parts = (self.codes, self.high, self.low, self.palette)
+        parts = (self.codes, self.high, self.palette)
         return sum(part.nbytes for part in parts if part is not None)
 
 
@@ -39,24 +38,20 @@ def pack_weight(matrix: npt.NDArray[Any]) -> Packed:
     flat = matrix.reshape(-1).astype(np.int64)
     found = np.flatnonzero(flat)
     gaps = np.diff(found, prepend=-1) - 1
-    sizes = [-(-int((gaps >> k).sum() + len(gaps)) // 8) + -(-len(gaps) * k // 8) for k in range(MOST_K + 1)]
+    sizes = [int((gaps >> k).sum()) + len(gaps) * (1 + k) for k in range(MOST_K + 1)]
     k = int(np.argmin(sizes))
-    sparse = _codes(flat[found], *_rice(gaps, k), k)
-    dense = _codes(flat, None, np.zeros(0, np.uint8), 0)
-    return min(sparse, dense, key=lambda each: each.nbytes)
-
-
-def _rice(gaps: npt.NDArray[Any], k: int) -> tuple[Bytes, Bytes]:
     ends = np.arange(len(gaps)) + np.cumsum(gaps >> k)
     high = np.zeros(int(ends[-1]) + 1 if len(ends) else 0, bool)
     high[ends] = True
-    return np.packbits(high, bitorder="little"), pack(gaps & ((1 << k) - 1), k)
+    sparse = _entries(flat[found], gaps & ((1 << k) - 1), k, np.packbits(high, bitorder="little"))
+    dense = _entries(flat, np.zeros_like(flat), 0, None)
+    return min(sparse, dense, key=lambda each: each.nbytes)
 
 
-def _codes(values: npt.NDArray[Any], high: Bytes | None, low: Bytes, k: int) -> Packed:
+def _entries(values: npt.NDArray[Any], low: npt.NDArray[Any], k: int, high: Bytes | None) -> Packed:
+    """A code for each value, and above it the low bits of its distance."""
     levels = np.unique(values)
     bits = max(1, int(len(levels) - 1).bit_length()) if len(levels) else 1
-    if bits == 8:
-        return Packed(pack(values + 128, 8), high, low, None, len(values), 8, k)
-    codes = pack(np.searchsorted(levels, values), bits)
-    return Packed(codes, high, low, levels.astype(np.int8), len(values), bits, k)
+    palette = None if bits == 8 else levels.astype(np.int8)
+    codes = values + 128 if palette is None else np.searchsorted(levels, values)
+    return Packed(pack(codes | low << bits, bits + k), high, palette, len(values), bits, k)

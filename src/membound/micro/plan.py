@@ -139,13 +139,14 @@ def op_record(plan: MicroPlan, number: int) -> Record:
 
 
 def _weight_record(packed: Packed) -> Record:
-    spare = np.zeros(1, np.uint8)  # what reads two bytes at once reads no further than this
+    spare = np.zeros(2, np.uint8)  # what reads three bytes at once reads no further than this
     return {
         "codes": np.concatenate([packed.codes, spare]),
         "high": packed.high,
-        "low": np.concatenate([packed.low, spare]) if packed.k else None,
         "palette": packed.palette,
         "count": packed.count,
+        "entry_mask": (1 << (packed.bits + packed.k)) - 1,
+        "code_mask": (1 << packed.bits) - 1,
         "bits": packed.bits,
         "k": packed.k,
     }
