@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from micro_networks import NETWORKS, micro, prepared, random_network, some_images
+from micro_networks import NETWORKS, Builder, micro, prepared, random_network, some_images
 from micro_reference import run_reference
 from profiles import chiefly, examples
 
 from membound.errors import ModelError
 from membound.run import Net
+from membound.run.micro_net import MicroNet
 
 # What a random network may have that the runtime says no to.
 REFUSED = ("computes nothing", "takes a flattened", "pads only before a convolution")
@@ -67,6 +68,50 @@ def test_pixels_and_prepared_numbers_agree_where_the_input_is_exact():
     model = NETWORKS["lenet"]()
     net, images = micro(model), some_images(model)
     assert np.array_equal(net.integers(images), net.integers(prepared(model, images)))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@examples(200, deadline=None)
+def test_scales_of_any_size_are_refused_or_computed_with(seed):
+    """A file may say anything: no scale makes the runtime do what C leaves undefined, or the planner fail otherwise."""
+    model = random_network(seed % 50)
+    draw = np.random.default_rng(seed)
+    wide = float(draw.choice([1, 5, 30]))
+    scales = {
+        value: (float(np.float32(10 ** draw.uniform(-wide, wide))), int(draw.integers(-128, 128)))
+        for value in range(len(model.shapes))
+    }
+    try:
+        net = MicroNet(model, activations=scales)
+    except ModelError:
+        return
+    images = some_images(model, 1, seed)
+    assert np.array_equal(net.integers(images).reshape(-1), run_reference(net.plan.net, images).reshape(-1))
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "said"),
+    [
+        ("lrn", {"size": 3, "alpha": 1.0, "beta": 0.75, "k": 1.0}, "has no lrn: train the network without"),
+        ("permute", {"axes": (0, 2, 1)}, "has no permute: leave it out"),
+        ("upsample", {"factor": (2, 2)}, "has no upsample"),
+        ("maxpool", {"kernel": (2, 2), "dilation": (2, 2)}, "has no dilated pools"),
+        ("adaptive", {"kind": "avg", "size": (3, 3)}, "only to sizes that divide it"),
+        ("concat", {"axis": 1}, "joins channels only"),
+    ],
+)
+def test_what_the_runtime_does_not_have_is_refused_by_name(op, given, said):
+    net = Builder((2, 8, 8), 0)
+    net.conv(net.add(op, (net.conv(0, 3),), **given), 2)
+    with pytest.raises(ModelError, match=said):
+        micro(net.store())
+
+
+def test_huge_values_are_refused():
+    net = Builder((70_000,), 0, 0.001)
+    net.flat_linear(0, 2)
+    with pytest.raises(ModelError, match="too large for a microcontroller"):
+        MicroNet(net.store("f32"), activations={})
 
 
 def test_calls_do_not_depend_on_what_was_run_before():

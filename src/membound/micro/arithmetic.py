@@ -16,6 +16,7 @@ LOW, HIGH = -128, 127
 MOST_SHIFT = 29  # of a rescaling
 SUM_BITS = 21  # of the multipliers of an addition: 255 * 2^21 * 2 is below 2^31
 LIMIT = 2**31  # of all sums
+MOST_GROWTH = 2**16  # from an input's scale to an output's
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ def multipliers(real: Float64) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.ui
     >>> multipliers(np.array([0.001, -3.0]))
     (array([ 16777, -24576], dtype=int16), array([12,  1], dtype=uint8), 4)
     """
+    if not np.abs(real).max(initial=0) < MOST_GROWTH:
+        raise ModelError(
+            f"its output's scale is below its input's by more than {MOST_GROWTH}: calibrate it again"
+        )
     up = 0
     while np.abs(real).max() * (1 + 2**-15) >= 2.0 ** (up - 2):
         up += 1
@@ -92,6 +97,8 @@ def sum_multipliers(real: list[float], zero: float, zeros: list[int]) -> tuple[l
     ([2097152], -534773760, 22)
     """
     for shift in range(30, 0, -1):
+        if not max(*map(abs, real), abs(zero)) < LIMIT:
+            break
         whole = [round(each * 2.0**shift) for each in real]
         folded = sum(m * z for m, z in zip(whole, zeros, strict=True))
         constant = round(zero * 2.0**shift) + 2 ** (shift - 1) - folded
@@ -148,4 +155,5 @@ def before(act: tuple[Any, ...], out: Quantization) -> Quantization:
 def table(act: tuple[Any, ...], given: Quantization, out: Quantization) -> npt.NDArray[np.int8]:
     """The activation of each q from -128 to 127."""
     x = given.scale * (np.arange(LOW, HIGH + 1, dtype=np.float64) - given.zero)
-    return out.round(FUNCTIONS[act[0]](x, *act[1:]))
+    with np.errstate(all="ignore"):
+        return out.round(np.nan_to_num(FUNCTIONS[act[0]](x, *act[1:])))

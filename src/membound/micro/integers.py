@@ -28,6 +28,7 @@ from membound.store.model import StoredModel
 
 Int8 = npt.NDArray[np.int8]
 INPUT_SHIFT = 16
+MOST_CHANNELS, MOST_SIDE = 65_000, 16_384
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,12 @@ def make_integers(
 ) -> IntegerNet:
     """The network in integers; scales of values are the file's own, or those that are given."""
     found = find_layers(model)
+    for channels, height, width in found.images.values():
+        if channels > MOST_CHANNELS or max(height, width) > MOST_SIDE:
+            raise ModelError(
+                f"a value of {channels} x {height} x {width} is too large for a microcontroller: at most "
+                f"{MOST_CHANNELS} channels and {MOST_SIDE} a side are allowed"
+            )
     given = model.activations if activations is None else activations
     missing = sorted(quantized_values(found) - set(given))
     if missing:
@@ -166,10 +173,11 @@ def _input(model: StoredModel, channels: int, to: Quantization, pixels: bool) ->
     said = model.preprocess or {}
     mean = np.broadcast_to(np.asarray(said.get("mean", 0.0), np.float64), channels)
     std = np.broadcast_to(np.asarray(said.get("std", 1.0), np.float64), channels)
-    each = float(said.get("scale", 1.0)) / std / to.scale * 2**INPUT_SHIFT
-    m = np.rint(each)
-    c = np.rint(to.zero * 2**INPUT_SHIFT - mean * each) + 2 ** (INPUT_SHIFT - 1)
-    if (255 * np.abs(m) + np.abs(c)).max() >= LIMIT:
+    with np.errstate(all="ignore"):
+        each = float(said.get("scale", 1.0)) / std / to.scale * 2**INPUT_SHIFT
+        m = np.rint(each)
+        c = np.rint(to.zero * 2**INPUT_SHIFT - mean * each) + 2 ** (INPUT_SHIFT - 1)
+    if not (255 * np.abs(m) + np.abs(c)).max() < LIMIT:
         raise ModelError("the scale of the input is too small for its pixels: calibrate the file again")
     return [(int(a), int(b)) for a, b in zip(m, c, strict=True)]
 
@@ -219,7 +227,7 @@ def _conv(
     whole = np.where(nothing.reshape(-1, *[1] * (whole.ndim - 1)), np.int8(0), whole)
     unit = np.where(nothing, np.maximum(least, pre.scale / 2**12), unit)
     sums = whole.reshape(len(whole), -1).astype(np.int64)
-    folded = np.rint(bias / unit).astype(np.int64) - given.zero * sums.sum(1)
+    folded = np.rint(np.clip(bias / unit, -LIMIT, LIMIT)).astype(np.int64) - given.zero * sums.sum(1)
     m, shift, up = multipliers(unit / pre.scale)
     if (m == m[0]).all() and (shift == shift[0]).all():
         m, shift = m[:1], shift[:1]
@@ -324,6 +332,8 @@ def _pool(
         given.scale / out.scale / (divisors.astype(np.float64) if window.divisor is None else window.divisor)
     )
     m, shift, up = multipliers(np.atleast_1d(real))
+    if window.kernel[0] * window.kernel[1] * 255 * 2**up >= LIMIT:
+        raise ModelError("its sums may be beyond 32 bits: calibrate it on other images")
     rescale = Rescale(m, shift, up, out.zero)
     apart = window.kernel[0] <= window.stride[0] or size[0] == 1
     adds = apart and 4 * size[1] + width < min(window.kernel[0], height) * width
