@@ -20,7 +20,7 @@ from membound.data import load
 from membound.export.micro import Calibrated, calibrate, facts_of
 from membound.run.micro_net import MicroNet
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "micro"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from emulated_boards import BOARDS, run_on
 from micro_networks import NETWORKS, micro, mobilenet, some_images
 
@@ -66,7 +66,9 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("files", nargs="*", metavar="FILE=DATA")
     parser.add_argument(
-        "--made", action="store_true", help="networks of random weights, too: tests/micro has them"
+        "--made",
+        action="store_true",
+        help="networks of random weights, too: tools/micro_networks.py has them",
     )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

@@ -97,7 +97,7 @@ typedef struct {
 void mb_start(const mb_net *net, uint16_t *counters);
 
 /* Feed the next row of the input, and compute all that can be. Pixel x of channel c is row[c * channel_step + x *
- * pixel_step]. Returns 1 when the output is there, else 0. The arena is aligned for uint32_t. */
+ * pixel_step]. Returns 1 with the last row: the output is there; else 0. The arena is aligned for uint32_t. */
 int mb_feed_row(const mb_net *net, uint16_t *counters, uint32_t *arena, const uint8_t *row, uint32_t channel_step,
                 uint32_t pixel_step);
 

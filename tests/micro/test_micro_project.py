@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from micro_networks import NETWORKS, micro, prepared, random_network, some_images
+from micro_networks import NETWORKS, Builder, micro, prepared, random_network, some_images
 from profiles import chiefly, full
 
 import membound as mb
@@ -73,6 +73,13 @@ def test_random_networks_as_sanitized_c(seed, tmp_path):
     except ModelError as error:
         pytest.skip(str(error))
     compare(net, tmp_path / "c", "gcc", *SANITIZED)
+
+
+@needs_gcc
+def test_an_image_ends_with_its_last_row_even_if_the_output_was_there_before(tmp_path):
+    net = Builder((2, 9, 9), 0)
+    net.conv(0, 3, 2, 4, pad=(0, 0, 0, 0))  # which reads no row below the sixth
+    compare(micro(net.store("p4", preprocess={"scale": 0.01})), tmp_path / "c", "gcc", "-O0")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")

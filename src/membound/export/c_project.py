@@ -104,7 +104,7 @@ def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:
 
 Plain C99 in integers: no malloc, no libc but `memcpy` and `memset`. `net.h` says how it is called; `main.c` calls it.
 
-    cmake -S . -B build && cmake --build build && ./build/main < images
+    cmake -S . -B build && make -C build && ./build/main < images
 
 - Flash: {plan.flash_bytes:,} bytes of constants (with pointers of 4 bytes), and the code of the runtime, of which
   `membound_micro_config.h` leaves out what this network does not use.

@@ -197,7 +197,7 @@ def _write_model_file(request: Request) -> Written:
     if few and (rounded := rounded_tensors(captured, stored)):
         lines.append(
             f"note: {len(rounded)} of {len(stored.tensors)} tensors were rounded without data, which costs accuracy: "
-            "with --data they are calibrated, and what it costs is measured"
+            "where there are data, they are calibrated, and what it costs is measured"
         )
     if stored.preprocess is None:
         lines.append(

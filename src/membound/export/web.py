@@ -62,7 +62,7 @@ def compiler() -> list[str]:
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-freestanding"]
     if shutil.which("clang") and shutil.which("wasm-ld"):
-        return ["clang", "--target=wasm32"]
+        return ["clang", "-target", "wasm32"]
     raise ModelError(
         "there is no compiler for WebAssembly: pip install ziglang, or install clang and lld", about="web"
     )

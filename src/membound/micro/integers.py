@@ -110,8 +110,9 @@ def make_integers(
     missing = sorted(quantized_values(found) - set(given))
     if missing:
         raise ModelError(
-            f"the file does not say how value {missing[0]} is rounded to int8: calibrate it on images "
-            "(membound export FILE --int8 OUT --data DATA)"
+            f"the file does not say how value {missing[0]} is rounded to int8: calibrate it on training images, "
+            "as the command membound export does",
+            about="data",
         )
     found_scales = {value: _checked(value, *given[value]) for value in quantized_values(found)}
     scales = _share(found, found_scales)
