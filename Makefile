@@ -7,12 +7,14 @@
 # make fuzz   damaged inputs through every reader, random tensors through the projection, then damaged model files through
 #             the core under sanitizers
 # make sanitize   the core's own test drivers under the address, undefined-behaviour and thread sanitizers
+# make test-boards   exported C on emulated microcontrollers; installs qemu and the compilers by apt where it may
 # Each sets up .venv by itself: Python 3.11 or newer and a C++ compiler are all that is needed.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/*)
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/* src/micro/*)
+BOARD_TOOLS := qemu-system-arm qemu-system-misc gcc-arm-none-eabi libnewlib-arm-none-eabi gcc-riscv64-unknown-elf
 CORES := $(shell nproc 2> /dev/null || echo 2)
 REQUIREMENTS := $(BIN)/python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb')); \
   lists = p['project']['optional-dependencies'] | {'build': p['build-system']['requires'] + p['project']['dependencies']}; \
@@ -26,7 +28,7 @@ MAKEFLAGS += --jobs=2
 # other has left, and each begins with tests that lie together, so that they share their fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-full lint docs bench fuzz sanitize clean
+.PHONY: demo test test-full test-boards lint docs bench fuzz sanitize clean
 
 demo: $(VENV)/packages $(VENV)/installed
 	mkdir -p runs
@@ -37,6 +39,11 @@ test: $(VENV)/packages $(VENV)/installed lint
 
 test-full: $(VENV)/packages $(VENV)/installed lint
 	$(PYTEST) --hypothesis-profile=full
+
+test-boards: $(VENV)/packages $(VENV)/installed
+	@command -v qemu-system-arm qemu-system-riscv32 arm-none-eabi-gcc riscv64-unknown-elf-gcc > /dev/null || \
+	  apt-get install -y $(BOARD_TOOLS) || echo "install them, or boards are left out: $(BOARD_TOOLS)"
+	$(BIN)/python -m pytest tests/micro/test_micro_boards.py --hypothesis-profile=full
 
 lint: $(VENV)/packages
 	$(BIN)/ruff check .

@@ -26,15 +26,16 @@ LAYERS = {
     "zoo": {"errors"},
     "train": {"errors", "units", "notebook", "modules", "data", "store", "zoo", "_core"},
     "capture": {"errors", "modules", "data", "store"},
-    "run": {"errors", "units", "notebook", "data", "store", "_core"},
+    "micro": {"errors", "store"},
+    "run": {"errors", "units", "notebook", "data", "store", "micro", "_core"},
     "search": {"errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "run"},
-    "export": {"errors", "data", "store", "zoo", "train", "capture", "run"},
+    "export": {"errors", "data", "store", "zoo", "train", "capture", "micro", "run"},
     "bench": {"errors", "machine", "store", "capture", "run", "export"},
     "report": {"errors", "units", "store"},
     "paper": {"errors", "machine", "modules", "data", "store", "zoo", "train", "search", "bench", "report"},
 }  # fmt: skip
 LAYERS["cli"] = set(LAYERS)
-NEVER_TORCH = {"errors", "units", "notebook", "machine", "data", "store", "run", "report"}
+NEVER_TORCH = {"errors", "units", "notebook", "machine", "data", "store", "micro", "run", "report"}
 LATE_TORCH = {"modules", "export"}  # inside functions only: importing them does not import torch
 HEAVY = {"torch", "safetensors", "triton"}
 

@@ -25,6 +25,8 @@ def main() -> None:
         net = mb.load(path, threads=1, max_batch=2)
         assert np.array_equal(net(x), x.reshape(3, 4) @ weight.T), net(x)
         assert net.memory().total > 0
+        mb.export_c(path, Path(folder) / "c", images=x)
+        assert (Path(folder) / "c" / "membound_micro.c").is_file()
         for command in (
             ["inspect", str(path), "--json"],
             ["export", str(path), "--onnx", f"{folder}/net.onnx"],

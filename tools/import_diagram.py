@@ -14,7 +14,7 @@ PACKAGE, PICTURE = ROOT / "src" / "membound", ROOT / "docs" / "imports.svg"
 # Where a package stands from left to right. Rows come from the imports: a package is above all that it imports.
 COLUMNS = {
     "cli": 1.5, "bench": 0.7, "paper": 2.3, "export": 0.7, "search": 1.9, "train": 0.2, "capture": 1.2, "run": 2.2,
-    "report": 3.2, "zoo": 0.0, "data": 1.1, "store": 2.2,
+    "report": 3.2, "zoo": 0.0, "data": 1.1, "micro": 2.2, "store": 2.2,
 }  # fmt: skip
 WIDTH, HEIGHT, ACROSS, DOWN, MARGIN = 112, 40, 150, 84, 12
 HEAVY = ("torch", "safetensors", "triton")

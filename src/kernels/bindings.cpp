@@ -72,4 +72,5 @@ NB_MODULE(_core, m) {
         "Of equal magnitudes the earlier are kept; zeros never are. Returns how many are kept, or -1, with\n"
         "nothing written, if a value is infinite or NaN. threads = 0 uses every CPU.");
   membound::bind_network(m);
+  membound::bind_micro(m);
 }

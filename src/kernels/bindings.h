@@ -5,6 +5,7 @@
 
 namespace membound {
 
+void bind_micro(nanobind::module_& m);
 void bind_network(nanobind::module_& m);
 
 }  // namespace membound

@@ -12,7 +12,9 @@ from membound.errors import DataError, MemboundError, ModelError, RuleError, Tra
 if TYPE_CHECKING:
     from membound import data, zoo
     from membound.capture.save import save
+    from membound.export.micro import export_c
     from membound.run.inspection import inspect
+    from membound.run.micro_net import MicroNet
     from membound.run.net import Net, load
     from membound.search.cluster import ray_cluster
     from membound.search.deployed import Fitted
@@ -37,6 +39,7 @@ __all__ = [
     "DataError",
     "Fitted",
     "MemboundError",
+    "MicroNet",
     "ModelError",
     "Net",
     "Regularizer",
@@ -50,6 +53,7 @@ __all__ = [
     "constant",
     "cosine",
     "data",
+    "export_c",
     "fit",
     "hold",
     "inspect",
@@ -68,6 +72,7 @@ __all__ = [
 
 _HOME = {
     "Fitted": "membound.search.deployed",
+    "MicroNet": "membound.run.micro_net",
     "Net": "membound.run.net",
     "Regularizer": "membound.train.regularizer",
     "Stages": "membound.search.stages",
@@ -76,6 +81,7 @@ _HOME = {
     "chain": "membound.train.updates",
     "constant": "membound.train.schedules",
     "cosine": "membound.train.schedules",
+    "export_c": "membound.export.micro",
     "fit": "membound.search.fit",
     "hold": "membound.train.updates",
     "inspect": "membound.run.inspection",

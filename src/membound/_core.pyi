@@ -73,3 +73,11 @@ def activations() -> list[str]:
 
 def known_isas() -> list[str]:
     """Every instruction set that there are kernels for, here or elsewhere."""
+
+class Micro:
+    """A network in integers, run by the C sources of microcontrollers."""
+
+    def __init__(self, net: dict[str, object], values: list[dict[str, object]], ops: list[dict[str, object]], arena_bytes: int) -> None: ...
+
+    def run(self, images: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[numpy.int8], pixels: bool) -> None:
+        """Run images [n, numbers] of bytes; the outputs are written."""

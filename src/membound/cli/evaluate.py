@@ -36,6 +36,15 @@ def evaluate_command(
         ),
     ] = None,
     device: options.Device = "auto",
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="ENGINE",
+            help="How a model file is run: float, or micro for the integers of a microcontroller.",
+            autocompletion=options.completed("float", "micro"),
+        ),
+    ] = "float",
     as_json: options.Json = False,
 ) -> None:
     """Measure the accuracy of a model file, or of weights.
@@ -44,18 +53,22 @@ def evaluate_command(
 
     membound evaluate net.safetensors --data mnist
     """
+    if engine not in ("float", "micro"):
+        raise MemboundError(f"there is no engine {engine!r}: choose float or micro")
     if init is None and _is_model_file(net):
         unused = {"--name": name, "--mean": mean, "--device": None if device in ("auto", "cpu") else device}
         if given := [option for option, value in unused.items() if value is not None]:
             raise MemboundError(f"{given[0]} goes with NET --init: the file says all, and runs on the CPU")
         folder = {"layout": layout, "seed": seed or 0, "skip_corrupt": skip_corrupt}
-        _evaluate_file(Path(net), data, _split(split), size, batch, folder, as_json)
+        _evaluate_file(Path(net), data, _split(split), size, batch, folder, engine, as_json)
         return
     if init is None:
         raise MemboundError(
             f"no weights: membound evaluate NET --init {net if Path(net).is_file() else 'FILE'} --data ... says which "
             "network and which weights"
         )
+    if engine != "float":
+        raise MemboundError("--engine goes with a model FILE: weights run in torch")
     split = _split(split)
     from membound.data import load
     from membound.train.job import evaluate_weights, image_size
@@ -95,12 +108,19 @@ def _split(name: str) -> str:
 
 
 def _evaluate_file(
-    file: Path, data: str, split: str, size: int | None, batch: int, folder: dict[str, Any], as_json: bool
+    file: Path,
+    data: str,
+    split: str,
+    size: int | None,
+    batch: int,
+    folder: dict[str, Any],
+    engine: str,
+    as_json: bool,
 ) -> None:
     from membound.data import load
-    from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
+    from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation, open_in_integers
 
-    net = open_for_evaluation(file, batch)
+    net = open_in_integers(file) if engine == "micro" else open_for_evaluation(file, batch)
     size = size or image_size(net, data)
     dataset = load(data, size=size, **folder)
     options.tell_left_out(dataset)

@@ -1,4 +1,4 @@
-"""membound export: trained weights become a model file, a model file becomes ONNX or a folder for the Hub."""
+"""membound export: trained weights become a model file, a model file becomes ONNX, C or a folder for the Hub."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from membound.cli import options
 from membound.errors import MemboundError
-from membound.export.catalogue import EXPORTS, HUB, MODEL_FILE, ONNX, Export, Request
+from membound.export.catalogue import EXPORTS, HUB, INT8, MODEL_FILE, ONNX, WEB, C, Export, Request
 
 FROM_FILES = " or ".join(export.option for export in EXPORTS if export is not MODEL_FILE)
 Source = Annotated[
@@ -31,6 +31,9 @@ def export_command(
         bool, typer.Option("--sparse", help="With --onnx: weights as sparse initializers, where smaller.")
     ] = False,
     hub: Annotated[Path | None, _target(HUB)] = None,
+    c: Annotated[Path | None, _target(C)] = None,
+    web: Annotated[Path | None, _target(WEB)] = None,
+    int8: Annotated[Path | None, _target(INT8)] = None,
     out: Annotated[Path | None, _target(MODEL_FILE)] = None,
     init: options.Init = None,
     name: options.Names = None,
@@ -59,7 +62,7 @@ def export_command(
             "--data",
             metavar="DATA",
             help="Data to take shape, mean and classes from, where the weights do not say them. With values of few "
-            "bits, also to calibrate them on, and to measure what they cost.",
+            "bits, and for --c, --web and --int8, also to calibrate them on, and to measure what they cost.",
             autocompletion=options.completed(*options.DATA),
         ),
     ] = None,
@@ -68,7 +71,7 @@ def export_command(
     size: options.Size = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a model file of weights, or ONNX or a Hub folder of a model file.
+    """Make a model file of weights, or ONNX, C, a web page or a Hub folder of a model file.
 
     membound export lenet --init weights.safetensors --out net.safetensors
 
@@ -77,8 +80,10 @@ def export_command(
     membound export net.safetensors --onnx net.onnx
 
     membound export net.safetensors --hub lenet-20k --data mnist
+
+    membound export net.safetensors --c firmware --data mnist
     """
-    targets = {ONNX: onnx, HUB: hub, MODEL_FILE: out}
+    targets = {ONNX: onnx, HUB: hub, C: c, WEB: web, INT8: int8, MODEL_FILE: out}
     measured = init is not None and data is not None and values not in ("f32", "f16")
     chosen, target = (MODEL_FILE, None) if measured and not any(targets.values()) else _choose(targets)
     request = Request(

@@ -114,6 +114,50 @@ def _write_hub(request: Request) -> Written:
     )
 
 
+def _write_c(request: Request) -> Written:
+    from membound.export.micro import facts_of, lines_of, write_c
+
+    folder = request.target
+    assert folder is not None
+    found = write_c(folder, request.source, request.data, request.layout, request.size)
+    return Written(
+        {"out": str(folder), **facts_of(found)},
+        [
+            f"folder    {folder}: net.c, net.h, the runtime, main.c, CMakeLists.txt, README.md",
+            *lines_of(found),
+        ],
+    )
+
+
+def _write_web(request: Request) -> Written:
+    from membound.export.micro import facts_of, lines_of, write_web
+
+    folder = request.target
+    assert folder is not None
+    found, sizes = write_web(folder, request.source, request.data, request.layout, request.size)
+    page = f"page      {folder}/index.html: {sizes['page_bytes']:,} bytes, of which the module {sizes['wasm_bytes']:,}"
+    return Written({"out": str(folder), **sizes, **facts_of(found)}, [page, *lines_of(found)])
+
+
+def _write_int8(request: Request) -> Written:
+    from membound.export.micro import facts_of, lines_of, write_int8
+
+    target = request.target
+    assert target is not None
+    if request.data is None:
+        raise MemboundError("int8 values are calibrated on data, and there is none: name it", about="data")
+    if target.suffix != ".safetensors":
+        raise MemboundError(
+            f"{target}: a model file is a safetensors file: let its name end in .safetensors", about="int8"
+        )
+    found = write_int8(target, request.source, request.data, request.layout, request.size)
+    size = target.stat().st_size
+    return Written(
+        {"out": str(target), "file_bytes": size, **facts_of(found)},
+        [f"file      {target}: {size:,} bytes, with scales of int8 values", *lines_of(found)],
+    )
+
+
 def _write_model_file(request: Request) -> Written:
     weights = _check_weights(request)
     import torch
@@ -153,7 +197,7 @@ def _write_model_file(request: Request) -> Written:
     if few and (rounded := rounded_tensors(captured, stored)):
         lines.append(
             f"note: {len(rounded)} of {len(stored.tensors)} tensors were rounded without data, which costs accuracy: "
-            "with --data they are calibrated, and what it costs is measured"
+            "where there are data, they are calibrated, and what it costs is measured"
         )
     if stored.preprocess is None:
         lines.append(
@@ -255,6 +299,30 @@ HUB = Export(
     takes=frozenset({"data", "layout", "size"}),
     write=_write_hub,
 )
+C = Export(
+    option="--c",
+    metavar="FOLDER",
+    help="Write the model FILE as plain C for microcontrollers, in integers; --data calibrates and measures it.",
+    usage="FILE --c FOLDER",
+    takes=frozenset({"data", "layout", "size"}),
+    write=_write_c,
+)
+WEB = Export(
+    option="--web",
+    metavar="FOLDER",
+    help="Write the model FILE as a web page, the same C as WebAssembly; needs ziglang, or clang and lld.",
+    usage="FILE --web FOLDER",
+    takes=frozenset({"data", "layout", "size"}),
+    write=_write_web,
+)
+INT8 = Export(
+    option="--int8",
+    metavar="OUT",
+    help="Write the model FILE with int8 scales of its values, calibrated on --data (.safetensors).",
+    usage="FILE --int8 OUT --data DATA",
+    takes=frozenset({"data", "layout", "size"}),
+    write=_write_int8,
+)
 MODEL_FILE = Export(
     option="--out",
     metavar="OUT",
@@ -263,4 +331,4 @@ MODEL_FILE = Export(
     takes=frozenset({"init", "name", "values", "prefer", "shape", "data", "mean", "layout", "size"}),
     write=_write_model_file,
 )
-EXPORTS = (ONNX, HUB, MODEL_FILE)
+EXPORTS = (ONNX, HUB, C, WEB, INT8, MODEL_FILE)

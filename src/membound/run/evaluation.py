@@ -11,12 +11,15 @@ from membound.data.source import has_own_size
 from membound.errors import DataError
 from membound.run.files import find_model_file, image_side, prepare
 from membound.run.layers import count_nonzeros
+from membound.run.micro_net import MicroNet
 from membound.run.net import Net, load
 
 BATCH = 64
 
 
-def evaluate_file(net: Net, dataset: Dataset, split: str = "test", batch: int = BATCH) -> dict[str, Any]:
+def evaluate_file(
+    net: Net | MicroNet, dataset: Dataset, split: str = "test", batch: int = BATCH
+) -> dict[str, Any]:
     """Accuracy and size of a network that `open_for_evaluation` has loaded."""
     half = dataset.test if split == "test" else dataset.train
     _check_fits(net, dataset)
@@ -45,12 +48,17 @@ def open_for_evaluation(path: Path, batch: int = BATCH) -> Net:
     return load(find_model_file(path), max_batch=min(batch, BATCH))
 
 
-def image_size(net: Net, data: str) -> int | None:
+def open_in_integers(path: Path) -> MicroNet:
+    """The network in a calibrated model file, as a microcontroller computes it."""
+    return load(find_model_file(path), engine="micro")
+
+
+def image_size(net: Net | MicroNet, data: str) -> int | None:
     """The side to read a folder's images at, where the file says it; other data have a size of their own."""
     return None if has_own_size(data) else image_side(net)
 
 
-def _check_fits(net: Net, dataset: Dataset) -> None:
+def _check_fits(net: Net | MicroNet, dataset: Dataset) -> None:
     """One image through the network, and the names of the classes, so that what does not fit is said at once."""
     images = dataset.test.read(np.zeros(1, np.int64))
     if net.model.preprocess is None and images.dtype != np.float32:
@@ -62,7 +70,8 @@ def _check_fits(net: Net, dataset: Dataset) -> None:
         raise DataError(
             f"images of {dataset.name} are {images.dtype}: this file prepares pixels; give it uint8 from 0 to 255"
         )
-    prepared = prepare(net, images)
+    pixels = isinstance(net, MicroNet) and images.dtype == np.uint8
+    prepared = net.preprocess(images) if pixels else prepare(net, images)
     if prepared.shape[1:] != net.input_shape:
         raise DataError(
             f"images of {dataset.name} are {list(prepared.shape[1:])} once prepared: this network takes "

@@ -16,6 +16,7 @@ from membound.data.pictures import REMEDY, CorruptImageError, decode
 from membound.data.preprocess import taken_by
 from membound.errors import DataError, ModelError
 from membound.run.hub import fetch, is_address
+from membound.run.micro_net import MicroNet
 from membound.run.net import Net
 from membound.store.rules import MAX_HEADER
 from membound.store.whole import write_whole
@@ -85,7 +86,7 @@ def read_array(path: Path) -> Array:
     return found
 
 
-def read_pictures(net: Net, paths: Sequence[Path]) -> Array:
+def read_pictures(net: Net | MicroNet, paths: Sequence[Path]) -> Array:
     """Pictures as the images that the network was trained on, uint8 [N, C, H, W]: at its size, and gray if it is."""
     side = image_side(net)
     if side is None:
@@ -109,7 +110,7 @@ def read_pictures(net: Net, paths: Sequence[Path]) -> Array:
     return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
 
 
-def image_side(net: Net) -> int | None:
+def image_side(net: Net | MicroNet) -> int | None:
     """The side of the square images that the network was trained on, before a crop; None if it takes no such images."""
     if net.model.mean_image is not None:
         return net.model.mean_image.shape[1]
@@ -127,18 +128,20 @@ def write_array(path: Path, array: Array) -> None:
     write_whole(path, [buffer.getvalue()])
 
 
-def prepare(net: Net, array: Array) -> Array:
+def prepare(net: Net | MicroNet, array: Array) -> Array:
     """An array as `net(x)` takes it: what the file says how to prepare is prepared, other float32 is taken as it is.
 
     A file prepares uint8, or the float32 that its network was trained on; then uint8 is refused.
     """
     said = net.model.preprocess
+    if isinstance(net, MicroNet) and array.dtype == np.uint8:
+        return array  # it prepares pixels as the device does
     if array.dtype == np.uint8 or (said is not None and taken_by(said) == "float32"):
         return net.preprocess(array)
     return array
 
 
-def run_array(net: Net, array: Array) -> npt.NDArray[np.float32]:
+def run_array(net: Net | MicroNet, array: Array) -> npt.NDArray[np.float32]:
     """The network's output for an array, which is prepared as the file says."""
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"the input has the shape {array.shape}: there is nothing in it to run")
@@ -154,7 +157,7 @@ def run_array(net: Net, array: Array) -> npt.NDArray[np.float32]:
 
 
 def top_classes(
-    net: Net, output: npt.NDArray[np.float32], count: int = 5
+    net: Net | MicroNet, output: npt.NDArray[np.float32], count: int = 5
 ) -> list[list[tuple[str, float]]] | None:
     """The best classes of each image and their scores, where the network has one score a class and names for them."""
     if net.classes is None or output.shape[1:] != (len(net.classes),):

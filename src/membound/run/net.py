@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from membound.errors import ModelError
 from membound.notebook import html_block, show_shape
 from membound.run.hub import fetch, is_address
 from membound.run.layers import list_layers, show_layers
+from membound.run.micro_net import MicroNet
 from membound.run.plan import Planned, flat, plan
 from membound.store.file import read
 from membound.store.formats import Encoded, decode
@@ -163,6 +164,7 @@ class Net:
         )
 
 
+@overload
 def load(
     path: str | os.PathLike[str],
     *,
@@ -171,7 +173,24 @@ def load(
     concurrency: int = 1,
     mmap: bool | None = None,
     isa: str | None = None,
-) -> Net:
+    engine: Literal["float"] = "float",
+) -> Net: ...
+
+
+@overload
+def load(path: str | os.PathLike[str], *, mmap: bool | None = None, engine: Literal["micro"]) -> MicroNet: ...
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    threads: int = 0,
+    max_batch: int = 1,
+    concurrency: int = 1,
+    mmap: bool | None = None,
+    isa: str | None = None,
+    engine: str = "float",
+) -> Net | MicroNet:
     """Load a model file, or `hf://org/name` from the Hugging Face Hub; all of it is validated before it is used.
 
     - `threads`: how many work on one call; 0 takes every CPU.
@@ -179,9 +198,17 @@ def load(
     - `concurrency`: calls that run at once, each with working memory of its own.
     - `mmap`: None maps files from 1 MiB on, False reads the file into memory, True always maps.
     - `isa` forces an instruction set, as the environment variable MEMBOUND_ISA does.
+    - `engine`: "float", or "micro" for a `MicroNet`, which computes in integers what a microcontroller would, bit for
+      bit; it takes no other option but `mmap`.
     """
+    if engine not in ("float", "micro"):
+        raise ModelError(f"there is no engine {engine!r}: choose float or micro", about="engine")
     file = fetch(path) if is_address(path) else Path(path)
     model = read(file, mmap)
+    if engine == "micro":
+        if (threads, max_batch, concurrency, isa) != (0, 1, 1, None):
+            raise ModelError("the engine micro has no threads, batches or instruction sets: leave them out")
+        return MicroNet(model)
     net = Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa)
     net._remake = partial(
         load,

@@ -1,0 +1,120 @@
+"""A folder with a network as plain C: its constants, the runtime, a short program, how to build it, what it takes."""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from membound.errors import ModelError
+from membound.export.c_source import config_text, header_text, source_text
+from membound.export.hub_folder import check_folder
+from membound.micro.plan import MicroPlan
+from membound.run.micro_net import MicroNet
+from membound.store.whole import write_whole
+
+RUNTIME = ("membound_micro.h", "membound_micro_inside.h", "membound_micro.c", "membound_micro_conv.c")
+
+MAIN = r"""/* Reads images from the standard input, row by row, and prints the outputs of each.
+ * A row is NET_WIDTH pixels, each of NET_CHANNELS bytes, as a camera gives them. */
+#include <stdio.h>
+
+#include "net.h"
+
+int main(void) {
+  static net_context context;
+  static uint8_t row[NET_WIDTH * NET_CHANNELS];
+  net_start(&context);
+  while (fread(row, sizeof row, 1, stdin) == 1) {
+    if (!net_feed_row(&context, row, 1, NET_CHANNELS)) continue;
+    for (uint32_t i = 0; i < NET_OUTPUTS; i++) printf("%d ", net_output(&context, i));
+    printf("-> %u\n", (unsigned)net_best(&context));
+    net_start(&context);
+  }
+  return 0;
+}
+"""
+CMAKE = """cmake_minimum_required(VERSION 3.13)
+project(net C)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE MinSizeRel)
+endif()
+set(CMAKE_C_STANDARD 99)
+add_library(net STATIC net.c membound_micro.c membound_micro_conv.c)
+target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+add_executable(main main.c)
+target_link_libraries(main PRIVATE net)
+"""
+
+
+def project_files(plan: MicroPlan, classes: list[str] | None = None) -> dict[str, str]:
+    """All files of the folder, by name: the same for the same plan."""
+    folder = runtime_folder()
+    return {
+        "net.c": source_text(plan),
+        "net.h": header_text(plan),
+        "membound_micro_config.h": config_text(plan),
+        **{name: (folder / name).read_text() for name in RUNTIME},
+        "main.c": MAIN,
+        "CMakeLists.txt": CMAKE,
+        "README.md": readme_text(plan, classes),
+    }
+
+
+def runtime_folder() -> Path:
+    """Where the sources of the runtime are: in an installed package, or in a checkout."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "micro" / "c", package.parent / "micro"):
+        if (folder / RUNTIME[0]).is_file():
+            return folder
+    raise ModelError("the sources of the microcontroller's runtime are not installed: reinstall membound")
+
+
+def write_project(folder: str | os.PathLike[str], net: MicroNet) -> None:
+    """The folder, whole or not at all."""
+    target = Path(folder)
+    check_folder(target)
+    files = project_files(net.plan, net.classes)
+    aside = target.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
+    try:
+        aside.mkdir()
+        for name, text in files.items():
+            write_whole(aside / name, [text.encode()])
+        aside.rename(target)
+    except OSError as error:
+        raise ModelError(f"{target}: cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:
+    net, layout = plan.net, plan.layout
+    rows = [
+        f"| {op.name} | {op.kind}{'' if op.then == 'store' else ' + ' + op.then} | {plan.flash_of(number):,} | "
+        f"{layout.buffers[op.output].nbytes:,} | {layout.buffers[op.output].rows} of "
+        f"{net.images[op.output][1]} | {plan.multiplications(number):,} |"
+        for number, op in enumerate(net.ops)
+    ]
+    how = "whole maps" if layout.whole else "line buffers"
+    left = f"\nThe {net.dropped} at the end is left to the caller.\n" if net.dropped else ""
+    names = (
+        "" if classes is None else f"\nClasses, in the order of the outputs: {', '.join(classes)[:2000]}.\n"
+    )
+    table = "\n".join(rows)
+    return f"""# A network in {plan.flash_bytes:,} bytes of flash and {plan.context_bytes:,} of RAM
+
+Plain C99 in integers: no malloc, no libc but `memcpy` and `memset`. `net.h` says how it is called; `main.c` calls it.
+
+    cmake -S . -B build && make -C build && ./build/main < images
+
+- Flash: {plan.flash_bytes:,} bytes of constants (with pointers of 4 bytes), and the code of the runtime, of which
+  `membound_micro_config.h` leaves out what this network does not use.
+- RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows; and some
+  hundred bytes of stack. The input is fed by rows, and is not in it as a whole.
+- It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
+{left}{names}
+| layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications |
+|---|---|---|---|---|---|
+{table}
+
+Values that are not needed at the same time share their bytes, so the arena is smaller than the sum.
+"""

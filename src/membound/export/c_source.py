@@ -1,0 +1,184 @@
+"""A planned network as C: net.c with its constants, net.h with its sizes, and what the runtime has to have for it."""
+
+from typing import Any
+
+import numpy as np
+
+from membound.micro.plan import MicroPlan, net_record, op_record, value_record
+
+_TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
+_POINTERS = {"codes", "high", "palette", "bias", "multiplier", "shift", "table"}
+_PARTS = {"weight": "mb_weight", "scale": "mb_scale", "sum": "mb_sum", "pool": "mb_pool"}
+_PER_LINE = 24
+
+
+def header_text(plan: MicroPlan) -> str:
+    """net.h: sizes, scales, and the four functions."""
+    net = plan.net
+    channels, height, width = net.images[0]
+    outputs = net.images[net.output]
+    last, first = net.quantizations[net.output], net.quantizations[0]
+    about = (
+        "pixels, 0 to 255"
+        if net.takes_pixels
+        else f"q + 128, where a number is {first.scale:.9g} * (q - ({first.zero}))"
+    )
+    arena = plan.layout.nbytes
+    return f"""/* A network that membound wrote: include this, compile net.c and the runtime beside it. */
+#ifndef NET_H
+#define NET_H
+
+#include "membound_micro.h"
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+#define NET_CHANNELS {channels}
+#define NET_HEIGHT {height}
+#define NET_WIDTH {width}
+#define NET_OUTPUTS {outputs[0] * outputs[1] * outputs[2]}
+#define NET_OUTPUT_SCALE {last.scale:.9g} /* an output is NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
+#define NET_OUTPUT_ZERO ({last.zero})
+#define NET_ARENA_BYTES {arena}
+#define NET_COUNTERS {plan.counters}
+
+/* All that changes while a network runs: one for each that runs at the same time. */
+typedef struct {{
+  uint32_t arena[NET_ARENA_BYTES / 4];
+  uint16_t counters[NET_COUNTERS];
+}} net_context;
+
+extern const mb_net net;
+
+/* Begin an image. */
+void net_start(net_context *context);
+
+/* Feed a row of {channels} x {width} bytes ({about}): that of channel c, column x, is at
+ * c * channel_step + x * pixel_step. Returns 1 with the last row, when the outputs are there, else 0. */
+int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step);
+
+/* Output `index`, below NET_OUTPUTS. */
+int8_t net_output(const net_context *context, uint32_t index);
+
+/* The index of the largest output. */
+uint32_t net_best(const net_context *context);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def source_text(plan: MicroPlan) -> str:
+    """net.c."""
+    net = plan.net
+    parts = [
+        '/* The constants of a network: made by membound, not meant to be edited. */\n#include "net.h"\n',
+    ]
+    ops = []
+    for number, op in enumerate(net.ops):
+        record = op_record(plan, number)
+        fields = []
+        for key, value in record.items():
+            if key not in _PARTS:
+                fields.append(str(value))
+                continue
+            if value is None:
+                fields.append("0")
+                continue
+            name = f"{key}_{number}"
+            parts.append(_record(name, _PARTS[key], value))
+            fields.append(f"&{name}")
+        ops.append(f"    /* {number}: {_plain(op.name)} */\n    {{{', '.join(fields)}}},")
+    values = [_braces(value_record(plan, value)) for value in range(len(net.images))]
+    record = net_record(plan)
+    parts.append(_array("input", record.pop("input")))
+    parts.append("static const mb_value values[] = {\n" + "".join(f"    {v},\n" for v in values) + "};\n")
+    parts.append("static const mb_op ops[] = {\n" + "\n".join(ops) + "\n};\n")
+    parts.append(f"const mb_net net = {{ops, values, input, {', '.join(map(str, record.values()))}}};\n")
+    parts.append(_FUNCTIONS.format(rows=net.images[net.output][1], columns=net.images[net.output][2]))
+    return "\n".join(parts)
+
+
+_FUNCTIONS = """void net_start(net_context *context) {{ mb_start(&net, context->counters); }}
+
+int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step) {{
+  return mb_feed_row(&net, context->counters, context->arena, row, channel_step, pixel_step);
+}}
+
+int8_t net_output(const net_context *context, uint32_t index) {{
+  const uint32_t channel = index / ({rows}u * {columns}u);
+  return mb_output(&net, context->arena, channel, index / {columns}u % {rows}u, index % {columns}u);
+}}
+
+uint32_t net_best(const net_context *context) {{
+  uint32_t best = 0, index;
+  for (index = 1; index < NET_OUTPUTS; index++)
+    if (net_output(context, index) > net_output(context, best)) best = index;
+  return best;
+}}
+"""
+
+
+def config_text(plan: MicroPlan) -> str:
+    """membound_micro_config.h: no code but what the network uses."""
+    ops = plan.net.ops
+    kinds, thens = {op.kind for op in ops}, {op.then for op in ops}
+    sparse = [packed.high is not None for packed in plan.weights.values()]
+    tables = any(op.rescale is not None and op.rescale.table is not None for op in ops)
+    has = {
+        "DENSE": not all(sparse),
+        "SPARSE": any(sparse),
+        "STRIDE": any(op.kind == "conv" and op.window.stride[1] != 1 and op.size[1] > 1 for op in ops),
+        "TABLE": tables,
+        "SUM": "sum" in kinds,
+        "THEN_SUM": "sum" in thens,
+        "THEN_POOL": "pool" in thens,
+        "POOL": "pool" in kinds,
+        "MEAN": "mean" in kinds,
+    }
+    lines = "".join(f"#define MB_HAS_{name} {int(there)}\n" for name, there in has.items())
+    offset = "uint32_t" if plan.layout.wide else "uint16_t"
+    return (
+        "/* What the runtime has for this network. */\n#ifndef MEMBOUND_MICRO_CONFIG_H\n"
+        f"#define MEMBOUND_MICRO_CONFIG_H\n\n#define MB_OFFSET {offset}\n{lines}\n#endif\n"
+    )
+
+
+def _record(name: str, kind: str, record: dict[str, Any]) -> str:
+    """A structure, behind the arrays that it points to."""
+    arrays, fields = [], []
+    for key, value in record.items():
+        if key not in _POINTERS or isinstance(value, int):
+            fields.append(str(value))
+        elif value is None or not len(value):
+            fields.append("0")
+        else:
+            arrays.append(_array(f"{name}_{key}", value))
+            fields.append(f"{name}_{key}")
+    return "".join(arrays) + f"static const {kind} {name} = {{{', '.join(fields)}}};\n"
+
+
+def _array(name: str, values: Any) -> str:
+    numbers = [_number(value, values.dtype.name) for value in values.tolist()]
+    lines = [", ".join(numbers[i : i + _PER_LINE]) for i in range(0, len(numbers), _PER_LINE)]
+    return (
+        f"static const {_TYPES[values.dtype.name]} {name}[{len(numbers)}] = {{\n    "
+        + ",\n    ".join(lines)
+        + "};\n"
+    )
+
+
+def _number(value: int, kind: str) -> str:
+    return "(-2147483647 - 1)" if kind == "int32" and value == np.iinfo(np.int32).min else str(value)
+
+
+def _braces(record: dict[str, Any]) -> str:
+    return f"{{{', '.join(map(str, record.values()))}}}"
+
+
+def _plain(text: str) -> str:
+    """A name as it may stand in a comment."""
+    return "".join(c if c.isalnum() or c in " ._-" else "_" for c in text)[:60]

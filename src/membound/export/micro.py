@@ -1,0 +1,155 @@
+"""From a model file to a microcontroller: calibrate, write C, measure what int8 costs."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.data import Dataset, load
+from membound.errors import MemboundError, ModelError
+from membound.export.c_project import write_project
+from membound.export.hub_folder import check_folder
+from membound.run.calibration import INPUTS, calibrate_activations, with_activations
+from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
+from membound.run.files import find_model_file, prepare
+from membound.run.micro_net import MicroNet
+from membound.run.net import Net
+from membound.store.file import read
+from membound.store.whole import write_whole
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """A network in integers, how many images it was calibrated on, and its accuracy in both arithmetics, if known."""
+
+    net: MicroNet
+    calibrated_on: int = 0
+    accuracy: float | None = None
+    float_accuracy: float | None = None
+    images: int = 0
+
+
+def export_c(
+    file: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    images: npt.NDArray[Any] | None = None,
+    maps: str = "auto",
+) -> MicroNet:
+    """Write a model file as plain C into a new folder, and give the network as the device runs it.
+
+    `images` are some hundred of the training data, as they are (uint8) or prepared (float32): a file that does not say
+    how its values are rounded to int8 is calibrated on them. `maps` is "rows" (line buffers), "whole" or "auto", which
+    takes less RAM.
+    """
+    if maps not in ("auto", "rows", "whole"):
+        raise ModelError(f"there are no maps {maps!r}: choose auto, rows or whole", about="maps")
+    check_folder(Path(folder))
+    model = read(file)
+    scales = None
+    if images is not None:
+        float_net = Net(model, max_batch=32)
+        scales = calibrate_activations(model, np.asarray(prepare(float_net, images), np.float32))
+    net = MicroNet(model, activations=scales, maps=maps)
+    write_project(folder, net)
+    return net
+
+
+def calibrate(
+    source: str, data: str | None, layout: str | None, size: int | None, *, again: bool = False
+) -> Calibrated:
+    """The network of a file in integers; with data it is calibrated where that is needed (or `again`), and measured."""
+    file = find_model_file(Path(source))
+    model = read(file)
+    if data is None:
+        if layout or size:
+            raise MemboundError(
+                "layout and size go with data, and there is none: add it or leave them out",
+                about=("layout", "size", "data"),
+            )
+        if not model.activations:
+            raise MemboundError(
+                f"{source} does not say how its values are rounded to int8: name data to calibrate it on",
+                about="data",
+            )
+        return Calibrated(MicroNet(model))
+    float_net = open_for_evaluation(file)
+    dataset = load(data, layout=layout, size=size or image_size(float_net, data))
+    scales, count = dict(model.activations), 0
+    if again or not scales:
+        inputs = _calibration_inputs(float_net, dataset)
+        scales, count = calibrate_activations(model, inputs), len(inputs)
+    net = MicroNet(replace(model, activations=scales))
+    before = evaluate_file(float_net, dataset)
+    after = evaluate_file(net, dataset)
+    return Calibrated(net, count, after["accuracy"], before["accuracy"], after["images"])
+
+
+def _calibration_inputs(net: Net, dataset: Dataset) -> npt.NDArray[np.float32]:
+    """Training images, evenly spread, prepared."""
+    count = min(INPUTS, len(dataset.train))
+    rows = np.linspace(0, len(dataset.train) - 1, count).astype(np.int64)
+    return np.asarray(prepare(net, dataset.train.read(np.unique(rows))), np.float32)
+
+
+def write_c(folder: Path, source: str, data: str | None, layout: str | None, size: int | None) -> Calibrated:
+    """The folder with C; refused before the work if it is there."""
+    check_folder(folder)
+    found = calibrate(source, data, layout, size)
+    write_project(folder, found.net)
+    return found
+
+
+def write_web(
+    folder: Path, source: str, data: str | None, layout: str | None, size: int | None
+) -> tuple[Calibrated, dict[str, int]]:
+    """The folder with the page, and the bytes of its files."""
+    from membound.export.web import compiler, write_page
+
+    check_folder(folder)
+    compiler()
+    found = calibrate(source, data, layout, size)
+    return found, write_page(folder, found.net)
+
+
+def write_int8(target: Path, source: str, data: str, layout: str | None, size: int | None) -> Calibrated:
+    """The model file with scales of its values."""
+    found = calibrate(source, data, layout, size, again=True)
+    write_whole(
+        target, with_activations(read(find_model_file(Path(source))), dict(found.net.model.activations))
+    )
+    return found
+
+
+def facts_of(found: Calibrated) -> dict[str, Any]:
+    memory = found.net.memory()
+    return {
+        "flash_bytes": memory.flash,
+        "ram_bytes": memory.ram,
+        "arena_bytes_rows": memory.rows,
+        "arena_bytes_whole": memory.whole,
+        "accuracy": found.accuracy,
+        "float_accuracy": found.float_accuracy,
+        "images": found.images,
+        "calibrated_on": found.calibrated_on,
+    }
+
+
+def lines_of(found: Calibrated) -> list[str]:
+    memory = found.net.memory()
+    lines = [
+        f"flash     {memory.flash:,} bytes of constants, and the code of the runtime",
+        f"ram       {memory.ram:,} bytes and the stack; arena: {memory.rows:,} with line buffers, "
+        f"{memory.whole:,} with whole maps",
+    ]
+    if found.accuracy is not None:
+        lines.append(
+            f"accuracy  {found.accuracy:.2f} % in integers, {found.float_accuracy:.2f} % in floating point, of "
+            f"{found.images:,} test images"
+        )
+    if found.calibrated_on:
+        lines.append(f"data      calibrated on {found.calibrated_on:,} training images without their labels")
+    return lines

@@ -1,0 +1,367 @@
+"""The layers that a graph comes to on a microcontroller: few kinds, each with what is fused into it.
+
+Reshapes vanish, a linear layer is a convolution over all of its input, padding joins the convolution behind it, an
+activation the layer before it, a max pool or an addition the convolution before it; the parts of a concatenation are
+written where they belong. Nothing here knows of numbers.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from membound.errors import ModelError
+from membound.store.graph import Node
+from membound.store.model import StoredModel
+from membound.store.operators import attributes
+
+Image = tuple[int, int, int]  # channels, height, width
+Act = tuple[Any, ...]
+BOUNDING = ("relu", "clip")  # activations that are no more than a lowest and a highest number
+
+
+@dataclass
+class Window:
+    """A window over rows and columns. Of means: `valid` leaves padding out of the count, `divisor` replaces it."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pad: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, left, bottom, right
+    dilation: tuple[int, int] = (1, 1)
+    over: tuple[int, int] = (0, 0)
+    valid: bool = False
+    divisor: float | None = None
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        sides = []
+        for i, side in enumerate((height, width)):
+            padded = side + self.pad[i] + self.pad[2 + i] + self.over[i]
+            sides.append((padded - self.dilation[i] * (self.kernel[i] - 1) - 1) // self.stride[i] + 1)
+        return sides[0], sides[1]
+
+
+@dataclass
+class Layer:
+    """One operation: conv, sum, max, mean or act. A sum is offset + the sum of factor * input.
+
+    `pool` and `plus` are what a convolution does with its rows: a max pool, or the addition of another input.
+    """
+
+    kind: str
+    inputs: list[int]
+    output: int
+    name: str  # for people
+    act: Act | None = None
+    window: Window | None = None
+    groups: int = 1
+    weight: str | None = None
+    bias: str | None = None
+    factors: list[float] = field(default_factory=list)
+    offset: float = 0.0
+    pool: Window | None = None
+    plus: "Layer | None" = None  # the sum that was fused
+    between: int = 0  # the value before `pool` or `plus`
+    first: int = 0  # channel of the output
+    part: bool = False  # of a concatenation
+
+
+@dataclass
+class Layers:
+    """All of a network, in order; `images` has the shape of each value that is stored."""
+
+    layers: list[Layer]
+    images: dict[int, Image]
+    output: int
+    dropped: str = ""  # what the device leaves to its caller
+
+
+def find_layers(model: StoredModel) -> Layers:
+    """The layers of a stored network; a ModelError says what a microcontroller cannot do, and what to do instead."""
+    found = _Reader(model).read()
+    _fold_activations_(found)
+    _fuse_(found)
+    return found
+
+
+def quantized_values(found: Layers) -> set[int]:
+    """The values whose scale and zero point are needed: all that are stored, and what is between fused parts.
+
+    A max pool leaves its input's as they are: that of its output holds for both. Numbers below 0 are of values that the
+    graph does not have, before activations, whose scales follow from those behind.
+    """
+    values = {0}
+    for layer in found.layers:
+        values |= {layer.output} - {value for value in found.images if value < 0}
+        if layer.plus is not None:
+            values.add(layer.between)
+    return values
+
+
+class _Reader:
+    """Node by node: a value is the stored value that it is a view of, with padding that is still to be applied."""
+
+    def __init__(self, model: StoredModel) -> None:
+        self.model = model
+        self.images: dict[int, Image] = {}
+        self.roots = {0: 0}
+        self.pads: dict[int, tuple[int, int, int, int]] = {}
+        self.layers: list[Layer] = []
+        self._add_image(0)
+
+    def read(self) -> Layers:
+        graph = self.model.graph
+        output, dropped = graph.output, ""
+        for number, node in enumerate(graph.nodes, 1):
+            if node.op == "softmax" and number == graph.output:
+                output, dropped = node.inputs[0], "softmax"
+                continue
+            reader = READERS.get(node.op)
+            if reader is None:
+                self.refuse(number, node, f"has no {node.op}", WAYS_OUT.get(node.op, "leave it out"))
+            reader(self, number, node, attributes(node))
+        output = self.roots[output]
+        if not self.layers or output == 0:
+            raise ModelError("this network computes nothing that is left for a microcontroller")
+        return Layers(self.layers, self.images, output, dropped)
+
+    def refuse(self, number: int, node: Node, what: str, instead: str) -> NoReturn:
+        raise ModelError(f"node {number} ({node.op}): the microcontroller's runtime {what}: {instead}")
+
+    def _add_image(self, value: int) -> Image:
+        shape = self.model.shapes[value]
+        if len(shape) not in (1, 3):
+            raise ModelError(
+                f"value {value} has the shape {list(shape)}: the microcontroller's runtime takes "
+                "[channels, height, width] or [features]"
+            )
+        self.images[value] = (shape[0], 1, 1) if len(shape) == 1 else (shape[0], shape[1], shape[2])
+        self.roots[value] = value
+        return self.images[value]
+
+    def plain(self, number: int, node: Node) -> list[int]:
+        """The stored values that a node takes, none of them padded or flattened."""
+        found = []
+        for value in node.inputs:
+            root, shape = self.roots[value], self.model.shapes[value]
+            image = self.images[root]
+            if value in self.pads:
+                self.refuse(number, node, "pads only before a convolution", "use the pool's own padding")
+            if shape not in (image, image[:1] if image[1:] == (1, 1) else image):
+                self.refuse(
+                    number, node, "takes a flattened image only in a linear layer", "flatten just before it"
+                )
+            found.append(root)
+        return found
+
+    def conv(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        value = node.inputs[0]
+        extra = self.pads.get(value, (0, 0, 0, 0))
+        root = self.roots[value]
+        pad = tuple(own + more for own, more in zip(a["pad"], extra, strict=True))
+        kernel = self.model.tensors[node.tensors["w"]].shape[2:]
+        window = Window((kernel[0], kernel[1]), a["stride"], (pad[0], pad[1], pad[2], pad[3]), a["dilation"])
+        self._product(number, node, root, window, a["groups"], a["act"])
+
+    def linear(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        root = self.roots[node.inputs[0]]
+        _, height, width = self.images[root]
+        if len(self.model.shapes[node.inputs[0]]) != 1:
+            self.refuse(number, node, "has linear layers of one vector only", "flatten the input first")
+        self._product(number, node, root, Window((height, width), (height, width)), 1, a["act"])
+
+    def _product(
+        self, number: int, node: Node, root: int, window: Window, groups: int, act: Act | None
+    ) -> None:
+        self._add_image(number)
+        weight = node.tensors["w"]
+        self.layers.append(
+            Layer(
+                "conv", [root], number, weight.removesuffix(".weight"), act, window, groups, weight,
+                node.tensors.get("b"),
+            )
+        )  # fmt: skip
+
+    def pool(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        (root,) = self.plain(number, node)
+        if a.get("dilation", (1, 1)) != (1, 1):
+            self.refuse(number, node, "has no dilated pools", "use a stride instead")
+        window = Window(a["kernel"], a["stride"], a["pad"], over=a.get("over", (0, 0)))
+        if node.op == "avgpool":
+            window.valid = a["count"] == "valid"
+            window.divisor = None if isinstance(a["count"], str) else float(a["count"])
+        self._add_image(number)
+        kind = "max" if node.op == "maxpool" else "mean"
+        self.layers.append(Layer(kind, [root], number, f"{node.op} {number}", window=window))
+
+    def adaptive(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        (root,) = self.plain(number, node)
+        _, height, width = self.images[root]
+        rows, columns = a["size"]
+        if height % rows or width % columns:
+            self.refuse(
+                number, node, f"pools {height} x {width} only to sizes that divide it", "choose such a size"
+            )
+        kernel = height // rows, width // columns
+        self._add_image(number)
+        kind = "max" if a["kind"] == "max" else "mean"
+        self.layers.append(Layer(kind, [root], number, f"pool {number}", window=Window(kernel, kernel)))
+
+    def mean(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        (root,) = self.plain(number, node)
+        if sorted(a["axes"]) != [1, 2]:
+            self.refuse(
+                number, node, "has the mean over height and width only", "use adaptive pooling to 1 x 1"
+            )
+        _, height, width = self.images[root]
+        self._add_image(number)
+        window = Window((height, width), (height, width))
+        self.layers.append(Layer("mean", [root], number, f"mean {number}", window=window))
+
+    def act(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        (root,) = self.plain(number, node)
+        self._add_image(number)
+        self.layers.append(Layer("act", [root], number, f"{a['act'][0]} {number}", a["act"]))
+
+    def binary(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        if "c" in node.tensors or (len(node.inputs) == 2 and node.op in ("mul", "div")):
+            self.refuse(number, node, "adds, and scales by one number only", "fold it into a layer before it")
+        if a["swap"] and node.op == "div":
+            self.refuse(number, node, "divides by a number only", "leave the division out")
+        roots, value = self.plain(number, node), a["value"]
+        factors, offset = [1.0] * len(roots), 0.0
+        if len(roots) == 2:
+            if self.images[roots[0]] != self.images[roots[1]]:
+                self.refuse(number, node, "adds values of one shape only", "make the shapes equal")
+            factors[1] = 1.0 if node.op == "add" else -1.0
+        elif node.op == "add":
+            offset = value
+        elif node.op == "sub":
+            factors, offset = ([-1.0], value) if a["swap"] else ([1.0], -value)
+        else:
+            factors = [value if node.op == "mul" else 1.0 / value]
+        image, act, name = self._add_image(number), a["act"], f"{node.op} {number}"
+        if act is None or act[0] in BOUNDING:
+            self.layers.append(Layer("sum", roots, number, name, act, factors=factors, offset=offset))
+            return
+        self.images[-number] = image  # a value of its own between the two
+        self.layers.append(Layer("sum", roots, -number, name, factors=factors, offset=offset))
+        self.layers.append(Layer("act", [-number], number, f"{act[0]} {number}", act))
+
+    def concat(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        if a["axis"] != 0:
+            self.refuse(number, node, "joins channels only", "concatenate along axis 1 of the batch")
+        roots, first = self.plain(number, node), 0
+        self._add_image(number)
+        for root in roots:
+            part = Layer("sum", [root], number, f"concat {number}", factors=[1.0], first=first, part=True)
+            self.layers.append(part)
+            first += self.images[root][0]
+
+    def reshape(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        value = node.inputs[0]
+        root = self.roots[value]
+        image, shape = self.images[root], tuple(a["shape"])
+        flat = (image[0] * image[1] * image[2],)
+        allowed = {image, flat} | ({(*flat, 1, 1)} if image[1:] == (1, 1) else set())
+        if value in self.pads or shape not in allowed:
+            self.refuse(number, node, "reshapes an image only to a vector", "flatten all of it")
+        self.roots[number] = root
+
+    def pad(self, number: int, node: Node, a: dict[str, Any]) -> None:
+        value, pad = node.inputs[0], a["pad"]
+        if len(pad) != 3 or pad[0] != (0, 0) or a["value"] != 0:
+            self.refuse(number, node, "pads height and width with 0 only", "let the convolution pad")
+        before = self.pads.get(value, (0, 0, 0, 0))
+        more = (pad[1][0], pad[2][0], pad[1][1], pad[2][1])
+        t, left, b, r = (own + new for own, new in zip(before, more, strict=True))
+        self.roots[number] = self.roots[value]
+        self.pads[number] = (t, left, b, r)
+
+
+READERS: dict[str, Callable[[_Reader, int, Node, dict[str, Any]], None]] = {
+    "conv": _Reader.conv,
+    "linear": _Reader.linear,
+    "maxpool": _Reader.pool,
+    "avgpool": _Reader.pool,
+    "adaptive": _Reader.adaptive,
+    "mean": _Reader.mean,
+    "act": _Reader.act,
+    **dict.fromkeys(("add", "sub", "mul", "div"), _Reader.binary),
+    "concat": _Reader.concat,
+    "reshape": _Reader.reshape,
+    "pad": _Reader.pad,
+}
+WAYS_OUT = {
+    "lrn": "train the network without local response normalization, or with batch norm, which is folded away",
+    "layernorm": "train it with batch norm, which is folded away",
+    "softmax": "only one at the very end can go, and is left to the caller",
+    "upsample": "use it for classification, or cut the network before it",
+}
+
+
+def _uses(found: Layers) -> Counter[int]:
+    uses = Counter(value for layer in found.layers for value in layer.inputs)
+    uses[found.output] += 1  # the caller's
+    return uses
+
+
+def _writers(found: Layers, value: int) -> list[Layer]:
+    return [layer for layer in found.layers if layer.output == value]
+
+
+def _fold_activations_(found: Layers) -> None:
+    """An activation joins the layer before it; one that only bounds may pass through a max pool on its way."""
+    for layer in [layer for layer in found.layers if layer.kind == "act"]:
+        chain, value = [], layer.inputs[0]
+        act = layer.act
+        assert act is not None
+        while True:
+            writers = _writers(found, value)
+            if len(writers) != 1 or _uses(found)[value] != 1:
+                break
+            producer = writers[0]
+            chain.append(producer)
+            if producer.kind == "max" and act[0] in BOUNDING:
+                value = producer.inputs[0]
+                continue
+            bounding = act[0] in BOUNDING
+            if producer.act is None and (producer.kind == "conv" or (bounding and producer.kind == "sum")):
+                producer.act = act
+                chain[0].output = layer.output
+                found.layers.remove(layer)
+            break
+
+
+def _fuse_(found: Layers) -> None:
+    """Sums, max pools and parts of concatenations join the layer before them, which then never stores its own rows."""
+    for layer in list(found.layers):
+        if layer.kind not in ("sum", "max"):
+            continue
+        uses = _uses(found)
+        for value in reversed(layer.inputs):  # the last input: what was computed for it is the longer branch
+            writers = _writers(found, value)
+            if len(writers) != 1 or uses[value] != 1:
+                continue
+            producer = writers[0]
+            if _join_(found, producer, layer, value):
+                break
+
+
+def _join_(found: Layers, producer: Layer, layer: Layer, value: int) -> bool:
+    plain = producer.kind == "conv" and producer.pool is None and producer.plus is None
+    if layer.kind == "max" and plain:
+        producer.pool, producer.between = layer.window, value
+    elif layer.kind == "sum" and len(layer.inputs) == 2 and plain and len(set(layer.inputs)) == 2:
+        other = 1 - layer.inputs.index(value)
+        layer.factors = [layer.factors[1 - other], layer.factors[other]]
+        producer.inputs = [*producer.inputs, layer.inputs[other]]
+        producer.plus, producer.between = layer, value
+        found.layers.remove(producer)
+        found.layers.insert(found.layers.index(layer), producer)
+    elif layer.part and producer.kind in ("conv", "sum", "mean") and not producer.part:
+        producer.first = layer.first
+    else:
+        return False
+    producer.output = layer.output
+    found.layers.remove(layer)
+    return True

@@ -1,0 +1,215 @@
+"""All that the runtime is given, as plain records in the order of the structures of membound_micro.h."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.micro.flash import Packed, pack_weight
+from membound.micro.integers import INPUT_SHIFT, IntegerNet, Op, mean_range
+from membound.micro.schedule import Layout, make_layout, pool_step, reaches_beyond
+
+NONE = 0xFFFF
+KINDS = {"conv": 0, "sum": 1, "pool": 2, "mean": 3, "table": 4}
+THENS = {"store": 0, "sum": 1, "pool": 2}
+# Bytes of the structures where pointers have 4: what a network takes of flash beside its numbers.
+VALUE_BYTES, OP_BYTES, NET_BYTES = 20, 60, 40
+WEIGHT_BYTES, SCALE_BYTES, SUM_BYTES, POOL_BYTES = 24, 24, 16, 28
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class MicroPlan:
+    """A network in integers with its places in RAM."""
+
+    net: IntegerNet
+    layout: Layout
+    rows_bytes: int  # of the arena with line buffers, and with whole maps
+    whole_bytes: int
+
+    @cached_property
+    def weights(self) -> dict[int, Packed]:
+        return {
+            number: pack_weight(columns_of(op))
+            for number, op in enumerate(self.net.ops)
+            if op.weight is not None
+        }
+
+    @property
+    def counters(self) -> int:
+        """How many rows are counted: of operations and of values."""
+        return len(self.net.ops) + len(self.net.images)
+
+    @property
+    def context_bytes(self) -> int:
+        """RAM beside the stack: the arena, and the counters."""
+        return self.layout.nbytes + -(-2 * self.counters // 4) * 4
+
+    def flash_of(self, number: int) -> int:
+        """The constant bytes of an operation: its numbers and its record."""
+        record = op_record(self, number)
+        total = OP_BYTES
+        for key, size in (
+            ("weight", WEIGHT_BYTES),
+            ("scale", SCALE_BYTES),
+            ("sum", SUM_BYTES),
+            ("pool", POOL_BYTES),
+        ):
+            if record[key] is not None:
+                total += size
+                total += sum(v.nbytes for v in record[key].values() if isinstance(v, np.ndarray))
+        return total
+
+    @property
+    def flash_bytes(self) -> int:
+        """All constant data, without the code."""
+        ops = sum(map(self.flash_of, range(len(self.net.ops))))
+        return ops + VALUE_BYTES * len(self.net.images) + NET_BYTES + 8 * len(self.net.input)
+
+    def multiplications(self, number: int) -> int:
+        """How many the runtime does for one image: none with a 0."""
+        op = self.net.ops[number]
+        if op.weight is None:
+            return 0
+        return int(self.weights[number].count) * op.size[0] * op.size[1]
+
+
+def make_plan(net: IntegerNet, maps: str = "auto") -> MicroPlan:
+    """Rows or whole maps: what takes less RAM, or what is asked for ("rows", "whole")."""
+    rows, whole = make_layout(net), make_layout(net, whole=True)
+    fewer = rows if rows.nbytes <= whole.nbytes else whole
+    chosen = {"auto": fewer, "rows": rows, "whole": whole}[maps]
+    return MicroPlan(net, chosen, rows.nbytes, whole.nbytes)
+
+
+def columns_of(op: Op) -> npt.NDArray[np.int8]:
+    """The weight as the runtime reads it: a row a channel; columns by kernel row, channel, kernel column."""
+    assert op.weight is not None
+    return op.weight.transpose(0, 2, 1, 3).reshape(len(op.weight), -1)
+
+
+def value_record(plan: MicroPlan, value: int) -> Record:
+    channels, height, width = plan.net.images[value]
+    buffer = plan.layout.buffers[value]
+    return {
+        "at": buffer.at,
+        "pitch": channels * buffer.stride,
+        "height": height,
+        "width": width,
+        "stride": buffer.stride,
+        "rows": buffer.rows,
+        "zero": plan.net.quantizations[value].zero,
+    }
+
+
+def op_record(plan: MicroPlan, number: int) -> Record:
+    op = plan.net.ops[number]
+    window = op.window
+    groups = op.weight.shape if op.weight is not None else (op.channels, 1)
+    return {
+        "kind": KINDS[op.kind],
+        "then": THENS[op.then],
+        "pads": int(reaches_beyond(plan.net, op)),
+        "in": op.inputs[0],
+        "in2": op.inputs[1] if len(op.inputs) > 1 else NONE,
+        "out": op.output,
+        "first": op.first,
+        "channels": op.channels,
+        "height": op.size[0],
+        "width": op.size[1],
+        "kh": window.kernel[0],
+        "kw": window.kernel[1],
+        "sy": window.stride[0],
+        "sx": window.stride[1],
+        "dy": window.dilation[0],
+        "dx": window.dilation[1],
+        "pad_top": window.pad[0],
+        "pad_left": window.pad[1],
+        "group_in": groups[1],
+        "group_out": op.channels // op.groups,
+        "state": plan.layout.states.get(number, 0),
+        "weight": _weight_record(plan.weights[number]) if number in plan.weights else None,
+        "scale": _scale_record(op),
+        "sum": None if op.sum is None else vars(op.sum),
+        "pool": _pool_record(plan, op),
+    }
+
+
+def _weight_record(packed: Packed) -> Record:
+    spare = np.zeros(2, np.uint8)  # what reads three bytes at once reads no further than this
+    return {
+        "codes": np.concatenate([packed.codes, spare]),
+        "high": packed.high,
+        "palette": packed.palette,
+        "count": packed.count,
+        "entry_mask": (1 << (packed.bits + packed.k)) - 1,
+        "code_mask": (1 << packed.bits) - 1,
+        "bits": packed.bits,
+        "k": packed.k,
+    }
+
+
+def _scale_record(op: Op) -> Record | None:
+    scale = op.rescale
+    if scale is None:
+        return None
+    bias = np.zeros(0, np.int32) if op.bias is None else op.bias
+    narrow = bool((np.abs(bias) < 2**15).all())
+    means = op.kind in ("pool", "mean")
+    return {
+        "bias": bias.astype(np.int16 if narrow else np.int32) if op.bias is not None else None,
+        "multiplier": None if op.kind == "table" else scale.multiplier,
+        "shift": None if op.kind == "table" else scale.shift,
+        "table": scale.table,
+        "each": int(len(scale.multiplier) > 1 and not means),
+        "narrow": int(narrow),
+        "up": scale.up,
+        "zero": scale.zero,
+        "low": scale.low,
+        "high": scale.high,
+    }
+
+
+def _pool_record(plan: MicroPlan, op: Op) -> Record | None:
+    pool = op.pool
+    if pool is None:
+        return None
+    _, height, width = plan.net.images[op.inputs[0]]
+    top, bottom = mean_range(pool.window, 0, height)
+    left, right = mean_range(pool.window, 1, width)
+    return {
+        "height": pool.size[0],
+        "width": pool.size[1],
+        "kh": pool.window.kernel[0],
+        "kw": pool.window.kernel[1],
+        "sy": pool_step(op),
+        "sx": pool.window.stride[1],
+        "pad_top": pool.window.pad[0],
+        "pad_left": pool.window.pad[1],
+        "top": top,
+        "left": left,
+        "bottom": bottom,
+        "right": right,
+        "mean": int(pool.mean),
+        "each": int(pool.each),
+    }
+
+
+def net_record(plan: MicroPlan) -> Record:
+    """What is left of mb_net; `input` as two numbers a channel."""
+    layout = plan.layout
+    return {
+        "input": np.array(plan.net.input, np.int32).reshape(-1),
+        "sums": layout.sums,
+        "offsets": layout.offsets,
+        "codes": layout.codes,
+        "blank": layout.blank,
+        "op_count": len(plan.net.ops),
+        "value_count": len(plan.net.images),
+        "output": plan.net.output,
+        "input_shift": INPUT_SHIFT,
+        "whole": int(layout.whole),
+    }

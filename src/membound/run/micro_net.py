@@ -1,0 +1,145 @@
+"""A network as a microcontroller computes it: the same C sources, in integers, bit for bit."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.data import Preprocess
+from membound.errors import ModelError
+from membound.micro.integers import make_integers
+from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
+from membound.micro.schedule import CHUNK
+from membound.store.formats import decode
+from membound.store.model import StoredModel
+
+
+@dataclass(frozen=True)
+class MicroMemory:
+    """Bytes on the device, without its code and its stack.
+
+    - `flash`: constant data: weights, biases, tables, records.
+    - `ram`: the arena and the counters of rows.
+    - `rows`, `whole`: the arena with line buffers, and with whole maps.
+    """
+
+    flash: int
+    ram: int
+    rows: int
+    whole: int
+
+
+class MicroNet:
+    """A network that runs in integers: `net(x)` takes images as they are (uint8 [batch, C, H, W]), or prepared float32.
+
+    Pixels take the device's way, so that every number is the device's. Float32 is rounded to the input's int8,
+    q = floor(x / scale + 1/2) + zero within -128 and 127. What comes out is scale * (q - zero), float32; `integers` has
+    the q. A softmax at the end is left out: outputs are its input.
+    """
+
+    def __init__(
+        self,
+        model: StoredModel,
+        *,
+        activations: Mapping[int, tuple[float, int]] | None = None,
+        maps: str = "auto",
+    ) -> None:
+        self._remake: Callable[[], MicroNet] = partial(MicroNet, model, activations=activations, maps=maps)
+        self.model = model
+        self.plan: MicroPlan = make_plan(make_integers(model, activations), maps)
+        self.input_shape = model.shapes[0]
+        self.output_shape = _output_shape(self.plan, model)
+        net, layout = self.plan.net, self.plan.layout
+        # Offsets take 4 bytes here, whatever they take on the device: they have a place of their own behind the arena.
+        self._core = _core().Micro(
+            {**net_record(self.plan), "offsets": layout.nbytes},
+            [value_record(self.plan, value) for value in range(len(net.images))],
+            [op_record(self.plan, number) for number in range(len(net.ops))],
+            layout.nbytes + 4 * CHUNK,
+        )
+
+    def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        last = self.plan.net.quantizations[self.plan.net.output]
+        found = (self.integers(x).astype(np.float64) - last.zero) * last.scale
+        return found.astype(np.float32)
+
+    def integers(self, x: npt.ArrayLike) -> npt.NDArray[np.int8]:
+        """The outputs as the device has them, int8 [batch, ...]."""
+        images = np.asarray(x)
+        if images.dtype not in (np.uint8, np.float32):
+            raise ModelError(
+                f"the input has the type {images.dtype}: this network takes images (uint8) or prepared float32"
+            )
+        pixels = images.dtype == np.uint8
+        if pixels:
+            images = self._pixels(images)
+        if images.ndim != len(self.input_shape) + 1 or images.shape[1:] != self.input_shape:
+            wanted = ", ".join(map(str, ("batch", *self.input_shape)))
+            raise ModelError(f"the input has the shape {images.shape}: this network takes ({wanted})")
+        if not pixels:
+            if not np.isfinite(images).all():
+                raise ModelError("the input has values that are not finite: they cannot be rounded to int8")
+            images = (self.plan.net.quantizations[0].round(images).astype(np.int16) + 128).astype(np.uint8)
+        flat = np.ascontiguousarray(images).reshape(len(images), -1)
+        out = np.empty((len(images), *self.output_shape), np.int8)
+        self._core.run(flat, out.reshape(len(images), -1), pixels)
+        return out
+
+    def _pixels(self, images: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Images as the device is fed with them: the centre, where the file has a crop."""
+        if not self.plan.net.takes_pixels:
+            raise ModelError(
+                "this file does not say how pixels are prepared: give float32, prepared as in training"
+            )
+        crop = (self.model.preprocess or {}).get("crop")
+        if crop is None or images.ndim != 4 or min(images.shape[2:]) < crop:
+            return images
+        top, left = ((side - crop) // 2 for side in images.shape[2:])
+        return images[:, :, top : top + crop, left : left + crop]
+
+    def __reduce__(self) -> tuple[Callable[[], "MicroNet"], tuple[()]]:
+        return self._remake, ()
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes, where the file has them."""
+        return self.model.classes
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """What turns images into prepared float32; the network takes images as they are, too."""
+        if self.model.preprocess is None:
+            raise ModelError("this file does not say how images are prepared: prepare them yourself")
+        image = self.model.mean_image
+        return Preprocess.from_json(self.model.preprocess, None if image is None else decode(image))
+
+    def memory(self) -> MicroMemory:
+        """Bytes of flash and RAM on the device."""
+        plan = self.plan
+        return MicroMemory(plan.flash_bytes, plan.context_bytes, plan.rows_bytes, plan.whole_bytes)
+
+    def __repr__(self) -> str:
+        memory = self.memory()
+        return (
+            f"MicroNet({self.input_shape} -> {self.output_shape}, {memory.flash:,} bytes of flash, "
+            f"{memory.ram:,} of RAM)"
+        )
+
+
+def _output_shape(plan: MicroPlan, model: StoredModel) -> tuple[int, ...]:
+    image = plan.net.images[plan.net.output]
+    shape = model.shapes[model.graph.output]
+    return shape if int(np.prod(shape)) == int(np.prod(image)) else image
+
+
+def _core() -> Any:
+    try:
+        from membound import _core
+    except ImportError as error:
+        raise ModelError(
+            f"running a network needs membound's compiled core, which cannot be loaded ({error}): reinstall membound"
+        ) from None
+    return _core

@@ -1,0 +1,68 @@
+/* What the sources of the runtime share: no part of its interface. */
+#ifndef MEMBOUND_MICRO_INSIDE_H
+#define MEMBOUND_MICRO_INSIDE_H
+
+#include <string.h>
+
+#include "membound_micro.h"
+
+/* All that functions need to know of a network that runs. */
+typedef struct {
+  const mb_net *net;
+  int8_t *arena;
+  uint16_t *next; /* of each operation: its next row */
+  uint16_t *rows; /* of each value: how many there are */
+} mb_run;
+
+static inline int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
+static inline int32_t at_least(int32_t a, int32_t b) { return a > b ? a : b; }
+static inline int32_t within(int32_t y, int32_t low, int32_t high) { return at_least(at_most(y, high), low); }
+
+/* floor(x / 2^shift), shift from 1 to 31, without a shift of a negative number. */
+static inline int32_t floor_shift(int32_t x, uint32_t shift) {
+  const uint32_t lift = UINT32_C(1) << 31;
+  return (int32_t)(((uint32_t)x + lift) >> shift) - (int32_t)(lift >> shift);
+}
+
+/* floor(floor(sum m / 2^16) / 2^shift + 1/2), shift from 1 to 29 and |m| below 2^15: |sum m| < 2^46. */
+static inline int32_t rescale(int32_t sum, int32_t m, uint32_t shift) {
+  const int64_t product = (int64_t)sum * m + ((int64_t)1 << 46);
+  const uint32_t lifted = (uint32_t)((uint64_t)product >> 16) + (UINT32_C(1) << (shift - 1u));
+  return (int32_t)(lifted >> shift) - (int32_t)(UINT32_C(1) << (30u - shift));
+}
+
+/* Row r of a value, at its first channel. */
+static inline int8_t *row_of(const mb_run *r, const mb_value *v, uint32_t row) {
+  return r->arena + v->at + (row % v->rows) * v->pitch;
+}
+
+/* The padding behind a channel, and before the first of slot 0, where no other is in front. */
+static inline void pad_behind(const mb_value *v, int8_t *channel, int leads) {
+  const uint32_t padding = (uint32_t)v->stride - v->width;
+  if (padding == 0u) return;
+  memset(channel + v->width, v->zero, padding);
+  if (leads) memset(channel - padding, v->zero, padding);
+}
+
+/* Where the output's row begins, at the operation's first channel. */
+static inline int8_t *target_of(const mb_run *r, const mb_op *op, uint32_t row) {
+  const mb_value *v = &r->net->values[op->out];
+  return row_of(r, v, row) + (uint32_t)op->first * v->stride;
+}
+
+static inline int leads(const mb_value *v, const mb_op *op, uint32_t channel, uint32_t row) {
+  return op->first + channel == 0u && row % v->rows == 0u;
+}
+
+static inline void add_rows(const mb_sum *s, const int8_t *a, const int8_t *b, int8_t *out, uint32_t width) {
+  uint32_t p;
+  for (p = 0; p < width; p++) {
+    const int32_t sum = a[p] * s->left + (b ? b[p] * s->right : 0) + s->constant;
+    out[p] = (int8_t)within(floor_shift(sum, s->shift), s->low, s->high);
+  }
+}
+
+/* Row y of an operation, as `then` says: membound_micro_conv.c. */
+void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y);
+
+#endif

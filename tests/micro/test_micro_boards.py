@@ -1,0 +1,57 @@
+"""Exported networks on emulated microcontrollers: the engine's bits, within its memory, in little code."""
+
+import numpy as np
+import pytest
+from emulated_boards import BOARDS, run_on
+from micro_networks import NETWORKS, micro, random_network, some_images
+from profiles import full
+
+from membound.errors import ModelError
+
+CASES = [
+    pytest.param(board, name) if (board, name) == ("cortex-m4", "lenet") else full(board, name)
+    for board in BOARDS
+    for name in NETWORKS
+]
+
+
+def fed_bytes(net) -> np.ndarray:
+    return some_images(net.model, 2)
+
+
+def wanted(net, images: np.ndarray) -> np.ndarray:
+    """The engine's numbers of bytes, which a file that does not prepare pixels takes as they are."""
+    out = np.empty((len(images), int(np.prod(net.output_shape))), np.int8)
+    net._core.run(images.reshape(len(images), -1), out, net.plan.net.takes_pixels)
+    return out
+
+
+def here(name: str):
+    board = BOARDS[name]
+    if not board.is_here:
+        pytest.skip(f"{board.compiler[0]} or {board.emulator[0]} is not installed")
+    return board
+
+
+@pytest.mark.parametrize(("board", "name"), CASES)
+def test_a_board_gives_the_bits_of_the_engine(board, name, tmp_path):
+    chosen = here(board)
+    net = micro(NETWORKS[name]())
+    images = fed_bytes(net)
+    ran = run_on(chosen, net, images, tmp_path / "c")
+    assert np.array_equal(ran.outputs, wanted(net, images))
+    assert ran.stack < 600
+    assert ran.code < 4_500
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("seed", range(5))
+def test_random_networks_on_boards(board, seed, tmp_path):
+    chosen = here(board)
+    try:
+        net = micro(random_network(seed))
+    except ModelError as error:
+        pytest.skip(str(error))
+    images = fed_bytes(net)
+    assert np.array_equal(run_on(chosen, net, images, tmp_path / "c").outputs, wanted(net, images))

@@ -1,0 +1,87 @@
+"""Plans: what a layer becomes, what is stored and what is not, and the page that says what networks take."""
+
+import json
+
+import micro_page
+import numpy as np
+import pytest
+from micro_networks import NETWORKS, Builder, micro
+
+from membound.micro.arithmetic import Quantization, multipliers, quantization, sum_multipliers
+from membound.micro.flash import pack_weight
+
+
+def kinds(name: str) -> list[str]:
+    return [f"{op.kind}-{op.then}" for op in micro(NETWORKS[name]()).plan.net.ops]
+
+
+def test_pools_and_additions_join_the_convolutions_before_them():
+    assert kinds("lenet") == ["conv-pool", "conv-pool", "conv-store", "conv-store"]
+    assert kinds("resnet8").count("conv-sum") == 3
+    assert kinds("resnet8")[-2:] == ["mean-store", "conv-store"]
+    assert "table-store" not in kinds("quick")  # its relu passes through the pool
+
+
+def test_a_value_keeps_the_rows_that_its_window_needs():
+    net = Builder((1, 20, 8), 0)
+    net.conv(net.conv(0, 2, 3), 2, (5, 3), pad=(0, 1, 0, 1))
+    plan = micro(net.store("p4")).plan
+    assert [buffer.rows for buffer in plan.layout.buffers] == [3, 5, 16]  # all of the output
+
+
+def test_a_skip_connection_keeps_rows_until_its_branches_meet():
+    net = Builder((1, 24, 8), 0)
+    first = net.conv(0, 2, 1)
+    inner = net.conv(net.conv(net.conv(first, 2), 2), 2)
+    net.flat_linear(net.add("mean", (net.add("add", (inner, first)),), axes=(1, 2)), 2)
+    plan = micro(net.store("p4")).plan
+    skip = plan.net.ops[0].output
+    assert plan.layout.buffers[skip].rows == 4  # the row of the sum, and one more for each convolution
+    assert plan.whole_bytes > plan.rows_bytes
+
+
+def test_no_two_values_that_live_at_once_share_bytes():
+    """What the reference finds by numbers, by places: working room is below all buffers."""
+    for name in NETWORKS:
+        layout = micro(NETWORKS[name]()).plan.layout
+        lowest = min(buffer.at - (buffer.stride > 0) for buffer in layout.buffers)
+        assert lowest >= layout.codes
+        assert all(buffer.at + buffer.nbytes - 1 <= layout.nbytes + 64 for buffer in layout.buffers)
+
+
+@pytest.mark.parametrize("real", [1e-9, 1e-4, 0.24999, 0.25, 0.9999, 1.0, 77.7])
+def test_multipliers_are_near_what_they_stand_for(real):
+    m, shift, up = multipliers(np.array([real, -real / 3]))
+    found = m.astype(float) * 2.0**up / 2.0 ** (16 + shift.astype(float))
+    assert np.allclose(found, [real, -real / 3], rtol=2**-14, atol=2**-45)
+    assert (shift >= 1).all()
+
+
+def test_additions_stay_within_32_bits():
+    for real in ([1.0, 1.0], [100.0, 0.001], [1e-6, 2e-6], [0.5, -0.5]):
+        whole, constant, shift = sum_multipliers(real, -128, [-128, 127])
+        assert abs(constant) + 128 * sum(map(abs, whole)) < 2**31
+        assert np.allclose(np.array(whole) / 2**shift, real, atol=max(map(abs, real)) * 2**-19 + 2**-shift)
+
+
+def test_zero_is_exact():
+    for low, high in ((-1.0, 3.0), (0.0, 6.0), (0.5, 2.0), (-7.0, -1.0), (0.0, 0.0)):
+        made = quantization(low, high)
+        assert made.round(0.0) == made.zero
+    assert Quantization(0.5, -128).round([-9.0, 200.0]).tolist() == [-128, 127]
+
+
+def test_few_values_take_few_bits():
+    draw = np.random.default_rng(0)
+    dense = draw.choice([-7, 3], (16, 100))
+    assert pack_weight(dense).bits == 1
+    sparse = np.where(draw.random((64, 900)) < 0.03, draw.choice([-9, -2, 4, 8], (64, 900)), 0)
+    packed = pack_weight(sparse)
+    entropy = -(0.03 * np.log2(0.03) + 0.97 * np.log2(0.97)) * sparse.size / 8
+    assert packed.nbytes < 1.06 * entropy + packed.count * 2 / 8 + 8
+
+
+def test_the_page_says_what_was_measured():
+    """If not: python tools/micro_page.py"""
+    rows = json.loads(micro_page.RESULTS.read_text())["rows"]
+    assert micro_page.written(micro_page.PAGE.read_text(), rows) == micro_page.PAGE.read_text()

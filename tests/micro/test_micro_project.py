@@ -1,0 +1,194 @@
+"""The exported C: built with the compilers that are here, strictly and under sanitizers, it gives the engine's bits."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from micro_networks import NETWORKS, Builder, micro, prepared, random_network, some_images
+from profiles import chiefly, full
+
+import membound as mb
+from membound.cli import main
+from membound.errors import ModelError
+from membound.export.c_project import project_files, write_project
+from membound.run.calibration import with_activations
+from membound.run.micro_net import MicroNet
+
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
+SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+
+
+def fed(net: MicroNet, images: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """What the program reads of some images, and what it must print of them."""
+    if net.plan.net.takes_pixels:
+        given, wanted = images, net.integers(images)
+    else:
+        x = prepared(net.model, images)
+        given = (net.plan.net.quantizations[0].round(x).astype(np.int16) + 128).astype(np.uint8)
+        wanted = net.integers(x)
+    return given.reshape(len(images), *net.plan.net.images[0]).transpose(0, 2, 3, 1).tobytes(), wanted
+
+
+def built(folder: Path, compiler: str, *options: str) -> Path:
+    sources = sorted(map(str, folder.glob("*.c")))
+    program = folder / f"main-{compiler}"
+    subprocess.run([compiler, *STRICT, *options, *sources, "-o", str(program)], check=True)
+    return program
+
+
+def printed(program: Path, given: bytes) -> np.ndarray:
+    done = subprocess.run([str(program)], input=given, capture_output=True, check=True)
+    return np.array([line.split(b"->")[0].split() for line in done.stdout.splitlines()], int)
+
+
+def compare(net: MicroNet, folder: Path, compiler: str, *options: str) -> None:
+    write_project(folder, net)
+    given, wanted = fed(net, some_images(net.model, 3))
+    found = printed(built(folder, compiler, *options), given)
+    assert np.array_equal(found, wanted.reshape(len(wanted), -1))
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", chiefly(["concat"], NETWORKS))
+def test_sanitized_c_gives_the_bits_of_the_engine(name, tmp_path):
+    compare(micro(NETWORKS[name]()), tmp_path / "c", "gcc", *SANITIZED)
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="there is no clang")
+@pytest.mark.parametrize("name", chiefly(["dscnn"], NETWORKS))
+def test_clang_gives_the_same_bits(name, tmp_path):
+    compare(micro(NETWORKS[name](), "whole" if name == "quick" else "auto"), tmp_path / "c", "clang", "-O2")
+
+
+@needs_gcc
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(20))
+def test_random_networks_as_sanitized_c(seed, tmp_path):
+    try:
+        net = micro(random_network(seed))
+    except ModelError as error:
+        pytest.skip(str(error))
+    compare(net, tmp_path / "c", "gcc", *SANITIZED)
+
+
+@needs_gcc
+def test_an_image_ends_with_its_last_row_even_if_the_output_was_there_before(tmp_path):
+    net = Builder((2, 9, 9), 0)
+    net.conv(0, 3, 2, 4, pad=(0, 0, 0, 0))  # which reads no row below the sixth
+    compare(micro(net.store("p4", preprocess={"scale": 0.01})), tmp_path / "c", "gcc", "-O0")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_the_sources_are_c_plus_plus_too(tmp_path):
+    write_project(tmp_path / "c", micro(NETWORKS["concat"]()))
+    for source in ("net.c", "membound_micro.c", "membound_micro_conv.c"):
+        command = ["g++", "-std=c++11", "-x", "c++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+        subprocess.run([*command, str(tmp_path / "c" / source)], check=True)
+
+
+def test_the_project_is_the_same_every_time():
+    first, second = (project_files(micro(NETWORKS["lenet"]()).plan) for _ in range(2))
+    assert first == second
+    assert "/" not in first["README.md"].split("build && ")[0].replace("cmake -S . -B build", "")
+
+
+def test_no_part_of_the_runtime_allocates_or_shifts_negative_numbers_by_chance():
+    text = project_files(micro(NETWORKS["lenet"]()).plan)
+    code = text["membound_micro.c"] + text["membound_micro_conv.c"] + text["membound_micro_inside.h"]
+    for word in ("malloc", "float ", "double", "alloca", "printf"):
+        assert word not in code
+
+
+@pytest.fixture
+def calibrated(tmp_path):
+    """A file of LeNet's shape with scales, and one without."""
+    net = micro(NETWORKS["lenet"]())
+    files = []
+    for name, scales in (("with", net.plan), ("without", None)):
+        activations = {} if scales is None else net._remake.keywords["activations"]
+        path = tmp_path / f"{name}.safetensors"
+        path.write_bytes(b"".join(with_activations(net.model, activations)))
+        files.append(path)
+    return net, *files
+
+
+def test_a_file_keeps_how_its_values_are_rounded(calibrated):
+    net, file, _ = calibrated
+    images = some_images(net.model)
+    loaded = mb.load(file, engine="micro")
+    assert np.array_equal(loaded.integers(images), net.integers(images))
+    assert loaded.memory() == net.memory()
+    found = mb.load(file)(prepared(net.model, images))  # the other engine does not mind
+    assert np.array_equal(found, mb.load(file)(prepared(net.model, images)))
+
+
+def test_export_c_writes_a_folder(calibrated, tmp_path):
+    net, file, plain = calibrated
+    made = mb.export_c(file, tmp_path / "one")
+    assert made.memory() == net.memory()
+    assert (tmp_path / "one" / "net.c").read_text() == project_files(net.plan)["net.c"]
+    mb.export_c(plain, tmp_path / "two", images=some_images(net.model, 8), maps="whole")
+    assert "#define NET_ARENA_BYTES" in (tmp_path / "two" / "net.h").read_text()
+    with pytest.raises(ModelError, match="is there and not an empty folder"):
+        mb.export_c(file, tmp_path / "one")
+    with pytest.raises(ModelError, match="no maps 'some'"):
+        mb.export_c(file, tmp_path / "three", maps="some")
+    with pytest.raises(ModelError, match="does not say how value 0 is rounded"):
+        mb.export_c(plain, tmp_path / "three")
+    assert not (tmp_path / "three").exists()
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code
+
+
+def data_file(folder: Path, count: int) -> Path:
+    draw = np.random.default_rng(0)
+    arrays = {}
+    for half in ("train", "test"):
+        arrays[f"x_{half}"] = draw.integers(0, 256, (count, 1, 28, 28)).astype(np.uint8)
+        arrays[f"y_{half}"] = np.arange(count) % 10
+    np.savez(folder / "data.npz", **arrays)
+    return folder / "data.npz"
+
+
+def test_the_command_calibrates_measures_and_writes(calibrated, tmp_path, capsys):
+    _, _, plain = calibrated
+    data = str(data_file(tmp_path, 40))
+    assert run("export", plain, "--c", tmp_path / "c", "--data", data, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["calibrated_on"] == 40
+    assert facts["ram_bytes"] >= facts["arena_bytes_rows"] < facts["arena_bytes_whole"]
+    out = tmp_path / "int8.safetensors"
+    assert run("export", plain, "--int8", out, "--data", data) == 0
+    capsys.readouterr()
+    assert run("evaluate", out, "--data", data, "--engine", "micro", "--json") == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["accuracy"] == facts["accuracy"]
+    assert measured["images"] == 40
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--c", "{tmp}/c"], "does not say how its values are rounded to int8"),
+        (["--c", "{tmp}/no/c", "--data", "x.npz"], "there is no folder"),
+        (["--int8", "{tmp}/x.safetensors"], "calibrated on data"),
+        (["--int8", "{tmp}/x.bin", "--data", "x.npz"], "let its name end in .safetensors"),
+        full(["--c", "{tmp}/c", "--sparse"], "--sparse goes with"),
+    ],
+)
+def test_what_cannot_be_written_is_said_in_a_line(calibrated, tmp_path, options, said, capsys):
+    _, _, plain = calibrated
+    given = [option.format(tmp=tmp_path) for option in options]
+    assert run("export", plain, *given) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "c").exists()

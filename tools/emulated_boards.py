@@ -1,0 +1,107 @@
+"""Emulated boards: a network is compiled for one, runs on it, and what it prints comes back."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from membound.export.c_project import write_project
+from membound.run.micro_net import MicroNet
+
+HERE = Path(__file__).parent / "boards"
+ARM = ("arm-none-eabi-gcc", "-mthumb", "-mfloat-abi=soft")
+TIMED = ("-DHAS_TIMER",)
+
+
+@dataclass(frozen=True)
+class Board:
+    compiler: tuple[str, ...]
+    emulator: tuple[str, ...]
+    script: str = "arm.ld"
+
+    @property
+    def is_here(self) -> bool:
+        return all(shutil.which(program) for program in (self.compiler[0], self.emulator[0]))
+
+
+def _arm(cpu: str, machine: str, *options: str) -> Board:
+    return Board((*ARM, f"-mcpu={cpu}", *options), ("qemu-system-arm", "-M", machine))
+
+
+BOARDS = {
+    "cortex-m3": _arm("cortex-m3", "mps2-an385", *TIMED),
+    "cortex-m4": _arm("cortex-m4", "mps2-an386", *TIMED),
+    "cortex-m7": _arm("cortex-m7", "mps2-an500", *TIMED),
+    "cortex-m55": _arm("cortex-m55+nomve", "mps3-an547"),
+    "rv32": Board(
+        (
+            "riscv64-unknown-elf-gcc",
+            "-march=rv32im_zicsr",
+            "-mabi=ilp32",
+            "-mcmodel=medany",
+            f"-I{HERE / 'include'}",
+        ),
+        ("qemu-system-riscv32", "-M", "virt", "-bios", "none"),
+        "riscv.ld",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came out, what instructions the last image took (0: not counted), bytes of stack below main, of code."""
+
+    outputs: np.ndarray
+    instructions: int
+    stack: int
+    code: int
+
+
+def run_on(board: Board, net: MicroNet, images: np.ndarray, folder: Path, optimize: str = "-O2") -> Ran:
+    """`images` are bytes as the network is fed with them, [n, C, H, W]."""
+    write_project(folder, net)
+    bytes_ = images.transpose(0, 2, 3, 1).reshape(-1)
+    numbers = ", ".join(map(str, bytes_.tolist()))
+    text = f"#define IMAGES {len(images)}u\nstatic const uint8_t images[] = {{{numbers}}};\n"
+    (folder / "images.h").write_text("#include <stdint.h>\n" + text)
+    program, runtime = folder / "board.elf", [folder / "membound_micro.c", folder / "membound_micro_conv.c"]
+    flags = ["-std=gnu99", "-ffreestanding", "-fno-tree-loop-distribute-patterns", f"-I{folder}"]
+    compile_ = [*board.compiler, optimize, *flags]
+    link = [
+        "-nostdlib",
+        "-static",
+        "-Wl,--build-id=none,--no-warn-rwx-segments",
+        f"-Wl,-T{HERE / board.script}",
+        "-o",
+        str(program),
+    ]
+    sources = [HERE / "board.c", folder / "net.c", *runtime]
+    subprocess.run([*compile_, *map(str, sources), *link, "-lgcc"], check=True)
+    command = [
+        *board.emulator,
+        "-nographic",
+        "-icount",
+        "shift=0",
+        "-semihosting-config",
+        "enable=on,target=native",
+    ]
+    done = subprocess.run([*command, "-kernel", str(program)], capture_output=True, timeout=300)
+    stack, *lines, count = (done.stdout + done.stderr).decode().split("\n")[: len(images) + 2]
+    outputs = np.array([line.split() for line in lines], int)
+    return Ran(outputs, int(count), int(stack), _code_bytes(board, runtime, folder))
+
+
+def _code_bytes(board: Board, runtime: list[Path], folder: Path) -> int:
+    """The runtime alone, compiled for size."""
+    total = 0
+    for source in runtime:
+        target = folder / f"{source.stem}.o"
+        subprocess.run(
+            [*board.compiler, "-Os", "-ffreestanding", "-c", str(source), "-o", str(target)], check=True
+        )
+        sizes = board.compiler[0].replace("-gcc", "-size")
+        printed = subprocess.run([sizes, str(target)], capture_output=True, check=True, text=True)
+        total += int(printed.stdout.splitlines()[1].split()[0])
+    return total
