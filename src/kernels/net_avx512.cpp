@@ -15,14 +15,18 @@ inline void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
 inline Vec fill(float x) { return _mm512_set1_ps(x); }
 inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+inline Vec multiply(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec divide(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 // Of these two, the second operand is the result where either is NaN.
 inline Vec within(Vec v, Vec low, Vec high) { return _mm512_min_ps(high, _mm512_max_ps(low, v)); }
-inline Vec larger(Vec a, Vec b) {
-  return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
-}
+inline Vec larger(Vec a, Vec b) { return _mm512_mask_max_ps(a, _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), a, b); }
 inline Vec even_lanes(Vec low, Vec high) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   return _mm512_permutex2var_ps(low, even, high);
+}
+inline Vec odd_lanes(Vec low, Vec high) {
+  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  return _mm512_permutex2var_ps(low, odd, high);
 }
 inline Vec load_second(const float* p) { return even_lanes(load(p), load(p + kWidth)); }
 inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
@@ -31,6 +35,16 @@ inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
 inline __mmask16 first_lanes(size_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 inline Vec load_some(const float* p, size_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
 inline void store_some(float* p, Vec v, size_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+
+#define MEMBOUND_OWN_LANES
+using Lanes = __mmask16;
+inline Lanes lanes_inside(int first, int width) {
+  const int begin = first >= 0 ? 0 : first > -16 ? -first : 16, end = width <= first ? 0 : width - first < 16 ? width - first : 16;
+  return static_cast<Lanes>((0xffffu << begin) & (0xffffu >> (16 - end)));
+}
+inline Vec load_lanes(const float* p, Lanes lanes) { return _mm512_maskz_loadu_ps(lanes, p); }
+inline Vec load_lanes(const float* p, Lanes lanes, Vec outside) { return _mm512_mask_loadu_ps(outside, lanes, p); }
+inline void store_lanes(float* p, Vec v, Lanes lanes) { _mm512_mask_storeu_ps(p, lanes, v); }
 
 #define MEMBOUND_OWN_EVERY_SECOND
 void every_second(const float* from, size_t n, float* to) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "row.h"
 #include "traits.h"
@@ -46,6 +47,14 @@ struct Sums {
   float low, high;
 };
 
+// What an activation does to sums, if that is no more than limits.
+inline Sums limits_of(Activation activation, float first, float second) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  if (activation == Activation::relu) return {nullptr, true, 0.0f, kInfinite};
+  if (activation == Activation::clip) return {nullptr, true, first, second};
+  return {nullptr, false, -kInfinite, kInfinite};
+}
+
 struct NetKernels {
   const Traits& traits;
 
@@ -62,6 +71,11 @@ struct NetKernels {
 
   // to[i] = from[2 i], for i in [0, n); reads nothing behind from[2 n - 2].
   void (*every_second)(const float* from, size_t n, float* to) = nullptr;
+
+  // One channel of a depthwise convolution, read where it lies: `taps` are the kernel, a square of 3, 5 or 7; steps of 1, or
+  // of 2 from column to column. sums.start is there. Null where the instruction set masks no lanes.
+  void (*depthwise)(const float* x, int h, int w, const float* taps, float* y, int out_h, int out_w, const Window& window,
+                    const Sums& sums) = nullptr;
 
   // c[r][p] (+)= sum over k of a[k][r] b[k][p]: a is packed [depth][gemm_rows], rows <= gemm_rows of it count;
   // b has rows `b_step` floats apart, c `c_step`. With `start`, c begins as start[r], else as it is.

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "depthwise.h"
 #include "op.h"
 #include "product.h"
 
@@ -45,6 +46,7 @@ class Conv final : public Op {
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    if (by_channel_ && is_read_in_place(window_, place.kernels.traits)) return run_in_place(inputs[0], output, batch, place);
     if (by_channel_) return run_by_channel(inputs[0], output, batch, place);
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_;
     const Product product(weight_, image(layout_), rows, finish(), place.kernels);
@@ -79,6 +81,7 @@ class Conv final : public Op {
   }
 
   Needs needs(size_t, const Traits& traits) const override {
+    if (by_channel_ && is_read_in_place(window_, traits)) return {0, DenseRows::room(weight_)};
     const ImageLayout layout = layout_for(traits);
     const size_t multiplying = product_room(weight_, image(layout), weight_.rows() / groups_, traits);
     if (layout.in_place) return {0, multiplying};
@@ -126,6 +129,25 @@ class Conv final : public Op {
     image.rows = out_h_;
     image.pixels = out_w_;
     return image;
+  }
+
+  // Depthwise, by kernels that take a channel as it is.
+  void run_in_place(const float* x, float* y, size_t batch, const Workplace& place) const {
+    const size_t rows = weight_.rows(), each = rows / groups_, in = height_ * width_, out = out_h_ * out_w_;
+    const size_t all = batch * rows, parts = std::min(all, (place.threads > 1 ? 4 : 1) * static_cast<size_t>(place.threads));
+    const int h = static_cast<int>(height_), w = static_cast<int>(width_);
+    const Sums limits = limits_of(fused_.activation, fused_.first, fused_.second);
+    const bool unfinished = !limits.limited && fused_.activation != Activation::none;
+    place.each(parts, static_cast<double>(all * (weight_.columns() * out + in)), [&](size_t part, int worker) {
+      Sums sums = limits;
+      DenseRows taps(weight_, place.kernels, place.room(worker));
+      for (size_t i = all * part / parts; i < all * (part + 1) / parts; ++i) {
+        sums.start = &bias_[i % rows];
+        place.kernels.depthwise(x + i / each * in, h, w, taps(i % rows), y + i * out, static_cast<int>(out_h_),
+                                static_cast<int>(out_w_), window_, sums);
+        if (unfinished) place.kernels.activate(fused_.activation, fused_.first, fused_.second, y + i * out, out);
+      }
+    });
   }
 
   // Depthwise: a channel is laid out by the one that needs it, where it stays near.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 namespace membound {
 namespace {
@@ -44,13 +43,6 @@ size_t vectors(size_t floats, const Traits& traits) {
   return divide_up(floats, static_cast<size_t>(traits.width));
 }
 
-Sums limits_of(const Finish& finish) {
-  constexpr float kInfinite = std::numeric_limits<float>::infinity();
-  if (finish.activation == Activation::relu) return {nullptr, true, 0.0f, kInfinite};
-  if (finish.activation == Activation::clip) return {nullptr, true, finish.first, finish.second};
-  return {nullptr, false, -kInfinite, kInfinite};
-}
-
 // Entries of a block of columns that are unpacked at once. Those that are decoded go to whole lines of the cache: what is
 // loaded right after it was stored comes straight from there, unless the store crossed from one line to the next.
 size_t entries_at_once(const Weight& weight, size_t columns) {
@@ -77,7 +69,7 @@ bool is_direct(const Weight& weight, const Image& image, size_t rows, const Trai
 
 Product::Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish,
                  const NetKernels& kernels)
-    : weight_(weight), image_(image), rows_(rows), finish_(finish), limits_(limits_of(finish)),
+    : weight_(weight), image_(image), rows_(rows), finish_(finish), limits_(limits_of(finish.activation, finish.first, finish.second)),
       limits_suffice_(limits_.limited || finish.activation == Activation::none), kernels_(kernels),
       direct_plan_(plan_direct(weight, image, kernels.traits)), dense_plan_(plan_dense(weight, image, rows, kernels.traits)),
       direct_(is_direct(weight, image, rows, kernels.traits)) {}

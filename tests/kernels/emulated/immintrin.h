@@ -162,11 +162,27 @@ inline __m512i _mm512_alignr_epi32(const __m512i& high, const __m512i& low, int 
 }
 inline __m128i _mm512_castsi512_si128(const __m512i& v) { return emulated::load<__m128i>(v.byte); }
 inline int _mm_cvtsi128_si32(const __m128i& v) { return emulated::at<int32_t>(v, 0); }
-constexpr int _CMP_UNORD_Q = 3;
-inline __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int) {  // unordered is all that is asked for
-  int mask = 0;
-  for (int i = 0; i < 16; ++i) mask |= (a.lane[i] != a.lane[i] || b.lane[i] != b.lane[i]) << i;
-  return __mmask16(mask);
+constexpr int _CMP_ORD_Q = 7;
+inline __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int) {  // ordered is all that is asked for
+  __mmask16 mask = 0;
+  for (int i = 0; i < 16; ++i)
+    if (a.lane[i] == a.lane[i] && b.lane[i] == b.lane[i]) mask = __mmask16(mask | 1u << i);
+  return mask;
+}
+inline __m512 _mm512_mask_max_ps(__m512 v, __mmask16 mask, const __m512& a, const __m512& b) {
+  const __m512 c = _mm512_max_ps(a, b);
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) v.lane[i] = c.lane[i];
+  return v;
+}
+inline __m512 _mm512_mask_loadu_ps(__m512 v, __mmask16 mask, const float* p) {  // lanes that are masked out are not touched
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) v.lane[i] = p[i];
+  return v;
+}
+inline __m512 _mm512_div_ps(__m512 a, const __m512& b) {
+  for (int i = 0; i < 16; ++i) a.lane[i] /= b.lane[i];
+  return a;
 }
 inline __m512 _mm512_mask_mov_ps(__m512 v, __mmask16 mask, const __m512& a) {
   for (int i = 0; i < 16; ++i)
