@@ -72,6 +72,10 @@ struct NetKernels {
   // to[i] = from[2 i], for i in [0, n); reads nothing behind from[2 n - 2].
   void (*every_second)(const float* from, size_t n, float* to) = nullptr;
 
+  // to[i] = from[first + i stride], where that is in [0, w), and else 0, for i in [0, n): of `rows` rows, w floats apart there
+  // and n here, a multiple of the vector's width. Null where the instruction set masks no lanes.
+  void (*spread_rows)(const float* from, int w, int first, int stride, size_t rows, float* to, size_t n) = nullptr;
+
   // One channel of a depthwise convolution, read where it lies: `taps` are the kernel, a square of 3, 5 or 7; steps of 1, or
   // of 2 from column to column. sums.start is there. Null where the instruction set masks no lanes.
   void (*depthwise)(const float* x, int h, int w, const float* taps, float* y, int out_h, int out_w, const Window& window,

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bands.h"
 #include "depthwise.h"
 #include "op.h"
 #include "product.h"
@@ -48,6 +49,7 @@ class Conv final : public Op {
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
     if (by_channel_ && is_read_in_place(window_, place.kernels.traits)) return run_in_place(inputs[0], output, batch, place);
     if (by_channel_) return run_by_channel(inputs[0], output, batch, place);
+    if (place.roomy) return run_bands(inputs[0], output, batch, place);
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_;
     const Product product(weight_, image(layout_), rows, finish(), place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
@@ -87,6 +89,12 @@ class Conv final : public Op {
     if (layout.in_place) return {0, multiplying};
     if (by_channel_) return {0, multiplying + layout.channel_floats + kSlack};
     return {channels_ * layout.channel_floats + kSlack, multiplying};
+  }
+  Needs likes(size_t batch, const Traits& traits) const override {
+    const Bands bands = bands_for(traits);
+    if (bands.rows == 0) return needs(batch, traits);
+    return {lines(weight_.columns()) + bands.floats(channels_),
+            product_room(weight_, image(bands, bands.rows, offsets_.data()), weight_.rows() / groups_, traits)};
   }
   size_t table_bytes() const override {
     return weight_.table_bytes() + bias_.size() * sizeof(float) + offsets_.size() * sizeof(int32_t);
@@ -129,6 +137,56 @@ class Conv final : public Op {
     image.rows = out_h_;
     image.pixels = out_w_;
     return image;
+  }
+
+  static size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
+
+  Bands bands_for(const Traits& traits) const {
+    const Image plain = image(layout_for(traits));
+    const size_t rows = weight_.rows() / groups_, vectors = divide_up((out_h_ - 1) * plain.row_step + out_w_, static_cast<size_t>(traits.width));
+    if (by_channel_ || !is_direct(weight_, plain, rows, traits)) return {};
+    const double reads = weight_.density() * static_cast<double>(rows) * window_.kernel_h;
+    return plan_bands(window_, channels_ / groups_, out_h_, out_w_, vectors, reads, traits);
+  }
+
+  Image image(const Bands& bands, size_t rows, const int32_t* offsets) const {
+    Image image;
+    image.offsets = offsets;
+    image.channel_columns = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
+    image.channel_floats = bands.channel_floats;
+    image.row_step = static_cast<size_t>(window_.stride_h) * bands.pitch;
+    image.rows = rows;
+    image.pixels = out_w_;
+    image.by_lines = true;
+    return image;
+  }
+
+  // Band after band of the outputs.
+  void run_bands(const float* x, float* y, size_t batch, const Workplace& place) const {
+    const Bands bands = bands_for(place.kernels.traits);
+    const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, in = height_ * width_;
+    auto* offsets = reinterpret_cast<int32_t*>(place.shared);
+    float* laid_out = place.shared + lines(weight_.columns());
+    place_columns(bands, window_, weight_.columns(), offsets);
+    const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * out_w_);
+    const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
+    for (size_t n = 0; n < batch; ++n, x += channels_ * in, y += weight_.rows() * pixels)
+      for (size_t first = 0; first < out_h_; first += bands.rows) {
+        place.each(parts, static_cast<double>(bands.floats(channels_)), [&](size_t part, int) {
+          for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
+            lay_out_band(bands, window_, x + channel * in, height_, width_, first, laid_out + bands.floats(channel),
+                         place.kernels);
+        });
+        const size_t here = std::min(bands.rows, out_h_ - first);
+        const Product product(weight_, image(bands, here, offsets), rows, finish(), place.kernels);
+        const Tasks tasks = product.cut(groups_, place.threads);
+        place.each(groups_ * tasks.count(), operations * static_cast<double>(here), [&](size_t task, int worker) {
+          const size_t group = task / tasks.count();
+          product.multiply(laid_out + bands.floats(group * (channels_ / groups_)), group * rows,
+                           y + group * rows * pixels + first * out_w_, pixels, tasks, task % tasks.count(),
+                           place.room(worker));
+        });
+      }
   }
 
   // Depthwise, by kernels that take a channel as it is.

@@ -50,9 +50,12 @@ size_t entries_at_once(const Weight& weight, size_t columns) {
   return weight.slack() > 0 ? divide_up(entries, kLine) * kLine : entries;
 }
 
+}  // namespace
+
 // Whether nonzeros are met one by one. Of an image of one row, a batch of vectors, the number of pixels counts on both
 // sides alike and is left out: room is planned for the largest batch, and a smaller one must not choose otherwise.
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
+  if (image.by_lines) return true;
   const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows);
   const size_t length = (image.rows - 1) * image.row_step + image.pixels;
   const size_t direct_vectors = image.rows == 1 ? 1 : vectors(length, traits);
@@ -64,8 +67,6 @@ bool is_direct(const Weight& weight, const Image& image, size_t rows, const Trai
                        static_cast<double>(dense_vectors);
   return direct < dense;
 }
-
-}  // namespace
 
 Product::Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish,
                  const NetKernels& kernels)
@@ -148,12 +149,13 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
       few * (crowded ? largest : std::clamp(kNear / least, std::min(kLeastTile * width, largest), largest));
   DirectPlan plan{};
   plan.whole = image.row_step == image.pixels || image.rows == 1;
-  plan.by_rows = !plan.whole && entries <= kFewEntries;
+  if (image.by_lines) plan.whole = false;
+  plan.by_rows = !plan.whole && (image.by_lines || entries <= kFewEntries);
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
   const size_t most = plan.whole ? near : std::max<size_t>(1, near / std::max<size_t>(1, image.row_step));
   plan.tile = divide_up(plan.extent, divide_up(plan.extent, most));
   if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
-  if (plan.by_rows && all_channels == 1) plan.tile = plan.extent;  // nothing is read again later
+  if (plan.by_rows && (all_channels == 1 || image.by_lines)) plan.tile = plan.extent;  // nothing is read again later
   const size_t footprint = plan.whole ? plan.tile + image.channel_floats - std::min(image.channel_floats, plan.extent)
                                       : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
   const bool aligned = plan.whole && traits.copies_to_lines && image.offsets && image.channel_columns == 1 &&
@@ -162,6 +164,7 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   const size_t enough = static_cast<size_t>(kLeastEntries / std::max(weight.density(), 1e-6));
   plan.block_columns =
       std::min(weight.columns(), std::max({channels * image.channel_columns, Weight::kLeastRead, enough}));
+  if (image.by_lines) plan.block_columns = weight.columns();
   const size_t length = plan.whole ? plan.tile : (plan.tile - 1) * image.row_step + image.pixels;
   plan.step = divide_up(length, width) * width;
   const size_t most_rows = std::min(kMostRows, weight.rows());

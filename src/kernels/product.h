@@ -14,6 +14,7 @@ struct Image {
   size_t channel_floats = 0;         // floats of a channel that a row of output may touch, for blocking
   size_t row_step = 0;
   size_t rows = 1, pixels = 0;       // the output: rows of pixels
+  bool by_lines = false;             // every row that is read begins where a line of the cache does (Bands)
 };
 
 struct Finish {
@@ -25,6 +26,9 @@ struct Finish {
 // Floats that one worker needs as room for a product of groups of `rows` rows of this weight with this image, or, where it
 // is one row, with one of fewer pixels.
 size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
+
+// Whether a product meets the nonzeros of a weight one by one.
+bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
 // How a product is cut into tasks.
 struct Tasks {
