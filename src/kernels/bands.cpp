@@ -51,7 +51,7 @@ void lay_out_band(const Bands& bands, const Window& window, const float* channel
   for (int j = 0; j < window.kernel_w; ++j, out += all * pitch) {
     std::fill(out, out + begin * pitch, 0.0f);
     if (begin < end)
-      kernels.spread_rows(channel + (top + begin) * static_cast<long>(width), static_cast<int>(width),
+      kernels.spread_rows(channel + (top + begin) * static_cast<long>(width), width, static_cast<int>(width),
                           j * window.dilation_w - window.pad_left, window.stride_w, static_cast<size_t>(end - begin),
                           out + begin * pitch, bands.pitch);
     std::fill(out + end * pitch, out + all * pitch, 0.0f);

@@ -91,6 +91,49 @@ inline Ints sums_up_to(Ints v) {
 }
 inline Ints last_of(Ints v) { return _mm512_permutexvar_epi32(fill_ints(15), v); }
 
+#define MEMBOUND_OWN_PLACE
+size_t short_columns(const uint16_t* from, size_t count, size_t end, int32_t* columns) {
+  const Ints limit = fill_ints(static_cast<int32_t>(end < 65536 ? end : 65536));
+  for (size_t n = 0; n < count; n += kWidth) {
+    const __mmask16 there = first_lanes(count - n < kWidth ? count - n : kWidth);
+    const Ints here = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, from + n));
+    const __mmask16 below = _mm512_mask_cmplt_epi32_mask(there, here, limit);
+    _mm512_mask_storeu_epi32(columns + n, below, here);
+    if (below != 0xffff) return n + static_cast<size_t>(__builtin_popcount(below));
+  }
+  return count;
+}
+
+inline void place_each(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets);
+
+// Without the table where a channel's part of it fits into two registers: looking up takes a load for each column. The
+// quotient of a column and a half is far enough from a whole number to be right in single precision.
+void place(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets) {
+  constexpr int32_t kMostArea = 32;
+  constexpr size_t kMostColumns = size_t{1} << 20;
+  const bool stepped = places.table == nullptr;
+  if (!stepped && (places.area > kMostArea || places.columns > kMostColumns))
+    return place_each(columns, base, count, places, offsets);
+  const auto area = static_cast<size_t>(stepped ? 0 : places.area), low = area < 16 ? area : 16;
+  const Ints first = _mm512_maskz_loadu_epi32(first_lanes(low), places.table);
+  const Ints second = _mm512_maskz_loadu_epi32(first_lanes(area - low), places.table + low);
+  const Ints start = fill_ints(base), step = fill_ints(places.step), wide = fill_ints(places.area);
+  const Vec part = fill(stepped ? 0.0f : 1.0f / static_cast<float>(places.area)), half = fill(0.5f);
+  for (size_t n = 0; n < count; n += kWidth) {
+    const __mmask16 there = first_lanes(count - n < kWidth ? count - n : kWidth);
+    const Ints column = subtract(_mm512_maskz_loadu_epi32(there, columns + n), start);
+    Ints to;
+    if (stepped) {
+      to = _mm512_mullo_epi32(column, step);
+    } else {
+      const Ints channel = _mm512_cvttps_epi32(_mm512_mul_ps(add(_mm512_cvtepi32_ps(column), half), part));
+      const Ints tap = subtract(column, _mm512_mullo_epi32(channel, wide));
+      to = add(_mm512_mullo_epi32(channel, step), _mm512_permutex2var_epi32(first, tap, second));
+    }
+    _mm512_mask_storeu_epi32(offsets + n, there, to);
+  }
+}
+
 // The places of the bits that are set in a word, `first` added, sixteen bits at a time.
 #define MEMBOUND_OWN_PLACES
 inline size_t store_places(int32_t* p, uint64_t word, int32_t first) {

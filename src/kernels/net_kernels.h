@@ -55,6 +55,14 @@ inline Sums limits_of(Activation activation, float first, float second) {
   return {nullptr, false, -kInfinite, kInfinite};
 }
 
+// Where the columns of a weight meet an image. There may be a table, of a channel after another: column c area + t is at
+// c step + table[t]. Without one, a column is at so many steps.
+struct Places {
+  const int32_t* table;
+  int32_t area, step;
+  size_t columns;
+};
+
 struct NetKernels {
   const Traits& traits;
 
@@ -72,9 +80,10 @@ struct NetKernels {
   // to[i] = from[2 i], for i in [0, n); reads nothing behind from[2 n - 2].
   void (*every_second)(const float* from, size_t n, float* to) = nullptr;
 
-  // to[i] = from[first + i stride], where that is in [0, w), and else 0, for i in [0, n): of `rows` rows, w floats apart there
-  // and n here, a multiple of the vector's width. Null where the instruction set masks no lanes.
-  void (*spread_rows)(const float* from, int w, int first, int stride, size_t rows, float* to, size_t n) = nullptr;
+  // to[i] = from[first + i stride], where that is in [0, w), and else 0, for i in [0, n): of `rows` rows, `from_step` floats
+  // apart there and n here. Null where the instruction set masks no lanes.
+  void (*spread_rows)(const float* from, size_t from_step, int w, int first, int stride, size_t rows, float* to,
+                      size_t n) = nullptr;
 
   // One channel of a depthwise convolution, read where it lies: `taps` are the kernel, a square of 3, 5 or 7; steps of 1, or
   // of 2 from column to column. sums.start is there. Null where the instruction set masks no lanes.
@@ -113,6 +122,12 @@ struct NetKernels {
   // result is how many there are.
   size_t (*rice_columns)(const Rice& rice, size_t entry, size_t count, size_t end, uint32_t* column, uint32_t* bit,
                          int32_t* columns) = nullptr;
+
+  // The columns of up to `count` entries, while they are below `end`. The result is how many there are.
+  size_t (*short_columns)(const uint16_t* from, size_t count, size_t end, int32_t* columns) = nullptr;
+
+  // Where columns, less `base`, meet an image; `offsets` may be `columns`.
+  void (*place)(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets) = nullptr;
 
   // Values from `entry` on in single precision, times `scale`; reads nothing behind the end of all values.
   void (*to_float)(const Values& values, size_t entry, float scale, float* out, size_t n) = nullptr;

@@ -268,6 +268,15 @@ class Conv final : public Op {
       for (long pw = 0; pw < static_cast<long>(layout_.planes_w); ++pw, out += layout_.plane_h * layout_.plane_w) {
         const long down = ph - window_.pad_top, across = pw - window_.pad_left;
         const auto [top, bottom] = inside(down, stride_h, high, layout_.plane_h);
+        if (with_zeros && kernels.spread_rows) {
+          const float* row = from + (top * stride_h + down) * wide;
+          std::fill(out, out + top * plane_w, 0.0f);
+          if (top < bottom)
+            kernels.spread_rows(row, static_cast<size_t>(stride_h * wide), static_cast<int>(wide), static_cast<int>(across),
+                                window_.stride_w, static_cast<size_t>(bottom - top), out + top * plane_w, layout_.plane_w);
+          std::fill(out + bottom * plane_w, out + layout_.plane_h * layout_.plane_w, 0.0f);
+          continue;
+        }
         const auto [left, right] = inside(across, stride_w, wide, layout_.plane_w);
         if (with_zeros) {
           std::fill(out, out + top * plane_w, 0.0f);

@@ -188,7 +188,9 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   float* waiting = room;
   if (!plan.straight()) room += plan.group * plan.step;
   const size_t waiting_rows = std::min(kMostRows, weight_.rows());
-  Reader reader(weight_, image_.offsets, image_.column_step, {waiting_rows, most, plan.ahead}, part.last_row, kernels_, room);
+  const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
+  const Places places{image_.offsets, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
+  Reader reader(weight_, places, {waiting_rows, most, plan.ahead}, part.last_row, kernels_, room);
   const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.traits.width);
   const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
