@@ -8,16 +8,15 @@ namespace membound {
 
 struct Bands {
   size_t rows = 0;     // of outputs, at once; 0: no bands
-  size_t image_rows;   // that these read
-  size_t pitch;        // floats from one of these to the next
-  size_t channel_floats;
+  size_t image_rows = 0;   // that these read
+  size_t pitch = 0;        // floats from one of these to the next
+  size_t channel_floats = 0;
 
-  // What the weight's columns read from, beside the offsets themselves: where each of them begins.
   size_t floats(size_t channels) const { return channels * channel_floats; }
 };
 
-// For groups of so many channels and rows of a weight whose nonzeros are met one by one: no bands where they would not be
-// worth it. `vectors`: of outputs, if nothing is laid out by lines.
+// For groups of so many channels, of a weight whose nonzeros are met one by one; no bands where they would not be worth it.
+// `vectors`: of outputs, if nothing is laid out by lines; `reads`: of a row that is copied, on the average.
 Bands plan_bands(const Window& window, size_t channels, size_t out_h, size_t out_w, size_t vectors, double reads,
                  const Traits& traits);
 

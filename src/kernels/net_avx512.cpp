@@ -307,6 +307,25 @@ inline Halves interleave(Vec a, Vec b, __m512i low, __m512i high) {
   return {_mm512_permutex2var_ps(a, low, b), _mm512_permutex2var_ps(a, high, b)};
 }
 
+// Row i and row i + 8 interleaved are rows 2 i and 2 i + 1: four times, and rows are columns.
+#define MEMBOUND_OWN_TRANSPOSE
+inline __attribute__((always_inline)) void transpose(Vec (&square)[kWidth]) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#pragma GCC unroll 4
+  for (int turn = 0; turn < 4; ++turn) {
+    Vec turned[kWidth];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; ++i) {
+      const Halves two = interleave(square[i], square[i + 8], low, high);
+      turned[2 * i] = two.low;
+      turned[2 * i + 1] = two.high;
+    }
+#pragma GCC unroll 16
+    for (size_t i = 0; i < kWidth; ++i) square[i] = turned[i];
+  }
+}
+
 template <class Value>
 void pack_of(const Value* a, size_t a_step, size_t depth, float* packed) {
   constexpr size_t kRows = kTraits.gemm_rows;

@@ -45,14 +45,15 @@ struct Sums {
   const float* start;
   bool limited;
   float low, high;
+  bool in_parts = false;  // several at once, for speed; else products are added in their order, one after another
 };
 
 // What an activation does to sums, if that is no more than limits.
 inline Sums limits_of(Activation activation, float first, float second) {
   constexpr float kInfinite = std::numeric_limits<float>::infinity();
-  if (activation == Activation::relu) return {nullptr, true, 0.0f, kInfinite};
-  if (activation == Activation::clip) return {nullptr, true, first, second};
-  return {nullptr, false, -kInfinite, kInfinite};
+  if (activation == Activation::relu) return {nullptr, true, 0.0f, kInfinite, false};
+  if (activation == Activation::clip) return {nullptr, true, first, second, false};
+  return {nullptr, false, -kInfinite, kInfinite, false};
 }
 
 // Where the columns of a weight meet an image. There may be a table, of a channel after another: column c area + t is at
@@ -84,6 +85,11 @@ struct NetKernels {
   // apart there and n here. Null where the instruction set masks no lanes.
   void (*spread_rows)(const float* from, size_t from_step, int w, int first, int stride, size_t rows, float* to,
                       size_t n) = nullptr;
+
+  // As many images as a vector has lanes: pixel p of image i, from[i step + p], to lane i of vector p % w + p / w pitch of
+  // `to`, for p in [0, pixels). And back, from lane i of vector p to to[i step + p]. Null where nothing is taken so.
+  void (*interleave)(const float* from, size_t step, size_t pixels, size_t w, float* to, size_t pitch) = nullptr;
+  void (*separate)(const float* from, size_t pixels, float* to, size_t step) = nullptr;
 
   // One channel of a depthwise convolution, read where it lies: `taps` are the kernel, a square of 3, 5 or 7; steps of 1, or
   // of 2 from column to column. sums.start is there. Null where the instruction set masks no lanes.

@@ -55,7 +55,9 @@ class Op {
   // The output is the input under another shape: nothing runs, and they share their place.
   virtual bool is_alias() const { return false; }
   // Whether many images at once take less time than one after another.
-  virtual bool gains_by_batch() const { return false; }
+  virtual bool gains_by_batch(size_t batch, const Traits& traits) const {
+    (void)batch; (void)traits; return false;
+  }
 
   std::vector<size_t> inputs;  // numbers of values
 };

@@ -116,6 +116,7 @@ class Planner {
 
  private:
   Needs needs(size_t op, size_t images) const { return ops_[op]->needs(images, target_.traits); }
+  bool gains_by_batch(size_t op) const { return ops_[op]->gains_by_batch(target_.max_batch, target_.traits); }
   static size_t birth(size_t value) { return value == 0 ? 0 : value - 1; }
 
   Layout empty_layout() const {
@@ -131,7 +132,7 @@ class Planner {
     if (target_.max_batch == 1) return 0;
     size_t count = 0;
     bool works = false;
-    for (; count < ops_.size() && !ops_[count]->gains_by_batch(); ++count) works = works || !ops_[count]->is_alias();
+    for (; count < ops_.size() && !gains_by_batch(count); ++count) works = works || !ops_[count]->is_alias();
     return works ? count : 0;
   }
 
