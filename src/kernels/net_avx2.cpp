@@ -55,6 +55,10 @@ inline Vec load_lanes(const float* p, Lanes lanes) { return _mm256_maskload_ps(p
 inline Vec load_lanes(const float* p, Lanes lanes, Vec outside) {
   return _mm256_blendv_ps(outside, load_lanes(p, lanes), _mm256_castsi256_ps(lanes));
 }
+inline Vec lanes_after(Vec v, Vec before) {
+  const __m256i shift = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6);
+  return _mm256_blend_ps(_mm256_permutevar8x32_ps(v, shift), _mm256_permutevar8x32_ps(before, shift), 1);
+}
 inline void store_lanes(float* p, Vec v, Lanes lanes) { _mm256_maskstore_ps(p, lanes, v); }
 
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {

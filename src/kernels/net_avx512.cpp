@@ -44,6 +44,9 @@ inline Lanes lanes_inside(int first, int width) {
 }
 inline Vec load_lanes(const float* p, Lanes lanes) { return _mm512_maskz_loadu_ps(lanes, p); }
 inline Vec load_lanes(const float* p, Lanes lanes, Vec outside) { return _mm512_mask_loadu_ps(outside, lanes, p); }
+inline Vec lanes_after(Vec v, Vec before) {
+  return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(v), _mm512_castps_si512(before), 15));
+}
 inline void store_lanes(float* p, Vec v, Lanes lanes) { _mm512_mask_storeu_ps(p, lanes, v); }
 
 #define MEMBOUND_OWN_EVERY_SECOND

@@ -198,6 +198,8 @@ inline __m512i _mm512_permutex2var_epi32(const __m512i& a, const __m512i& index,
   }
   return v;
 }
+inline __m512i _mm512_castps_si512(const __m512& a) { return emulated::load<__m512i>(&a); }
+inline __m512 _mm512_castsi512_ps(const __m512i& a) { return emulated::load<__m512>(&a); }
 constexpr int _CMP_ORD_Q = 7;
 inline __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int) {  // ordered is all that is asked for
   __mmask16 mask = 0;
