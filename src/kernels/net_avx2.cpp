@@ -15,15 +15,20 @@ inline void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
 inline Vec fill(float x) { return _mm256_set1_ps(x); }
 inline Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 inline Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+inline Vec multiply(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+inline Vec divide(Vec a, Vec b) { return _mm256_div_ps(a, b); }
 // Of these two, the second operand is the result where either is NaN.
 inline Vec within(Vec v, Vec low, Vec high) { return _mm256_min_ps(high, _mm256_max_ps(low, v)); }
 inline Vec larger(Vec a, Vec b) {
   return _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
 }
-inline Vec load_second(const float* p) {
-  const Vec pairs = _mm256_shuffle_ps(load(p), load(p + kWidth), 0x88);
-  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), 0xd8));
+inline Vec even_lanes(Vec low, Vec high) {
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88)), 0xd8));
 }
+inline Vec odd_lanes(Vec low, Vec high) {
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd)), 0xd8));
+}
+inline Vec load_second(const float* p) { return even_lanes(load(p), load(p + kWidth)); }
 inline float total(Vec v) {
   __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   half = _mm_add_ps(half, _mm_movehl_ps(half, half));
@@ -39,6 +44,22 @@ inline void store_some(float* p, Vec v, size_t n) {
   if (n == kWidth) return store(p, v);
   _mm256_maskstore_ps(p, first_lanes(n), v);
 }
+
+#define MEMBOUND_OWN_LANES
+using Lanes = __m256i;
+inline Lanes lanes_inside(int first, int width) {
+  const __m256i lanes = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_andnot_si256(_mm256_srai_epi32(lanes, 31), _mm256_cmpgt_epi32(_mm256_set1_epi32(width), lanes));
+}
+inline Vec load_lanes(const float* p, Lanes lanes) { return _mm256_maskload_ps(p, lanes); }
+inline Vec load_lanes(const float* p, Lanes lanes, Vec outside) {
+  return _mm256_blendv_ps(outside, load_lanes(p, lanes), _mm256_castsi256_ps(lanes));
+}
+inline Vec lanes_after(Vec v, Vec before) {
+  const __m256i shift = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6);
+  return _mm256_blend_ps(_mm256_permutevar8x32_ps(v, shift), _mm256_permutevar8x32_ps(before, shift), 1);
+}
+inline void store_lanes(float* p, Vec v, Lanes lanes) { _mm256_maskstore_ps(p, lanes, v); }
 
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));

@@ -15,14 +15,18 @@ inline void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
 inline Vec fill(float x) { return _mm512_set1_ps(x); }
 inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+inline Vec multiply(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec divide(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 // Of these two, the second operand is the result where either is NaN.
 inline Vec within(Vec v, Vec low, Vec high) { return _mm512_min_ps(high, _mm512_max_ps(low, v)); }
-inline Vec larger(Vec a, Vec b) {
-  return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
-}
+inline Vec larger(Vec a, Vec b) { return _mm512_mask_max_ps(a, _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), a, b); }
 inline Vec even_lanes(Vec low, Vec high) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   return _mm512_permutex2var_ps(low, even, high);
+}
+inline Vec odd_lanes(Vec low, Vec high) {
+  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  return _mm512_permutex2var_ps(low, odd, high);
 }
 inline Vec load_second(const float* p) { return even_lanes(load(p), load(p + kWidth)); }
 inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
@@ -31,6 +35,19 @@ inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
 inline __mmask16 first_lanes(size_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 inline Vec load_some(const float* p, size_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
 inline void store_some(float* p, Vec v, size_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+
+#define MEMBOUND_OWN_LANES
+using Lanes = __mmask16;
+inline Lanes lanes_inside(int first, int width) {
+  const int begin = first >= 0 ? 0 : first > -16 ? -first : 16, end = width <= first ? 0 : width - first < 16 ? width - first : 16;
+  return static_cast<Lanes>((0xffffu << begin) & (0xffffu >> (16 - end)));
+}
+inline Vec load_lanes(const float* p, Lanes lanes) { return _mm512_maskz_loadu_ps(lanes, p); }
+inline Vec load_lanes(const float* p, Lanes lanes, Vec outside) { return _mm512_mask_loadu_ps(outside, lanes, p); }
+inline Vec lanes_after(Vec v, Vec before) {
+  return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(v), _mm512_castps_si512(before), 15));
+}
+inline void store_lanes(float* p, Vec v, Lanes lanes) { _mm512_mask_storeu_ps(p, lanes, v); }
 
 #define MEMBOUND_OWN_EVERY_SECOND
 void every_second(const float* from, size_t n, float* to) {
@@ -76,6 +93,49 @@ inline Ints sums_up_to(Ints v) {
   return add(v, _mm512_alignr_epi32(v, zero, 8));
 }
 inline Ints last_of(Ints v) { return _mm512_permutexvar_epi32(fill_ints(15), v); }
+
+#define MEMBOUND_OWN_PLACE
+size_t short_columns(const uint16_t* from, size_t count, size_t end, int32_t* columns) {
+  const Ints limit = fill_ints(static_cast<int32_t>(end < 65536 ? end : 65536));
+  for (size_t n = 0; n < count; n += kWidth) {
+    const __mmask16 there = first_lanes(count - n < kWidth ? count - n : kWidth);
+    const Ints here = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, from + n));
+    const __mmask16 below = _mm512_mask_cmplt_epi32_mask(there, here, limit);
+    _mm512_mask_storeu_epi32(columns + n, below, here);
+    if (below != 0xffff) return n + static_cast<size_t>(__builtin_popcount(below));
+  }
+  return count;
+}
+
+inline void place_each(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets);
+
+// Without the table where a channel's part of it fits into two registers: looking up takes a load for each column. The
+// quotient of a column and a half is far enough from a whole number to be right in single precision.
+void place(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets) {
+  constexpr int32_t kMostArea = 32;
+  constexpr size_t kMostColumns = size_t{1} << 20;
+  const bool stepped = places.table == nullptr;
+  if (!stepped && (places.area > kMostArea || places.columns > kMostColumns))
+    return place_each(columns, base, count, places, offsets);
+  const auto area = static_cast<size_t>(stepped ? 0 : places.area), low = area < 16 ? area : 16;
+  const Ints first = _mm512_maskz_loadu_epi32(first_lanes(low), places.table);
+  const Ints second = _mm512_maskz_loadu_epi32(first_lanes(area - low), places.table + low);
+  const Ints start = fill_ints(base), step = fill_ints(places.step), wide = fill_ints(places.area);
+  const Vec part = fill(stepped ? 0.0f : 1.0f / static_cast<float>(places.area)), half = fill(0.5f);
+  for (size_t n = 0; n < count; n += kWidth) {
+    const __mmask16 there = first_lanes(count - n < kWidth ? count - n : kWidth);
+    const Ints column = subtract(_mm512_maskz_loadu_epi32(there, columns + n), start);
+    Ints to;
+    if (stepped) {
+      to = _mm512_mullo_epi32(column, step);
+    } else {
+      const Ints channel = _mm512_cvttps_epi32(_mm512_mul_ps(add(_mm512_cvtepi32_ps(column), half), part));
+      const Ints tap = subtract(column, _mm512_mullo_epi32(channel, wide));
+      to = add(_mm512_mullo_epi32(channel, step), _mm512_permutex2var_epi32(first, tap, second));
+    }
+    _mm512_mask_storeu_epi32(offsets + n, there, to);
+  }
+}
 
 // The places of the bits that are set in a word, `first` added, sixteen bits at a time.
 #define MEMBOUND_OWN_PLACES
@@ -248,6 +308,25 @@ struct Halves {
 };
 inline Halves interleave(Vec a, Vec b, __m512i low, __m512i high) {
   return {_mm512_permutex2var_ps(a, low, b), _mm512_permutex2var_ps(a, high, b)};
+}
+
+// Row i and row i + 8 interleaved are rows 2 i and 2 i + 1: four times, and rows are columns.
+#define MEMBOUND_OWN_TRANSPOSE
+inline __attribute__((always_inline)) void transpose(Vec (&square)[kWidth]) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#pragma GCC unroll 4
+  for (int turn = 0; turn < 4; ++turn) {
+    Vec turned[kWidth];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; ++i) {
+      const Halves two = interleave(square[i], square[i + 8], low, high);
+      turned[2 * i] = two.low;
+      turned[2 * i + 1] = two.high;
+    }
+#pragma GCC unroll 16
+    for (size_t i = 0; i < kWidth; ++i) square[i] = turned[i];
+  }
 }
 
 template <class Value>

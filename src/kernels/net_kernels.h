@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "row.h"
 #include "traits.h"
@@ -44,6 +45,23 @@ struct Sums {
   const float* start;
   bool limited;
   float low, high;
+  bool in_parts = false;  // several at once, for speed; else products are added in their order, one after another
+};
+
+// What an activation does to sums, if that is no more than limits.
+inline Sums limits_of(Activation activation, float first, float second) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  if (activation == Activation::relu) return {nullptr, true, 0.0f, kInfinite, false};
+  if (activation == Activation::clip) return {nullptr, true, first, second, false};
+  return {nullptr, false, -kInfinite, kInfinite, false};
+}
+
+// Where the columns of a weight meet an image. There may be a table, of a channel after another: column c area + t is at
+// c step + table[t]. Without one, a column is at so many steps.
+struct Places {
+  const int32_t* table;
+  int32_t area, step;
+  size_t columns;
 };
 
 struct NetKernels {
@@ -62,6 +80,21 @@ struct NetKernels {
 
   // to[i] = from[2 i], for i in [0, n); reads nothing behind from[2 n - 2].
   void (*every_second)(const float* from, size_t n, float* to) = nullptr;
+
+  // to[i] = from[first + i stride], where that is in [0, w), and else 0, for i in [0, n): of `rows` rows, `from_step` floats
+  // apart there and n here. Null where the instruction set masks no lanes.
+  void (*spread_rows)(const float* from, size_t from_step, int w, int first, int stride, size_t rows, float* to,
+                      size_t n) = nullptr;
+
+  // As many images as a vector has lanes: pixel p of image i, from[i step + p], to lane i of vector p % w + p / w pitch of
+  // `to`, for p in [0, pixels). And back, from lane i of vector p to to[i step + p]. Null where nothing is taken so.
+  void (*interleave)(const float* from, size_t step, size_t pixels, size_t w, float* to, size_t pitch) = nullptr;
+  void (*separate)(const float* from, size_t pixels, float* to, size_t step) = nullptr;
+
+  // One channel of a depthwise convolution, read where it lies: `taps` are the kernel, a square of 3, 5 or 7; steps of 1, or
+  // of 2 from column to column. sums.start is there. Null where the instruction set masks no lanes.
+  void (*depthwise)(const float* x, int h, int w, const float* taps, float* y, int out_h, int out_w, const Window& window,
+                    const Sums& sums) = nullptr;
 
   // c[r][p] (+)= sum over k of a[k][r] b[k][p]: a is packed [depth][gemm_rows], rows <= gemm_rows of it count;
   // b has rows `b_step` floats apart, c `c_step`. With `start`, c begins as start[r], else as it is.
@@ -95,6 +128,12 @@ struct NetKernels {
   // result is how many there are.
   size_t (*rice_columns)(const Rice& rice, size_t entry, size_t count, size_t end, uint32_t* column, uint32_t* bit,
                          int32_t* columns) = nullptr;
+
+  // The columns of up to `count` entries, while they are below `end`. The result is how many there are.
+  size_t (*short_columns)(const uint16_t* from, size_t count, size_t end, int32_t* columns) = nullptr;
+
+  // Where columns, less `base`, meet an image; `offsets` may be `columns`.
+  void (*place)(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets) = nullptr;
 
   // Values from `entry` on in single precision, times `scale`; reads nothing behind the end of all values.
   void (*to_float)(const Values& values, size_t entry, float scale, float* out, size_t n) = nullptr;

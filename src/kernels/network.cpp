@@ -176,8 +176,15 @@ void Network::run_ops(size_t first, size_t last, const Turn& turn, double* secon
     if (op.is_alias()) continue;
     inputs.clear();
     for (size_t number : op.inputs) inputs.push_back(turn.base + turn.layout.values[number]);
-    const Workplace place{kernels_, turn.threads, turn.base + turn.layout.shared[i], turn.base + turn.layout.workers[i],
-                          plan_.worker_floats[i]};
+    Workplace place{kernels_, turn.threads, turn.base + turn.layout.shared[i], nullptr, plan_.worker_floats[i]};
+    if (turn.layout.workers[i] == kRoomy) {
+      const Needs liked = op.likes(turn.images, kernels_.traits);
+      place.workers = place.shared + with_slack(liked.shared);
+      place.worker_floats = with_slack(liked.worker);
+      place.roomy = true;
+    } else {
+      place.workers = turn.base + turn.layout.workers[i];
+    }
     const Clock::time_point begin = seconds ? Clock::now() : Clock::time_point();
     op.run(inputs.data(), turn.base + turn.layout.values[i + 1], turn.images, place);
     if (seconds) seconds[i] += std::chrono::duration<double>(Clock::now() - begin).count();

@@ -23,6 +23,8 @@ struct Workplace {
   float* workers;        // room of worker 0; the next one's begins worker_floats later
   size_t worker_floats;
 
+  bool roomy = false;    // the operator has what it likes, and not only what it needs
+
   float* room(int worker) const { return workers + static_cast<size_t>(worker) * worker_floats; }
   // Call body(task, worker) for each task; on one thread if all of it is less than about `operations` are worth.
   void each(size_t tasks, double operations, const std::function<void(size_t, int)>& body) const;
@@ -36,6 +38,7 @@ struct Fused {
 // Working room, in floats: what all workers see, and what each has for itself.
 struct Needs {
   size_t shared = 0, worker = 0;
+  bool operator==(const Needs& other) const { return shared == other.shared && worker == other.worker; }
 };
 
 class Op {
@@ -46,11 +49,15 @@ class Op {
   virtual Needs needs(size_t batch, const Traits& traits) const {
     (void)batch; (void)traits; return {};
   }
+  // What it runs faster with, if the network has room for it anyway.
+  virtual Needs likes(size_t batch, const Traits& traits) const { return needs(batch, traits); }
   virtual size_t table_bytes() const { return 0; }
   // The output is the input under another shape: nothing runs, and they share their place.
   virtual bool is_alias() const { return false; }
   // Whether many images at once take less time than one after another.
-  virtual bool gains_by_batch() const { return false; }
+  virtual bool gains_by_batch(size_t batch, const Traits& traits) const {
+    (void)batch; (void)traits; return false;
+  }
 
   std::vector<size_t> inputs;  // numbers of values
 };

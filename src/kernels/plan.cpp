@@ -8,8 +8,6 @@ namespace {
 
 constexpr size_t kNowhere = static_cast<size_t>(-1);
 
-size_t with_slack(size_t floats) { return (floats + kSlack + kLine - 1) / kLine * kLine; }
-
 // Something that needs a place while the operators [first, last] run.
 struct Tenant {
   size_t floats, first, last;
@@ -55,6 +53,21 @@ size_t give_places(std::vector<Tenant>& tenants) {
   return floats;
 }
 
+// The lowest place where so many floats are free while the operator runs, beside its own rooms; or nowhere.
+size_t find_place(const std::vector<Tenant>& tenants, const Layout& layout, size_t op, size_t floats) {
+  std::vector<std::pair<size_t, size_t>> taken;  // from where to where
+  for (const Tenant& tenant : tenants)
+    if (tenant.first <= op && op <= tenant.last && tenant.offset != &layout.shared[op] && tenant.offset != &layout.workers[op])
+      taken.emplace_back(*tenant.offset, *tenant.offset + tenant.floats);
+  std::sort(taken.begin(), taken.end());
+  size_t offset = 0;
+  for (const auto& [first, last] : taken) {
+    if (offset + floats <= first) break;
+    offset = std::max(offset, last);
+  }
+  return offset + floats <= layout.floats ? offset : kNowhere;
+}
+
 class Planner {
  public:
   Planner(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops, size_t output,
@@ -97,11 +110,13 @@ class Planner {
     }
     for (size_t i = plan.by_image; i < ops_.size(); ++i) add_rooms(i, batch, threads, plan, plan.batch, tenants);
     finish(plan.batch, tenants);
+    please(plan.by_image, ops_.size(), batch, threads, tenants, plan.batch);
     return plan;
   }
 
  private:
   Needs needs(size_t op, size_t images) const { return ops_[op]->needs(images, target_.traits); }
+  bool gains_by_batch(size_t op) const { return ops_[op]->gains_by_batch(target_.max_batch, target_.traits); }
   static size_t birth(size_t value) { return value == 0 ? 0 : value - 1; }
 
   Layout empty_layout() const {
@@ -117,7 +132,7 @@ class Planner {
     if (target_.max_batch == 1) return 0;
     size_t count = 0;
     bool works = false;
-    for (; count < ops_.size() && !ops_[count]->gains_by_batch(); ++count) works = works || !ops_[count]->is_alias();
+    for (; count < ops_.size() && !gains_by_batch(count); ++count) works = works || !ops_[count]->is_alias();
     return works ? count : 0;
   }
 
@@ -139,12 +154,26 @@ class Planner {
                            &layout.values[value]});
     for (size_t i = 0; i < plan.by_image; ++i) add_rooms(i, 1, threads, plan, layout, tenants);
     finish(layout, tenants);
+    please(0, plan.by_image, 1, threads, tenants, layout);
     return layout;
   }
 
   void finish(Layout& layout, std::vector<Tenant>& tenants) const {
     layout.floats = give_places(tenants);
     for (size_t value = 0; value < sizes_.size(); ++value) layout.values[value] = layout.values[root_[value]];
+  }
+
+  // What operators like and there is room for, without a float more: their rooms are moved, nothing else is.
+  void please(size_t first, size_t last, size_t images, size_t threads, const std::vector<Tenant>& tenants,
+              Layout& layout) const {
+    for (size_t op = first; op < last; ++op) {
+      const Needs liked = ops_[op]->likes(images, target_.traits);
+      if (ops_[op]->is_alias() || liked == needs(op, images)) continue;
+      const size_t place = find_place(tenants, layout, op, with_slack(liked.shared) + threads * with_slack(liked.worker));
+      if (place == kNowhere) continue;
+      layout.shared[op] = place;
+      layout.workers[op] = kRoomy;
+    }
   }
 
   const std::vector<size_t>& sizes_;

@@ -16,6 +16,12 @@ struct Target {
   int threads;
 };
 
+// With the slack behind it, in whole lines of the cache.
+constexpr size_t with_slack(size_t floats) { return (floats + kSlack + kLine - 1) / kLine * kLine; }
+
+// Instead of where the workers' rooms begin: the operator has all that it likes, these right behind the shared room.
+constexpr size_t kRoomy = static_cast<size_t>(-2);
+
 // Offsets, in floats, of all that operators use while they run: values by their numbers, rooms by operator.
 struct Layout {
   std::vector<size_t> values, shared, workers;

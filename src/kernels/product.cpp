@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 namespace membound {
 namespace {
@@ -12,6 +11,7 @@ constexpr size_t kNear = 10240;          // of the image, for the nonzeros of on
 constexpr size_t kAlignedNear = 131072;  // where every load is a line: these are as fast from the second cache
 constexpr size_t kCrowded = 1024;        // channels a multiple of this apart are in each other's place in the cache
 constexpr size_t kSums = 16384;          // of output rows that wait for the next channels,
+constexpr size_t kSumsOfMany = 65536;    // of many images at once,
 constexpr size_t kMostRows = 256;        // and how many rows may
 constexpr size_t kMostEntries = 4096;    // that are unpacked at once
 constexpr double kLeastEntries = 16;     // of a row in a block: fewer are not worth the way of its sums to and fro
@@ -30,8 +30,6 @@ constexpr double kFewEntries = 25;
 // What a dense product takes for each output beside the multiplications, in multiplications more than a direct one.
 constexpr double kDenseFinish = 7;
 
-size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
-
 // Pixels that a dense block takes at once: few, so that they stay near, but enough for the packing of the weight's
 // rows, which is done anew for each block, to be worth it.
 size_t block_pixels(const Traits& traits) { return 24 * static_cast<size_t>(traits.width); }
@@ -44,13 +42,6 @@ size_t vectors(size_t floats, const Traits& traits) {
   return divide_up(floats, static_cast<size_t>(traits.width));
 }
 
-Sums limits_of(const Finish& finish) {
-  constexpr float kInfinite = std::numeric_limits<float>::infinity();
-  if (finish.activation == Activation::relu) return {nullptr, true, 0.0f, kInfinite};
-  if (finish.activation == Activation::clip) return {nullptr, true, finish.first, finish.second};
-  return {nullptr, false, -kInfinite, kInfinite};
-}
-
 // Entries of a block of columns that are unpacked at once. Those that are decoded go to whole lines of the cache: what is
 // loaded right after it was stored comes straight from there, unless the store crossed from one line to the next.
 size_t entries_at_once(const Weight& weight, size_t columns) {
@@ -58,9 +49,12 @@ size_t entries_at_once(const Weight& weight, size_t columns) {
   return weight.slack() > 0 ? divide_up(entries, kLine) * kLine : entries;
 }
 
+}  // namespace
+
 // Whether nonzeros are met one by one. Of an image of one row, a batch of vectors, the number of pixels counts on both
 // sides alike and is left out: room is planned for the largest batch, and a smaller one must not choose otherwise.
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
+  if (image.by_lines || image.together) return true;
   const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows);
   const size_t length = (image.rows - 1) * image.row_step + image.pixels;
   const size_t direct_vectors = image.rows == 1 ? 1 : vectors(length, traits);
@@ -73,11 +67,9 @@ bool is_direct(const Weight& weight, const Image& image, size_t rows, const Trai
   return direct < dense;
 }
 
-}  // namespace
-
 Product::Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish,
                  const NetKernels& kernels)
-    : weight_(weight), image_(image), rows_(rows), finish_(finish), limits_(limits_of(finish)),
+    : weight_(weight), image_(image), rows_(rows), finish_(finish), limits_(limits_of(finish.activation, finish.first, finish.second)),
       limits_suffice_(limits_.limited || finish.activation == Activation::none), kernels_(kernels),
       direct_plan_(plan_direct(weight, image, kernels.traits)), dense_plan_(plan_dense(weight, image, rows, kernels.traits)),
       direct_(is_direct(weight, image, rows, kernels.traits)) {}
@@ -156,25 +148,28 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
       few * (crowded ? largest : std::clamp(kNear / least, std::min(kLeastTile * width, largest), largest));
   DirectPlan plan{};
   plan.whole = image.row_step == image.pixels || image.rows == 1;
-  plan.by_rows = !plan.whole && entries <= kFewEntries;
+  if (image.by_lines) plan.whole = false;
+  plan.by_rows = !plan.whole && (image.by_lines || image.together || entries <= kFewEntries);
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
   const size_t most = plan.whole ? near : std::max<size_t>(1, near / std::max<size_t>(1, image.row_step));
   plan.tile = divide_up(plan.extent, divide_up(plan.extent, most));
   if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
-  if (plan.by_rows && all_channels == 1) plan.tile = plan.extent;  // nothing is read again later
+  if (plan.by_rows && (all_channels == 1 || image.by_lines)) plan.tile = plan.extent;  // nothing is read again later
+  if (image.together) plan.tile = plan.extent;
   const size_t footprint = plan.whole ? plan.tile + image.channel_floats - std::min(image.channel_floats, plan.extent)
                                       : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
-  const bool aligned = plan.whole && traits.copies_to_lines && image.offsets && image.channel_columns == 1 &&
-                       image.channel_floats % kLine == 0;
+  const bool aligned = image.together || (plan.whole && traits.copies_to_lines && image.offsets && image.channel_columns == 1 &&
+                       image.channel_floats % kLine == 0);
   const size_t channels = std::max<size_t>(1, (aligned ? kAlignedNear : kNear) / footprint);
   const size_t enough = static_cast<size_t>(kLeastEntries / std::max(weight.density(), 1e-6));
   plan.block_columns =
       std::min(weight.columns(), std::max({channels * image.channel_columns, Weight::kLeastRead, enough}));
+  if (image.by_lines) plan.block_columns = weight.columns();
   const size_t length = plan.whole ? plan.tile : (plan.tile - 1) * image.row_step + image.pixels;
   plan.step = divide_up(length, width) * width;
   const size_t most_rows = std::min(kMostRows, weight.rows());
   const bool one_block = plan.block_columns >= weight.columns();
-  plan.group = one_block ? 1 : std::clamp<size_t>(kSums / plan.step, 1, most_rows);
+  plan.group = one_block ? 1 : std::clamp<size_t>((image.together ? kSumsOfMany : kSums) / plan.step, 1, most_rows);
   // Of a batch of vectors there may be fewer, which are cut otherwise; their blocks have many columns anyway.
   const size_t entries_ahead = (one_block ? kFewAhead : kAhead) / Reader::floats_ahead(weight);
   const size_t fitting = entries_ahead / std::max<size_t>(1, weight.widest());
@@ -193,7 +188,9 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   float* waiting = room;
   if (!plan.straight()) room += plan.group * plan.step;
   const size_t waiting_rows = std::min(kMostRows, weight_.rows());
-  Reader reader(weight_, image_.offsets, image_.column_step, {waiting_rows, most, plan.ahead}, part.last_row, kernels_, room);
+  const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
+  const Places places{image_.offsets, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
+  Reader reader(weight_, places, {waiting_rows, most, plan.ahead}, part.last_row, kernels_, room);
   const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.traits.width);
   const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
@@ -202,6 +199,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   const size_t floats = plan.whole ? pixels : divide_up((rows - 1) * image_.row_step + pixels, width) * width;
   for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
     const size_t end = std::min(begin + plan.group, part.last_row);
+    const bool in_parts = image_.offsets == nullptr;  // of linear layers
     const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
     const auto accumulate = [&](size_t row, const Reader::Entries& entries, const Sums& how) {
       if (plan.by_rows) {
@@ -214,7 +212,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
     };
     reader.start(begin, end);
     for (size_t row = begin; row < end; ++row)
-      if (reader.is_empty(row)) accumulate(row, {}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high});
+      if (reader.is_empty(row)) accumulate(row, {}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high, in_parts});
     for (size_t column = 0; column < weight_.columns(); column += plan.block_columns) {
       const size_t column_end = std::min(column + plan.block_columns, weight_.columns());
       for (size_t row = begin; row < end; ++row)
@@ -223,7 +221,7 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
           more = entries.more;
           if (entries.count == 0) break;
           const float* start = entries.first ? finish_.bias + row : nullptr;
-          accumulate(row, entries, {start, entries.last && limits_.limited, limits_.low, limits_.high});
+          accumulate(row, entries, {start, entries.last && limits_.limited, limits_.low, limits_.high, in_parts});
         }
     }
     for (size_t row = begin; row < end; ++row) {

@@ -5,6 +5,14 @@
 
 namespace membound {
 
+constexpr size_t kMostOffset = 0x7fffffff;  // offsets into an image are 32-bit
+
+inline size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
+
+// What is read behind an image is never used, but it takes part: whole numbers that were left there are, as floats, so
+// small that each product with one takes a hundred times as long.
+inline void clear_slack(float* behind) { std::fill_n(behind, kSlack, 0.0f); }
+
 // Where the product reads and writes. The image is laid out so that the pixel p of row i that the weight's column k
 // meets is x[offset(k) + i * row_step + p]: padded, and split by stride, beforehand.
 struct Image {
@@ -14,6 +22,8 @@ struct Image {
   size_t channel_floats = 0;         // floats of a channel that a row of output may touch, for blocking
   size_t row_step = 0;
   size_t rows = 1, pixels = 0;       // the output: rows of pixels
+  bool together = false;             // a pixel is as many as a vector has lanes, one of each image (Together)
+  bool by_lines = false;             // every row that is read begins where a line of the cache does (Bands)
 };
 
 struct Finish {
@@ -25,6 +35,9 @@ struct Finish {
 // Floats that one worker needs as room for a product of groups of `rows` rows of this weight with this image, or, where it
 // is one row, with one of fewer pixels.
 size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
+
+// Whether a product meets the nonzeros of a weight one by one.
+bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
 // How a product is cut into tasks.
 struct Tasks {

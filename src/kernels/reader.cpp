@@ -2,10 +2,9 @@
 
 namespace membound {
 
-Reader::Reader(const Weight& weight, const int32_t* offsets, size_t column_step, const Plan& plan, size_t last_row,
-               const NetKernels& kernels, float* room)
-    : weight_(weight), places_(offsets), column_step_(static_cast<int32_t>(column_step)), plan_(plan), last_row_(last_row),
-      kernels_(kernels), offsets_(reinterpret_cast<int32_t*>(room)), values_(room + plan.most),
+Reader::Reader(const Weight& weight, const Places& places, const Plan& plan, size_t last_row, const NetKernels& kernels,
+               float* room)
+    : weight_(weight), places_(places), plan_(plan), last_row_(last_row), kernels_(kernels), offsets_(reinterpret_cast<int32_t*>(room)), values_(room + plan.most),
       cursors_(weight, plan.ahead == 0 ? room + 2 * plan.most + weight.slack() : room + lines(plan.most)) {
   if (plan.ahead == 0) return;
   values_ = room + lines(plan.most) + lines(weight.cursor_floats() * plan.rows);
@@ -30,15 +29,6 @@ void Reader::decode(size_t begin) {
   weight_.read_values(begin, decoded_end_, values_, kernels_);
 }
 
-// Where columns meet the image, which lie in positions from `base` on.
-void Reader::place(const int32_t* columns, int32_t base, size_t count) {
-  if (places_) {
-    for (size_t k = 0; k < count; ++k) offsets_[k] = places_[columns[k] - base];
-  } else {
-    for (size_t k = 0; k < count; ++k) offsets_[k] = (columns[k] - base) * column_step_;
-  }
-}
-
 // Of the row's entries that are decoded, those with columns below `end`.
 size_t Reader::place_decoded(size_t row, Weight::Cursor& cursor, size_t end) {
   const size_t left = std::min(weight_.row_start(row + 1) - cursor.entry, plan_.most);
@@ -47,7 +37,7 @@ size_t Reader::place_decoded(size_t row, Weight::Cursor& cursor, size_t end) {
   size_t n = left;
   if (end < weight_.columns())
     for (n = 0; n < left && from[n] - base < static_cast<int32_t>(end);) ++n;
-  place(from, base, n);
+  kernels_.place(from, base, n, places_, offsets_);
   cursor.entry += static_cast<uint32_t>(n);
   return n;
 }
@@ -65,7 +55,7 @@ Reader::Entries Reader::read(size_t row, size_t end) {
     found.more = found.count == plan_.most;
   }
   cursors_.put(row - begin_, cursor);
-  if (positions_ == nullptr) place(offsets_, 0, found.count);
+  if (positions_ == nullptr) kernels_.place(offsets_, 0, found.count, places_, offsets_);
   return {found.count, found.values, first, weight_.at_end(row, cursor), found.more};
 }
 

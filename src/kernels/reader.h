@@ -37,9 +37,9 @@ class Reader {
     return format == Format::csr || format == Format::indexed ? 1 : 2;
   }
 
-  // Columns meet the image at offsets, or without them at multiples of a step. No row from `last_row` on is read.
-  Reader(const Weight& weight, const int32_t* offsets, size_t column_step, const Plan& plan, size_t last_row,
-         const NetKernels& kernels, float* room);
+  // No row from `last_row` on is read.
+  Reader(const Weight& weight, const Places& places, const Plan& plan, size_t last_row, const NetKernels& kernels,
+         float* room);
 
   // The next rows that are read, plan.rows or fewer.
   void start(size_t begin, size_t end);
@@ -51,12 +51,10 @@ class Reader {
  private:
   static size_t lines(size_t floats) { return (floats + kLine - 1) / kLine * kLine; }
   void decode(size_t begin);
-  void place(const int32_t* columns, int32_t base, size_t count);
   size_t place_decoded(size_t row, Weight::Cursor& cursor, size_t end);
 
   const Weight& weight_;
-  const int32_t* places_;  // of columns in the image
-  const int32_t column_step_;
+  const Places places_;
   const Plan plan_;
   const size_t last_row_;
   const NetKernels& kernels_;

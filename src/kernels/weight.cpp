@@ -251,7 +251,7 @@ size_t Weight::read_columns(size_t row, Cursor& cursor, size_t end, size_t most,
     case Format::csr:
       if (matrix_.index_bytes == 2) {
         const auto* from = static_cast<const uint16_t*>(matrix_.index) + cursor.entry;
-        n = copy_columns(from, left, 0, end, matrix_.columns, columns);
+        n = kernels.short_columns(from, left, end, columns);
       } else {
         const auto* from = static_cast<const uint32_t*>(matrix_.index) + cursor.entry;
         n = copy_columns(from, left, 0, end, matrix_.columns, columns);

@@ -5,6 +5,7 @@
 //   test_network --share 9                   one of nine of all this
 //   test_network --emulated no               without AVX-512 in plain C++, which takes most of the time
 //   test_network --only concurrent           several callers at once, and nothing else
+//   test_network --only rooms                convolutions with more room, and of many images at once
 //
 // The references are plain loops in double precision. Every array has exactly the size it must have, so that a
 // sanitizer sees any step beyond it.
@@ -27,6 +28,7 @@
 
 #include "dispatch.h"
 #include "network.h"
+#include "plan.h"
 
 namespace membound {
 const NetKernels& emulated_avx512_net_kernels();
@@ -454,6 +456,74 @@ void check_products(Random& random) {
       for (size_t columns : {65535, 65536, 65537, 70001}) check_linear(1, 4, columns, density, format, any_kind(random), random);
 }
 
+// A convolution with the room that it needs, with the room that it likes, and of many images at once: the same bits.
+struct Rooms {
+  static Floats run(const Op& op, const Floats& input, size_t in, size_t out, size_t batch, size_t at_once, int threads,
+                    bool roomy, const NetKernels& kernels) {
+    const Needs needs = roomy ? op.likes(at_once, kernels.traits) : op.needs(at_once, kernels.traits);
+    const auto room = [](size_t floats) {
+      const size_t bytes = (floats * sizeof(float) + 63) / 64 * 64;
+      float* found = static_cast<float*>(std::aligned_alloc(64, bytes));
+      std::fill_n(found, bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN());  // nothing is expected to be there
+      return std::unique_ptr<float, decltype(&std::free)>(found, &std::free);
+    };
+    const size_t worker = with_slack(needs.worker);
+    const auto shared = room(with_slack(needs.shared)), workers = room(worker * size_t(threads));
+    const auto x = room(at_once * in + kSlack), y = room(at_once * out + kSlack);
+    Floats found;
+    for (size_t n = 0; n < batch; n += at_once) {
+      std::fill_n(std::copy_n(input.data() + n * in, at_once * in, x.get()), kSlack, 0.0f);
+      const float* inputs[] = {x.get()};
+      op.run(inputs, y.get(), at_once, Workplace{kernels, threads, shared.get(), workers.get(), worker, roomy});
+      found.insert(found.end(), y.get(), y.get() + at_once * out);
+    }
+    return found;
+  }
+};
+
+void check_rooms(Random& random) {
+  const ConvShape convs[] = {
+      {20, 14, 14, 48, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},  {12, 29, 28, 40, 1, {3, 3, 2, 2, 1, 1, 1, 1}, 1, 1},
+      {24, 16, 31, 60, 2, {5, 3, 1, 2, 2, 0, 1, 1}, 2, 1},  {9, 40, 50, 64, 1, {3, 3, 1, 1, 2, 2, 2, 2}, 2, 2},
+      {7, 26, 40, 90, 1, {2, 4, 1, 3, 0, 3, 1, 1}, 1, 2},   {33, 7, 7, 40, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},
+      {30, 8, 8, 25, 5, {5, 5, 1, 1, 2, 2, 1, 1}, 2, 2},    {200, 7, 6, 130, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},
+      {16, 9, 12, 20, 1, {3, 3, 1, 1, 0, 0, 2, 2}, 0, 0},   {11, 3, 3, 30, 1, {2, 3, 1, 1, 3, 2, 1, 1}, 0, 1},
+  };
+  constexpr size_t kBatch = 19, kExpected = 2;
+  size_t roomy = 0, together = 0, of_lines = 0;
+  for (Format format : kFormats)
+    for (const ConvShape& shape : convs) {
+      if (g_asked++ % g_share != 0) continue;
+      const size_t columns = shape.channels / shape.groups * size_t(shape.window.kernel_h * shape.window.kernel_w);
+      Built built(shape.channels * shape.height * shape.width);
+      add_conv(built, 0, shape, std::make_shared<Stored>(shape.outputs, columns, 0.15, format, any_kind(random), random),
+               Activation::relu, random);
+      const size_t in = built.sizes[0], out = built.sizes[1];
+      const Floats input = numbers(kBatch * in, random);
+      Doubles sums;
+      const Doubles wanted = built.expect(input, kExpected, &sums);
+      for (const auto& [name, kernels] : tables()) {
+        const auto op = built.makers[0](kernels);
+        const Floats alone = Rooms::run(*op, input, in, out, kBatch, 1, 1, false, kernels);
+        const bool likes = !(op->likes(1, kernels.traits) == op->needs(1, kernels.traits));
+        bool same = agrees(alone, wanted, sums);
+        for (int threads : {1, 3}) {
+          same = same && Rooms::run(*op, input, in, out, kBatch, kBatch, threads, false, kernels) == alone;
+          if (likes) same = same && Rooms::run(*op, input, in, out, kBatch, 1, threads, true, kernels) == alone;
+        }
+        ++g_checks;
+        of_lines += kernels.traits.copies_to_lines;
+        roomy += likes;
+        together += op->gains_by_batch(kBatch, kernels.traits);
+        if (same) continue;
+        ++g_mismatches;
+        std::fprintf(stderr, "MISMATCH rooms of conv %zux%zux%zu, %s: isa=%s\n", shape.channels, shape.height, shape.width,
+                     kFormatNames[int(format)], name.c_str());
+      }
+    }
+  if (g_share == 1 && of_lines > 0 && (roomy < of_lines / 4 || together < of_lines / 4)) ++g_mismatches;  // nothing was checked
+}
+
 void check_random(size_t cases, Random& random) {
   for (size_t i = 0; i < cases; ++i) {
     const Format format = kFormats[below(random, std::size(kFormats))];
@@ -862,24 +932,26 @@ void check_limits(Random& random) {
 int main(int argc, char** argv) {
   size_t cases = 0;
   uint64_t seed = 1;
-  bool only_concurrent = false;
+  std::string only;
   for (int i = 1; i < argc; i += 2) {
     const bool has_value = i + 1 < argc;
     if (has_value && std::strcmp(argv[i], "--cases") == 0) cases = std::strtoull(argv[i + 1], nullptr, 10);
     else if (has_value && std::strcmp(argv[i], "--seed") == 0) seed = std::strtoull(argv[i + 1], nullptr, 10);
     else if (has_value && std::strcmp(argv[i], "--share") == 0)
       g_share = std::max<size_t>(1, std::strtoull(argv[i + 1], nullptr, 10));
-    else if (has_value && !std::strcmp(argv[i], "--only") && !std::strcmp(argv[i + 1], "concurrent"))
-      only_concurrent = true;
+    else if (has_value && !std::strcmp(argv[i], "--only") &&
+             (!std::strcmp(argv[i + 1], "concurrent") || !std::strcmp(argv[i + 1], "rooms")))
+      only = argv[i + 1];
     else if (has_value && !std::strcmp(argv[i], "--emulated")) g_native = !std::strcmp(argv[i + 1], "no");
     else {
-      std::fprintf(stderr, "usage: %s [--cases N] [--seed S] [--share N] [--emulated no] [--only concurrent]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--cases N] [--seed S] [--share N] [--emulated no] [--only concurrent|rooms]\n", argv[0]);
       return 2;
     }
   }
   Random random(seed);
-  check_concurrent_calls(random);
-  if (!only_concurrent) {
+  if (only != "rooms") check_concurrent_calls(random);
+  if (only != "concurrent") check_rooms(random);
+  if (only.empty()) {
     check_products(random);
     check_pools(random);
     check_upsampling(random);

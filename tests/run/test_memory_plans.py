@@ -63,7 +63,7 @@ def in_formats():
 # and with nothing else.
 ARENAS = {
     "scalar": (103168, 215616),
-    "avx2": (103168, 215616),
+    "avx2": (101952, 213184),
     "avx512": (119104, 247488),
     "neon": (103168, 215616),
 }

@@ -104,6 +104,13 @@ BLOCKS = {
         (5, 1, 5, 5),
         {"pad": (1, 2, 2, 2), "stride": (2, 2), "groups": 5},
     ),
+    "a channel each, by sevens": ((6, 19, 33), (12, 1, 7, 7), {"pad": (3, 3, 3, 3), "groups": 6}),
+    "a channel each, padded far": ((4, 3, 5), (4, 1, 5, 5), {"pad": (7, 20, 6, 4), "groups": 4}),
+    "a channel each, in other steps": (
+        (3, 17, 40),
+        (3, 1, 3, 3),
+        {"pad": (0, 1, 1, 0), "stride": (3, 2), "groups": 3},
+    ),
     "many channels, many pixels": ((150, 37, 41), (12, 150, 1, 1), {}),
     "long rows, few nonzeros": ((40, 6, 230), (9, 40, 3, 3), {"pad": (1, 1, 1, 1)}),
     "channels a power of two apart": ((70, 32, 32), (9, 70, 1, 1), {}),

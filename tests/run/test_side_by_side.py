@@ -69,6 +69,28 @@ def test_an_image_has_the_same_bits_alone_and_in_a_batch(threads, isa):
         assert np.array_equal(Net(model, threads=threads, max_batch=max_batch, isa=isa)(x), alone)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_images_that_lie_side_by_side_have_the_same_bits(isa):
+    """Small maps of a batch: as many images as a vector has lanes are one, the rest are taken alone."""
+    nodes = (
+        Node("conv", (0,), {"pad": (1, 1, 1, 1), "stride": (2, 2)}, {"w": "first"}),  # 8 x 8
+        Node("conv", (1,), {"pad": (2, 2, 2, 2), "act": ("relu",)}, {"w": "wide"}),
+        Node("add", (1, 2), {}),
+        Node("conv", (3,), {"act": ("silu",)}, {"w": "inner"}),  # 6 x 6
+        Node("conv", (4,), {}, {"w": "last"}),  # 4 x 4
+    )
+    shapes = {"first": (20, 3, 3, 3), "wide": (20, 20, 5, 5), "inner": (30, 20, 3, 3), "last": (9, 30, 3, 3)}
+    tensors = {
+        name: thinned(normal(len(name), *shape), "0.2") * np.float32(0.3) for name, shape in shapes.items()
+    }
+    model = stored(Model(Graph((3, 16, 16), nodes, len(nodes)), tensors), "csr")
+    x = normal(5, 37, 3, 16, 16)
+    alone = np.concatenate([Net(model, threads=1, isa=isa)(image[None]) for image in x])
+    assert distance(alone, expected(model, x)) <= 1e-5
+    for threads, max_batch in ((1, 16), (3, 37), (2, 20)):
+        assert np.array_equal(Net(model, threads=threads, max_batch=max_batch, isa=isa)(x), alone)
+
+
 def test_room_for_a_batch_is_room_for_its_output_and_few_images():
     model = stored(convolutions())
 

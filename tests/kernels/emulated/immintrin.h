@@ -162,11 +162,65 @@ inline __m512i _mm512_alignr_epi32(const __m512i& high, const __m512i& low, int 
 }
 inline __m128i _mm512_castsi512_si128(const __m512i& v) { return emulated::load<__m128i>(v.byte); }
 inline int _mm_cvtsi128_si32(const __m128i& v) { return emulated::at<int32_t>(v, 0); }
-constexpr int _CMP_UNORD_Q = 3;
-inline __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int) {  // unordered is all that is asked for
-  int mask = 0;
-  for (int i = 0; i < 16; ++i) mask |= (a.lane[i] != a.lane[i] || b.lane[i] != b.lane[i]) << i;
-  return __mmask16(mask);
+inline __m512i _mm512_maskz_loadu_epi32(__mmask16 mask, const void* p) {  // lanes that are masked out are not touched
+  __m512i v{};
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) emulated::put<int32_t>(v, i, emulated::load<int32_t>(static_cast<const char*>(p) + 4 * i));
+  return v;
+}
+inline void _mm512_mask_storeu_epi32(void* p, __mmask16 mask, const __m512i& v) {
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) std::memcpy(static_cast<char*>(p) + 4 * i, v.byte + 4 * i, 4);
+}
+inline __mmask16 _mm512_mask_cmplt_epi32_mask(__mmask16 mask, const __m512i& a, const __m512i& b) {
+  __mmask16 found = 0;
+  for (int i = 0; i < 16; ++i)
+    if ((mask >> i & 1) && emulated::at<int32_t>(a, i) < emulated::at<int32_t>(b, i)) found = __mmask16(found | 1u << i);
+  return found;
+}
+inline __m512i _mm512_mullo_epi32(__m512i a, const __m512i& b) {
+  for (int i = 0; i < 16; ++i) {
+    const auto product = emulated::at<uint32_t>(a, i) * emulated::at<uint32_t>(b, i);
+    emulated::put<uint32_t>(a, i, product);
+  }
+  return a;
+}
+inline __m512i _mm512_cvttps_epi32(const __m512& a) {
+  __m512i v{};
+  for (int i = 0; i < 16; ++i) emulated::put<int32_t>(v, i, static_cast<int32_t>(a.lane[i]));
+  return v;
+}
+inline __m512i _mm512_permutex2var_epi32(const __m512i& a, const __m512i& index, const __m512i& b) {
+  __m512i v{};
+  for (int i = 0; i < 16; ++i) {
+    const int32_t from = emulated::at<int32_t>(index, i) & 31;
+    emulated::put<int32_t>(v, i, emulated::at<int32_t>(from < 16 ? a : b, from & 15));
+  }
+  return v;
+}
+inline __m512i _mm512_castps_si512(const __m512& a) { return emulated::load<__m512i>(&a); }
+inline __m512 _mm512_castsi512_ps(const __m512i& a) { return emulated::load<__m512>(&a); }
+constexpr int _CMP_ORD_Q = 7;
+inline __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int) {  // ordered is all that is asked for
+  __mmask16 mask = 0;
+  for (int i = 0; i < 16; ++i)
+    if (a.lane[i] == a.lane[i] && b.lane[i] == b.lane[i]) mask = __mmask16(mask | 1u << i);
+  return mask;
+}
+inline __m512 _mm512_mask_max_ps(__m512 v, __mmask16 mask, const __m512& a, const __m512& b) {
+  const __m512 c = _mm512_max_ps(a, b);
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) v.lane[i] = c.lane[i];
+  return v;
+}
+inline __m512 _mm512_mask_loadu_ps(__m512 v, __mmask16 mask, const float* p) {  // lanes that are masked out are not touched
+  for (int i = 0; i < 16; ++i)
+    if (mask >> i & 1) v.lane[i] = p[i];
+  return v;
+}
+inline __m512 _mm512_div_ps(__m512 a, const __m512& b) {
+  for (int i = 0; i < 16; ++i) a.lane[i] /= b.lane[i];
+  return a;
 }
 inline __m512 _mm512_mask_mov_ps(__m512 v, __mmask16 mask, const __m512& a) {
   for (int i = 0; i < 16; ++i)

@@ -1,23 +1,20 @@
-// Convolutions and linear layers.
+// Convolutions.
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
 
+#include "bands.h"
+#include "depthwise.h"
 #include "op.h"
 #include "product.h"
+#include "together.h"
 
 namespace membound {
 namespace {
 
-constexpr size_t kMostOffset = 0x7fffffff;  // offsets into an image are 32-bit
+constexpr size_t kMostTogether = size_t{1} << 22;  // floats of many images at once
 constexpr size_t kRowsForCopy = 16;         // rows of a weight, each of which reads channels anew
-
-size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
-
-// What is read behind an image is never used, but it takes part: whole numbers that were left there are, as floats, so
-// small that each product with one takes a hundred times as long.
-void clear_slack(float* behind) { std::fill_n(behind, kSlack, 0.0f); }
 
 // How a convolution's image is laid out, channel by channel: padded, and split into planes of the pixels that are one step
 // of the stride apart. It depends on the instruction set.
@@ -45,7 +42,42 @@ class Conv final : public Op {
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    if (by_channel_ && is_read_in_place(window_, place.kernels.traits)) return run_in_place(inputs[0], output, batch, place);
     if (by_channel_) return run_by_channel(inputs[0], output, batch, place);
+    const size_t in_floats = channels_ * height_ * width_, out_floats = weight_.rows() * out_h_ * out_w_;
+    const auto lanes = static_cast<size_t>(place.kernels.traits.width);
+    const float* x = inputs[0];
+    const Together together = together_for(batch, place.kernels.traits);
+    for (; together.rows > 0 && batch >= lanes; batch -= lanes) {
+      run_together(together, x, output, place);
+      x += lanes * in_floats;
+      output += lanes * out_floats;
+    }
+    if (batch > 0) place.roomy ? run_bands(x, output, batch, place) : run_each(x, output, batch, place);
+  }
+
+  Needs needs(size_t batch, const Traits& traits) const override {
+    const Needs each = needs_of_each(traits);
+    const Together together = together_for(batch, traits);
+    if (together.rows == 0) return each;
+    const size_t rows = weight_.rows() / groups_;
+    const size_t shared = lines(weight_.columns()) + channels_ * together.channel_floats + weight_.rows() * tile(together, traits);
+    const size_t worker = product_room(weight_, image(together, together.rows, offsets_.data(), traits), rows, traits);
+    return {std::max(each.shared, shared), std::max(each.worker, worker)};
+  }
+  bool gains_by_batch(size_t batch, const Traits& traits) const override { return together_for(batch, traits).rows > 0; }
+  Needs likes(size_t batch, const Traits& traits) const override {
+    const Bands bands = bands_for(traits);
+    if (bands.rows == 0 || together_for(batch, traits).rows > 0) return needs(batch, traits);
+    return {lines(weight_.columns()) + bands.floats(channels_),
+            product_room(weight_, image(bands, bands.rows, offsets_.data()), weight_.rows() / groups_, traits)};
+  }
+  size_t table_bytes() const override {
+    return weight_.table_bytes() + bias_.size() * sizeof(float) + offsets_.size() * sizeof(int32_t);
+  }
+
+ private:
+  void run_each(const float* input, float* output, size_t batch, const Workplace& place) const {
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_;
     const Product product(weight_, image(layout_), rows, finish(), place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
@@ -60,13 +92,13 @@ class Conv final : public Op {
     if (layout_.in_place) {  // nothing is laid out for one image after another: threads meet once for all of them
       place.each(batch * each_image, static_cast<double>(batch) * operations, [&](size_t task, int worker) {
         const size_t n = task / each_image;
-        multiply_task(inputs[0] + n * in_floats, output + n * out_floats, task % each_image, worker);
+        multiply_task(input + n * in_floats, output + n * out_floats, task % each_image, worker);
       });
       return;
     }
     clear_slack(place.shared + channels_ * layout_.channel_floats);
     for (size_t n = 0; n < batch; ++n) {
-      const float* x = inputs[0] + n * in_floats;
+      const float* x = input + n * in_floats;
       const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
       place.each(parts, static_cast<double>(channels_ * layout_.channel_floats), [&](size_t part, int) {
         for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
@@ -78,18 +110,17 @@ class Conv final : public Op {
     }
   }
 
-  Needs needs(size_t, const Traits& traits) const override {
+  static size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
+
+  Needs needs_of_each(const Traits& traits) const {
+    if (by_channel_ && is_read_in_place(window_, traits)) return {0, DenseRows::room(weight_)};
     const ImageLayout layout = layout_for(traits);
     const size_t multiplying = product_room(weight_, image(layout), weight_.rows() / groups_, traits);
     if (layout.in_place) return {0, multiplying};
     if (by_channel_) return {0, multiplying + layout.channel_floats + kSlack};
     return {channels_ * layout.channel_floats + kSlack, multiplying};
   }
-  size_t table_bytes() const override {
-    return weight_.table_bytes() + bias_.size() * sizeof(float) + offsets_.size() * sizeof(int32_t);
-  }
 
- private:
   ImageLayout layout_for(const Traits& traits) const {
     const size_t stride_h = static_cast<size_t>(window_.stride_h), stride_w = static_cast<size_t>(window_.stride_w);
     const size_t reach_h = static_cast<size_t>(window_.dilation_h * (window_.kernel_h - 1));
@@ -126,6 +157,128 @@ class Conv final : public Op {
     image.rows = out_h_;
     image.pixels = out_w_;
     return image;
+  }
+
+  Bands bands_for(const Traits& traits) const {
+    const Image plain = image(layout_for(traits));
+    const size_t rows = weight_.rows() / groups_, length = (out_h_ - 1) * plain.row_step + out_w_;
+    const size_t vectors = divide_up(length, static_cast<size_t>(traits.width));
+    if (by_channel_ || !is_direct(weight_, plain, rows, traits)) return {};
+    const double reads = weight_.density() * static_cast<double>(rows) * window_.kernel_h;
+    return plan_bands(window_, channels_ / groups_, out_h_, out_w_, vectors, reads, traits);
+  }
+
+  Image image(const Bands& bands, size_t rows, const int32_t* offsets) const {
+    Image image;
+    image.offsets = offsets;
+    image.channel_columns = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
+    image.channel_floats = bands.channel_floats;
+    image.row_step = static_cast<size_t>(window_.stride_h) * bands.pitch;
+    image.rows = rows;
+    image.pixels = out_w_;
+    image.by_lines = true;
+    return image;
+  }
+
+  Together together_for(size_t batch, const Traits& traits) const {
+    if (by_channel_ || !is_direct(weight_, image(layout_for(traits)), weight_.rows() / groups_, traits)) return {};
+    const Together together = plan_together(window_, batch, out_h_, out_w_, traits);
+    return channels_ * together.channel_floats <= kMostTogether ? together : Together{};
+  }
+  // Floats of a row of the weight's outputs, of some rows of all images.
+  size_t tile(const Together& together, const Traits& traits) const {
+    return together.rows * out_w_ * static_cast<size_t>(traits.width);
+  }
+
+  Image image(const Together& together, size_t rows, const int32_t* offsets, const Traits& traits) const {
+    Image image;
+    image.offsets = offsets;
+    image.channel_columns = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
+    image.channel_floats = together.channel_floats;
+    image.row_step = together.pitch * static_cast<size_t>(traits.width);
+    image.rows = rows;
+    image.pixels = out_w_ * static_cast<size_t>(traits.width);
+    image.together = true;
+    return image;
+  }
+
+  // As many images as a vector has lanes.
+  void run_together(const Together& together, const float* x, float* y, const Workplace& place) const {
+    const Traits& traits = place.kernels.traits;
+    const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, in = height_ * width_, step = tile(together, traits);
+    auto* offsets = reinterpret_cast<int32_t*>(place.shared);
+    float* laid_out = place.shared + lines(weight_.columns());
+    float* sums = laid_out + channels_ * together.channel_floats;
+    place_columns(together, window_, weight_.columns(), traits, offsets);
+    const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * step);
+    const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
+    for (size_t first = 0; first < out_h_; first += together.rows) {
+      place.each(parts, static_cast<double>(channels_ * together.channel_floats), [&](size_t part, int) {
+        for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
+          lay_out_together(together, window_, x + channel * in, channels_ * in, height_, width_, first,
+                           laid_out + channel * together.channel_floats, place.kernels);
+      });
+      const size_t here = std::min(together.rows, out_h_ - first);
+      const Product product(weight_, image(together, here, offsets, traits), rows, finish(), place.kernels);
+      const Tasks tasks = product.cut(groups_, place.threads);
+      place.each(groups_ * tasks.count(), operations, [&](size_t task, int worker) {
+        const size_t group = task / tasks.count();
+        product.multiply(laid_out + group * (channels_ / groups_) * together.channel_floats, group * rows,
+                         sums + group * rows * step, step, tasks, task % tasks.count(), place.room(worker));
+      });
+      const size_t row_parts = std::min(weight_.rows(), 4 * static_cast<size_t>(place.threads));
+      place.each(row_parts, static_cast<double>(weight_.rows() * step), [&](size_t part, int) {
+        for (size_t row = weight_.rows() * part / row_parts; row < weight_.rows() * (part + 1) / row_parts; ++row)
+          place.kernels.separate(sums + row * step, here * out_w_, y + row * pixels + first * out_w_, weight_.rows() * pixels);
+      });
+    }
+  }
+
+  // Band after band of the outputs.
+  void run_bands(const float* x, float* y, size_t batch, const Workplace& place) const {
+    const Bands bands = bands_for(place.kernels.traits);
+    const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, in = height_ * width_;
+    auto* offsets = reinterpret_cast<int32_t*>(place.shared);
+    float* laid_out = place.shared + lines(weight_.columns());
+    place_columns(bands, window_, weight_.columns(), offsets);
+    const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * out_w_);
+    const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
+    for (size_t n = 0; n < batch; ++n, x += channels_ * in, y += weight_.rows() * pixels)
+      for (size_t first = 0; first < out_h_; first += bands.rows) {
+        place.each(parts, static_cast<double>(bands.floats(channels_)), [&](size_t part, int) {
+          for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
+            lay_out_band(bands, window_, x + channel * in, height_, width_, first, laid_out + bands.floats(channel),
+                         place.kernels);
+        });
+        const size_t here = std::min(bands.rows, out_h_ - first);
+        const Product product(weight_, image(bands, here, offsets), rows, finish(), place.kernels);
+        const Tasks tasks = product.cut(groups_, place.threads);
+        place.each(groups_ * tasks.count(), operations * static_cast<double>(here), [&](size_t task, int worker) {
+          const size_t group = task / tasks.count();
+          product.multiply(laid_out + bands.floats(group * (channels_ / groups_)), group * rows,
+                           y + group * rows * pixels + first * out_w_, pixels, tasks, task % tasks.count(),
+                           place.room(worker));
+        });
+      }
+  }
+
+  // Depthwise, by kernels that take a channel as it is.
+  void run_in_place(const float* x, float* y, size_t batch, const Workplace& place) const {
+    const size_t rows = weight_.rows(), each = rows / groups_, in = height_ * width_, out = out_h_ * out_w_;
+    const size_t all = batch * rows, parts = std::min(all, (place.threads > 1 ? 4 : 1) * static_cast<size_t>(place.threads));
+    const int h = static_cast<int>(height_), w = static_cast<int>(width_);
+    const Sums limits = limits_of(fused_.activation, fused_.first, fused_.second);
+    const bool unfinished = !limits.limited && fused_.activation != Activation::none;
+    place.each(parts, static_cast<double>(all * (weight_.columns() * out + in)), [&](size_t part, int worker) {
+      Sums sums = limits;
+      DenseRows taps(weight_, place.kernels, place.room(worker));
+      for (size_t i = all * part / parts; i < all * (part + 1) / parts; ++i) {
+        sums.start = &bias_[i % rows];
+        place.kernels.depthwise(x + i / each * in, h, w, taps(i % rows), y + i * out, static_cast<int>(out_h_),
+                                static_cast<int>(out_w_), window_, sums);
+        if (unfinished) place.kernels.activate(fused_.activation, fused_.first, fused_.second, y + i * out, out);
+      }
+    });
   }
 
   // Depthwise: a channel is laid out by the one that needs it, where it stays near.
@@ -188,6 +341,15 @@ class Conv final : public Op {
       for (long pw = 0; pw < static_cast<long>(layout_.planes_w); ++pw, out += layout_.plane_h * layout_.plane_w) {
         const long down = ph - window_.pad_top, across = pw - window_.pad_left;
         const auto [top, bottom] = inside(down, stride_h, high, layout_.plane_h);
+        if (with_zeros && kernels.spread_rows) {
+          const float* row = from + (top * stride_h + down) * wide;
+          std::fill(out, out + top * plane_w, 0.0f);
+          if (top < bottom)
+            kernels.spread_rows(row, static_cast<size_t>(stride_h * wide), static_cast<int>(wide), static_cast<int>(across),
+                                window_.stride_w, static_cast<size_t>(bottom - top), out + top * plane_w, layout_.plane_w);
+          std::fill(out + bottom * plane_w, out + layout_.plane_h * layout_.plane_w, 0.0f);
+          continue;
+        }
         const auto [left, right] = inside(across, stride_w, wide, layout_.plane_w);
         if (with_zeros) {
           std::fill(out, out + top * plane_w, 0.0f);
@@ -227,103 +389,11 @@ class Conv final : public Op {
   ImageLayout layout_;
 };
 
-class Linear final : public Op {
- public:
-  Linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused)
-      : vectors_(vectors), weight_(std::move(weight)), bias_(std::move(bias)), fused_(fused) {}
-
-  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
-    const size_t vectors = vectors_ * batch;
-    if (as_image(vectors, place.kernels.traits)) {
-      run_as_image(inputs[0], output, vectors, place);
-    } else {
-      for (size_t n = 0; n < vectors; ++n)
-        run_vector(inputs[0] + n * weight_.columns(), output + n * weight_.rows(), place);
-    }
-  }
-
-  Needs needs(size_t batch, const Traits& traits) const override {
-    // More than these are taken one by one, which needs no room: but a smaller batch is not.
-    const size_t vectors = std::min(vectors_ * batch, kMostOffset / std::max<size_t>(1, weight_.columns()));
-    if (!as_image(vectors, traits)) return {};
-    return {vectors * (weight_.columns() + weight_.rows()) + 2 * kSlack,
-            product_room(weight_, image(vectors), weight_.rows(), traits)};
-  }
-  size_t table_bytes() const override { return weight_.table_bytes() + bias_.size() * sizeof(float); }
-  bool gains_by_batch() const override { return true; }  // the weight is read once for all
-
- private:
-  // Enough vectors to fill a register are treated as the pixels of an image.
-  bool as_image(size_t vectors, const Traits& traits) const {
-    return vectors >= std::max<size_t>(2, static_cast<size_t>(traits.width) / 2) &&
-           vectors * weight_.columns() <= kMostOffset;
-  }
-
-  static Image image(size_t vectors) {
-    Image image;
-    image.column_step = image.channel_floats = image.row_step = image.pixels = vectors;
-    return image;
-  }
-
-  void run_as_image(const float* x, float* y, size_t vectors, const Workplace& place) const {
-    const size_t in = weight_.columns(), out = weight_.rows();
-    float* across = place.shared;
-    float* products = place.shared + vectors * in + kSlack;
-    clear_slack(across + vectors * in);
-    const size_t blocks = divide_up(in, 64);
-    place.each(blocks, static_cast<double>(4 * vectors * in), [&](size_t block, int) {
-      for (size_t n = 0; n < vectors; ++n)
-        for (size_t i = block * 64; i < std::min(in, (block + 1) * 64); ++i) across[i * vectors + n] = x[n * in + i];
-    });
-    const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
-    const Product product(weight_, image(vectors), out, finish, place.kernels);
-    const Tasks tasks = product.cut(1, place.threads);
-    place.each(tasks.count(), weight_.density() * static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
-      product.multiply(across, 0, products, vectors, tasks, task, place.room(worker));
-    });
-    for (size_t n = 0; n < vectors; ++n)
-      for (size_t i = 0; i < out; ++i) y[n * out + i] = products[i * vectors + n];
-  }
-
-  void run_vector(const float* x, float* y, const Workplace& place) const {
-    const size_t rows = weight_.rows();
-    const size_t tasks = std::max<size_t>(1, std::min<size_t>(rows / 4, 8 * static_cast<size_t>(place.threads)));
-    place.each(tasks, weight_.density() * static_cast<double>(rows * weight_.columns()), [&](size_t task, int) {
-      const size_t begin = rows * task / tasks, end = rows * (task + 1) / tasks;
-      dot_rows(x, y, begin, end, place.kernels);
-      for (size_t row = begin; row < end; ++row) y[row] += bias_[row];
-      if (fused_.activation != Activation::none)
-        place.kernels.activate(fused_.activation, fused_.first, fused_.second, y + begin, end - begin);
-    });
-  }
-
-  void dot_rows(const float* x, float* y, size_t begin, size_t end, const NetKernels& kernels) const {
-    if (begin == end) return;
-    if (weight_.matrix().format == Format::dense) {
-      const size_t columns = weight_.columns();
-      kernels.dots(weight_.values(), begin * columns, columns, end - begin, x, columns, y + begin);
-    } else {
-      for (size_t row = begin; row < end; ++row) y[row] = kernels.row_dot(weight_.row(row), x);
-    }
-    if (const float* scales = weight_.matrix().scales)
-      for (size_t row = begin; row < end; ++row) y[row] *= scales[row];
-  }
-
-  size_t vectors_;
-  Weight weight_;
-  std::vector<float> bias_;
-  Fused fused_;
-};
-
 }  // namespace
 
 std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias,
                               const Window& window, size_t groups, const Fused& fused, const Traits& traits) {
   return std::make_unique<Conv>(input, output, std::move(weight), std::move(bias), window, groups, fused, traits);
-}
-
-std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused) {
-  return std::make_unique<Linear>(vectors, std::move(weight), std::move(bias), fused);
 }
 
 }  // namespace membound

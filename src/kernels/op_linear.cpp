@@ -1,0 +1,105 @@
+// Linear layers.
+#include <algorithm>
+#include <utility>
+
+#include "op.h"
+#include "product.h"
+
+namespace membound {
+namespace {
+
+class Linear final : public Op {
+ public:
+  Linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused)
+      : vectors_(vectors), weight_(std::move(weight)), bias_(std::move(bias)), fused_(fused) {}
+
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    const size_t vectors = vectors_ * batch;
+    if (as_image(vectors, place.kernels.traits)) {
+      run_as_image(inputs[0], output, vectors, place);
+    } else {
+      for (size_t n = 0; n < vectors; ++n)
+        run_vector(inputs[0] + n * weight_.columns(), output + n * weight_.rows(), place);
+    }
+  }
+
+  Needs needs(size_t batch, const Traits& traits) const override {
+    // More than these are taken one by one, which needs no room: but a smaller batch is not.
+    const size_t vectors = std::min(vectors_ * batch, kMostOffset / std::max<size_t>(1, weight_.columns()));
+    if (!as_image(vectors, traits)) return {};
+    return {vectors * (weight_.columns() + weight_.rows()) + 2 * kSlack,
+            product_room(weight_, image(vectors), weight_.rows(), traits)};
+  }
+  size_t table_bytes() const override { return weight_.table_bytes() + bias_.size() * sizeof(float); }
+  bool gains_by_batch(size_t, const Traits&) const override { return true; }  // the weight is read once for all
+
+ private:
+  // Enough vectors to fill a register are treated as the pixels of an image.
+  bool as_image(size_t vectors, const Traits& traits) const {
+    return vectors >= std::max<size_t>(2, static_cast<size_t>(traits.width) / 2) &&
+           vectors * weight_.columns() <= kMostOffset;
+  }
+
+  static Image image(size_t vectors) {
+    Image image;
+    image.column_step = image.channel_floats = image.row_step = image.pixels = vectors;
+    return image;
+  }
+
+  void run_as_image(const float* x, float* y, size_t vectors, const Workplace& place) const {
+    const size_t in = weight_.columns(), out = weight_.rows();
+    float* across = place.shared;
+    float* products = place.shared + vectors * in + kSlack;
+    clear_slack(across + vectors * in);
+    const size_t blocks = divide_up(in, 64);
+    place.each(blocks, static_cast<double>(4 * vectors * in), [&](size_t block, int) {
+      for (size_t n = 0; n < vectors; ++n)
+        for (size_t i = block * 64; i < std::min(in, (block + 1) * 64); ++i) across[i * vectors + n] = x[n * in + i];
+    });
+    const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
+    const Product product(weight_, image(vectors), out, finish, place.kernels);
+    const Tasks tasks = product.cut(1, place.threads);
+    place.each(tasks.count(), weight_.density() * static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
+      product.multiply(across, 0, products, vectors, tasks, task, place.room(worker));
+    });
+    for (size_t n = 0; n < vectors; ++n)
+      for (size_t i = 0; i < out; ++i) y[n * out + i] = products[i * vectors + n];
+  }
+
+  void run_vector(const float* x, float* y, const Workplace& place) const {
+    const size_t rows = weight_.rows();
+    const size_t tasks = std::max<size_t>(1, std::min<size_t>(rows / 4, 8 * static_cast<size_t>(place.threads)));
+    place.each(tasks, weight_.density() * static_cast<double>(rows * weight_.columns()), [&](size_t task, int) {
+      const size_t begin = rows * task / tasks, end = rows * (task + 1) / tasks;
+      dot_rows(x, y, begin, end, place.kernels);
+      for (size_t row = begin; row < end; ++row) y[row] += bias_[row];
+      if (fused_.activation != Activation::none)
+        place.kernels.activate(fused_.activation, fused_.first, fused_.second, y + begin, end - begin);
+    });
+  }
+
+  void dot_rows(const float* x, float* y, size_t begin, size_t end, const NetKernels& kernels) const {
+    if (begin == end) return;
+    if (weight_.matrix().format == Format::dense) {
+      const size_t columns = weight_.columns();
+      kernels.dots(weight_.values(), begin * columns, columns, end - begin, x, columns, y + begin);
+    } else {
+      for (size_t row = begin; row < end; ++row) y[row] = kernels.row_dot(weight_.row(row), x);
+    }
+    if (const float* scales = weight_.matrix().scales)
+      for (size_t row = begin; row < end; ++row) y[row] *= scales[row];
+  }
+
+  size_t vectors_;
+  Weight weight_;
+  std::vector<float> bias_;
+  Fused fused_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused) {
+  return std::make_unique<Linear>(vectors, std::move(weight), std::move(bias), fused);
+}
+
+}  // namespace membound

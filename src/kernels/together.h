@@ -1,0 +1,25 @@
+// Convolutions of many images at once: the images of a batch lie side by side, as many as a vector has lanes, so that small
+// maps fill vectors and every load is a whole line of the cache. Some rows of outputs at a time.
+#pragma once
+
+#include "op.h"
+
+namespace membound {
+
+struct Together {
+  size_t rows = 0;        // of outputs, at once; 0: images are taken one by one
+  size_t image_rows = 0;      // that these read
+  size_t pitch = 0;           // pixels from one of these to the next
+  size_t channel_floats = 0;
+};
+
+Together plan_together(const Window& window, size_t batch, size_t out_h, size_t out_w, const Traits& traits);
+
+// Where each column of the weight reads.
+void place_columns(const Together& together, const Window& window, size_t columns, const Traits& traits, int32_t* offsets);
+
+// The rows of a channel that outputs from row `first` on read, of images `step` floats apart.
+void lay_out_together(const Together& together, const Window& window, const float* channel, size_t step, size_t height,
+                      size_t width, size_t first, float* out, const NetKernels& kernels);
+
+}  // namespace membound
