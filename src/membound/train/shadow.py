@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from membound.errors import RuleError
-from membound.train.grids import Entries, Grid, RowSteps, make_grid
+from membound.train.grids import Entries, Even, Grid, RowSteps, make_grid
 from membound.train.palette import Levels, check_weight
 from membound.train.projection import project_
 from membound.train.rules import Target
@@ -137,8 +137,10 @@ class Shadows:
 
     def check(self, target: Target) -> None:
         """Refuse what cannot be projected, before anything is changed."""
-        shadow = self._own(target)
-        check_weight(target.weight if shadow is None else shadow.floats, target.update.levels is not None)
+        shadow, levels = self._own(target), target.update.levels
+        even = isinstance(levels and levels.levels, Even) or (shadow and isinstance(shadow.grid, RowSteps))
+        floats = target.weight if shadow is None else shadow.floats
+        check_weight(floats, levels is not None and not even)  # entries are 16-bit floats, steps are not
 
     def _own(self, target: Target) -> Shadow | None:
         """None for a weight of another network, and before the palette begins."""
