@@ -140,6 +140,16 @@ CASES = {
         )
     },
     "transposed convolution of a sequence": (lambda: nn.ConvTranspose1d(5, 3, 4, 2, 1), SEQUENCE),
+    **{
+        f"{cell.__name__} {options}": (
+            lambda cell=cell, options=options: net(
+                lambda m, x: m.rnn(x)[0][:, -1], rnn=cell(12, 6, batch_first=True, **options)
+            ),
+            SEQUENCE,
+        )
+        for cell in (nn.LSTM, nn.GRU, nn.RNN)
+        for options in ({}, {"bidirectional": True, "num_layers": 2})
+    },
     "slopes": (lambda: nn.PReLU(6, init=0.3), IMAGE),
     "mish": (nn.Mish, IMAGE),
     "softplus": (lambda: nn.Softplus(beta=2), IMAGE),
@@ -171,9 +181,11 @@ CASES = {
     ),
 }
 SOME = [
-    "group norm", "instance norm", "normalized", "interpolate bilinear by 1.7 and 0.6", "bicubic corners", "class token, folded",
-    "encoder", "tokens first", "windows", "slopes", "max along an axis", "masked softmax", "reflect",
-    "transposed convolution {'kernel_size': 3, 'stride': 2, 'padding': 1, 'output_padding': 1}", "concatenated constant",
+    "group norm", "instance norm", "normalized", "interpolate bilinear by 1.7 and 0.6", "bicubic corners",
+    "class token, folded", "encoder", "tokens first", "windows", "slopes", "max along an axis", "masked softmax",
+    "reflect",
+    "transposed convolution {'kernel_size': 3, 'stride': 2, 'padding': 1, 'output_padding': 1}",
+    "concatenated constant", "LSTM {'bidirectional': True, 'num_layers': 2}", "GRU {}",
 ]  # fmt: skip
 
 

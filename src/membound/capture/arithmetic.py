@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,8 @@ def _scaled(call: Call, operand: Any, alpha: float) -> Any:
 
 def combine(call: Call, op: str, left: Any, right: Any) -> Value:
     """Emit left op right, where at least one is a value; constants are broadcast as torch does."""
+    rank = max(_rank(left), _rank(right))
+    left, right = (_lifted(call, side, rank) for side in (left, right))
     if isinstance(left, Value) and isinstance(right, Value):
         if len(left.shape) != len(right.shape) or left.place != right.place:
             call.fail("its operands differ in their number of axes, so that one's batch meets other axes")
@@ -119,6 +122,19 @@ def combine(call: Call, op: str, left: Any, right: Any) -> Value:
         call.fail(f"a constant of shape {tuple(other.shape)} meets the batch")
     own = shape if place.fold > 1 else shape[: place.at] + shape[place.at + 1 :]
     return call.emit(op, value, named={"c": call.tensor(other, shape=own)}, swap=swap)
+
+
+def _rank(operand: Any) -> int:
+    return operand.rank if isinstance(operand, Value) else operand.dim() if isinstance(operand, Tensor) else 0
+
+
+def _lifted(call: Call, operand: Any, rank: int) -> Any:
+    """A value with as many of torch's axes as that, those in front being 1."""
+    more = rank - operand.rank if isinstance(operand, Value) else 0
+    if more == 0:
+        return operand
+    lifted = call.reshape(operand, (1,) * more + operand.shape)
+    return replace(lifted, place=replace(operand.place, at=operand.place.at + more))
 
 
 def negate(call: Call) -> Value:

@@ -86,6 +86,8 @@ class _Step:
                 return self._spread(found, bool(spread))
         if self.op in ("expand", "expand_as"):
             return self._expanded(found)
+        if self.op in ("zeros_like", "ones_like"):
+            return self._filled(float(self.op == "ones_like"))
         if self.op not in CONVERSIONS:
             raise ModelError(f"{self.where}: the operator {self.op} is not supported; {SUPPORTED}")
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
@@ -98,37 +100,52 @@ class _Step:
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
         values = _values(arguments)
-        shape, place = self._shape()
+        shape, found = self._shape()
+        place: Place | None = found
         if self.op in RESHAPES and values:
-            place = followed(values[0], shape, place)
-        elif place.fold > 1:
-            same = [value.place for value in values if value.place.fold == place.fold]
-            place = Place(place.at, place.fold, same[0].outer) if same else None
+            place = followed(values[0], shape, found)
+        elif found.fold > 1:
+            same = [value.place for value in values if value.place.fold == found.fold]
+            place = Place(found.at, found.fold, same[0].outer) if same else None
         if place is None:
             raise self.moved()
         return Call(self.op, self.path, self.where, arguments, shape, place, self.draft, self.names)
 
     def _depends_on_batch(self, node: fx.Node) -> bool:
-        val = node.meta.get("val")
-        val = val if isinstance(val, Tensor) or not val else val[0]
+        """Whether the batch is in the shape of a result, or of the first of several."""
+        val: Any = node.meta.get("val")
+        val = val if isinstance(val, Tensor) else next(each for each in val if isinstance(each, Tensor))
         return isinstance(self.batch, str) and any(isinstance(size, str) for size in sizes(val))
 
     def _spread(self, found: Mapping[fx.Node, Any], spread: bool) -> Any:
         """A constant repeated for every image of the batch is kept once: with a batch of 1."""
-        place = self._shape()[1]
-        shape = [1 if dim == place.at else size for dim, size in enumerate(sizes(self.node.meta["val"]))]
+        val = self.node.meta["val"]
+        if spread and self.op in SPREADABLE and not isinstance(val, Tensor):
+            return self._constant(found)
+        layout = find_place(val, self.batch)
+        if layout is None:
+            raise self.moved()
+        place = layout[1]
+        shape = [1 if dim == place.at else int(size) for dim, size in enumerate(sizes(val))]
         arguments = self._arguments(found)
         source = arguments.get("self", arguments.get("input"))
         if place.fold == 1 and self.op in RESHAPES and isinstance(source, Tensor):
             return source.expand(shape) if self.op == "expand" else source.reshape(shape)
         if place.fold == 1 and self.op in ("zeros", "ones", "new_zeros", "new_ones", "full", "new_full"):
-            filled = {"zeros": 0.0, "ones": 1.0}.get(
-                self.op.removeprefix("new_"), arguments.get("fill_value")
+            known = {"zeros": 0.0, "ones": 1.0}
+            return torch.full(
+                shape, known.get(self.op.removeprefix("new_"), arguments.get("fill_value", 0.0))
             )
-            return torch.full(shape, float(filled))
         if place.fold == 1 and spread and self.op in SPREADABLE:
             return self._constant(found)
         raise self.moved()
+
+    def _filled(self, number: float) -> Tensor:
+        """Zeros or ones of the shape of a value: a constant with a batch of 1."""
+        shape, place = self._shape()
+        if place.fold > 1:
+            raise self.moved()
+        return torch.full((*shape[: place.at], 1, *shape[place.at :]), number)
 
     def _constant(self, found: Mapping[fx.Node, Any]) -> Any:
         """What depends on weights only."""
@@ -161,8 +178,8 @@ class _Step:
                 or same != [True]
                 or len(value.shape) != len(call.shape)
             ):
-                return _placed(self._repeated(call, value), call.place)
-        return _placed(value, call.place)
+                return replace(self._repeated(call, value), place=call.place)
+        return replace(value, place=call.place)
 
     def _repeated(self, call: Call, value: Value) -> Value:
         """Really repeated, along axes that are 1."""
@@ -211,6 +228,7 @@ def _values(arguments: Mapping[str, Any]) -> list[Value]:
 
 
 def _placed(result: Any, place: Place) -> Any:
+    """What a conversion gave, with the batch where torch has it."""
     if isinstance(result, list):
         return [replace(each, place=place) for each in result]
     return replace(result, place=place)

@@ -20,7 +20,17 @@ from torch.export.graph_signature import InputKind, OutputKind
 from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
 
-SPECIAL = ("sym_size", "expand", "expand_as", "avg_pool3d")  # converted, but not by the table
+SPECIAL = (
+    "sym_size",
+    "expand",
+    "expand_as",
+    "avg_pool3d",
+    "zeros_like",
+    "ones_like",
+    "zeros",
+    "ones",
+    "full",
+)  # converted, but not by the table
 FRESH = (
     "conv1d",
     "conv2d",

@@ -13,21 +13,23 @@ from membound.store.graph import Shape
 # axes that are named.
 ELEMENTWISE = (
     "relu", "relu6", "leaky_relu", "silu", "gelu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "elu", "selu",
-    "clamp", "clamp_min", "clamp_max", "hardtanh", "mish", "softplus", "abs", "sqrt", "add", "sub", "mul", "div", "true_divide",
-    "neg", "square", "pow", "dropout", "clone", "contiguous", "detach", "alias", "to", "_to_copy", "type_as",
-    "maximum", "minimum", "softsign",
+    "clamp", "clamp_min", "clamp_max", "hardtanh", "mish", "softplus", "abs", "sqrt", "add", "sub", "mul", "div",
+    "true_divide", "neg", "square", "pow", "dropout", "clone", "contiguous", "detach", "alias", "to", "_to_copy",
+    "type_as", "maximum", "minimum", "softsign",
 )  # fmt: skip
 MOVES = ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "expand")
 ALONG = (
     *ELEMENTWISE, *MOVES, "permute", "transpose", "select", "slice", "unbind", "split", "split_with_sizes", "chunk",
     "cat", "stack", "softmax", "_softmax", "mean", "sum", "amax", "linear", "addmm", "mm", "matmul", "bmm",
-    "layer_norm", "native_layer_norm", "batch_norm", "_native_batch_norm_legit_no_training", "scaled_dot_product_attention",
-    "roll", "t", "linalg_vector_norm", "max", "glu", "masked_fill", "narrow", "index_select", "log_softmax",
+    "layer_norm", "native_layer_norm", "batch_norm", "_native_batch_norm_legit_no_training",
+    "scaled_dot_product_attention", "roll", "t", "linalg_vector_norm", "max", "glu", "masked_fill", "narrow",
+    "index_select", "log_softmax",
 )  # fmt: skip
 # What gives the same for a constant whether it is computed once or for every image.
 SPREADABLE = (
     *ELEMENTWISE, *MOVES, "permute", "transpose", "select", "slice", "linear", "layer_norm", "cat", "unbind", "chunk",
-    "split",
+    "split", "split_with_sizes", "t", "where", "eq", "ne", "bitwise_not", "logical_not", "bitwise_and", "logical_and",
+    "unsqueeze", "addmm",
 )  # fmt: skip
 
 

@@ -103,9 +103,8 @@ def _around(call: Call, pairs: list[tuple[int, int]], mode: str) -> Value:
             size = out.shape[axis]
             if min(before, after) < 0:
                 call.fail(f"negative padding in mode {mode!r} is not supported")
-            places = np.pad(
-                np.arange(size), (before, after), {"replicate": "edge", "circular": "wrap"}.get(mode, mode)
-            )
+            how: Any = {"replicate": "edge", "circular": "wrap"}.get(mode, mode)
+            places = np.pad(np.arange(size), (before, after), how)
             shape = (*out.shape[:axis], len(places), *out.shape[axis + 1 :])
             out = call.emit("gather", out, out=shape, axis=axis, indices=tuple(places.tolist()))
     return out

@@ -186,14 +186,15 @@ def _resize(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
             x.index_select(axis, torch.from_numpy(at)) * torch.from_numpy(with_).to(x.dtype).view(shape)
             for at, with_ in zip(places, weights, strict=True)
         ]
-        return sum(parts[1:], parts[0])
+        return torch.stack(parts).sum(0)
 
     return lambda x: along(along(x, 3), 2)
 
 
 def _matmul(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     def product(left: Tensor, right: Tensor) -> Tensor:
-        return a["scale"] * left @ (right.mT if a["transpose"] else right)
+        out: Tensor = a["scale"] * left @ (right.mT if a["transpose"] else right)
+        return out
 
     return product
 

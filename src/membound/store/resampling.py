@@ -38,7 +38,8 @@ def _nearest(size: int, out: int, kind: str, step: float) -> Places:
     if kind == "nearest" and out in (size, 2 * size):
         return (np.arange(out) * size // out)[None]
     shift = np.float32(0.5 if kind == "exact" else 0)
-    return np.minimum(np.floor((number + shift) * small).astype(np.int64), size - 1)[None]
+    places: Places = np.floor((number + shift) * small).astype(np.int64)
+    return np.minimum(places, size - 1)[None]
 
 
 _A = -0.75  # of the cubic kernel
