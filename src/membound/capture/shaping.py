@@ -60,6 +60,19 @@ def _permuted(call: Call, dims: list[int]) -> Value:
     return call.emit("permute", call.value("self"), axes=axes)
 
 
+def repeat(call: Call) -> Value:
+    """aten.repeat: the whole axis, as often as it says."""
+    out = call.value("self")
+    times = list(call["repeats"])
+    if out.place.at or len(times) != out.rank or times[0] != 1:
+        call.fail("it repeats the batch, or gives more axes")
+    for axis, count in enumerate(times[1:]):
+        if count > 1:
+            shape = (*out.shape[:axis], out.shape[axis] * count, *out.shape[axis + 1 :])
+            out = call.emit("concat", *[out] * count, out=shape, axis=axis)
+    return out
+
+
 def roll(call: Call) -> Value:
     """What leaves at the end comes in at the front."""
     if not call.get("dims"):
