@@ -44,8 +44,8 @@ def _write(out: str, results: list[dict[str, str]]) -> None:
     for result in results:
         families[result["family"]][result["result"]] += 1
     found = {
-        "command": "python benchmarks/coverage.py " + out,
-        "machine": describe(PACKAGES),
+        **describe(PACKAGES),
+        "command": "benchmarks/coverage.py results/coverage.json",
         "counts": Counter(result["result"] for result in results),
         "families": families,
         "networks": results,
@@ -65,7 +65,7 @@ def judge(row: dict[str, str]) -> dict[str, str]:
         torch.library.define(
             f"torchvision::{name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor"
         )
-    from architectures_of_others import build
+    from _architectures import build
 
     shape = tuple(map(int, row["input"].split("x")))
     try:

@@ -171,6 +171,7 @@ CASES = {
     "circular": (lambda: nn.Conv2d(6, 4, 3, padding=1, padding_mode="circular"), IMAGE),
     "index": (of(lambda x: x[:, [2, 0, 5]]), IMAGE),
     "index_select": (of(lambda x: x.index_select(2, torch.tensor([3, 3, 1]))), IMAGE),
+    "flip": (of(lambda x: x.flip(1, -1)), IMAGE),
     "repeat": (of(lambda x: x.repeat(1, 2, 1, 3)), IMAGE),
     "cube": (of(lambda x: x**3), IMAGE),
     "repeated": (of(lambda x: x.mean((2, 3), keepdim=True).expand(-1, -1, 4, 4).softmax(2)), IMAGE),

@@ -22,7 +22,7 @@ ALONG = (
     *ELEMENTWISE, *MOVES, "permute", "transpose", "select", "slice", "unbind", "split", "split_with_sizes", "chunk",
     "cat", "stack", "softmax", "_softmax", "mean", "sum", "amax", "linear", "addmm", "mm", "matmul", "bmm",
     "layer_norm", "native_layer_norm", "batch_norm", "_native_batch_norm_legit_no_training",
-    "scaled_dot_product_attention", "roll", "t", "linalg_vector_norm", "max", "glu", "masked_fill", "narrow",
+    "scaled_dot_product_attention", "roll", "flip", "t", "linalg_vector_norm", "max", "glu", "masked_fill", "narrow",
     "index_select", "log_softmax",
 )  # fmt: skip
 # What gives the same for a constant whether it is computed once or for every image.

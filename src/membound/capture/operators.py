@@ -166,6 +166,7 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "constant_pad_nd": shaping.pad,
     "permute": shaping.permute,
     "roll": shaping.roll,
+    "flip": shaping.flip,
     "repeat": shaping.repeat,
     "index_select": shaping.index_select,
     "index": shaping.index,

@@ -88,6 +88,15 @@ def roll(call: Call) -> Value:
     return out
 
 
+def flip(call: Call) -> Value:
+    out = call.value("self")
+    for dim in call["dims"]:
+        axis = call.axis(dim)
+        indices = tuple(reversed(range(out.shape[axis])))
+        out = call.emit("gather", out, out=out.shape, axis=axis, indices=indices)
+    return out
+
+
 def index_select(call: Call) -> Value:
     return _gathered(call, call.axis(call["dim"]), call.constant("index"))
 

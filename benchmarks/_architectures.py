@@ -95,7 +95,7 @@ def _transformers(name: str, shape: tuple[int, ...]) -> nn.Module:
         "MobileViT": lambda: t.MobileViTForImageClassification(t.MobileViTConfig(image_size=size)),
         "MobileViT-DeepLab": lambda: t.MobileViTForSemanticSegmentation(t.MobileViTConfig(image_size=size)),
         "SwiftFormer": lambda: t.SwiftFormerForImageClassification(t.SwiftFormerConfig(image_size=size)),
-        "BiT": lambda: t.BitForImageClassification(t.BitConfig(depths=[1, 1, 1, 1], hidden_sizes=[32, 64, 64, 64])),
+        "BiT": lambda: t.BitForImageClassification(t.BitConfig(depths=[1, 1, 1, 1], hidden_sizes=[128, 128, 128, 128])),
         "YOLOS": lambda: t.YolosForObjectDetection(t.YolosConfig(**small, image_size=[size, size])),
         "BERT-tiny": lambda: t.BertModel(t.BertConfig(**small)),
         "BEiT": lambda: t.BeitForImageClassification(t.BeitConfig(**small, image_size=size)),
