@@ -45,7 +45,7 @@ def _write(out: str, results: list[dict[str, str]]) -> None:
         families[result["family"]][result["result"]] += 1
     found = {
         **describe(PACKAGES),
-        "command": "benchmarks/coverage.py results/coverage.json",
+        "command": "python benchmarks/coverage.py results/coverage.json",
         "counts": Counter(result["result"] for result in results),
         "families": families,
         "networks": results,
