@@ -106,6 +106,14 @@ def every_operator() -> Model:
         Node("layernorm", (18,), {"last": 1, "eps": 1e-3}, {"w": "n.weight", "b": "n.bias"}),
         Node("reshape", (19,), {"shape": (1, 2, 7)}),
         Node("upsample", (20,), {"factor": (2, 3)}),
+        Node("resize", (21,), {"kind": "linear", "size": (3, 5)}),
+        Node("matmul", (22, 22), {"transpose": True, "scale": 0.5}),
+        Node("gather", (23,), {"axis": 1, "indices": (2, 0)}),
+        Node("constant", (), {}, {"c": "token"}),
+        Node("concat", (24, 25), {"axis": 1}),
+        Node("maximum", (26,), {"value": 0.1}),
+        Node("minimum", (27,), {"value": 9}),
+        Node("max", (28,), {"axes": (0,), "keep": True}),
     )
     tensors = {
         "c.weight": stored.sparse((4, 1, 3, 3), 9),
@@ -115,10 +123,11 @@ def every_operator() -> Model:
         "scale": stored.sparse((14,), 14),
         "n.weight": stored.sparse((7,), 7),
         "n.bias": stored.sparse((7,), 3),
+        "token": stored.sparse((1, 1, 3), 2),
     }
     preprocess = {"scale": 0.5, "mean": [1.0, 2.0], "std": [1.0, 2.0], "crop": 7, "mirror": True}
     original = {"l.weight": (5, 9), "c.weight": (8, 1, 3, 3), "c.bias": (8,)}
-    return Model(Graph((2, 7, 7), nodes, 21), tensors, original, preprocess, list("abcd"))
+    return Model(Graph((2, 7, 7), nodes, 29), tensors, original, preprocess, list("abcd"))
 
 
 def mutate(content: bytes, rng: random.Random, mostly_packed: bool = False) -> bytes:
@@ -207,7 +216,7 @@ def _append_node(content: bytes, rng: random.Random) -> bytes:
         given = {name: _likely(op, name, rng) for name in OPERATORS[op].attributes if rng.random() < 0.8}
         inputs = [rng.randrange(len(nodes) + 1) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
         layer = [rng.choice(list(draft.header)).removesuffix(".weight")] if "w" in OPERATORS[op].roles else []
-        if op in ("add", "sub", "mul", "div") and len(inputs) > 1:
+        if op in ("add", "sub", "mul", "div", "maximum", "minimum") and len(inputs) > 1:
             given.pop("value", None)
         nodes.append(
             [op, *layer, inputs, {name: value for name, value in given.items() if value is not None}]
@@ -236,7 +245,11 @@ def _likely(op: str, name: str, rng: random.Random) -> Any:
         "eps": [1e-5, 1],
         "act": [[act, *(rng.choice((-1, 0, 0.1, 6)) for _ in range(n))] for act, n in ACTIVATIONS.items()],
         "count": ["all", "valid", 3, -0.5],
-        "kind": ["avg", "max"],
+        "kind": ["avg", "max", "nearest", "exact", "linear", "cubic"],
+        "indices": [[0], [1, 0, 0], [2, 9]],
+        "scale": [1, 0.5, [2, 1.5]],
+        "corners": [False, True],
+        "transpose": [False, True],
         "swap": [False, True],
         "keep": [False, True],
         "log": [False, True],

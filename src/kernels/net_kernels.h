@@ -19,13 +19,14 @@ constexpr size_t kSlack = 16;
 constexpr size_t kReadSlack = 32;
 
 enum class Activation : int {
-  none, relu, leaky, clip, silu, gelu, gelu_tanh, sigmoid, tanh, hardswish, hardsigmoid, elu
+  none, relu, leaky, clip, silu, gelu, gelu_tanh, sigmoid, tanh, hardswish, hardsigmoid, elu, mish, softplus, sqrt
 };
 inline constexpr const char* kActivationNames[] = {
-    "none", "relu", "leaky", "clip", "silu", "gelu", "gelu_tanh", "sigmoid", "tanh", "hardswish", "hardsigmoid", "elu"};
+    "none", "relu",      "leaky",       "clip", "silu", "gelu",     "gelu_tanh", "sigmoid",
+    "tanh", "hardswish", "hardsigmoid", "elu",  "mish", "softplus", "sqrt"};
 
-enum class Binary : int { add, sub, mul, div };
-inline constexpr const char* kBinaryNames[] = {"add", "sub", "mul", "div"};
+enum class Binary : int { add, sub, mul, div, maximum, minimum };
+inline constexpr const char* kBinaryNames[] = {"add", "sub", "mul", "div", "maximum", "minimum"};
 
 // A window that moves over an image: a kernel's size, stride, dilation, and the padding before the image.
 struct Window {
@@ -156,6 +157,13 @@ struct NetKernels {
                    float* row) = nullptr;  // `row`: room for w floats and three times the slack
   void (*average_pool)(const float* x, int h, int w, float* y, int out_h, int out_w, const Window& window,
                        const Count& count, float* row) = nullptr;
+
+  // e^x over their sum, of n elements side by side, or the logarithm of it. Minus infinity is as good as -87 below the
+  // largest.
+  void (*softmax)(const float* x, size_t n, bool log, float* y) = nullptr;
+
+  // y[i] = the sum over t of weights[t n + i] x[places[t n + i]], for i in [0, n) and t in [0, taps).
+  void (*weigh)(const float* x, const int32_t* places, const float* weights, size_t taps, float* y, size_t n) = nullptr;
 };
 
 const NetKernels& scalar_net_kernels();

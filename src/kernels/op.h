@@ -83,7 +83,22 @@ std::unique_ptr<Op> make_reshape(size_t size);
 std::unique_ptr<Op> make_permute(const Shape& input, const std::vector<size_t>& axes);
 std::unique_ptr<Op> make_slice(const Shape& input, size_t axis, size_t start, size_t step, size_t count);
 std::unique_ptr<Op> make_mean(const Shape& input, const std::vector<size_t>& axes);
+std::unique_ptr<Op> make_max(const Shape& input, const std::vector<size_t>& axes);
 std::unique_ptr<Op> make_softmax(const Shape& shape, size_t axis, bool log);
 std::unique_ptr<Op> make_pad(const Shape& input, const std::vector<std::array<size_t, 2>>& pad, float value);
+
+// The indices of an axis that are listed, in that order.
+std::unique_ptr<Op> make_gather(const Shape& input, size_t axis, std::vector<size_t> indices);
+// Of an axis, the places that each output is a sum of, and their weights: [tap][output].
+struct Taps {
+  size_t count;
+  std::vector<int32_t> places;
+  std::vector<float> weights;
+};
+std::unique_ptr<Op> make_resize(const Shape& input, const Shape& output, Taps rows, Taps columns);
+// Matrices [m,k] times [k,n], or times the transpose of [n,k], and a number; of the axes before them, one that is 1 is
+// repeated.
+std::unique_ptr<Op> make_matmul(const Shape& left, const Shape& right, const Shape& output, bool transpose, float scale);
+std::unique_ptr<Op> make_constant(std::vector<float> values);
 
 }  // namespace membound

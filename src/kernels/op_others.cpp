@@ -218,7 +218,7 @@ class Slice final : public Op {
 
 class Mean final : public Op {
  public:
-  Mean(const Shape& input, const std::vector<size_t>& axes) : size_(elements(input)) {
+  Mean(const Shape& input, const std::vector<size_t>& axes, bool most) : size_(elements(input)), most_(most) {
     const Shape steps = contiguous_steps(input);
     for (size_t i = 0; i < input.size(); ++i) {
       const bool gone = std::find(axes.begin(), axes.end(), i) != axes.end();
@@ -236,7 +236,15 @@ class Mean final : public Op {
     for (size_t n = 0; n < batch; ++n) {
       const float* x = inputs[0] + n * size_;
       step_through(kept_, kept_steps_, kept_steps_, [&](size_t at, size_t) {
-        float all = 0.0f;
+        float all = most_ ? -std::numeric_limits<float>::infinity() : 0.0f;
+        if (most_) {
+          step_through(gone_, gone_steps_, gone_steps_, [&](size_t more, size_t) {
+            const float here = x[at + more];
+            all = here > all || here != here ? here : all;
+          });
+          *y++ = all;
+          return;
+        }
         if (trailing_) {
           all = place.kernels.sum(x + at, count);
         } else {
@@ -249,6 +257,7 @@ class Mean final : public Op {
 
  private:
   size_t size_;
+  bool most_;
   Shape kept_, kept_steps_, gone_, gone_steps_;
   bool trailing_;
 };
@@ -256,8 +265,9 @@ class Mean final : public Op {
 class Softmax final : public Op {
  public:
   Softmax(const Shape& shape, size_t axis, bool log) : axis_(shape, axis), log_(log) {}
-  void run(const float* const* inputs, float* output, size_t batch, const Workplace&) const override {
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
     const size_t step = axis_.behind, all = axis_.size * step;
+    if (step == 1) return run_rows(inputs[0], output, batch * axis_.before, place);
     for (size_t row = 0; row < batch * axis_.before; ++row)
       for (size_t i = 0; i < step; ++i) {
         const float* x = inputs[0] + row * all + i;
@@ -272,6 +282,15 @@ class Softmax final : public Op {
   }
 
  private:
+  void run_rows(const float* x, float* y, size_t rows, const Workplace& place) const {
+    constexpr size_t kElements = 2048;  // of one task, at least
+    const size_t n = axis_.size, part = (kElements + n - 1) / n;
+    place.each((rows + part - 1) / part, static_cast<double>(rows * n * 8), [&](size_t task, int) {
+      for (size_t row = task * part; row < std::min(rows, (task + 1) * part); ++row)
+        place.kernels.softmax(x + row * n, n, log_, y + row * n);
+    });
+  }
+
   Axis axis_;
   bool log_;
 };
@@ -328,7 +347,10 @@ std::unique_ptr<Op> make_slice(const Shape& input, size_t axis, size_t start, si
   return std::make_unique<Slice>(input, axis, start, step, count);
 }
 std::unique_ptr<Op> make_mean(const Shape& input, const std::vector<size_t>& axes) {
-  return std::make_unique<Mean>(input, axes);
+  return std::make_unique<Mean>(input, axes, false);
+}
+std::unique_ptr<Op> make_max(const Shape& input, const std::vector<size_t>& axes) {
+  return std::make_unique<Mean>(input, axes, true);
 }
 std::unique_ptr<Op> make_softmax(const Shape& shape, size_t axis, bool log) {
   return std::make_unique<Softmax>(shape, axis, log);

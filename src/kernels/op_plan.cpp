@@ -217,6 +217,61 @@ Made mean_of(const OpPlan& plan, const Attributes& given, const Traits&) {
   return make_mean(input_of(plan), given.sizes("axes"));
 }
 
+Made max_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  return make_max(input_of(plan), given.sizes("axes"));
+}
+
+Made gather_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  const size_t axis = axis_of(plan, given);
+  std::vector<size_t> indices = given.sizes("indices");
+  for (size_t index : indices) require(index < input_of(plan)[axis], "an index beyond the end");
+  require(elements(plan.output_shape) == elements(input_of(plan)) / input_of(plan)[axis] * indices.size(),
+          "an output of another size than what is gathered");
+  return make_gather(input_of(plan), axis, std::move(indices));
+}
+
+Taps taps_of(const Attributes& given, const char* places, const char* weights, size_t in, size_t out) {
+  Taps taps{0, {}, {}};
+  for (size_t place : given.sizes(places)) {
+    require(place < in, "a pixel beyond the end");
+    taps.places.push_back(static_cast<int32_t>(place));
+  }
+  for (double weight : given.all(weights)) taps.weights.push_back(static_cast<float>(weight));
+  taps.count = out == 0 ? 0 : taps.places.size() / out;
+  require(taps.count > 0 && taps.count * out == taps.places.size() && taps.places.size() == taps.weights.size(),
+          "as many weights as pixels");
+  return taps;
+}
+
+Made resize_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require_images(plan);
+  const Shape &input = input_of(plan), &output = plan.output_shape;
+  return make_resize(input, output, taps_of(given, "rows", "row_weights", input[1], output[1]),
+                     taps_of(given, "columns", "column_weights", input[2], output[2]));
+}
+
+Made matmul_of(const OpPlan& plan, const Attributes& given, const Traits&) {
+  require(plan.inputs.size() == 2, "two operands are needed");
+  const Shape &left = input_of(plan), &right = plan.input_shapes[1], &output = plan.output_shape;
+  const size_t axes = output.size();
+  require(axes >= 2 && left.size() == axes && right.size() == axes, "operands of other axes");
+  for (size_t i = 0; i + 2 < axes; ++i)
+    require((left[i] == output[i] || left[i] == 1) && (right[i] == output[i] || right[i] == 1),
+            "operands that do not fit");
+  const bool transpose = given.flag("transpose");
+  const size_t k = left[axes - 1], n = output[axes - 1];
+  require(left[axes - 2] == output[axes - 2] && right[axes - 2] == (transpose ? n : k) &&
+              right[axes - 1] == (transpose ? k : n),
+          "matrices that do not fit");
+  return make_matmul(left, right, output, transpose, given.single("scale"));
+}
+
+Made constant_of(const OpPlan& plan, const Attributes&, const Traits&) {
+  const std::vector<float>* values = table_of(plan, "c");
+  require(values != nullptr && values->size() == elements(plan.output_shape), "a constant of another size");
+  return make_constant(*values);
+}
+
 Made softmax_of(const OpPlan& plan, const Attributes& given, const Traits&) {
   require_same_size(plan);
   return make_softmax(input_of(plan), axis_of(plan, given), given.flag("log"));
@@ -238,7 +293,8 @@ const std::map<std::string, Maker> kMakers = {
     {"act", activation_of},  {"add", binary_of},        {"sub", binary_of},           {"mul", binary_of},
     {"div", binary_of},      {"concat", concat_of},     {"reshape", reshape_of},      {"permute", permute_of},
     {"slice", slice_of},     {"mean", mean_of},         {"softmax", softmax_of},      {"pad", pad_of},
-    {"folded", folded_of},
+    {"folded", folded_of},   {"maximum", binary_of},    {"minimum", binary_of},       {"max", max_of},
+    {"gather", gather_of},   {"resize", resize_of},     {"matmul", matmul_of},        {"constant", constant_of},
 };
 
 }  // namespace
@@ -250,7 +306,7 @@ std::vector<std::string> known_ops() {
 }
 
 std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits) {
-  require(!plan.input_shapes.empty(), "an operator without inputs");
+  require(!plan.input_shapes.empty() || plan.op == "constant", "an operator without inputs");
   const auto maker = kMakers.find(plan.op);
   if (maker == kMakers.end()) throw std::invalid_argument("an operator that cannot be run: " + plan.op);
   return maker->second(plan, Attributes(plan), traits);

@@ -156,7 +156,7 @@ class Random:
         """Add, multiply or subtract an earlier value of a shape that broadcasts."""
         for other in self.others():
             pair = (self.last, other) if self.chance(0.5) else (other, self.last)
-            if self.add(self.pick(["add", "add", "mul", "sub"]), *pair, **self.act()):
+            if self.add(self.pick(["add", "add", "mul", "sub", "maximum"]), *pair, **self.act()):
                 return
 
     def grow_gate(self) -> None:
@@ -208,6 +208,34 @@ class Random:
     def grow_upsample(self) -> None:
         if max(self.shape[1:], default=0) < 12:  # a few in a row would be many pixels
             self.add("upsample", self.last, factor=self.pick([(2, 2), (1, 3), (2, 1)]))
+
+    def grow_resize(self) -> None:
+        kind = self.pick(["nearest", "exact", "linear", "cubic"])
+        self.add("resize", self.last, kind=kind, size=(self.integer(1, 9), self.integer(1, 9)))
+
+    def grow_max(self) -> None:
+        axes = [axis for axis in range(len(self.shape)) if self.chance(0.4)]
+        if len(axes) < len(self.shape):
+            self.add("max", self.last, axes=tuple(axes), keep=self.chance(0.5))
+
+    def grow_gather(self) -> None:
+        axis = self.integer(0, len(self.shape) - 1)
+        count = self.integer(1, 6)
+        indices = tuple(self.integer(0, self.shape[axis] - 1) for _ in range(count))
+        self.add("gather", self.last, axis=axis, indices=indices)
+
+    def grow_matmul(self) -> None:
+        for other in self.others():
+            if self.add("matmul", self.last, other, transpose=self.chance(0.5)):
+                return
+        self.add("matmul", self.last, self.last, transpose=True, scale=0.1)
+
+    def grow_token(self) -> None:
+        """A constant that is concatenated."""
+        if self.add("constant", named={"c": self.biases(int(np.prod(self.shape))).reshape(self.shape)}):
+            value = self.last
+            others = [n for n in self.others() if n != value]
+            self.add("concat", *(others[:1] or [value]), value, axis=0)
 
     def grow_layernorm(self) -> None:
         last = self.integer(1, len(self.shape))

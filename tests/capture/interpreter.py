@@ -22,8 +22,18 @@ ACTIVATIONS = {
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,
     "elu": F.elu,
+    "mish": F.mish,
+    "softplus": lambda x: F.softplus(x, threshold=100),
+    "sqrt": torch.sqrt,
 }
-ARITHMETIC = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+ARITHMETIC = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+}
 
 
 def interpret(
@@ -38,7 +48,7 @@ def interpret(
     for node in graph.nodes:
         named = {role: weights[name] for role, name in node.tensors.items()}
         inputs = [values[number] for number in node.inputs]
-        out = globals()[f"_{node.op}"](node, named, *inputs)
+        out = globals()[f"_{node.op}"](node, named, *(inputs or [x]))
         if "act" in node.attributes:
             out = _activated(out, node.attributes["act"])
         values.append(out)
@@ -121,12 +131,14 @@ def _binary(node: Node, named: dict[str, Tensor], *inputs: Tensor) -> Tensor:
     right: Any = rest[0] if rest else named["c"][None] if "c" in named else node.attributes["value"]
     if isinstance(right, Tensor):
         assert right.dim() == left.dim()
+    if node.op in ("maximum", "minimum"):
+        right = torch.as_tensor(right, dtype=left.dtype)
     if node.attributes.get("swap"):
         left, right = torch.as_tensor(right, dtype=left.dtype), left
     return ARITHMETIC[node.op](left, right)
 
 
-_add = _sub = _mul = _div = _binary
+_add = _sub = _mul = _div = _maximum = _minimum = _binary
 
 
 def _concat(node: Node, named: dict[str, Tensor], *inputs: Tensor) -> Tensor:
@@ -159,3 +171,33 @@ def _softmax(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
 def _pad(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
     pads = [size for pair in reversed(node.attributes["pad"]) for size in pair]
     return F.pad(x, pads, value=node.attributes.get("value", 0))
+
+
+def _max(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
+    return x.amax(tuple(axis + 1 for axis in node.attributes["axes"]), node.attributes.get("keep", False))
+
+
+def _gather(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
+    return x.index_select(node.attributes["axis"] + 1, torch.tensor(node.attributes["indices"]))
+
+
+def _resize(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
+    a = node.attributes
+    mode = {"nearest": "nearest", "exact": "nearest-exact", "linear": "bilinear", "cubic": "bicubic"}[
+        a["kind"]
+    ]
+    corners = a.get("corners", False) if mode.startswith("bi") else None
+    if a.get("scale") is None:
+        return F.interpolate(x, tuple(a["size"]), mode=mode, align_corners=corners)
+    out = F.interpolate(x, scale_factor=tuple(a["scale"]), mode=mode, align_corners=corners)
+    assert tuple(out.shape[2:]) == tuple(a["size"])
+    return out
+
+
+def _matmul(node: Node, named: dict[str, Tensor], left: Tensor, right: Tensor) -> Tensor:
+    scale = node.attributes.get("scale", 1)
+    return left @ (right.transpose(-1, -2) if node.attributes.get("transpose") else right) * scale
+
+
+def _constant(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
+    return named["c"].expand(len(x), *named["c"].shape)

@@ -125,7 +125,7 @@ def others():
     for name, count in ACTIVATIONS.items():
         yield one("act", (200,), {"act": (name, *((0.3,), (-0.5, 0.7))[count - 1][:count])})
     yield one("act", (200,), {"act": ("clip", 0.7, -0.5)})
-    for op, swap in itertools.product(("add", "sub", "mul", "div"), (False, True)):
+    for op, swap in itertools.product(("add", "sub", "mul", "div", "maximum", "minimum"), (False, True)):
         yield one(op, (3, 4), {"swap": swap, "act": ("relu",)}, {"c": rand(3, 1) + 5})
         yield one(op, (1, 4), {"swap": swap}, {"c": rand(3, 1) + 5})
         yield one(op, (3, 4), {"swap": swap, "value": 2.5})
@@ -142,6 +142,17 @@ def others():
     yield one("permute", (2, 3, 4), {"axes": (2, 0, 1)})
     for axes, keep in itertools.product(((0,), (1, 2), (0, 1, 2)), (False, True)):
         yield one("mean", (2, 3, 4), {"axes": axes, "keep": keep})
+    for axes, keep in itertools.product(((0,), (1, 2)), (False, True)):
+        yield one("max", (2, 3, 4), {"axes": axes, "keep": keep})
+    yield one("gather", (2, 3, 4), {"axis": 1, "indices": (2, 0, 0, 1)})
+    yield one("matmul", (2, 4, 4), {}, inputs=(0, 0))
+    yield one("matmul", (2, 3, 4), {"transpose": True, "scale": 0.3}, inputs=(0, 0))
+    yield one("constant", (3,), {}, {"c": rand(2, 3)}, inputs=())
+    for kind, size in itertools.product(("nearest", "exact", "linear", "cubic"), ((3, 11), (12, 5), (1, 14))):
+        yield one("resize", (2, 6, 7), {"kind": kind, "size": size})
+        yield one("resize", (2, 6, 7), {"kind": kind, "size": (9, 16), "scale": (1.6, 2.4)})
+        if kind in ("linear", "cubic"):
+            yield one("resize", (2, 6, 7), {"kind": kind, "size": size, "corners": True})
     yield one("pad", (2, 3), {"pad": ((1, 0), (2, 3)), "value": -1.5})
     yield one("pad", (2, 3, 3), {"pad": ((0, 0), (1, 1), (0, 2))})
 

@@ -31,49 +31,20 @@ def broken():
 
 
 OPERATORS = {
-    "group norm": (lambda: nn.Sequential(nn.GroupNorm(1, 3)), IMAGE, r"^0 \(GroupNorm\): .*group_norm"),
-    "matmul": (
-        lambda: net(lambda m, x: x @ x.transpose(2, 3)),
+    "softplus": (lambda: nn.Softplus(threshold=3), IMAGE, "its threshold is 3.0; from 15 on"),
+    "volumes": (lambda: nn.Conv3d(3, 4, 3), (3, 4, 4, 4), "convolutions have 1 or 2 axes"),
+    "along the batch": (lambda: net(lambda m, x: x.softmax(0)), IMAGE, "it works along the batch"),
+    "batch in a product": (
+        lambda: net(lambda m, x: (x.transpose(0, 2) @ x.transpose(0, 2).transpose(2, 3)).transpose(0, 2)),
         IMAGE,
-        "matmul cannot .*other must be a parameter",
+        "batch must stay|the batch is one of the axes of its matrices",
     ),
-    "LSTM": (
-        lambda: net(lambda m, x: m.rnn(x)[0], rnn=nn.LSTM(8, 4, batch_first=True)),
-        SEQUENCE,
-        r"rnn \(LSTM\)",
-    ),
-    "bilinear": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), IMAGE, "upsample_bilinear2d is not"),
-    "upsampled sequence": (lambda: nn.Upsample(scale_factor=2), SEQUENCE, "upsample_nearest1d is not"),
-    "by one and a half": (
-        lambda: nn.Upsample(scale_factor=1.5),
+    "a pool of channels in the batch": (
+        lambda: net(lambda m, x: F.max_pool2d(x.reshape(-1, 1, 8, 8), 2).reshape(-1, 3, 4, 4)),
         IMAGE,
-        r"\(Upsample\): .*it scales 8 to 12, by 1.5; only whole factors",
+        "max_pool2d cannot .*the batch is not the first axis there, or holds other axes",
     ),
-    "by a factor that only seems whole": (
-        lambda: net(lambda m, x: F.interpolate(x, scale_factor=(1, 2.05))),
-        IMAGE,
-        "it scales 8 to 16, by 2.05; only whole factors",
-    ),
-    "to no multiple": (
-        lambda: net(lambda m, x: F.interpolate(x, size=(8, 20))),
-        IMAGE,
-        "it scales 8 to 20, by 2.5; only whole factors",
-    ),
-    "downsampling": (
-        lambda: net(lambda m, x: F.interpolate(x, scale_factor=0.5)),
-        IMAGE,
-        "it scales 8 to 4, by 0.5; only whole factors",
-    ),
-    "rounded upsampling": (
-        lambda: net(lambda m, x: F.interpolate(x, scale_factor=41)),
-        IMAGE,
-        "unevenly by 41; mode='nearest-exact' rounds better",
-    ),
-    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3), IMAGE, "conv_transpose2d"),
-    "circular": (lambda: nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), IMAGE, "mode 'circular'"),
     "no statistics": (lambda: nn.BatchNorm2d(3, track_running_stats=False), IMAGE, "batch_norm"),
-    "many slopes": (lambda: nn.PReLU(3), IMAGE, "one slope for each channel"),
-    "index": (lambda: net(lambda m, x: x[:, [2, 0]]), IMAGE, "the operator index"),
     "dropout that stays": (
         lambda: net(lambda m, x: F.dropout(x, 0.5, True)),
         IMAGE,
@@ -82,12 +53,7 @@ OPERATORS = {
     "random": (lambda: net(lambda m, x: x + torch.rand(3, 1, 1)), IMAGE, "random numbers"),
     "half": (lambda: net(lambda m, x: x.half().float()), IMAGE, "float16; only float32"),
     "rounded": (lambda: net(lambda m, x: torch.div(x, 2, rounding_mode="floor")), IMAGE, "rounds"),
-    "power": (lambda: net(lambda m, x: x**3), IMAGE, "only squares"),
-    "repeated": (
-        lambda: net(lambda m, x: x.mean((2, 3), keepdim=True).expand(-1, -1, 4, 4)),
-        IMAGE,
-        "repeated only",
-    ),
+    "power": (lambda: net(lambda m, x: x**2.5), IMAGE, "its exponent is 2.5"),
     "not finite": (broken, IMAGE, r"0.weight has values that are not finite"),
     "infinite": (lambda: net(lambda m, x: x + float("inf")), IMAGE, "operand is inf"),
     "constant concatenated": (

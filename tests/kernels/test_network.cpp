@@ -612,6 +612,36 @@ void check_pools(Random& random) {
   }
 }
 
+void check_products_of_values(Random& random) {
+  for (int i = 0; i < 40; ++i) {
+    const size_t heads = between(random, 1, 3), m = between(random, 1, 37), n = between(random, 1, 41);
+    const size_t k = between(random, 1, 33);
+    const bool transpose = between(random, 0, 1) == 1;
+    const Shape left{heads, m, k}, right{heads, transpose ? n : k, transpose ? k : n}, out{heads, m, n};
+    const size_t first = elements(left), all = first + elements(right);
+    Built built(all);
+    const auto part = [&](size_t start, size_t count) {
+      built.add(count, {0}, [=](const NetKernels&) { return make_slice(Shape{all}, 0, start, 1, count); },
+                [=](const std::vector<const double*>& x, double* y) { std::copy_n(x[0] + start, count, y); });
+    };
+    part(0, first);
+    part(first, all - first);
+    built.add(elements(out), {1, 2},
+              [=](const NetKernels&) { return make_matmul(left, right, out, transpose, 0.5f); },
+              [=](const std::vector<const double*>& x, double* y) {
+                for (size_t h = 0; h < heads; ++h)
+                  for (size_t r = 0; r < m; ++r)
+                    for (size_t c = 0; c < n; ++c) {
+                      double sum = 0;
+                      for (size_t d = 0; d < k; ++d)
+                        sum += x[0][(h * m + r) * k + d] * x[1][h * k * n + (transpose ? c * k + d : d * n + c)];
+                      *y++ = 0.5 * sum;
+                    }
+              });
+    check("product of values", built, random, 1e-5, 2);
+  }
+}
+
 void check_upsampling(Random& random) {
   for (int i = 0; i < 40; ++i) {
     const Shape in{between(random, 1, 4), between(random, 1, 15), between(random, 1, 20)};
@@ -955,6 +985,7 @@ int main(int argc, char** argv) {
     check_products(random);
     check_pools(random);
     check_upsampling(random);
+    check_products_of_values(random);
     check_lrn(random);
     check_layer_norm(random);
     check_arithmetic(random);

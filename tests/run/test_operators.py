@@ -163,7 +163,7 @@ def operands(draw):
 
 
 ACTS = st.sampled_from([None, ("relu",), ("sigmoid",), ("clip", -0.5, 0.5)])
-KINDS = st.sampled_from(["add", "sub", "mul", "div"])
+KINDS = st.sampled_from(["add", "sub", "mul", "div", "maximum", "minimum"])
 
 
 def with_act(act, **attributes):
@@ -262,6 +262,73 @@ def test_softmax(shape, data, log, size, seed, batch, max_batch):
     check(model, normal(seed, batch, *shape) * np.float32(size), 1e-6, max_batch=max_batch)
 
 
+@examples(60)
+@given(shape=shapes, data=st.data(), keep=st.booleans(), seed=SEEDS, **BATCHES)
+def test_max(shape, data, keep, seed, batch, max_batch):
+    axes = st.lists(st.integers(0, len(shape) - 1), min_size=1, unique=True)
+    run("max", shape, seed, batch, max_batch, {"axes": tuple(data.draw(axes)), "keep": keep}, 0)
+
+
+@examples(60)
+@given(shape=shapes, data=st.data(), seed=SEEDS, **BATCHES)
+def test_gather(shape, data, seed, batch, max_batch):
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    indices = data.draw(st.lists(st.integers(0, shape[axis] - 1), min_size=1, max_size=9).map(tuple))
+    run("gather", shape, seed, batch, max_batch, {"axis": axis, "indices": indices}, 0)
+
+
+@examples(150)
+@given(
+    shape=images,
+    kind=st.sampled_from(["nearest", "exact", "linear", "cubic"]),
+    size=st.tuples(st.integers(1, 45), st.integers(1, 45)),
+    corners=st.booleans(),
+    seed=SEEDS,
+    **BATCHES,
+)
+def test_resize(shape, kind, size, corners, seed, batch, max_batch):
+    corners = corners and kind in ("linear", "cubic")
+    attributes = {"kind": kind, "size": size, "corners": corners}
+    run("resize", shape, seed, batch, max_batch, attributes, 1e-5 if kind in ("linear", "cubic") else 0)
+
+
+@examples(100)
+@given(
+    before=st.lists(st.tuples(st.integers(1, 3), st.sampled_from("slrb")), max_size=3),
+    sizes=st.tuples(*[st.integers(1, 40)] * 3),
+    transpose=st.booleans(),
+    scale=st.sampled_from([1, 0.125, -2.0]),
+    seed=SEEDS,
+    **BATCHES,
+)
+def test_matmul(before, sizes, transpose, scale, seed, batch, max_batch):
+    """Both operands are parts of one input."""
+    m, n, k = sizes
+    left = (*(1 if kind in "lb" else size for size, kind in before), m, k)
+    right = (*(1 if kind in "rb" else size for size, kind in before), *((n, k) if transpose else (k, n)))
+    first, second = math.prod(left), math.prod(right)
+    parts = [
+        Node("slice", (0,), {"axis": 0, "start": 0, "stop": first}),
+        Node("slice", (0,), {"axis": 0, "start": first, "stop": first + second}),
+        Node("reshape", (1,), {"shape": left}),
+        Node("reshape", (2,), {"shape": right}),
+    ]
+    attributes = {"transpose": transpose, "scale": scale}
+    model = one_node("matmul", (first + second,), attributes, inputs=(3, 4), others=parts)
+    check(stored(model), np.abs(normal(seed, batch, first + second)), 1e-5, max_batch=max_batch)
+
+
+def test_products_of_values_are_cut_among_threads():
+    run("matmul", (1, 130, 130), 1, 1, 1, {"transpose": True}, tolerance=1e-4, inputs=(0, 0))
+    run("softmax", (64, 130), 1, 3, 2, {"axis": 1})
+
+
+def test_a_constant_is_the_same_for_every_image():
+    tokens = Node("constant", (), {}, {"c": "token"})
+    model = Model(Graph((3, 4), (tokens, Node("concat", (1, 0), {"axis": 0})), 2), {"token": normal(1, 2, 4)})
+    check(stored(model), normal(2, 5, 3, 4), 0, max_batch=2)
+
+
 @pytest.mark.parametrize("op", ["permute", "pad", "reshape", "act", "add", "mul"])
 def test_values_without_axes(op):
     """A number for each input of the batch: shapes may be empty."""
@@ -311,10 +378,11 @@ def activated(name, x, isa, numbers=None):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_activations(name, isa):
-    found = activated(name, POINTS[None], isa)[0]
-    wanted = ACTIVATIONS[name](torch.from_numpy(POINTS).double(), *PARAMETERS.get(name, ())).numpy()
+    points = np.abs(POINTS) if name == "sqrt" else POINTS
+    found = activated(name, points[None], isa)[0]
+    wanted = ACTIVATIONS[name](torch.from_numpy(points).double(), *PARAMETERS.get(name, ())).numpy()
     off = np.abs(found - wanted) / np.maximum(1.0, np.abs(wanted))
-    assert off.max() <= 1e-6, (name, POINTS[off.argmax()], found[off.argmax()], wanted[off.argmax()])
+    assert off.max() <= 1e-6, (name, points[off.argmax()], found[off.argmax()], wanted[off.argmax()])
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -24,7 +24,7 @@ def shape_of(op, shapes, attributes=None, tensors=None):
     """The output of one node, whose inputs have these shapes."""
     if isinstance(shapes, tuple):
         shapes = [shapes]
-    first = shapes[0]
+    first = shapes[0] if shapes else (1,)
     nodes = [
         Node("pad", (0,), {"pad": tuple((0, b - a) for a, b in zip(first, s, strict=True))})
         for s in shapes[1:]
@@ -66,6 +66,15 @@ def shape_of(op, shapes, attributes=None, tensors=None):
         ("mean", (3, 4, 5), {"axes": (2, 1)}, None, (3,)),
         ("mean", (3, 4, 5), {"axes": (1, 2), "keep": True}, None, (3, 1, 1)),
         ("softmax", (3, 4), {"axis": 1, "log": True}, None, (3, 4)),
+        ("maximum", [(3, 1), (3, 5)], {}, None, (3, 5)),
+        ("minimum", (3, 9, 9), {"value": 2}, None, (3, 9, 9)),
+        ("max", (3, 4, 5), {"axes": (2, 1), "keep": True}, None, (3, 1, 1)),
+        ("gather", (3, 4, 5), {"axis": 1, "indices": [3, 0]}, None, (3, 2, 5)),
+        ("matmul", [(1, 2, 3), (4, 3, 3)], {}, None, (4, 2, 3)),
+        ("matmul", [(2, 3), (5, 3)], {"transpose": True, "scale": 0.5}, None, (2, 5)),
+        ("resize", (3, 9, 7), {"kind": "cubic", "size": [2, 20], "corners": True}, None, (3, 2, 20)),
+        ("resize", (3, 9, 7), {"kind": "exact", "size": (9, 8), "scale": [1.1, 1.2]}, None, (3, 9, 8)),
+        ("constant", [], {}, {"c": "image"}, (3, 9, 1)),
         ("pad", (3, 4), {"pad": ((0, 0), (1, 2)), "value": -1.5}, None, (3, 7)),
     ],
 )  # fmt: skip
@@ -134,6 +143,22 @@ def test_every_operator_is_tested():
         ("mean", (3, 2), {"axes": (2,)}, None, "not distinct axes"),
         ("mean", (3, 2), {"axes": (0,), "keep": 1}, None, "keep is 1: it must be true or false"),
         ("softmax", (3, 2), {"axis": 5}, None, "axis 5 is not there"),
+        ("max", (3, 2), {"axes": (2,)}, None, "not distinct axes"),
+        ("gather", (3, 2), {"axis": 2, "indices": (0,)}, None, "axis 2 is not there"),
+        ("gather", (3, 2), {"axis": 0, "indices": (0, 3)}, None, "index 3 is not there in axis 0"),
+        ("gather", (3, 2), {"axis": 0, "indices": ()}, None, "indices is .*: it must be a list of 1 to 16384 indices"),
+        ("gather", (3, 2), {"axis": 0, "indices": (-1,)}, None, "indices is"),
+        ("matmul", [(3, 2), (3, 2)], {}, None, r"its matrices \[3, 2\] and \[3, 2\] do not fit"),
+        ("matmul", [(3, 2), (3, 3)], {"transpose": True}, None, r"\[3, 3\], transposed, do not fit"),
+        ("matmul", [(3,), (3,)], {}, None, "as many axes as each other, at least two"),
+        ("matmul", [(2, 3, 3), (3, 3, 3)], {}, None, "do not broadcast"),
+        ("matmul", (3, 2), {}, None, "has 1 inputs: 2 are allowed"),
+        ("resize", (3, 9), {"kind": "linear", "size": (2, 2)}, None, r"its input has the shape \[3, 9\]"),
+        ("resize", (3, 9, 9), {"kind": "lanczos", "size": (2, 2)}, None, "kind is 'lanczos'"),
+        ("resize", (3, 9, 9), {"kind": "linear", "size": (0, 2)}, None, "size is"),
+        ("resize", (3, 9, 9), {"kind": "exact", "size": (2, 2), "corners": True}, None, "corners do not go with exact"),
+        ("resize", (3, 9, 9), {"kind": "cubic", "size": (2, 2), "scale": (0, 1)}, None, "scale is"),
+        ("constant", (3,), {}, {"c": "ten"}, "has 1 inputs: 0 are allowed"),
         ("pad", (3, 2), {"pad": ((1, 1),)}, None, "one pair for each"),
         ("pad", (3, 2), {"pad": (1, 1)}, None, "list of pairs"),
         ("act", (3,), {"act": ("relu",)}, {"w": "matrix"}, "in the role 'w': its roles are none"),

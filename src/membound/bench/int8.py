@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from membound.export.onnx import INPUT
+from membound.export.onnx_steps import INPUT
 
 Array = npt.NDArray[np.float32]
 

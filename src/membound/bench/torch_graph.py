@@ -29,4 +29,5 @@ class GraphModule(nn.Module):
         values = [x]
         for compute, inputs in self.steps:
             values.append(compute(*(values[number] for number in inputs)))
-        return values[self.output]
+        out = values[self.output]
+        return out.expand(len(x), *out.shape[1:])  # a constant is a batch of one

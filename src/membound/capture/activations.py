@@ -18,4 +18,7 @@ ACTIVATIONS: Mapping[str, Callable[..., Tensor]] = {
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,
     "elu": F.elu,
+    "mish": F.mish,
+    "softplus": F.softplus,
+    "sqrt": torch.sqrt,
 }

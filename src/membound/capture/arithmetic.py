@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,14 @@ def selu(call: Call) -> Value:
 
 def prelu(call: Call) -> Value:
     slope = call.constant("weight")
-    if slope.numel() != 1:
-        call.fail("one slope for each channel is not supported; one slope for all is")
-    return _act(call, call.value("self"), "leaky", float(slope))
+    value = call.value("self")
+    if slope.numel() == 1:
+        return _act(call, value, "leaky", float(slope))
+    # One slope a channel: what is above 0, and what is below it, times the slope.
+    shape = (-1, *(1 for _ in value.shape[1:]))
+    below = _act(call, value, "clip", -LARGEST, 0.0)
+    scaled = call.emit("mul", below, named={"c": call.tensor(slope.reshape(shape), call.within("slope"))})
+    return call.emit("add", _act(call, value, "relu"), scaled)
 
 
 def clamp(call: Call) -> Value:
@@ -96,8 +102,10 @@ def _scaled(call: Call, operand: Any, alpha: float) -> Any:
 
 def combine(call: Call, op: str, left: Any, right: Any) -> Value:
     """Emit left op right, where at least one is a value; constants are broadcast as torch does."""
+    rank = max(_rank(left), _rank(right))
+    left, right = (_lifted(call, side, rank) for side in (left, right))
     if isinstance(left, Value) and isinstance(right, Value):
-        if len(left.shape) != len(right.shape):
+        if len(left.shape) != len(right.shape) or left.place != right.place:
             call.fail("its operands differ in their number of axes, so that one's batch meets other axes")
         return call.emit(op, left, right)
     swap = isinstance(right, Value) and op in ("sub", "div")
@@ -108,11 +116,25 @@ def combine(call: Call, op: str, left: Any, right: Any) -> Value:
         if not math.isfinite(other):
             call.fail(f"its operand is {other}")
         return call.emit(op, value, value=float(other), swap=swap)
-    rank = len(value.shape)
-    shape = (1,) * (rank + 1 - other.dim()) + tuple(other.shape)
-    if len(shape) != rank + 1 or shape[0] != 1:
+    rank, place = value.rank, value.place
+    shape = (1,) * (rank - other.dim()) + tuple(other.shape)
+    if len(shape) != rank or shape[place.at] != 1:
         call.fail(f"a constant of shape {tuple(other.shape)} meets the batch")
-    return call.emit(op, value, named={"c": call.tensor(other, shape=shape[1:])}, swap=swap)
+    own = shape if place.fold > 1 else shape[: place.at] + shape[place.at + 1 :]
+    return call.emit(op, value, named={"c": call.tensor(other, shape=own)}, swap=swap)
+
+
+def _rank(operand: Any) -> int:
+    return operand.rank if isinstance(operand, Value) else operand.dim() if isinstance(operand, Tensor) else 0
+
+
+def _lifted(call: Call, operand: Any, rank: int) -> Any:
+    """A value with as many of torch's axes as that, those in front being 1."""
+    more = rank - operand.rank if isinstance(operand, Value) else 0
+    if more == 0:
+        return operand
+    lifted = call.reshape(operand, (1,) * more + operand.shape)
+    return replace(lifted, place=replace(operand.place, at=operand.place.at + more))
 
 
 def negate(call: Call) -> Value:
@@ -124,10 +146,70 @@ def square(call: Call) -> Value:
 
 
 def power(call: Call) -> Value:
-    if call["exponent"] != 2:
-        call.fail("only squares are supported")
-    return square(call)
+    exponent = call["exponent"]
+    if exponent == 0.5:
+        return _act(call, call.value("self"), "sqrt")
+    if exponent not in (2, 3, 4):
+        call.fail(f"its exponent is {exponent}; 0.5, 2, 3 and 4 are supported")
+    out = call.emit("mul", call.value("self"), call.value("self"))
+    if exponent == 2:
+        return out
+    return call.emit("mul", out, call.value("self") if exponent == 3 else out)
 
 
 def reciprocal(call: Call) -> Value:
     return call.emit("div", call.value("self"), value=1.0, swap=True)
+
+
+def absolute(call: Call) -> Value:
+    return _act(call, call.value("self"), "leaky", -1.0)
+
+
+def softsign(call: Call) -> Value:
+    value = call.value("self")
+    return call.emit("div", value, call.emit("add", _act(call, value, "leaky", -1.0), value=1.0))
+
+
+def softplus(call: Call) -> Value:
+    """log(1 + e^(beta x)) / beta; what torch leaves out above its threshold is too small to see."""
+    beta, threshold = float(call.get("beta", 1)), float(call.get("threshold", 20))
+    if threshold < 15:
+        call.fail(f"its threshold is {threshold}; from 15 on it is supported")
+    value = call.value("self")
+    if beta == 1:
+        return _act(call, value, "softplus")
+    out = _act(call, call.emit("mul", value, value=beta), "softplus")
+    return call.emit("mul", out, value=1 / beta)
+
+
+def gated(call: Call) -> Value:
+    """aten.glu: the first half times the sigmoid of the second."""
+    value, axis = call.value("self"), call.axis(call.get("dim", -1))
+    half = value.shape[axis] // 2
+    first, second = (
+        call.emit("slice", value, axis=axis, start=start, stop=start + half, step=1) for start in (0, half)
+    )
+    return call.emit("mul", first, _act(call, second, "sigmoid"))
+
+
+def add_product(call: Call) -> Value:
+    """aten.addcmul: self + value * tensor1 * tensor2."""
+    first, second = call["tensor1"], call["tensor2"]
+    product = combine(call, "mul", first, second) if _any_value(first, second) else first * second
+    return combine(call, "add", call["self"], _scaled(call, product, float(call.get("value", 1))))
+
+
+def _any_value(*operands: Any) -> bool:
+    return any(isinstance(operand, Value) for operand in operands)
+
+
+LOWEST = -1e30  # stands for minus infinity in what a softmax sees
+
+
+def masked_fill(call: Call) -> Value:
+    """x where a constant mask is off, else a number: x (1 - mask) + number mask."""
+    number = call["value"]
+    number = max(float(number.item() if isinstance(number, Tensor) else number), LOWEST)
+    mask = call.constant("mask").to(call.args["mask"].dtype).float()
+    kept = combine(call, "mul", call.value("self"), 1 - mask)
+    return combine(call, "add", kept, mask * number)

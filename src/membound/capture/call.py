@@ -14,18 +14,44 @@ from membound.store.graph import Shape
 from membound.store.operators import OPERATORS
 
 SUPPORTED = (
-    "supported are convolutions, linear layers, batch norm, layer norm, pooling, LRN, nearest-neighbor "
-    "upsampling of images, the usual activations, arithmetic, softmax, mean, padding, concatenation, slices, reshapes "
-    "and permutations"
+    "supported are convolutions, linear layers, batch, layer, group and instance norm, pooling, LRN, "
+    "interpolation, attention, the usual activations, arithmetic, softmax, mean, max, padding, concatenation, slices, "
+    "reshapes and permutations"
 )
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the batch lies in torch's shape: in axis `at`, which may hold `fold` items of each image, too.
+
+    Of these, `outer` come before the batch, as in (tokens * batch, ...); the others follow it, as in
+    (batch * windows, ...).
+    """
+
+    at: int = 0
+    fold: int = 1
+    outer: int = 1
+
+    def axis(self, dim: int) -> int:
+        """The axis of the graph's shape for torch's `dim`."""
+        return dim if dim < self.at or self.fold > 1 else dim - 1
+
+
+FIRST = Place()
+
+
+@dataclass(frozen=True)
 class Value:
-    """A value of the draft: its number and its shape without the batch."""
+    """A value of the draft: its number, its shape without the batch, and where torch has the batch."""
 
     number: int
     shape: Shape
+    place: Place = FIRST
+
+    @property
+    def rank(self) -> int:
+        """The axes that torch counts."""
+        return len(self.shape) + (self.place.fold == 1)
 
 
 @dataclass(frozen=True)
@@ -37,6 +63,7 @@ class Call:
     where: str  # the path and the kind of the module, for messages
     args: Mapping[str, Any]
     shape: Shape
+    place: Place
     draft: Draft
     names: Mapping[int, str]  # of the parameters and buffers, by the id of their tensors
 
@@ -50,8 +77,12 @@ class Call:
     def value(self, name: str) -> Value:
         found = self.args[name]
         if not isinstance(found, Value):
-            self.fail(f"{name} must be computed from the input")
+            self.fail(f"{name} is a constant here; it must be computed from the input")
         return found
+
+    def lead(self) -> Value:
+        """The first value among the arguments."""
+        return next(value for value in self.args.values() if isinstance(value, Value))
 
     def constant(self, name: str) -> Tensor:
         found = self.args[name]
@@ -59,13 +90,13 @@ class Call:
             self.fail(f"{name} must be a parameter or a constant, not computed from the input")
         return found
 
-    def axis(self, dim: int, rank: int | None = None) -> int:
-        """The axis that torch calls `dim`, without the batch."""
-        axes = len(self.value("self").shape) if rank is None else rank
-        axis = (dim + axes + 1 if dim < 0 else dim) - 1
-        if axis < 0:
+    def axis(self, dim: int, of: Value | None = None) -> int:
+        """The axis of a value, by default the first argument, that torch calls `dim`."""
+        value = self.value("self") if of is None else of
+        dim = dim + value.rank if dim < 0 else dim
+        if dim == value.place.at:
             self.fail("it works along the batch")
-        return axis
+        return value.place.axis(dim)
 
     def emit(
         self,
@@ -82,6 +113,15 @@ class Call:
         }
         numbers = tuple(value.number for value in inputs)
         return Value(self.draft.add(op, numbers, out, given, named or {}), out)
+
+    def constant_value(self, tensor: Tensor) -> Value:
+        """A constant as a value, the same for every image; its batch, if torch gave it one, is 1."""
+        shape = (1,) * (len(self.shape) + 1 - tensor.dim()) + tuple(tensor.shape)
+        at = self.place.at
+        if self.place.fold > 1 or len(shape) != len(self.shape) + 1 or shape[at] != 1:
+            self.fail(f"a constant of shape {tuple(tensor.shape)} meets the batch")
+        own = shape[:at] + shape[at + 1 :]
+        return self.emit("constant", out=own, named={"c": self.tensor(tensor, shape=own)})
 
     def reshape(self, value: Value, shape: Shape) -> Value:
         return value if value.shape == shape else self.emit("reshape", value, out=shape, shape=shape)

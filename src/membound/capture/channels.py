@@ -27,6 +27,8 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
 }
 
 
@@ -78,7 +80,15 @@ class Channels:
         node, axis = self.draft.nodes[user], self.tracks[number].axis
         if node.op == "concat" and node.attributes["axis"] == axis:
             return len(node.inputs) > 1
-        return user in free and node.op in ("act", "maxpool", "avgpool", "adaptive", "upsample", *BINARY)
+        return user in free and node.op in (
+            "act",
+            "maxpool",
+            "avgpool",
+            "adaptive",
+            "upsample",
+            "resize",
+            *BINARY,
+        )
 
     # Tracks, by operator.
 
@@ -258,6 +268,10 @@ class Channels:
         before = 0 if given["keep"] else sum(axis < track.axis for axis in given["axes"])
         return Track(track.axis - before, track.ids, track.constant)
 
+    def _gather(self, number: int, node: Node) -> Track:
+        track = self.tracks[node.inputs[0]]
+        return self._other(number, node) if node.attributes["axis"] == track.axis else track
+
     def _softmax(self, number: int, node: Node) -> Track:
         track = self.tracks[node.inputs[0]]
         if node.attributes["axis"] == track.axis:
@@ -290,6 +304,11 @@ FOLLOWERS: Mapping[str, Callable[[Channels, int, Node], Track]] = {
     "mean": Channels._mean,
     "softmax": Channels._softmax,
     "pad": Channels._pad,
+    "max": Channels._mean,
+    "gather": Channels._gather,
+    "resize": Channels._each_channel,
+    "matmul": Channels._other,
+    "constant": Channels._other,
 }
 
 

@@ -2,21 +2,23 @@
 
 import operator
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
 
-from membound.capture.call import SUPPORTED, Call, Value
+from membound.capture.call import FIRST, SUPPORTED, Call, Place, Value
 from membound.capture.draft import Draft
 from membound.capture.export import Exported, sizes
+from membound.capture.layout import ALONG, SPREADABLE, find_place, followed
 from membound.capture.lrn import Lrn, find_lrn
 from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
 from membound.store.graph import Shape
 
 # These may speak of the batch's size, since the shape of the result says it again.
-RESHAPES = ("view", "reshape", "_unsafe_view", "unflatten", "expand")
+RESHAPES = ("view", "reshape", "_unsafe_view", "unflatten", "flatten", "squeeze", "unsqueeze", "expand")
 
 
 def convert(exported: Exported) -> Draft:
@@ -36,6 +38,8 @@ def convert(exported: Exported) -> Draft:
     out = found[exported.output]
     if not isinstance(out, Value):
         raise ModelError("the network's output does not depend on its input")
+    if out.place != FIRST:
+        raise _Step(exported.output, draft, names, exported.batch).moved()
     draft.output = out.number
     return draft
 
@@ -73,19 +77,75 @@ class _Step:
         if node.target is operator.getitem:
             parts, index = cast(tuple[fx.Node, int], node.args)
             return found[parts][index]
-        if all(isinstance(found.get(part), Tensor) for part in node.all_input_nodes):
-            return self._constant(found)
+        tensors = [part for part in node.all_input_nodes if _is_tensor(part.meta.get("val"))]
+        if all(isinstance(found.get(part), Tensor) for part in tensors):
+            spread = [part for part in tensors if self._depends_on_batch(part)]
+            if not self._depends_on_batch(node) and not spread:
+                return self._constant(found)
+            if self._depends_on_batch(node):
+                return self._spread(found, bool(spread))
         if self.op in ("expand", "expand_as"):
             return self._expanded(found)
+        if self.op in ("zeros_like", "ones_like"):
+            return self._filled(float(self.op == "ones_like"))
         if self.op not in CONVERSIONS:
             raise ModelError(f"{self.where}: the operator {self.op} is not supported; {SUPPORTED}")
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
         if sized and self.op not in RESHAPES:
             raise ModelError(f"{self.where}: an argument of {self.op} depends on the size of the batch")
-        return CONVERSIONS[self.op](self._call(self._arguments(found)))
+        call = self._call(self._arguments(found))
+        if self.op not in ALONG and any(value.place != FIRST for value in _values(call.args)):
+            call.fail("the batch is not the first axis there, or holds other axes, too")
+        return _placed(CONVERSIONS[self.op](call), call.place)
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
-        return Call(self.op, self.path, self.where, arguments, self._shape(), self.draft, self.names)
+        values = _values(arguments)
+        shape, found = self._shape()
+        place: Place | None = found
+        if self.op in RESHAPES and values:
+            place = followed(values[0], shape, found)
+        elif found.fold > 1:
+            same = [value.place for value in values if value.place.fold == found.fold]
+            place = Place(found.at, found.fold, same[0].outer) if same else None
+        if place is None:
+            raise self.moved()
+        return Call(self.op, self.path, self.where, arguments, shape, place, self.draft, self.names)
+
+    def _depends_on_batch(self, node: fx.Node) -> bool:
+        """Whether the batch is in the shape of a result, or of the first of several."""
+        val: Any = node.meta.get("val")
+        val = val if isinstance(val, Tensor) else next(each for each in val if isinstance(each, Tensor))
+        return isinstance(self.batch, str) and any(isinstance(size, str) for size in sizes(val))
+
+    def _spread(self, found: Mapping[fx.Node, Any], spread: bool) -> Any:
+        """A constant repeated for every image of the batch is kept once: with a batch of 1."""
+        val = self.node.meta["val"]
+        if spread and self.op in SPREADABLE and not isinstance(val, Tensor):
+            return self._constant(found)
+        layout = find_place(val, self.batch)
+        if layout is None:
+            raise self.moved()
+        place = layout[1]
+        shape = [1 if dim == place.at else int(size) for dim, size in enumerate(sizes(val))]
+        arguments = self._arguments(found)
+        source = arguments.get("self", arguments.get("input"))
+        if place.fold == 1 and self.op in RESHAPES and isinstance(source, Tensor):
+            return source.expand(shape) if self.op == "expand" else source.reshape(shape)
+        if place.fold == 1 and self.op in ("zeros", "ones", "new_zeros", "new_ones", "full", "new_full"):
+            known = {"zeros": 0.0, "ones": 1.0}
+            return torch.full(
+                shape, known.get(self.op.removeprefix("new_"), arguments.get("fill_value", 0.0))
+            )
+        if place.fold == 1 and spread and self.op in SPREADABLE:
+            return self._constant(found)
+        raise self.moved()
+
+    def _filled(self, number: float) -> Tensor:
+        """Zeros or ones of the shape of a value: a constant with a batch of 1."""
+        shape, place = self._shape()
+        if place.fold > 1:
+            raise self.moved()
+        return torch.full((*shape[: place.at], 1, *shape[place.at :]), number)
 
     def _constant(self, found: Mapping[fx.Node, Any]) -> Any:
         """What depends on weights only."""
@@ -118,24 +178,60 @@ class _Step:
                 or same != [True]
                 or len(value.shape) != len(call.shape)
             ):
-                call.fail("values are repeated only as an operand of add, sub, mul or div")
+                return replace(self._repeated(call, value), place=call.place)
+        return replace(value, place=call.place)
+
+    def _repeated(self, call: Call, value: Value) -> Value:
+        """Really repeated, along axes that are 1."""
+        missing = len(call.shape) - len(value.shape)
+        if missing < 0 or value.place.fold != call.place.fold or value.place.at > call.place.at:
+            call.fail("values are repeated only along axes of their own")
+        value = call.reshape(value, (1,) * missing + value.shape)
+        for axis, size in enumerate(call.shape):
+            if value.shape[axis] != size:
+                shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
+                value = call.emit("gather", value, out=shape, axis=axis, indices=(0,) * size)
         return value
 
-    def _shape(self) -> Shape:
-        """The shape of the result without the batch, which must be its first axis and no other."""
+    def _shape(self) -> tuple[Shape, Place]:
+        """The shape of the result without the batch, and where the batch is: in one axis."""
         val = self.node.meta["val"]
         val = val if isinstance(val, Tensor) else val[0]
         if val.dtype != torch.float32:
             raise ModelError(f"{self.where}: {self.op} gives {val.dtype}; only float32 is supported")
-        first, *rest = sizes(val) or [1]
-        shape = tuple(size for size in rest if isinstance(size, int))
-        if first != self.batch or len(shape) != len(rest):
-            text = ", ".join(str(size).replace(str(self.batch), "batch") for size in (first, *rest))
-            raise ModelError(
-                f"{self.where}: {self.op} gives shape ({text}), but the batch must stay the first axis, and free: "
-                "write x.flatten(1), not x.view(1, -1)"
-            )
-        return shape
+        found = find_place(val, self.batch)
+        if found is None:
+            raise self.moved()
+        return found
+
+    def moved(self) -> ModelError:
+        """What is said where the batch does not stay apart from the other axes."""
+        val = self.node.meta["val"]
+        text = ", ".join(
+            str(size).replace(str(self.batch), "batch")
+            for size in sizes(val if isinstance(val, Tensor) else val[0])
+        )
+        return ModelError(
+            f"{self.where}: {self.op} gives shape ({text}), but the batch must stay the first axis, and free: "
+            "write x.flatten(1), not x.view(1, -1)"
+        )
+
+
+def _values(arguments: Mapping[str, Any]) -> list[Value]:
+    """The values among the arguments, in lists, too."""
+    items = [
+        item
+        for given in arguments.values()
+        for item in (given if isinstance(given, list | tuple) else (given,))
+    ]
+    return [item for item in items if isinstance(item, Value)]
+
+
+def _placed(result: Any, place: Place) -> Any:
+    """What a conversion gave, with the batch where torch has it."""
+    if isinstance(result, list):
+        return [replace(each, place=place) for each in result]
+    return replace(result, place=place)
 
 
 def _is_tensor(val: Any) -> bool:

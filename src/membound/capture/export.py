@@ -13,14 +13,39 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx, nn
+from torch._export.utils import _get_decomp_for_cia, _is_cia_op
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export.graph_signature import InputKind, OutputKind
 
 from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
 
-SPECIAL = ("sym_size", "expand", "expand_as", "avg_pool3d")  # converted, but not by the table
-FRESH = ("conv1d", "conv2d", "linear", "batch_norm", "add", "sub", "mul", "div", "cat", "relu")
+SPECIAL = (
+    "sym_size",
+    "expand",
+    "expand_as",
+    "avg_pool3d",
+    "zeros_like",
+    "ones_like",
+    "zeros",
+    "ones",
+    "full",
+)  # converted, but not by the table
+FRESH = (
+    "conv1d",
+    "conv2d",
+    "conv_transpose2d",
+    "group_norm",
+    "layer_norm",
+    "linear",
+    "batch_norm",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "cat",
+    "relu",
+)
 BATCH, OTHER_BATCH = 3, 5  # torch takes a batch of 1 for a constant
 
 
@@ -47,10 +72,20 @@ def export(private: nn.Module, example_input: Tensor | NDArray[Any], batch: int 
         try:
             program = torch.export.export(private, (example,), dynamic_shapes=shapes, strict=False)
             if not all(map(_is_plain, program.graph.nodes)):
-                program = program.run_decompositions({})
+                program = program.run_decompositions(_made_of_others(program))
         except Exception as error:
             raise _failure(private, example, error) from error
     return _read(program)
+
+
+def _made_of_others(program: ExportedProgram) -> dict[Any, Any]:
+    """How torch takes apart what no conversion knows, such as einsum."""
+    table = {}
+    for node in program.graph.nodes:
+        target = node.target
+        if isinstance(target, torch._ops.OpOverload) and not _is_plain(node) and _is_cia_op(target):
+            table[target] = _get_decomp_for_cia(target)
+    return table
 
 
 def check_batches(private: nn.Module, example_input: Tensor | NDArray[Any]) -> None:

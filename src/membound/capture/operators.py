@@ -3,18 +3,18 @@
 import math
 from collections.abc import Callable
 
-import torch
-
-from membound.capture import arithmetic, shaping
+from membound.capture import arithmetic, attention, shaping
 from membound.capture.arithmetic import activation, binary
 from membound.capture.call import Call, Value
+from membound.capture.norms import batch_norm, group_norm, instance_norm, layer_norm, vector_norm
+from membound.capture.transposed import transposed_convolution
 from membound.capture.windows import (
     adaptive_average,
     adaptive_max,
     average_pool,
     convolution,
     max_pool,
-    upsample,
+    resize,
 )
 
 Result = Value | list[Value]
@@ -39,48 +39,6 @@ def linear(call: Call) -> Value:
     return call.emit("linear", call.value("input"), named=named)
 
 
-def product(call: Call) -> Value:
-    """aten.matmul, mm and addmm with a constant matrix on the right: a linear layer."""
-    value = call.value("mat1" if "mat1" in call.args else "self")
-    matrix = call.constant("mat2" if "mat2" in call.args else "other")
-    scales = (call.get("alpha", 1), call.get("beta", 1))
-    if matrix.dim() != 2 or scales != (1, 1):
-        call.fail("only products of a value with one constant matrix are supported")
-    named = {"w": call.tensor(matrix.t().contiguous(), call.within("weight"))}
-    if "mat1" in call.args:
-        named["b"] = call.tensor(call.constant("self").expand(matrix.shape[1]), call.within("bias"))
-    return call.emit("linear", value, named=named)
-
-
-def batch_norm(call: Call) -> list[Value]:
-    """(x - mean) / sqrt(var + eps) * weight + bias, as one product and one sum for each channel."""
-    if call.get("training", False) or call.get("running_mean") is None:
-        call.fail("it normalises by the batch; only running statistics are supported")
-    value = call.value("input")
-    var = call.constant("running_var").double()
-    scale = call.get("weight", torch.ones_like(var)).double() / torch.sqrt(var + call["eps"])
-    shift = call.get("bias", torch.zeros_like(var)).double() - call.constant("running_mean").double() * scale
-    # As images, so that the norm of a sequence folds into the convolution before it.
-    shape = value.shape if len(value.shape) != 2 else (value.shape[0], 1, value.shape[1])
-    channels = (-1, *(1 for _ in shape[1:]))
-    out = call.reshape(value, shape)
-    for op, constant, name in (("mul", scale, "weight"), ("add", shift, "bias")):
-        tensor = call.tensor(constant.reshape(channels), call.within(name))
-        out = call.emit(op, out, out=shape, named={"c": tensor})
-    return [call.reshape(out, value.shape)]
-
-
-def layer_norm(call: Call) -> Value:
-    named = {
-        role: call.tensor(call.constant(name), call.within(name))
-        for role, name in (("w", "weight"), ("b", "bias"))
-        if call.get(name) is not None
-    }
-    return call.emit(
-        "layernorm", call.value("input"), named=named, last=len(call["normalized_shape"]), eps=call["eps"]
-    )
-
-
 def mean(call: Call) -> Value:
     if not call.get("dim"):
         call.fail("it averages over the batch; name the axes, as in x.mean((2, 3))")
@@ -95,6 +53,23 @@ def total(call: Call) -> Value:
     return call.emit("mul", out, value=float(count))
 
 
+def most(call: Call) -> Value:
+    if not call.get("dim"):
+        call.fail("it is the largest of the batch; name the axes, as in x.amax((2, 3))")
+    axes = tuple(sorted(call.axis(dim) for dim in call["dim"]))
+    return call.emit("max", call.value("self"), axes=axes, keep=bool(call.get("keepdim")))
+
+
+def most_of_all(call: Call) -> Value | list[Value]:
+    """aten.max: of two values, or along an axis, where the second result, the place of it, is none of ours."""
+    if "other" in call.args:
+        return binary("maximum")(call)
+    if "dim" not in call.args:
+        call.fail("it is the largest of the batch; name the axes, as in x.amax((2, 3))")
+    axes = (call.axis(call["dim"]),)
+    return [call.emit("max", call.value("self"), axes=axes, keep=bool(call.get("keepdim")))]
+
+
 def softmax(*, log: bool) -> Callable[[Call], Value]:
     def convert(call: Call) -> Value:
         return call.emit("softmax", call.value("self"), axis=call.axis(call["dim"]), log=log)
@@ -107,13 +82,18 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "conv2d": convolution,
     "convolution": convolution,
     "linear": linear,
-    "matmul": product,
-    "mm": product,
-    "addmm": product,
+    "matmul": attention.product,
+    "mm": attention.product,
+    "bmm": attention.product,
+    "addmm": attention.product,
+    "scaled_dot_product_attention": attention.attend,
     "batch_norm": lambda call: batch_norm(call)[0],
     "_native_batch_norm_legit_no_training": batch_norm,
     "layer_norm": layer_norm,
     "native_layer_norm": lambda call: [layer_norm(call)],
+    "group_norm": group_norm,
+    "instance_norm": instance_norm,
+    "linalg_vector_norm": vector_norm,
     "max_pool1d": max_pool,
     "max_pool2d": max_pool,
     "max_pool2d_with_indices": lambda call: [max_pool(call)],
@@ -124,8 +104,18 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "_adaptive_avg_pool2d": adaptive_average,
     "adaptive_max_pool1d": lambda call: [adaptive_max(call)],
     "adaptive_max_pool2d": lambda call: [adaptive_max(call)],
-    "upsample_nearest2d": upsample,
-    "_upsample_nearest_exact2d": upsample,
+    **{
+        f"{name}{axes}d": resize(kind)
+        for axes, name, kind in (
+            *((axes, "upsample_nearest", "nearest") for axes in (1, 2)),
+            *((axes, "_upsample_nearest_exact", "exact") for axes in (1, 2)),
+            (1, "upsample_linear", "linear"),
+            (2, "upsample_bilinear", "linear"),
+            (2, "upsample_bicubic", "cubic"),
+        )
+    },
+    "conv_transpose1d": transposed_convolution,
+    "conv_transpose2d": transposed_convolution,
     "relu": activation("relu"),
     "relu6": activation("clip", 0.0, 6.0),
     "leaky_relu": activation("leaky", slope="negative_slope"),
@@ -148,6 +138,16 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "mul": binary("mul"),
     "div": binary("div"),
     "true_divide": binary("div"),
+    "maximum": binary("maximum"),
+    "minimum": binary("minimum"),
+    "mish": activation("mish"),
+    "sqrt": activation("sqrt"),
+    "softplus": arithmetic.softplus,
+    "softsign": arithmetic.softsign,
+    "abs": arithmetic.absolute,
+    "glu": arithmetic.gated,
+    "addcmul": arithmetic.add_product,
+    "masked_fill": arithmetic.masked_fill,
     "neg": arithmetic.negate,
     "square": arithmetic.square,
     "pow": arithmetic.power,
@@ -156,6 +156,8 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "stack": shaping.stack,
     "mean": mean,
     "sum": total,
+    "amax": most,
+    "max": most_of_all,
     "softmax": softmax(log=False),
     "_softmax": softmax(log=False),
     "log_softmax": softmax(log=True),
@@ -163,7 +165,13 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "pad": shaping.pad,
     "constant_pad_nd": shaping.pad,
     "permute": shaping.permute,
+    "roll": shaping.roll,
+    "flip": shaping.flip,
+    "repeat": shaping.repeat,
+    "index_select": shaping.index_select,
+    "index": shaping.index,
     "transpose": shaping.transpose,
+    "t": shaping.transpose,
     "slice": shaping.slice_,
     "narrow": shaping.narrow,
     "select": shaping.select,

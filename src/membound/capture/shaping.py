@@ -1,27 +1,41 @@
 """Values taken apart, put together and laid out anew."""
 
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from membound.capture.call import Call, Value
 from membound.store.graph import Shape
 
 
 def concat(call: Call) -> Value:
-    parts = call["tensors"]
-    if not all(isinstance(part, Value) for part in parts):
-        call.fail("only values computed from the input are concatenated, no constants")
-    parts = [part for part in parts if part.shape != (0,)]
-    axis = call.axis(call.get("dim", 0), len(parts[0].shape))
+    parts = _joined(call)
+    axis = call.axis(call.get("dim", 0), parts[0])
     return parts[0] if len(parts) == 1 else call.emit("concat", *parts, axis=axis)
 
 
 def stack(call: Call) -> Value:
-    parts = call["tensors"]
-    if not all(isinstance(part, Value) for part in parts):
-        call.fail("only values computed from the input are stacked, no constants")
-    axis = call.axis(call.get("dim", 0), len(call.shape))
+    out = Value(-1, call.shape, call.place)
+    axis = call.axis(call.get("dim", 0), out)
     shape = (*call.shape[:axis], 1, *call.shape[axis + 1 :])
-    return call.emit("concat", *(call.reshape(part, shape) for part in parts), axis=axis)
+    if not all(isinstance(part, Value) for part in call["tensors"]):
+        call.fail("only values computed from the input are stacked, no constants")
+    return call.emit("concat", *(call.reshape(part, shape) for part in call["tensors"]), axis=axis)
+
+
+def _joined(call: Call) -> list[Value]:
+    """What is concatenated, constants as values; empty tensors are left out, as torch does."""
+    parts = []
+    for part in call["tensors"]:
+        if isinstance(part, Tensor) and part.shape == (0,):
+            continue
+        found = part if isinstance(part, Value) else call.constant_value(part)
+        if found.shape != (0,):
+            parts.append(replace(found, place=call.place))
+    return parts
 
 
 def reshape(call: Call) -> Value:
@@ -29,32 +43,110 @@ def reshape(call: Call) -> Value:
 
 
 def permute(call: Call) -> Value:
-    return _permuted(call, [dim % (len(call.shape) + 1) for dim in call["dims"]])
+    return _permuted(call, [dim % call.value("self").rank for dim in call["dims"]])
 
 
 def transpose(call: Call) -> Value:
-    dims = list(range(len(call.shape) + 1))
-    first, second = call["dim0"] % len(dims), call["dim1"] % len(dims)
+    """aten.transpose, and t of a matrix."""
+    dims = list(range(call.value("self").rank))
+    first, second = call.get("dim0", 0) % len(dims), call.get("dim1", 1) % len(dims)
     dims[first], dims[second] = second, first
     return _permuted(call, dims)
 
 
 def _permuted(call: Call, dims: list[int]) -> Value:
-    if dims[0] != 0:
-        call.fail("it moves the batch")
-    return call.emit("permute", call.value("self"), axes=tuple(dim - 1 for dim in dims[1:]))
+    place = call.value("self").place
+    axes = tuple(place.axis(dim) for dim in dims if dim != place.at or place.fold > 1)
+    return call.emit("permute", call.value("self"), axes=axes)
+
+
+def repeat(call: Call) -> Value:
+    """aten.repeat: the whole axis, as often as it says."""
+    out = call.value("self")
+    times = list(call["repeats"])
+    if out.place.at or len(times) != out.rank or times[0] != 1:
+        call.fail("it repeats the batch, or gives more axes")
+    for axis, count in enumerate(times[1:]):
+        if count > 1:
+            shape = (*out.shape[:axis], out.shape[axis] * count, *out.shape[axis + 1 :])
+            out = call.emit("concat", *[out] * count, out=shape, axis=axis)
+    return out
+
+
+def roll(call: Call) -> Value:
+    """What leaves at the end comes in at the front."""
+    if not call.get("dims"):
+        call.fail("it rolls all elements as one; name the axes")
+    out = call.value("self")
+    for shift, dim in zip(call["shifts"], call["dims"], strict=True):
+        axis = call.axis(dim)
+        size = out.shape[axis]
+        cut = -shift % size
+        if cut:
+            parts = (_slice(call, out, axis, cut, size), _slice(call, out, axis, 0, cut))
+            out = call.emit("concat", *parts, axis=axis)
+    return out
+
+
+def flip(call: Call) -> Value:
+    out = call.value("self")
+    for dim in call["dims"]:
+        axis = call.axis(dim)
+        indices = tuple(reversed(range(out.shape[axis])))
+        out = call.emit("gather", out, out=out.shape, axis=axis, indices=indices)
+    return out
+
+
+def index_select(call: Call) -> Value:
+    return _gathered(call, call.axis(call["dim"]), call.constant("index"))
+
+
+def index(call: Call) -> Value:
+    """x[:, [2, 0]]: constants along one axis."""
+    given = [(dim, each) for dim, each in enumerate(call["indices"]) if each is not None]
+    if len(given) != 1 or not isinstance(given[0][1], Tensor) or given[0][1].dim() != 1:
+        call.fail("only one list of constant indices is supported")
+    dim, indices = given[0]
+    return _gathered(
+        call, call.axis(dim), indices.nonzero()[:, 0] if indices.dtype == torch.bool else indices
+    )
+
+
+def _gathered(call: Call, axis: int, indices: Tensor) -> Value:
+    size = call.value("self").shape[axis]
+    return call.emit("gather", call.value("self"), axis=axis, indices=tuple(int(i) % size for i in indices))
+
+
+def _around(call: Call, pairs: list[tuple[int, int]], mode: str) -> Value:
+    """Padding by what is there: mirrored, the edge, or the other side."""
+    out = call.value("self")
+    for axis, (before, after) in enumerate(pairs):
+        if (before, after) != (0, 0):
+            size = out.shape[axis]
+            if min(before, after) < 0:
+                call.fail(f"negative padding in mode {mode!r} is not supported")
+            how: Any = {"replicate": "edge", "circular": "wrap"}.get(mode, mode)
+            places = np.pad(np.arange(size), (before, after), how)
+            shape = (*out.shape[:axis], len(places), *out.shape[axis + 1 :])
+            out = call.emit("gather", out, out=shape, axis=axis, indices=tuple(places.tolist()))
+    return out
 
 
 def pad(call: Call) -> Value:
     """Pads in torch's order, the last axis first; what is negative is cut off."""
-    if call.get("mode", "constant") != "constant":
-        call.fail(f"padding in mode {call['mode']!r} is not supported; zeros and other constants are")
+    mode = call.get("mode", "constant")
+    if mode not in ("constant", "reflect", "replicate", "circular"):
+        call.fail(
+            f"padding in mode {mode!r} is not supported; constants, reflect, replicate and circular are"
+        )
     out = call.value("self")
     pairs = list(zip(call["pad"][::2], call["pad"][1::2], strict=True))
     pairs += [(0, 0)] * (len(out.shape) + 1 - len(pairs))
     pairs.reverse()
     if pairs[0] != (0, 0):
         call.fail("it pads the batch")
+    if mode != "constant":
+        return _around(call, pairs[1:], mode)
     for axis, (before, after) in enumerate(pairs[1:]):
         if before < 0 or after < 0:
             size = out.shape[axis]
@@ -67,7 +159,7 @@ def pad(call: Call) -> Value:
 
 def slice_(call: Call) -> Value:
     start, end, step = call.get("start", 0), call.get("end", None), call.get("step", 1)
-    if call.get("dim", 0) == 0 and start == 0 and (end is None or end >= 2**31) and step == 1:
+    if start == 0 and (end is None or end >= 2**31) and step == 1:
         return call.value("self")
     axis = call.axis(call.get("dim", 0))
     size = call.value("self").shape[axis]

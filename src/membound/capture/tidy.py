@@ -22,7 +22,7 @@ def tidy_(draft: Draft) -> None:
 
 
 def _apply_(draft: Draft, number: int) -> bool:
-    if number not in draft.nodes:
+    if number not in draft.nodes or not draft.nodes[number].inputs:
         return False
     return any(rule(draft, number) for rule in (_drop_identity_, _merge_, _lower_, _gate_, _fold_, _fuse_))
 
@@ -173,7 +173,7 @@ def _scale_(draft: Draft, name: str, scale: Any) -> bool:
 def _scale_and_shift(draft: Draft, number: int, axis: int) -> tuple[Any, Any] | None:
     """The node as s x + t with one s and one t for each index along `axis`, or nothing."""
     node, shape = draft.nodes[number], draft.shapes[number]
-    if node.op not in BINARY or draft.shapes[node.inputs[0]] != shape:
+    if node.op not in ("add", "sub", "mul", "div") or draft.shapes[node.inputs[0]] != shape:
         return None
     channels = shape[axis]
     if "c" in node.tensors:

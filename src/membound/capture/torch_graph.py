@@ -10,10 +10,18 @@ from torch import Tensor
 from membound.capture.activations import ACTIVATIONS
 from membound.store.graph import Node
 from membound.store.operators import attributes
+from membound.store.resampling import taps
 
 Step = Callable[..., Tensor]
 
-_ARITHMETIC = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+_ARITHMETIC = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+}
 
 
 def step(node: Node, weights: dict[str, Tensor]) -> Step:
@@ -115,7 +123,11 @@ def _binary(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
 
 
 def _concat(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
-    return lambda *inputs: torch.cat(inputs, a["axis"] + 1)
+    def joined(*inputs: Tensor) -> Tensor:
+        batch = max(map(len, inputs))  # a constant is a batch of one
+        return torch.cat([x.expand(batch, *x.shape[1:]) for x in inputs], a["axis"] + 1)
+
+    return joined
 
 
 def _reshape(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
@@ -147,6 +159,46 @@ def _pad(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     return lambda x: F.pad(x, pads, value=a["value"])
 
 
+def _constant(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
+    """As a batch of one: what it meets broadcasts it, but for a concatenation."""
+    return lambda: w["c"][None]
+
+
+def _max(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
+    axes = tuple(axis + 1 for axis in a["axes"])
+    return lambda x: x.amax(axes, a["keep"])
+
+
+def _gather(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
+    indices = torch.tensor(a["indices"])
+    return lambda x: x.index_select(a["axis"] + 1, indices)
+
+
+def _resize(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
+    """Not by F.interpolate, which takes a size or a scale, but not both."""
+    scales = a["scale"] or (None, None)
+
+    def along(x: Tensor, axis: int) -> Tensor:
+        places, weights = taps(x.shape[axis], a["size"][axis - 2], a["kind"], a["corners"], scales[axis - 2])
+        shape = [1] * x.dim()
+        shape[axis] = -1
+        parts = [
+            x.index_select(axis, torch.from_numpy(at)) * torch.from_numpy(with_).to(x.dtype).view(shape)
+            for at, with_ in zip(places, weights, strict=True)
+        ]
+        return torch.stack(parts).sum(0)
+
+    return lambda x: along(along(x, 3), 2)
+
+
+def _matmul(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
+    def product(left: Tensor, right: Tensor) -> Tensor:
+        out: Tensor = a["scale"] * left @ (right.mT if a["transpose"] else right)
+        return out
+
+    return product
+
+
 MAKERS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Step]] = {
     "conv": _conv,
     "linear": _linear,
@@ -161,6 +213,8 @@ MAKERS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Step]] = {
     "sub": _binary,
     "mul": _binary,
     "div": _binary,
+    "maximum": _binary,
+    "minimum": _binary,
     "concat": _concat,
     "reshape": _reshape,
     "permute": _permute,
@@ -168,4 +222,9 @@ MAKERS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Step]] = {
     "mean": _mean,
     "softmax": _softmax,
     "pad": _pad,
+    "max": _max,
+    "gather": _gather,
+    "resize": _resize,
+    "matmul": _matmul,
+    "constant": _constant,
 }

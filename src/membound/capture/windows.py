@@ -1,5 +1,6 @@
 """Convolutions, pools and upsampling: what torch means by padding, rounding up and dividing, in numbers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -101,23 +102,54 @@ def _adaptive(call: Call, kind: str) -> Value:
     return call.reshape(out, call.shape)
 
 
-def upsample(call: Call) -> Value:
-    """aten.upsample_nearest2d and its exact kind, which are the same for whole factors, but for torch's rounding."""
-    value = call.value("input" if "input" in call.args else "self")
-    given = call.get("scale_factors") or (call.get("scales_h"), call.get("scales_w"))
+def resize(kind: str) -> Callable[[Call], Value]:
+    """aten.upsample_*: by whole factors each pixel is repeated, else it is the general case."""
+
+    def convert(call: Call) -> Value:
+        value = call.value("input" if "input" in call.args else "self")
+        image, shape = _image_shape(value.shape), _image_shape(call.shape)
+        given = call.get("scale_factors") or [
+            call[name] for name in ("scales_h", "scales_w", "scales") if name in call.args
+        ]
+        scales = [None] * (2 - len(given)) + [None if scale is None else float(scale) for scale in given]
+        factor = _whole_factor(image, shape, scales, 0.5 if kind == "exact" else 0)
+        if kind in ("nearest", "exact") and factor is not None:
+            out = call.emit("upsample", _image(call, value), out=shape, factor=factor)
+            return call.reshape(out, call.shape)
+        corners = bool(call.get("align_corners", False))
+        out = call.emit(
+            "resize",
+            _image(call, value),
+            out=shape,
+            kind=kind,
+            size=shape[1:],
+            corners=corners,
+            scale=None if corners else _told(image, shape, scales),
+        )
+        return call.reshape(out, call.shape)
+
+    return convert
+
+
+def _whole_factor(image: Shape, shape: Shape, scales: list[float | None], shift: float) -> Pair | None:
+    """By how much each pixel is repeated, if torch does so evenly."""
     factor = []
-    for size, out, scale in zip(value.shape[1:], call.shape[1:], given, strict=True):
+    for size, out, scale in zip(image[1:], shape[1:], scales, strict=True):
         # The shape alone does not tell: 2.05 takes 8 to 16, too, but repeats other pixels.
-        if out % size or scale not in (None, out // size):
-            call.fail(
-                f"it scales {size} to {out}, by {scale or out / size:g}; only whole factors are supported"
-            )
+        if out % size or scale not in (None, out // size) or not _is_even(size, out // size, shift):
+            return None
         factor.append(out // size)
-        if not _is_even(size, factor[-1], 0.5 if "exact" in call.op else 0):
-            call.fail(
-                f"torch's rounding repeats pixels unevenly by {factor[-1]}; mode='nearest-exact' rounds better"
-            )
-    return call.emit("upsample", value, factor=tuple(factor))
+    return factor[0], factor[1]
+
+
+def _told(image: Shape, shape: Shape, scales: list[float | None]) -> tuple[float, float] | None:
+    """The factors, where they are others than those of the sizes."""
+    found = [
+        out / size if scale is None else scale
+        for size, out, scale in zip(image[1:], shape[1:], scales, strict=True)
+    ]
+    same = all(f == out / size for f, size, out in zip(found, image[1:], shape[1:], strict=True))
+    return None if same else (found[0], found[1])
 
 
 def _is_even(size: int, factor: int, shift: float) -> bool:

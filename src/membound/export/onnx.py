@@ -18,21 +18,19 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import ModelError
-from membound.export.onnx_tensors import FLOAT, attribute, sparse_tensor, tensor, whole_steps
+from membound.export.onnx_mixing import MIXING
+from membound.export.onnx_steps import INPUT, OUTPUT, Step, Writer
+from membound.export.onnx_tensors import FLOAT
 from membound.export.protobuf import Message, Part
-from membound.store.formats import Encoded
-from membound.store.graph import Node, Shape
+from membound.store.graph import Shape
 from membound.store.model import Model, StoredModel
-from membound.store.operators import attributes
 from membound.store.shapes import infer_shapes
 from membound.store.whole import write_whole
 
 OPSET, IR_VERSION = 13, 7
 LIMIT = 2**31 - 1  # bytes of one protobuf message
-INPUT, OUTPUT = "input", "output"
 
 Array = npt.NDArray[Any]
-Attributes = dict[str, Any]
 
 
 def write_onnx(path: str | os.PathLike[str], model: StoredModel | Model, sparse: bool = False) -> int:
@@ -50,7 +48,7 @@ def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
     stored = model.tensors if isinstance(model, StoredModel) else {}
     dense = model.decode() if isinstance(model, StoredModel) else model.scaled()
     shapes = infer_shapes(dense.graph, {name: array.shape for name, array in dense.tensors.items()})
-    writer = _Writer(sparse)
+    writer = Writer(sparse)
     values = [INPUT]
     for number, node in enumerate(dense.graph.nodes, 1):
         inputs = [values[value] for value in node.inputs]
@@ -58,7 +56,7 @@ def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
             writer.weight(name, dense.tensors[name], stored.get(name)) for name in node.tensors.values()
         ]
         roles = dict(zip(node.tensors, inputs[len(node.inputs) :], strict=True))
-        step = _Step(
+        step = Step(
             writer, node, inputs[: len(node.inputs)], roles, [shapes[v] for v in node.inputs], shapes[number]
         )
         out = WRITERS[node.op](step)
@@ -72,7 +70,7 @@ def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
     return found.parts
 
 
-def _model(writer: "_Writer", dense: Model, input_shape: Shape, output_shape: Shape) -> Message:
+def _model(writer: Writer, dense: Model, input_shape: Shape, output_shape: Shape) -> Message:
     graph = Message()
     for node in writer.nodes:
         graph.content(1, node)
@@ -99,89 +97,16 @@ def _value_info(name: str, shape: Shape) -> Message:
     return Message().content(1, name).content(2, Message().content(1, kind))
 
 
-class _Writer:
-    """Nodes and tensors as they come. A colon is in no name of a weight, so that made-up names have one."""
-
-    def __init__(self, sparse: bool = False) -> None:
-        self.sparse = sparse
-        self.nodes: list[Message] = []
-        self.tensors: dict[str, Message] = {}
-        self.sparse_tensors: dict[str, Message] = {}
-        self.made: dict[str, str] = {}  # what stands for a weight, by its name
-        self._constants: dict[tuple[str, Shape, bytes], str] = {}
-
-    def emit(self, op: str, inputs: Sequence[str], output: str | None = None, **given: Any) -> str:
-        """Add a node; the name of its output."""
-        name = f"{op}:{len(self.nodes)}"
-        node = Message()
-        for value in inputs:
-            node.content(1, value)
-        node.content(2, output or name).content(3, name).content(4, op)
-        for key, value in given.items():
-            node.content(5, attribute(key, value))
-        self.nodes.append(node)
-        return output or name
-
-    def weight(self, name: str, array: Array, stored: Encoded | None = None) -> str:
-        """A weight as floats, or, where `stored` is whole numbers times steps of rows, as those: the name of it."""
-        known = f"{name}:" if name in (INPUT, OUTPUT) else name
-        if known in self.made:
-            return self.made[known]
-        dense = tensor(known, array)
-        sparse = sparse_tensor(known, array) if self.sparse else None
-        steps = None if stored is None else whole_steps(stored, array)
-        self.made[known] = known
-        if steps is not None and (sparse is None or steps[0].nbytes < sparse.size):
-            whole, scales = steps
-            self.tensors[f"{known}:int8"] = tensor(f"{known}:int8", whole)
-            inputs = [f"{known}:int8", self.constant(scales)]
-            self.made[known] = self.emit("DequantizeLinear", inputs, axis=0)
-        elif sparse is not None and sparse.size < dense.size:
-            self.sparse_tensors[known] = sparse
-        else:
-            self.tensors[known] = dense
-        return self.made[known]
-
-    def constant(self, value: Any, dtype: npt.DTypeLike = np.float32) -> str:
-        """A tensor that no weight is; equal ones are one."""
-        array = np.asarray(value, dtype)
-        key = (str(array.dtype), array.shape, array.tobytes())
-        if key not in self._constants:
-            self._constants[key] = f"constant:{len(self._constants)}"
-            self.tensors[self._constants[key]] = tensor(self._constants[key], array)
-        return self._constants[key]
-
-    def integers(self, values: Sequence[int]) -> str:
-        return self.constant(values, np.int64)
-
-
-class _Step:
-    """One node of ours: its attributes `a`, the names of its inputs and weights, and the shapes around it."""
-
-    def __init__(
-        self,
-        w: _Writer,
-        node: Node,
-        inputs: list[str],
-        roles: dict[str, str],
-        shapes: list[Shape],
-        out: Shape,
-    ) -> None:
-        self.w, self.op, self.a = w, node.op, attributes(node)
-        self.inputs, self.roles, self.shapes, self.out = inputs, roles, shapes, out
-        self.x, self.shape = inputs[0], shapes[0]
-
-
 # Operators.
 
 
-def _conv(s: _Step) -> str:
+def _conv(s: Step) -> str:
     inputs = [s.x, s.roles["w"], *([s.roles["b"]] if "b" in s.roles else [])]
     window = {"strides": s.a["stride"], "pads": s.a["pad"], "dilations": s.a["dilation"]}
     return s.w.emit("Conv", inputs, group=s.a["groups"], **window)
 
 
-def _linear(s: _Step) -> str:
+def _linear(s: Step) -> str:
     bias = [s.roles["b"]] if "b" in s.roles else []
     if len(s.shape) == 1:
         return s.w.emit("Gemm", [s.x, s.roles["w"], *bias], transB=1)
@@ -189,7 +114,7 @@ def _linear(s: _Step) -> str:
     return s.w.emit("Add", [out, *bias]) if bias else out
 
 
-def _needed_pad(s: _Step, pad: Sequence[int], extents: Sequence[int]) -> tuple[int, int, int, int]:
+def _needed_pad(s: Step, pad: Sequence[int], extents: Sequence[int]) -> tuple[int, int, int, int]:
     """The padding without what no window reaches at the end: runtimes refuse as much as a window."""
     after = [
         max(0, (s.out[1 + i] - 1) * s.a["stride"][i] + extents[i] - s.shape[1 + i] - pad[i]) for i in (0, 1)
@@ -197,7 +122,7 @@ def _needed_pad(s: _Step, pad: Sequence[int], extents: Sequence[int]) -> tuple[i
     return pad[0], pad[1], after[0], after[1]
 
 
-def _max_pool(s: _Step) -> str:
+def _max_pool(s: Step) -> str:
     kernel, dilation = s.a["kernel"], s.a["dilation"]
     pad = _needed_pad(s, s.a["pad"], [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)])
     x = s.x
@@ -207,7 +132,7 @@ def _max_pool(s: _Step) -> str:
     return s.w.emit("MaxPool", [x], kernel_shape=kernel, strides=s.a["stride"], pads=pad, dilations=dilation)
 
 
-def _average_pool(s: _Step) -> str:
+def _average_pool(s: Step) -> str:
     """The mean of whole windows, times the area of a window over what is counted of it."""
     kernel, count = s.a["kernel"], s.a["count"]
     pad = _needed_pad(s, s.a["pad"], kernel)
@@ -224,7 +149,7 @@ def _average_pool(s: _Step) -> str:
     return s.w.emit("Mul", [out, s.w.constant(factor)])
 
 
-def _counted(s: _Step, axis: int, count: str) -> Array:
+def _counted(s: Step, axis: int, count: str) -> Array:
     """How many elements of each window along an axis count: those of the padded image, or of the image."""
     size, before, after = s.shape[1 + axis], s.a["pad"][axis], s.a["pad"][2 + axis]
     low, high = (-before, size + after) if count == "all" else (0, size)
@@ -233,7 +158,7 @@ def _counted(s: _Step, axis: int, count: str) -> Array:
     return counted
 
 
-def _adaptive(s: _Step) -> str:
+def _adaptive(s: Step) -> str:
     average = s.a["kind"] == "avg"
     name = "Average" if average else "Max"
     if s.a["size"] == (1, 1):
@@ -254,7 +179,7 @@ def _adaptive(s: _Step) -> str:
     return out
 
 
-def _upsample(s: _Step) -> str:
+def _upsample(s: Step) -> str:
     """Pixel floor(i / factor): other ways to round are the default."""
     rounding = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     scales = s.w.constant((1, 1, *s.a["factor"]))
@@ -277,7 +202,7 @@ def _averaging(bins: list[tuple[int, int]], size: int) -> Array:
     return matrix
 
 
-def _lrn(s: _Step) -> str:
+def _lrn(s: Step) -> str:
     """x / (k + alpha / size sum of squares)^beta; ONNX has it for images and an odd number of channels."""
     size, alpha, beta, k = s.a["size"], float(s.a["alpha"]), float(s.a["beta"]), float(s.a["k"])
     if len(s.shape) == 3 and size % 2 and alpha > 0 and beta > 0:
@@ -291,7 +216,7 @@ def _lrn(s: _Step) -> str:
     return s.w.emit("Div", [s.x, scale])
 
 
-def _layer_norm(s: _Step) -> str:
+def _layer_norm(s: Step) -> str:
     """(x - mean) / sqrt(variance + eps) * w + b, piece by piece: this operator set has no such operator."""
     axes = tuple(range(len(s.shape) - s.a["last"] + 1, len(s.shape) + 1))
     centered = s.w.emit("Sub", [s.x, s.w.emit("ReduceMean", [s.x], axes=axes, keepdims=1)])
@@ -303,46 +228,47 @@ def _layer_norm(s: _Step) -> str:
     return out
 
 
-def _binary(s: _Step) -> str:
+def _binary(s: Step) -> str:
     operands = list(s.inputs)
     if len(operands) == 1:
         operands.append(s.roles["c"] if "c" in s.roles else s.w.constant(s.a["value"]))
-    return s.w.emit(s.op.capitalize(), operands[::-1] if s.a["swap"] else operands)
+    name = {"maximum": "Max", "minimum": "Min"}.get(s.op, s.op.capitalize())
+    return s.w.emit(name, operands[::-1] if s.a["swap"] else operands)
 
 
-def _concat(s: _Step) -> str:
+def _concat(s: Step) -> str:
     return s.w.emit("Concat", s.inputs, axis=s.a["axis"] + 1)
 
 
-def _reshape(s: _Step) -> str:
+def _reshape(s: Step) -> str:
     return s.w.emit("Reshape", [s.x, s.w.integers((0, *s.a["shape"]))])  # 0: the batch, as it is
 
 
-def _permute(s: _Step) -> str:
+def _permute(s: Step) -> str:
     return s.w.emit("Transpose", [s.x], perm=(0, *(axis + 1 for axis in s.a["axes"])))
 
 
-def _slice(s: _Step) -> str:
+def _slice(s: Step) -> str:
     numbers = (s.a["start"], s.a["stop"], s.a["axis"] + 1, s.a["step"])
     return s.w.emit("Slice", [s.x, *(s.w.integers((number,)) for number in numbers)])
 
 
-def _mean(s: _Step) -> str:
+def _mean(s: Step) -> str:
     return s.w.emit(
         "ReduceMean", [s.x], axes=tuple(axis + 1 for axis in s.a["axes"]), keepdims=int(s.a["keep"])
     )
 
 
-def _softmax(s: _Step) -> str:
+def _softmax(s: Step) -> str:
     return s.w.emit("LogSoftmax" if s.a["log"] else "Softmax", [s.x], axis=s.a["axis"] + 1)
 
 
-def _pad(s: _Step) -> str:
+def _pad(s: Step) -> str:
     before, after = ([pair[i] for pair in s.a["pad"]] for i in (0, 1))
     return s.w.emit("Pad", [s.x, s.w.integers((0, *before, 0, *after)), s.w.constant(s.a["value"])])
 
 
-WRITERS: dict[str, Callable[[_Step], str]] = {
+WRITERS: dict[str, Callable[[Step], str]] = {
     "conv": _conv,
     "linear": _linear,
     "maxpool": _max_pool,
@@ -356,6 +282,8 @@ WRITERS: dict[str, Callable[[_Step], str]] = {
     "sub": _binary,
     "mul": _binary,
     "div": _binary,
+    "maximum": _binary,
+    "minimum": _binary,
     "concat": _concat,
     "reshape": _reshape,
     "permute": _permute,
@@ -363,16 +291,17 @@ WRITERS: dict[str, Callable[[_Step], str]] = {
     "mean": _mean,
     "softmax": _softmax,
     "pad": _pad,
+    **MIXING,
 }
 
 
 # Activations.
 
-_PLAIN = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
+_PLAIN = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softplus": "Softplus", "sqrt": "Sqrt"}
 _WITH_ALPHA = {"leaky": "LeakyRelu", "elu": "Elu"}
 
 
-def _activate(w: _Writer, x: str, act: Sequence[Any]) -> str:
+def _activate(w: Writer, x: str, act: Sequence[Any]) -> str:
     if not act:
         return x
     name, *numbers = act
@@ -387,6 +316,8 @@ def _activate(w: _Writer, x: str, act: Sequence[Any]) -> str:
         return w.emit("Min", [w.emit("Max", [x, low]), high])  # ONNX does not say what Clip makes of these
     if name == "silu":
         return w.emit("Mul", [x, w.emit("Sigmoid", [x])])
+    if name == "mish":
+        return w.emit("Mul", [x, w.emit("Tanh", [w.emit("Softplus", [x])])])
     if name == "hardsigmoid":
         return w.emit("HardSigmoid", [x], alpha=1 / 6, beta=0.5)
     if name == "hardswish":
@@ -394,7 +325,7 @@ def _activate(w: _Writer, x: str, act: Sequence[Any]) -> str:
     return _gelu(w, x, name)
 
 
-def _gelu(w: _Writer, x: str, name: str) -> str:
+def _gelu(w: Writer, x: str, name: str) -> str:
     """x (1 + erf(x / sqrt 2)) / 2, or with tanh(sqrt(2 / pi) (x + 0.044715 x^3))."""
     if name == "gelu":
         inner = w.emit("Erf", [w.emit("Mul", [x, w.constant(math.sqrt(0.5))])])

@@ -10,7 +10,9 @@ import numpy.typing as npt
 from membound.store.formats import Encoded, decode
 from membound.store.graph import Node, Shape
 from membound.store.model import StoredModel
-from membound.store.operators import BINARY, OPERATORS, Given, attributes
+from membound.store.operators import BINARY, OPERATORS, attributes
+from membound.store.record import Given
+from membound.store.resampling import taps
 
 Numbers = Mapping[str, Any]  # by name: a number, or numbers in lists of any depth
 Table = npt.NDArray[np.float32]
@@ -128,6 +130,17 @@ def _binary(plan: Planned, a: Given, tensors: Tensors) -> Planned:
     )
 
 
+def _resize(plan: Planned, a: Given, tensors: Tensors) -> Planned:
+    numbers: dict[str, Any] = {}
+    for axis, name in ((0, "row"), (1, "column")):
+        sizes = (plan.input_shapes[0][1 + axis], a["size"][axis])
+        places, weights = taps(
+            *sizes, a["kind"], a["corners"], None if a["scale"] is None else a["scale"][axis]
+        )
+        numbers |= {f"{name}s": places.reshape(-1).tolist(), f"{name}_weights": weights.reshape(-1).tolist()}
+    return replace(plan, numbers=numbers)
+
+
 def _take(*names: str) -> Planner:
     """For operators whose attributes say all."""
     return lambda plan, a, tensors: replace(plan, numbers={name: a[name] for name in names})
@@ -151,4 +164,9 @@ PLANNERS: Mapping[str, Planner] = {
     "mean": _take("axes"),
     "softmax": _take("axis", "log"),
     "pad": _take("pad", "value"),
+    "max": _take("axes"),
+    "gather": _take("axis", "indices"),
+    "resize": _resize,
+    "matmul": _take("transpose", "scale"),
+    "constant": _take(),
 }

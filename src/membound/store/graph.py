@@ -24,6 +24,9 @@ ACTIVATIONS = {
     "hardswish": 0,
     "hardsigmoid": 0,
     "elu": 1,
+    "mish": 0,
+    "softplus": 0,
+    "sqrt": 0,
 }
 
 

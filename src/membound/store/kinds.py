@@ -53,6 +53,18 @@ AXES = Kind(lambda value: _is_list(value, AXIS.allows), f"a list of axes from 0 
 SIZES = Kind(is_shape, f"a list of up to {MAX_AXES} sizes from 1 up")
 WINDOW = wholes(2, 1)  # (height, width) of a kernel, a stride, a dilation, a factor
 SIDES = wholes(4, 0)  # (top, left, bottom, right)
+INDICES = Kind(
+    lambda value: (
+        isinstance(value, tuple)
+        and 1 <= len(value) <= MAX_WINDOW
+        and all(is_int(v, 0, MAX_ELEMENTS) for v in value)
+    ),
+    f"a list of 1 to {MAX_WINDOW} indices from 0 up",
+)
+SCALES = Kind(
+    lambda value: isinstance(value, tuple) and len(value) == 2 and all(is_number(v) and v > 0 for v in value),
+    "a list of 2 finite float32 numbers above 0",
+)
 PADS = Kind(
     lambda value: _is_list(value, wholes(2, 0).allows),
     f"a list of pairs of whole numbers from 0 to {MAX_WINDOW}",

@@ -10,15 +10,13 @@ floor((size + before + after - dilation (kernel - 1) - 1) / stride) + 1. A max p
 what rounding up adds at the end is part of its `pad`; an average pool has that in `over` (bottom, right), which is
 never counted: its divisor is the window clipped to the padded image ("all"), to the image ("valid"), or a number.
 `act` is a list: the activation and its numbers, such as ["relu"], ["leaky", 0.01], ["clip", 0, 6].
-Operands of add, sub, mul and div have as many axes as each other and broadcast where an axis is 1; with `swap` the
-constant is the left operand. A convolution over sequences is one over images of height 1.
+Operands of add, sub, mul, div, maximum and minimum have as many axes as each other and broadcast where an axis is 1;
+with `swap` the constant is the left operand. A convolution over sequences is one over images of height 1.
 Lists and tuples are one and the same in attributes; numbers are finite as float32.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
 
 from membound.errors import ModelError
 from membound.store.graph import Node, Shape, freeze
@@ -34,10 +32,22 @@ from membound.store.kinds import (
     SIDES,
     SIZES,
     WINDOW,
-    Kind,
     one_of,
     whole,
     wholes,
+)
+from membound.store.mixing import CONSTANT, GATHER, MATMUL, MAX, RESIZE
+from membound.store.record import (
+    REQUIRED,
+    Attribute,
+    Given,
+    Operator,
+    Role,
+    Shapes,
+    checked_axis,
+    image_sizes,
+    reduced,
+    wrong,
 )
 from membound.store.rules import (
     MAX_AXES,
@@ -46,43 +56,8 @@ from membound.store.rules import (
     MAX_WINDOW,
     RULE_INPUTS,
     RULE_LIMITS,
-    RULE_SHAPES,
     refuse,
 )
-
-REQUIRED = object()
-Given = dict[str, Any]  # the attributes of a node, all of them
-Shapes = Mapping[str, Shape]  # of its tensors, by role
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """What an attribute may be, and what it is if a node does not say; one whose default is None may be nothing."""
-
-    kind: Kind
-    default: Any = REQUIRED
-    note: str = ""  # for the table
-
-
-@dataclass(frozen=True)
-class Role:
-    """A tensor of an operator: kernels compute on it `as_stored`, in any layout, or on a dense table made at load."""
-
-    shape: str  # for the table
-    required: bool = False
-    as_stored: bool = False
-
-
-@dataclass(frozen=True)
-class Operator:
-    """Everything that a node of this operator must keep to; `shape` gives its output's, or refuses."""
-
-    name: str
-    shape: Callable[[list[Shape], Given, Shapes], Shape]
-    table: str  # inputs -> output, for docs/FORMAT.md
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    inputs: tuple[int, int] = (1, 1)  # at least, at most
 
 
 def attributes(node: Node) -> Given:
@@ -107,22 +82,6 @@ def attributes(node: Node) -> Given:
     return found
 
 
-def _wrong(message: str) -> NoReturn:
-    refuse(RULE_SHAPES, message)  # rule 25
-
-
-def _image(shape: Shape) -> tuple[int, int, int]:
-    if len(shape) != 3:
-        _wrong(f"its input has the shape {list(shape)}: it must be [channels, height, width]")
-    return shape[0], shape[1], shape[2]
-
-
-def _axis(shape: Shape, axis: int) -> int:
-    if axis >= len(shape):
-        _wrong(f"axis {axis} is not there in an input of shape {list(shape)}")
-    return axis
-
-
 def _same(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     return inputs[0]
 
@@ -134,7 +93,7 @@ def _windows(size: int, kernel: int, stride: int, pad: tuple[int, int], dilation
     """How many windows there are along one axis."""
     extent, padded = dilation * (kernel - 1) + 1, size + sum(pad)
     if extent > padded:
-        _wrong(f"a window over {extent} does not fit {padded}, padding included")
+        wrong(f"a window over {extent} does not fit {padded}, padding included")
     return (padded - extent) // stride + 1
 
 
@@ -157,15 +116,15 @@ def _check_padded(shape: Shape, pad: Sequence[int]) -> None:
 def _check_bias(tensors: Shapes) -> None:
     w, b = tensors["w"], tensors.get("b")
     if b is not None and b != (w[0],):
-        _wrong(f"its bias has the shape {list(b)}: it must be [{w[0]}], as many as the outputs of its weight")
+        wrong(f"its bias has the shape {list(b)}: it must be [{w[0]}], as many as the outputs of its weight")
 
 
 def _conv(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
-    shape, w = _image(inputs[0]), tensors["w"]
+    shape, w = image_sizes(inputs[0]), tensors["w"]
     if len(w) != 4:
-        _wrong(f"its weight has the shape {list(w)}: it must be [out, in / groups, height, width]")
+        wrong(f"its weight has the shape {list(w)}: it must be [out, in / groups, height, width]")
     if w[1] * a["groups"] != shape[0] or w[0] % a["groups"]:
-        _wrong(f"its weight {list(w)} in {a['groups']} groups does not fit an input of {shape[0]} channels")
+        wrong(f"its weight {list(w)} in {a['groups']} groups does not fit an input of {shape[0]} channels")
     if max(w[2:]) > MAX_WINDOW:  # rule 26
         refuse(RULE_LIMITS, f"its kernel is {list(w[2:])}: at most {MAX_WINDOW} a side is allowed")
     _check_bias(tensors)
@@ -174,27 +133,27 @@ def _conv(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
 
 
 def _pool(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
-    shape, dilation = _image(inputs[0]), a.get("dilation", (1, 1))
+    shape, dilation = image_sizes(inputs[0]), a.get("dilation", (1, 1))
     over = a.get("over", (0, 0))
     pad = (*a["pad"][:2], a["pad"][2] + over[0], a["pad"][3] + over[1])
     _check_padded(shape, pad)
     out = _over_image(shape, a["kernel"], a["stride"], pad, dilation)
     for i in (0, 1):
         if pad[i] > dilation[i] * (a["kernel"][i] - 1):
-            _wrong(f"its first window ends in the padding of {pad[i]}: it must reach the image")
+            wrong(f"its first window ends in the padding of {pad[i]}: it must reach the image")
         if (out[i] - 1) * a["stride"][i] - pad[i] >= shape[1 + i]:
-            _wrong(
+            wrong(
                 f"its last window starts beyond the image of {shape[1 + i]}: every window must reach the image"
             )
     return (shape[0], *out)
 
 
 def _adaptive(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
-    return (_image(inputs[0])[0], *a["size"])
+    return (image_sizes(inputs[0])[0], *a["size"])
 
 
 def _upsample(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
-    channels, height, width = _image(inputs[0])
+    channels, height, width = image_sizes(inputs[0])
     return (channels, height * a["factor"][0], width * a["factor"][1])
 
 
@@ -235,26 +194,26 @@ UPSAMPLE = Operator(
 def _linear(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     shape, w = inputs[0], tensors["w"]
     if len(w) != 2:
-        _wrong(f"its weight has the shape {list(w)}: it must be [out, in]")
+        wrong(f"its weight has the shape {list(w)}: it must be [out, in]")
     if not shape or shape[-1] != w[1]:
-        _wrong(f"its weight {list(w)} does not fit an input of shape {list(shape)}")
+        wrong(f"its weight {list(w)} does not fit an input of shape {list(shape)}")
     _check_bias(tensors)
     return (*shape[:-1], w[0])
 
 
 def _lrn(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     if not inputs[0]:
-        _wrong("its input has no axes: it must have channels")
+        wrong("its input has no axes: it must have channels")
     return inputs[0]
 
 
 def _layer_norm(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     shape, last = inputs[0], a["last"]
     if last > len(shape):
-        _wrong(f"normalizes the last {last} axes of an input of shape {list(shape)}")
+        wrong(f"normalizes the last {last} axes of an input of shape {list(shape)}")
     for role, own in tensors.items():
         if own != shape[-last:]:
-            _wrong(f"its tensor {role} has the shape {list(own)}: it must be {list(shape[-last:])}")
+            wrong(f"its tensor {role} has the shape {list(own)}: it must be {list(shape[-last:])}")
     return shape
 
 
@@ -263,13 +222,13 @@ def _binary(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     if len(inputs) + constants != 2:  # rule 22
         refuse(RULE_INPUTS, f"has {len(inputs)} inputs and {constants} constants: two operands are needed")
     if a["swap"] and not constants:
-        _wrong("swap goes with a constant: with two inputs, exchange them")
+        wrong("swap goes with a constant: with two inputs, exchange them")
     if not constants or "c" in tensors:
         left, right = inputs if not constants else (inputs[0], tensors["c"])
         if len(left) != len(right) or any(
             m != n and 1 not in (m, n) for m, n in zip(left, right, strict=True)
         ):
-            _wrong(f"its operands {list(left)} and {list(right)} do not broadcast: axes must be equal or 1")
+            wrong(f"its operands {list(left)} and {list(right)} do not broadcast: axes must be equal or 1")
         return tuple(max(m, n) for m, n in zip(left, right, strict=True))
     return inputs[0]
 
@@ -304,7 +263,7 @@ BINARY = tuple(
         {"c": Role("")},
         inputs=(1, 2),
     )
-    for name in ("add", "sub", "mul", "div")
+    for name in ("add", "sub", "mul", "div", "maximum", "minimum")
 )
 
 
@@ -313,51 +272,43 @@ BINARY = tuple(
 
 def _concat(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     first = inputs[0]
-    axis = _axis(first, a["axis"])
+    axis = checked_axis(first, a["axis"])
     for shape in inputs:
         if len(shape) != len(first) or shape[:axis] + shape[axis + 1 :] != first[:axis] + first[axis + 1 :]:
-            _wrong(f"its inputs {list(first)} and {list(shape)} differ beyond axis {axis}")
+            wrong(f"its inputs {list(first)} and {list(shape)} differ beyond axis {axis}")
     return (*first[:axis], sum(shape[axis] for shape in inputs), *first[axis + 1 :])
 
 
 def _reshape(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     shape: Shape = a["shape"]
     if math.prod(shape) != math.prod(inputs[0]):
-        _wrong(f"{list(inputs[0])} and {list(shape)} have different numbers of elements")
+        wrong(f"{list(inputs[0])} and {list(shape)} have different numbers of elements")
     return shape
 
 
 def _permute(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     if sorted(a["axes"]) != list(range(len(inputs[0]))):
-        _wrong(f"axes {list(a['axes'])} do not reorder those of an input of shape {list(inputs[0])}")
+        wrong(f"axes {list(a['axes'])} do not reorder those of an input of shape {list(inputs[0])}")
     return tuple(inputs[0][axis] for axis in a["axes"])
 
 
 def _slice(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
-    shape, axis = inputs[0], _axis(inputs[0], a["axis"])
+    shape, axis = inputs[0], checked_axis(inputs[0], a["axis"])
     if not a["start"] < a["stop"] <= shape[axis]:
-        _wrong(
+        wrong(
             f"{a['start']} to {a['stop']} is no range within axis {axis} of an input of shape {list(shape)}"
         )
     return (*shape[:axis], -(-(a["stop"] - a["start"]) // a["step"]), *shape[axis + 1 :])
 
 
-def _mean(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
-    shape, axes = inputs[0], a["axes"]
-    if not axes or len(set(axes)) != len(axes) or max(axes) >= len(shape):
-        _wrong(f"axes {list(axes)} are not distinct axes of an input of shape {list(shape)}")
-    kept = [(1 if i in axes else size) for i, size in enumerate(shape) if a["keep"] or i not in axes]
-    return tuple(kept)
-
-
 def _softmax(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
-    _axis(inputs[0], a["axis"])
+    checked_axis(inputs[0], a["axis"])
     return inputs[0]
 
 
 def _pad(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     if len(a["pad"]) != len(inputs[0]):
-        _wrong(f"pads {len(a['pad'])} axes of an input of shape {list(inputs[0])}: give one pair for each")
+        wrong(f"pads {len(a['pad'])} axes of an input of shape {list(inputs[0])}: give one pair for each")
     return tuple(size + before + after for size, (before, after) in zip(inputs[0], a["pad"], strict=True))
 
 
@@ -388,7 +339,7 @@ SLICE = Operator(
 )
 MEAN = Operator(
     "mean",
-    _mean,
+    reduced,
     "the axes are 1 (keep) or gone",
     {"axes": Attribute(AXES, note="distinct and at least one"), "keep": Attribute(FLAG, False)},
 )
@@ -404,6 +355,6 @@ OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for operator in (
         CONV, LINEAR, MAX_POOL, AVERAGE_POOL, ADAPTIVE, UPSAMPLE, LRN, LAYER_NORM, ACT, *BINARY, CONCAT, RESHAPE,
-        PERMUTE, SLICE, MEAN, SOFTMAX, PAD,
+        PERMUTE, SLICE, MEAN, MAX, SOFTMAX, PAD, GATHER, RESIZE, MATMUL, CONSTANT,
     )
 }  # fmt: skip

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from membound.errors import ModelError
 from membound.store.graph import Graph, Node, Shape
-from membound.store.operators import OPERATORS, Given, Operator, attributes
+from membound.store.operators import OPERATORS, attributes
+from membound.store.record import Given, Operator
 from membound.store.rules import (
     MAX_AXES,
     MAX_ELEMENTS,

@@ -1,0 +1,123 @@
+"""How many public architectures run, and with torch's answer: benchmarks/architectures.csv, one process each.
+
+    python benchmarks/coverage.py results/coverage.json
+
+Right is within 1e-4 of torch in float64, on batches of 1 and 3; sparse networks have 90 % zeros and dead channels. The
+libraries (timm, pytorchcv, transformers, segmentation-models-pytorch, monai, torchvision) are installed in an
+environment of their own, without their dependencies on torch. A network that cannot be built there is 'absent'.
+"""
+
+import csv
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PACKAGES = ("torch", "numpy", "timm", "pytorchcv", "transformers", "segmentation-models-pytorch", "monai")
+
+
+def main(out: str, only: str = "") -> None:
+    rows = [
+        row for row in csv.DictReader((HERE / "architectures.csv").open()) if only in ",".join(row.values())
+    ]
+    results = []
+    for row in rows:
+        command = [sys.executable, __file__, "--one", json.dumps(row)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            lines = done.stdout.splitlines()
+            found = json.loads(lines[-1]) if lines else {"result": "failed", "why": done.stderr[-300:]}
+        except subprocess.TimeoutExpired:
+            found = {"result": "failed", "why": "over ten minutes"}
+        results.append({**row, **found})
+        print(row["library"], row["name"], found["result"], found.get("why", "")[:200], flush=True)
+        _write(out, results)
+    print(dict(Counter(result["result"] for result in results)))
+
+
+def _write(out: str, results: list[dict[str, str]]) -> None:
+    from membound.machine import describe
+
+    families = {family: Counter() for family in sorted({result["family"] for result in results})}
+    for result in results:
+        families[result["family"]][result["result"]] += 1
+    found = {
+        **describe(PACKAGES),
+        "command": "python benchmarks/coverage.py results/coverage.json",
+        "counts": Counter(result["result"] for result in results),
+        "families": families,
+        "networks": results,
+    }
+    Path(out).write_text(json.dumps(found, indent=1) + "\n")
+
+
+def judge(row: dict[str, str]) -> dict[str, str]:
+    import warnings
+
+    warnings.simplefilter("ignore")
+    import torch
+
+    torch.set_num_threads(1)
+    # torchvision's compiled operators are of another build of torch, and nothing here needs them.
+    for name in ("nms", "qnms"):
+        torch.library.define(
+            f"torchvision::{name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor"
+        )
+    from _architectures import build
+
+    shape = tuple(map(int, row["input"].split("x")))
+    try:
+        net = build(row["library"], row["name"], shape)
+    except Exception as error:
+        return {"result": "absent", "why": f"{type(error).__name__}: {error}"[:300]}
+    if row["sparse"] == "True":
+        _thin_out(net)
+    return _compare(net, shape)
+
+
+def _thin_out(net) -> None:
+    """Nine of ten weights are zero, and every fourth output of a layer has none."""
+    import torch
+
+    chance = torch.Generator().manual_seed(1)
+    for parameter in net.parameters():
+        if parameter.dim() >= 2 and parameter.shape[0] > 4:
+            parameter.data *= (torch.rand(parameter.shape, generator=chance) < 0.1) * 3.0
+            parameter.data[torch.rand(len(parameter), generator=chance) < 0.25] = 0
+
+
+def _compare(net, shape) -> dict[str, str]:
+    import copy
+
+    import numpy as np
+    import torch
+
+    from membound.capture import capture
+    from membound.errors import MemboundError
+    from membound.run import Net
+    from membound.store.file import read_bytes, to_bytes
+
+    try:
+        run = Net(read_bytes(to_bytes(capture(net, torch.zeros(1, *shape)))), max_batch=3)
+    except MemboundError as error:
+        return {"result": "refused", "why": str(error)[:300]}
+    worst = 0.0
+    for batch in (1, 3):
+        x = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(batch))
+        with torch.no_grad():
+            try:
+                wanted = copy.deepcopy(net).double()(x.double()).numpy()
+            except RuntimeError:  # a constant of its own in float32
+                wanted = net(x).double().numpy()
+        off = np.abs(run(x.numpy()) - wanted).max() / max(1.0, np.abs(wanted).max())
+        worst = max(worst, float(off) if np.isfinite(off) else 1e9)
+    return {"result": "right" if worst < 1e-4 else "wrong", "off": f"{worst:.1e}"}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--one":
+        print(json.dumps(judge(json.loads(sys.argv[2]))))
+    else:
+        main(*sys.argv[1:])
