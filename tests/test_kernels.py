@@ -112,6 +112,7 @@ def test_the_drivers_pass_under_sanitizers(sanitizers, only):
         check(cases, folder / driver, *only)
 
 
+@pytest.mark.full  # the core is compiled for it, which takes longer than all that it runs
 @pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")
 def test_networks_are_replayed_under_sanitizers(networks):
     sanitizers = "address,undefined"

@@ -187,7 +187,7 @@ SOME = [
     "class token, folded", "encoder", "tokens first", "windows", "slopes", "max along an axis", "masked softmax",
     "reflect",
     "transposed convolution {'kernel_size': 3, 'stride': 2, 'padding': 1, 'output_padding': 1}",
-    "concatenated constant", "LSTM {'bidirectional': True, 'num_layers': 2}", "GRU {}",
+    "concatenated constant", "GRU {}",
 ]  # fmt: skip
 
 

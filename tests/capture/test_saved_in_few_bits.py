@@ -180,9 +180,9 @@ def test_values_that_are_refused(values, says, tmp_path):
 @pytest.mark.parametrize(
     ("calibration", "says"),
     [
-        (torch.zeros(5, 3), r"have shape \(5, 3\): give a batch of \(4,\)"),
+        (torch.zeros(5, 3), r"have shape \(5, 3\): give \(batch, 4\)"),
         (torch.zeros(0, 4), r"have shape \(0, 4\)"),
-        (torch.full((2, 4), torch.nan), "not finite"),
+        (torch.full((2, 4), torch.nan), "not all finite"),
     ],
 )
 def test_inputs_to_calibrate_with_that_are_refused(calibration, says, tmp_path):

@@ -158,6 +158,7 @@ def test_a_budget_counts_what_it_says(bound, kind, limit, capsys):
     assert facts["strategy"] == "uniform"
 
 
+@pytest.mark.full
 def test_the_smallest_within_some_points_of_dense(capsys):
     facts = fitted(capsys, "--within", "5", "--validation", "30")
     (final,) = facts["finals"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fit_kills import Tiny, fit_tiny, kill_and_compare, ledger_keys
-from profiles import full
+from profiles import chiefly, full
 from safetensors.torch import load_file
 from small import Small, digits
 from torch import nn
@@ -102,7 +102,7 @@ def test_the_network_in_torch_is_the_one_in_the_file(frontier, tmp_path):
         assert np.allclose(frontier[0].model(torch.from_numpy(x)).numpy(), net(x), atol=1e-2)
 
 
-@pytest.mark.parametrize(("batch", "ram"), [(1, "24 KiB"), (8, "50 KiB")])
+@pytest.mark.parametrize(("batch", "ram"), [full(1, "24 KiB"), (8, "50 KiB")])
 def test_ram_is_weights_and_working_memory_of_the_loaded_file(batch, ram, tmp_path):
     result = fit(ram=ram, batch=batch)
     result.save(tmp_path / "net.safetensors")
@@ -114,7 +114,7 @@ def test_ram_is_weights_and_working_memory_of_the_loaded_file(batch, ram, tmp_pa
     assert result.size == result.facts["memory_bytes"] == net.memory(EVERY).total
 
 
-@pytest.mark.parametrize("isa", known_isas())
+@pytest.mark.parametrize("isa", chiefly(["neon"], known_isas()))
 def test_ram_may_hold_on_one_instruction_set(isa, tmp_path):
     result = fit(ram="24 KiB", isa=isa, steps=10)
     result.save(tmp_path / "net.safetensors")

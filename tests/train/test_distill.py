@@ -63,6 +63,7 @@ def test_scores_are_the_mean_over_teachers():
     np.testing.assert_allclose(mean_scores([first, second], feeder), expected.numpy(), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_a_network_is_fitted_to_what_a_teacher_says(tmp_path):
     """The teacher mistakes two digits for each other; its student, which is told to listen to it alone, does too."""
     mnist = mb.data.load("mnist")

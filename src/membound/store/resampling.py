@@ -11,7 +11,7 @@ def taps(size: int, out: int, kind: str, corners: bool, scale: float | None) -> 
     """Places and weights, [tap][output]; `scale` is the factor where the sizes do not say it.
 
     >>> taps(2, 4, "linear", False, None)[1].tolist()
-    [[1.0, 0.75, 0.25, 1.0], [0.0, 0.25, 0.75, 0.0]]
+    [[1.0, 0.75, 0.25, 0.75], [0.0, 0.25, 0.75, 0.25]]
     """
     step = size / out if scale is None else 1 / scale
     number = np.arange(out)
