@@ -2,7 +2,9 @@
 
 import importlib.util
 import os
+from collections import Counter
 
+import pytest
 from hypothesis import settings
 from profiles import FEW
 
@@ -21,3 +23,16 @@ if importlib.util.find_spec("triton") is None:  # only torch builds for GPUs bri
     collect_ignore += ["src/membound/train/projection_triton.py", "src/membound/zoo/lrn_triton.py"]
 if not any(map(importlib.util.find_spec, ("lightning", "pytorch_lightning"))):
     collect_ignore.append("src/membound/train/lightning.py")
+
+
+@pytest.hookimpl(tryfirst=True)  # before cases are left out by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test that is marked `one_in(n)`, every n-th case stays in `make test`."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        thinned = item.get_closest_marker("one_in")
+        if thinned is not None:
+            name = item.nodeid.partition("[")[0]
+            if seen[name] % thinned.args[0]:
+                item.add_marker(pytest.mark.full)
+            seen[name] += 1

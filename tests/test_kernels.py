@@ -145,9 +145,7 @@ def build_for_the_other():
 
 
 @emulated
-@pytest.mark.parametrize(
-    "slice_", [SLICE, pytest.param((), marks=pytest.mark.full)], ids=["a slice", "everything"]
-)
+@pytest.mark.parametrize("slice_", [full(SLICE, id="a slice"), full((), id="everything")])
 def test_the_drivers_pass_on_the_other_kind_of_cpu(slice_):
     """Emulated; qemu has no AVX-512, whose kernels run on intrinsics in plain C++."""
     folder = build_for_the_other()

@@ -62,6 +62,7 @@ def check_contents(wheel: Path) -> set[str]:
     return names
 
 
+@pytest.mark.full
 def test_the_sdist_holds_the_sources_and_no_data(sdist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

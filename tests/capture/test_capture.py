@@ -21,6 +21,7 @@ def agree(module, model, shape, batches=(1, 3, 5)):
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::2], "mixer", "unet"], ARCHITECTURES))
+@pytest.mark.one_in(2)
 def test_architectures(name):
     module, shape = build(name)
     model = capture(module, torch.zeros(1, *shape))
@@ -35,6 +36,7 @@ def test_zoo(name):
     agree(net, capture(net, torch.zeros(1, *net.input_shape)), net.input_shape)
 
 
+@pytest.mark.full
 def test_alexnet():
     net = zoo.alexnet(classes=7).eval()
     model = capture(net, torch.zeros(1, *net.input_shape))

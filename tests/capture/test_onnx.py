@@ -61,6 +61,7 @@ def agree(model: Model, expected, batches=(1, 3)) -> None:
 
 
 @pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::4], "mixer", "unet"], ARCHITECTURES))
+@pytest.mark.one_in(2)
 def test_architectures(name):
     module, shape = build(name)
     agree(capture(module, torch.zeros(1, *shape)), module)

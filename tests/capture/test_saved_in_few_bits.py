@@ -98,6 +98,7 @@ def inputs(shape, count=64, seed=0):
         full("shufflenet", 0.1, "p3"),
     ],
 )
+@pytest.mark.one_in(3)
 def test_the_runtime_computes_with_what_is_stored(name, keep, values, tmp_path):
     module, shape = build(name)
     with torch.no_grad():

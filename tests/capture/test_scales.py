@@ -51,6 +51,7 @@ def test_weights_are_the_modules_own_and_their_products_what_folding_gives(name)
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", [*FOLDED, "shufflenet"])
 @pytest.mark.parametrize("density", [1, 0.1])
+@pytest.mark.one_in(3)
 def test_files_of_floats_are_those_of_the_products(name, density):
     """Some scales are 0 here, with and without a sign, and so is what is left of their rows."""
     module, shape = build(name)

@@ -66,6 +66,7 @@ def test_the_pruned_lenet_has_8_19_and_57_channels_alive():
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", chiefly([*ARCHITECTURES][1::3], ARCHITECTURES))
+@pytest.mark.one_in(3)
 def test_sparse_architectures(name):
     module, shape = build(name)
     thin_(module, 0.1, seed=len(name))

@@ -127,6 +127,7 @@ def test_an_ensemble_is_one_file(capsys):
     assert re.search(r"^members +[\d.]+ %, [\d.]+ %$", capsys.readouterr().out, re.M)
 
 
+@pytest.mark.full
 def test_members_start_from_random_weights_of_their_own_or_from_those_given(capsys):
     more = ("--budget", "60KiB", "--members", "2", "--steps", "1", "--no-dense", "--no-report")
     fitted(capsys, *more)
@@ -148,6 +149,7 @@ def likeness_of_members() -> float:
     [(("--nonzeros", "900"), "nonzeros", 900), (("--ram", "12 KB", "--batch", "4"), "ram", 12000)],
     ids=["nonzeros", "ram"],
 )
+@pytest.mark.one_in(2)
 def test_a_budget_counts_what_it_says(bound, kind, limit, capsys):
     facts = fitted(capsys, *bound, "--no-dense", "--strategy", "uniform")
     (final,) = facts["finals"]
@@ -168,6 +170,7 @@ def test_the_smallest_within_some_points_of_dense(capsys):
     assert "within 5 points of dense" in Path("net.report.html").read_text()
 
 
+@pytest.mark.full
 def test_a_greedy_search_of_some_rounds(capsys):
     greedy = (
         "--strategy",

@@ -365,6 +365,7 @@ def test_every_figure_has_a_picture():
 
 
 @pytest.mark.parametrize("name", chiefly(["memory", "thresholding", "kernels"], FIGURES))
+@pytest.mark.one_in(3)
 def test_axes_are_named_in_text_and_the_same_numbers_give_the_same_bytes(name, tmp_path):
     document = make_document(name)
     texts, svg, png = draw(tmp_path / "once", name, document)
@@ -382,6 +383,7 @@ def test_small_numbers_of_one_seed_are_drawn_and_said_to_be_small(name, tmp_path
 
 
 @pytest.mark.parametrize("name", chiefly(["optimization", "starvation", "kernels"], FIGURES))
+@pytest.mark.one_in(3)
 def test_failed_trainings_and_missing_points_are_left_out(name, tmp_path):
     document = make_document(name)
     FAILED[name](document["numbers"])

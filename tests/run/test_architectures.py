@@ -90,6 +90,7 @@ def check_module(name):
 @pytest.mark.parametrize(
     "name", chiefly([*[*ARCHITECTURES][::3], "mixer", "unet", "lenet"], [*ARCHITECTURES, *SMALL])
 )
+@pytest.mark.one_in(3)
 def test_pairs_of_choices(name):
     check_module(name)  # in the same test, because capturing takes the longest
     check_combinations(name, pairwise(CHOICES, name))
@@ -134,7 +135,7 @@ def alexnet():
     return module, capture(module, torch.zeros(1, *module.input_shape))
 
 
-@pytest.mark.parametrize(("turn", "values"), [full(0, "f32"), (2, "f16")])
+@pytest.mark.parametrize(("turn", "values"), [full(0, "f32"), full(2, "f16")])
 def test_alexnet(turn, values):
     """Each layer in another format; the second time in yet another."""
     module, model = alexnet()

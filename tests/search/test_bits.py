@@ -30,7 +30,7 @@ def best_error(values: np.ndarray, levels: int) -> float:
     if levels >= len(values):
         return 0.0
     centers = np.quantile(values, (np.arange(levels) + 0.5) / levels)
-    for _ in range(300):
+    for _ in range(60):
         nearest = np.abs(values[:, None] - np.append(centers, 0.0)).argmin(1)
         for number in range(levels):
             if (nearest == number).any():
@@ -86,6 +86,7 @@ def test_types_for_people():
 
 
 @pytest.mark.parametrize("values", ["auto", "p3"])
+@pytest.mark.one_in(2)
 def test_what_is_trained_is_what_is_stored(values):
     problem = small_problem(values=values)
     ((_, outcome),) = carry_out(problem, [Order(Job("a", 0, limit=2_500))], CPU)
@@ -135,6 +136,7 @@ class Depthwise(torch.nn.Sequential):
 
 
 @pytest.mark.parametrize("values", ["auto", "p7"])
+@pytest.mark.one_in(2)
 def test_wide_types_are_trained_too(values):
     """Weights in 7 and 8 bits are multiples of a step for each row, bounded or not, and stored without an error."""
     problem = small_problem(Depthwise, values=values)

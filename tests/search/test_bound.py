@@ -141,6 +141,7 @@ def test_dense_at_first_then_ever_fewer_then_at_the_limit(kind):
         ("nonzeros", "f16", (75, 600, 6_000)),
     ],
 )
+@pytest.mark.one_in(2)
 def test_the_limit_holds_and_is_used(kind, values, limits):
     problem = small_problem(kind=kind, values=values)
     for limit in limits:
@@ -212,6 +213,7 @@ def test_proportions_are_kept_whatever_the_scores():
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("file", 1_600), ("ram", 21_566)])
+@pytest.mark.one_in(2)
 def test_a_network_of_which_little_is_left_still_uses_the_limit(kind, limit):
     """Most channels are dead, so that the file has far fewer weights than the counts say, and memory has jumps."""
     problem = small_problem(partial(mb.zoo.lenet), kind, steps=20)

@@ -75,6 +75,7 @@ def test_several_budgets_give_a_network_each_in_their_order(frontier, tmp_path):
         assert mb.load(path).memory().weights == result.file_bytes
 
 
+@pytest.mark.full
 def test_a_part_is_one_of_the_dense_float32_file(frontier, tmp_path):
     about = frontier[2].files.preprocess
     mb.save(Small(), tmp_path / "dense.safetensors", torch.zeros(1, 1, 28, 28), preprocess=about)
@@ -225,6 +226,7 @@ def test_a_greedy_search_tells_all_its_candidates_and_keeps_the_winners(tmp_path
 @pytest.mark.parametrize(
     ("members", "values", "average", "near"), [(2, "f16", "scores", 1e-2), (3, "f32", "probabilities", 1e-4)]
 )
+@pytest.mark.one_in(2)
 def test_members_share_the_budget_and_are_averaged(members, values, average, near, tmp_path):
     result = fit(budget="12 KiB", members=members, values=values, average=average, steps=15)
     result.save(tmp_path / "net.safetensors")
@@ -326,6 +328,7 @@ class Tied(Tiny):
 
 
 @pytest.mark.parametrize(("members", "budget"), [(1, 3000), (3, 8000)])
+@pytest.mark.one_in(2)
 def test_tied_weights_stay_tied(members, budget):
     result = fit(Tied, budget=budget, members=members, steps=8)
     assert USED * budget <= result.file_bytes <= budget

@@ -109,6 +109,7 @@ UPDATES: dict[str, tuple[Update, Any, Any]] = {
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("how", IMPLEMENTATIONS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.one_in(4)
 def test_an_update_is_its_equation_with_every_optimizer(optimizer: str, how: str, update: str) -> None:
     by_hand, make = OPTIMIZERS[optimizer]
     rule, before, after = UPDATES[update]
