@@ -215,7 +215,8 @@ def _append_node(content: bytes, rng: random.Random) -> bytes:
         op = rng.choice(list(OPERATORS))
         given = {name: _likely(op, name, rng) for name in OPERATORS[op].attributes if rng.random() < 0.8}
         inputs = [rng.randrange(len(nodes) + 1) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
-        layer = [rng.choice(list(draft.header)).removesuffix(".weight")] if "w" in OPERATORS[op].roles else []
+        named = list(draft.header) or ["w"]  # a mutation before may have left none
+        layer = [rng.choice(named).removesuffix(".weight")] if "w" in OPERATORS[op].roles else []
         if op in ("add", "sub", "mul", "div", "maximum", "minimum") and len(inputs) > 1:
             given.pop("value", None)
         nodes.append(
