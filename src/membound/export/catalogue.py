@@ -283,6 +283,7 @@ def _check_target(out: Path, init: Path) -> None:
         raise MemboundError(f"{out} is the file of weights: choose another name", about="out")
 
 
+_IMAGES = frozenset({"data", "layout", "size"})  # what says which images a model file is measured on
 ONNX = Export(
     option="--onnx",
     metavar="OUT",
@@ -296,7 +297,7 @@ HUB = Export(
     metavar="FOLDER",
     help="Write the model FILE and its card as a folder for the Hugging Face Hub.",
     usage="FILE --hub FOLDER",
-    takes=frozenset({"data", "layout", "size"}),
+    takes=_IMAGES,
     write=_write_hub,
 )
 C = Export(
@@ -304,7 +305,7 @@ C = Export(
     metavar="FOLDER",
     help="Write the model FILE as plain C for microcontrollers, in integers; --data calibrates and measures it.",
     usage="FILE --c FOLDER",
-    takes=frozenset({"data", "layout", "size"}),
+    takes=_IMAGES,
     write=_write_c,
 )
 WEB = Export(
@@ -312,7 +313,7 @@ WEB = Export(
     metavar="FOLDER",
     help="Write the model FILE as a web page, the same C as WebAssembly; needs ziglang, or clang and lld.",
     usage="FILE --web FOLDER",
-    takes=frozenset({"data", "layout", "size"}),
+    takes=_IMAGES,
     write=_write_web,
 )
 INT8 = Export(
@@ -320,7 +321,7 @@ INT8 = Export(
     metavar="OUT",
     help="Write the model FILE with int8 scales of its values, calibrated on --data (.safetensors).",
     usage="FILE --int8 OUT --data DATA",
-    takes=frozenset({"data", "layout", "size"}),
+    takes=_IMAGES,
     write=_write_int8,
 )
 MODEL_FILE = Export(

@@ -13,7 +13,7 @@ from membound.errors import ModelError
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
 from membound.micro.schedule import CHUNK
-from membound.store.formats import decode
+from membound.run.common import compiled_core, stated_preprocess
 from membound.store.model import StoredModel
 
 
@@ -54,7 +54,7 @@ class MicroNet:
         self.output_shape = _output_shape(self.plan, model)
         net, layout = self.plan.net, self.plan.layout
         # Offsets take 4 bytes here, whatever they take on the device: they have a place of their own behind the arena.
-        self._core = _core().Micro(
+        self._core = compiled_core().Micro(
             {**net_record(self.plan), "offsets": layout.nbytes},
             [value_record(self.plan, value) for value in range(len(net.images))],
             [op_record(self.plan, number) for number in range(len(net.ops))],
@@ -111,10 +111,7 @@ class MicroNet:
     @property
     def preprocess(self) -> Preprocess:
         """What turns images into prepared float32; the network takes images as they are, too."""
-        if self.model.preprocess is None:
-            raise ModelError("this file does not say how images are prepared: prepare them yourself")
-        image = self.model.mean_image
-        return Preprocess.from_json(self.model.preprocess, None if image is None else decode(image))
+        return stated_preprocess(self.model)
 
     def memory(self) -> MicroMemory:
         """Bytes of flash and RAM on the device."""
@@ -133,13 +130,3 @@ def _output_shape(plan: MicroPlan, model: StoredModel) -> tuple[int, ...]:
     image = plan.net.images[plan.net.output]
     shape = model.shapes[model.graph.output]
     return shape if int(np.prod(shape)) == int(np.prod(image)) else image
-
-
-def _core() -> Any:
-    try:
-        from membound import _core
-    except ImportError as error:
-        raise ModelError(
-            f"running a network needs membound's compiled core, which cannot be loaded ({error}): reinstall membound"
-        ) from None
-    return _core

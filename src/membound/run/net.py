@@ -13,12 +13,13 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.notebook import html_block, show_shape
+from membound.run.common import compiled_core, stated_preprocess
 from membound.run.hub import fetch, is_address
 from membound.run.layers import list_layers, show_layers
 from membound.run.micro_net import MicroNet
 from membound.run.plan import Planned, flat, plan
 from membound.store.file import read
-from membound.store.formats import Encoded, decode
+from membound.store.formats import Encoded
 from membound.store.model import StoredModel
 
 EVERY = "every"  # instruction set: what holds for all of them
@@ -75,7 +76,7 @@ class Net:
         self.input_shape = model.shapes[0]
         self.output_shape = model.shapes[model.graph.output]
         try:
-            self._core = _core().Network(
+            self._core = compiled_core().Network(
                 [_for_core(each) for each in plan(model)],
                 list(self.input_shape),
                 model.graph.output,
@@ -126,10 +127,7 @@ class Net:
     @property
     def preprocess(self) -> Preprocess:
         """What turns images as they are, [batch, C, H, W] of the type that it `takes`, into what the network takes."""
-        if self.model.preprocess is None:
-            raise ModelError("this file does not say how images are prepared: prepare them yourself")
-        image = self.model.mean_image
-        return Preprocess.from_json(self.model.preprocess, None if image is None else decode(image))
+        return stated_preprocess(self.model)
 
     def memory(
         self, isa: str | None = None, *, threads: int | None = None, max_batch: int | None = None
@@ -224,7 +222,7 @@ def load(
 
 def known_isas() -> list[str]:
     """The instruction sets that there are kernels for, on this machine or another."""
-    names: list[str] = _core().known_isas()
+    names: list[str] = compiled_core().known_isas()
     return names
 
 
@@ -247,7 +245,7 @@ def _check_counts(**given: tuple[Any, int]) -> None:
 
 def _for_core(plan: Planned) -> Any:
     """A plan as the compiled core takes it."""
-    core, weight = _core(), plan.weight
+    core, weight = compiled_core(), plan.weight
     stored = None
     if weight is not None:
         matrix = weight.matrix
@@ -286,13 +284,3 @@ def _few_bits(weight: Encoded) -> dict[str, Any]:
     }
     found: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     return found | ({"parameter": weight.parameter} if weight.parameter else {})
-
-
-def _core() -> Any:
-    try:
-        from membound import _core
-    except ImportError as error:
-        raise ModelError(
-            f"running a network needs membound's compiled core, which cannot be loaded ({error}): reinstall membound"
-        ) from None
-    return _core

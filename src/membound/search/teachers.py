@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from membound.capture.torch_graph import step
 from membound.data import Preprocess
 from membound.errors import MemboundError, TrainingError
+from membound.run.common import preprocess_of
 from membound.search.ensemble import Ensemble
 from membound.search.jobs import Job
 from membound.search.problem import Fresh, Problem
@@ -90,9 +91,7 @@ def _load(asked: Any) -> tuple[nn.Module, Preprocess | None]:
         return copy.deepcopy(asked), None  # it is frozen here; the user's own stays as it is
     if isinstance(asked, str | os.PathLike):
         stored = read(asked, mmap=False)
-        image = None if stored.mean_image is None else stored.decode().mean_image
-        prepared = None if stored.preprocess is None else Preprocess.from_json(stored.preprocess, image)
-        return StoredNetwork(stored), prepared
+        return StoredNetwork(stored), preprocess_of(stored)
     if isinstance(asked, Sequence) and asked and all(isinstance(each, nn.Module) for each in asked):
         return Ensemble(copy.deepcopy(list(asked))), None
     raise MemboundError(

@@ -16,6 +16,7 @@ class Entries:
     """The entries of a palette, and the nearest of them and zero for any weight."""
 
     key = "entries"  # of what a checkpoint needs
+    in_half = True  # they are 16-bit floats, and so weights must be within these
 
     def __init__(self, entries: Tensor | None = None) -> None:
         self.table = torch.empty(0)
@@ -43,6 +44,7 @@ class RowSteps:
     """
 
     key = "steps"
+    in_half = False
 
     def __init__(self, steps: Tensor | None = None) -> None:
         self.values = torch.empty(0) if steps is None else steps

@@ -138,9 +138,10 @@ class Shadows:
     def check(self, target: Target) -> None:
         """Refuse what cannot be projected, before anything is changed."""
         shadow, levels = self._own(target), target.update.levels
-        even = isinstance(levels and levels.levels, Even) or (shadow and isinstance(shadow.grid, RowSteps))
-        floats = target.weight if shadow is None else shadow.floats
-        check_weight(floats, levels is not None and not even)  # entries are 16-bit floats, steps are not
+        if shadow is not None:
+            check_weight(shadow.floats, shadow.grid.in_half)
+        else:
+            check_weight(target.weight, levels is not None and not isinstance(levels.levels, Even))
 
     def _own(self, target: Target) -> Shadow | None:
         """None for a weight of another network, and before the palette begins."""

@@ -1,0 +1,35 @@
+"""What the two engines have in common: the compiled core, and how a file says that images are prepared."""
+
+from typing import Any
+
+from membound.data import Preprocess
+from membound.errors import ModelError
+from membound.store.formats import decode
+from membound.store.model import StoredModel
+
+
+def compiled_core() -> Any:
+    """The extension module, or one line that says what to do without it."""
+    try:
+        from membound import _core
+    except ImportError as error:
+        raise ModelError(
+            f"running a network needs membound's compiled core, which cannot be loaded ({error}): reinstall membound"
+        ) from None
+    return _core
+
+
+def preprocess_of(model: StoredModel) -> Preprocess | None:
+    """What turns images into what the network takes, where the file says it."""
+    if model.preprocess is None:
+        return None
+    image = model.mean_image
+    return Preprocess.from_json(model.preprocess, None if image is None else decode(image))
+
+
+def stated_preprocess(model: StoredModel) -> Preprocess:
+    """The same; a file that does not say it is refused."""
+    found = preprocess_of(model)
+    if found is None:
+        raise ModelError("this file does not say how images are prepared: prepare them yourself")
+    return found
