@@ -127,6 +127,7 @@ class Workshop:
         model = problem.make(task.seed)
         if bits is not None:
             quantize_(model, bits, self.options.brevitas)
+        model = model.to(memory_format=torch.channels_last)  # as in a fit
         recipe = problem.training.recipe
         settings = Settings(task.seed, self.options.device, evaluate_every=recipe.steps)
         return Run(

@@ -92,6 +92,7 @@ def test_palettes_have_the_cpus_bits(dtype):
         fit_entries(torch.tensor([1.0, torch.nan], device="cuda").to(dtype), 2)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_steps_between_fits_do_not_wait_for_the_gpu():
     model = nn.Linear(64, 64).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

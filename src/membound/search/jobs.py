@@ -15,7 +15,7 @@ from membound.errors import Diverged
 from membound.modules import plain_keys
 from membound.search.bits import FRESH, Types, as_if_trained, trained_levels
 from membound.search.bound import NetworkBound
-from membound.search.problem import AT_ONCE, Problem, State, is_depthwise
+from membound.search.problem import AT_ONCE, Problem, State
 from membound.train.batches import Feeders
 from membound.train.evaluation import evaluate, wrong_images
 from membound.train.fingerprints import describe_update
@@ -167,9 +167,8 @@ class _Bench:
         job, problem = order.job, self.problem
         make = problem.make if job.network is None else problem.variants[job.network]
         model = make(job.seed)
-        # On a CPU convolutions are a fifth faster so, on a GPU depthwise ones twice as fast; values and names stay.
-        if self.device.type == "cpu" or any(map(is_depthwise, model.modules())):
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # Convolutions are a fifth faster so on a CPU, and up to twice as fast on a GPU; values and names stay.
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if order.start is not None:
             load_plain_(model, order.start)
         training = problem.training

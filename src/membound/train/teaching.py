@@ -58,7 +58,8 @@ class Teaching:
 
     def to(self, device: torch.device) -> "Teaching":
         """On a device, the network moved there in place."""
-        self.network.to(device)
+        # Faster, as for its pupils.
+        self.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         for name in ("factor", "offset"):
             value = getattr(self, name)
             if value is not None:
