@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import benchmarks_page
+import int8_page
 import pytest
 import reproduction_page
 
@@ -237,6 +238,12 @@ def test_the_page_about_the_paper_is_made_of_its_numbers():
 
 def test_the_page_of_benchmarks_is_made_of_its_numbers():
     assert (ROOT / "docs" / "BENCHMARKS.md").read_text() == benchmarks_page.make_page()
+
+
+def test_the_page_on_int8_is_of_the_results_that_are_there():
+    """If not: python tools/int8_page.py"""
+    assert int8_page.PAGE.read_text() == int8_page.written(int8_page.PAGE.read_text())
+    assert int8_page.PICTURE.read_text() == int8_page.picture()
 
 
 def help_of(*command: str) -> str:
