@@ -1,4 +1,4 @@
-"""Sparse networks to race: the zoo's, and the shapes of ResNet-18 and MobileNet on 224-pixel images.
+"""Sparse networks to race: the zoo's, and ResNet-18, MobileNet and EfficientNet-Lite0 in shape, on 224-pixel images.
 
 Weights that are not SkimCaffe's are random; what is kept are the largest, so that nonzeros lie at random places.
 """
@@ -16,7 +16,7 @@ from membound import zoo
 from membound.train.projection import project_
 from membound.zoo.layers import conv, gaussian, linear, xavier_
 
-DENSITIES = (0.2, 0.1, 0.05)  # of ResNet-18 and MobileNet
+DENSITIES = (0.1, 0.05, 0.2)  # of all but AlexNet; what tells most comes first
 Raced = tuple[nn.Module, tuple[int, ...]]  # a network and the shape of its images
 
 
@@ -114,17 +114,25 @@ def thin_(net: nn.Module, density: float) -> nn.Module:
 def everything(skimcaffe: Path | None) -> dict[str, Raced]:
     """All that is raced, by name; the same weights every time."""
     torch.manual_seed(0)
-    found = of_the_zoo(skimcaffe)
+    photos, found = (3, 224, 224), dict[str, Raced]()
     for density in DENSITIES:
-        found[f"resnet18, {density:.0%}"] = thin_(resnet18(), density), (3, 224, 224)
-        found[f"mobilenet, {density:.0%}"] = thin_(mobilenet(), density), (3, 224, 224)
+        found[f"lenet, {density:.0%}"] = thin_(zoo.lenet(), density), (1, 28, 28)
+        found[f"quick, {density:.0%}"] = thin_(zoo.cifar10_quick(), density), (3, 32, 32)
+        found[f"resnet8, {density:.0%}"] = thin_(zoo.resnet8(), density), (3, 32, 32)
+        found[f"resnet18, {density:.0%}"] = thin_(resnet18(), density), photos
+        found[f"mobilenet, {density:.0%}"] = thin_(mobilenet(), density), photos
+        found[f"lite0, {density:.0%}"] = thin_(zoo.efficientnet_lite0(), density), photos
+        if density == DENSITIES[0]:
+            found |= alexnets(skimcaffe)
     return found
 
 
-def of_the_zoo(skimcaffe: Path | None) -> dict[str, Raced]:
+def alexnets(skimcaffe: Path | None) -> dict[str, Raced]:
     image = (3, 227, 227)
     paper = keep_(zoo.alexnet(), fc6=3e6 / (4096 * 9216), fc7=3e6 / 4096**2, fc8=4e5 / 4096000)
-    found: dict[str, Raced] = {"alexnet, the paper's": (paper, image)}
+    rest = ("conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
+    tenth = keep_(zoo.alexnet(), **dict.fromkeys(rest, 0.1))
+    found: dict[str, Raced] = {"alexnet, a tenth": (tenth, image), "alexnet, the paper's": (paper, image)}
     if skimcaffe is not None:
         real = keep_(zoo.alexnet(), fc6=0.09, fc7=0.09, fc8=0.25)
         weights = np.load(skimcaffe)
@@ -132,12 +140,4 @@ def of_the_zoo(skimcaffe: Path | None) -> dict[str, Raced]:
             for name in ("conv1", "conv2", "conv3", "conv4", "conv5"):
                 real.get_parameter(f"{name}.weight").copy_(torch.from_numpy(weights[name]))
         found["alexnet, sparse convolutions"] = (real, image)
-    rest = ("conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
-    tenth = keep_(zoo.alexnet(), **dict.fromkeys(rest, 0.1))
-    lenet = keep_(zoo.lenet(), **dict.fromkeys(("conv2", "fc1", "fc2"), 0.05))
-    quick = keep_(zoo.cifar10_quick(), **dict.fromkeys(("conv2", "conv3", "fc1", "fc2"), 0.1))
-    return found | {
-        "alexnet, a tenth": (tenth, image),
-        "lenet": (lenet, (1, 28, 28)),
-        "quick": (quick, (3, 32, 32)),
-    }
+    return found

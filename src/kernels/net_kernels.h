@@ -57,6 +57,11 @@ inline Sums limits_of(Activation activation, float first, float second) {
   return {nullptr, false, -kInfinite, kInfinite, false};
 }
 
+// A vector of pixels, or the first of one: where they are read, where their sums go, and how many there are.
+struct Chunk {
+  size_t from, to, count;
+};
+
 // Where the columns of a weight meet an image. There may be a table, of a channel after another: column c area + t is at
 // c step + table[t]. Without one, a column is at so many steps.
 struct Places {
@@ -101,6 +106,11 @@ struct NetKernels {
   // b has rows `b_step` floats apart, c `c_step`. With `start`, c begins as start[r], else as it is.
   void (*gemm)(const float* a, size_t depth, const float* b, size_t b_step, size_t pixels, float* c,
                size_t c_step, int rows, const float* start) = nullptr;
+
+  // The same for up to gemm_vectors chunks of pixels, which column k of the weight meets offsets[k] floats further: with
+  // sums.start, c begins as sums.start[r]. Lanes behind the last pixel of a chunk are read, but not written.
+  void (*gemm_at)(const float* a, size_t depth, const int32_t* offsets, const float* x, const Chunk* chunks, int count,
+                  float* c, size_t c_step, int rows, const Sums& sums) = nullptr;
 
   // out[r] = sum over k of a[r][k] x[k], rows of values `a_step` apart, the first from `entry` on; reads nothing behind
   // the ends.

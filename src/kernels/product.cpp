@@ -18,25 +18,12 @@ constexpr double kLeastEntries = 16;     // of a row in a block: fewer are not w
 constexpr size_t kAhead = 8192;          // of what is decoded at once, for rows that wait for their next block,
 constexpr size_t kFewAhead = 1024;       // for others,
 constexpr size_t kRowsAhead = 8;         // if so many waiting rows have no more
-constexpr size_t kDepth = 256;           // columns that a dense block takes at once
-constexpr size_t kPackedOnce = 16384;    // of a weight that is packed as a whole, if it has
-constexpr size_t kShallow = 96;          // columns or fewer; its pixels are then taken
-constexpr size_t kFewPixels = 2048;      // in blocks of about so many floats,
-constexpr size_t kLeastPixels = 48;      // and at least so many pixels
 constexpr size_t kLeastTile = 56;        // in vectors: the nonzeros are unpacked anew for each tile
 // Nonzeros of a row that are so few that the rows of an image are summed each for itself: with many, the lanes that a
 // row leaves unused cost more than copying does.
 constexpr double kFewEntries = 25;
 // What a dense product takes for each output beside the multiplications, in multiplications more than a direct one.
 constexpr double kDenseFinish = 7;
-
-// Pixels that a dense block takes at once: few, so that they stay near, but enough for the packing of the weight's
-// rows, which is done anew for each block, to be worth it.
-size_t block_pixels(const Traits& traits) { return 24 * static_cast<size_t>(traits.width); }
-
-size_t offset_of(const Image& image, size_t column) {
-  return image.offsets ? static_cast<size_t>(image.offsets[column]) : column * image.column_step;
-}
 
 size_t vectors(size_t floats, const Traits& traits) {
   return divide_up(floats, static_cast<size_t>(traits.width));
@@ -81,13 +68,7 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
     const size_t sums = plan.straight() ? 0 : plan.group * plan.step;
     return sums + Reader::room(weight, {std::min(kMostRows, weight.rows()), entries_at_once(weight, most_columns), plan.ahead});
   }
-  const auto plan = Product::plan_dense(weight, image, rows, traits);
-  const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows), read = std::max(plan.depth, Weight::kLeastRead);
-  const size_t packed = plan.depth * (plan.pack_once ? divide_up(rows, gemm_rows) : 1) * gemm_rows;
-  // Of one row of pixels there may be fewer, which are cut into other blocks.
-  const size_t most = image.rows == 1 ? std::min(image.pixels, block_pixels(traits)) : plan.pixels;
-  const size_t step = std::max(plan.step, divide_up(most, kSlack) * kSlack + kSlack);
-  return plan.depth * step + kSlack + packed + 2 * read + weight.slack() + weight.cursor_floats() * weight.rows();
+  return Product::dense_room(weight, image, rows, traits);
 }
 
 Tasks Product::cut(size_t products, int threads) const {
@@ -124,7 +105,7 @@ void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step
     part.first = std::min(all, blocks * image_task / tasks.image_tasks * block);
     part.last = std::min(all, blocks * (image_task + 1) / tasks.image_tasks * block);
     if (part.first < part.last)
-      dense_plan_.pack_once ? multiply_packed(x, part, y, y_step, room) : multiply_dense(x, part, y, y_step, room);
+      multiply_dense(x, part, y, y_step, room);
   }
 }
 
@@ -228,117 +209,6 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
       if (!plan.straight())
         kernels_.copy_rows(waiting + (row - begin) * plan.step, image_.row_step, out(row), pixels, rows, pixels);
       if (!limits_suffice_) finish_row(out(row), rows * pixels);
-    }
-  }
-}
-
-// --- dense: blocks of the weight, unpacked as they are used, times a matrix of pixels ---
-
-Product::DensePlan Product::plan_dense(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
-  const size_t all = image.rows * image.pixels, panel = static_cast<size_t>(traits.gemm_vectors * traits.width);
-  DensePlan plan;
-  plan.depth = divide_up(weight.columns(), std::max<size_t>(1, divide_up(weight.columns(), kDepth)));
-  plan.pack_once = weight.columns() <= kShallow && rows * weight.columns() <= kPackedOnce;
-  size_t block = block_pixels(traits);
-  if (plan.pack_once)
-    block = std::min(block, std::max(kFewPixels / plan.depth, std::max(kLeastPixels, panel)) / panel * panel);
-  plan.pixels = plan.pack_once ? std::min(all, block) : divide_up(all, divide_up(all, block));
-  plan.step = divide_up(plan.pixels, kSlack) * kSlack + kSlack;
-  return plan;
-}
-
-// The pixels [first, last) that the columns [begin, end) meet, as rows of a matrix.
-void Product::gather_pixels(const float* x, size_t begin, size_t end, size_t first, size_t last, float* out) const {
-  const size_t first_row = first / image_.pixels, first_pixel = first % image_.pixels;
-  for (size_t column = begin; column < end; ++column, out += dense_plan_.step) {
-    const float* from = x + offset_of(image_, column) + first_row * image_.row_step;
-    size_t pixel = first_pixel;
-    for (size_t p = first; p < last;) {
-      const size_t n = std::min(image_.pixels - pixel, last - p);
-      // Vectors of a fixed size: what is written behind the row is overwritten by the next, or lies in the slack.
-      float* to = out + (p - first);
-      for (size_t i = 0; i < n; i += 8) std::memcpy(to + i, from + pixel + i, 8 * sizeof(float));
-      p += n;
-      pixel = 0;
-      from += image_.row_step;
-    }
-  }
-}
-
-// Rows of the weight, columns [begin, end), as gemm() takes them: packed[column][row].
-void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, const Cursors& cursors, float* packed,
-                        int32_t* columns, float* converted, size_t most) const {
-  const size_t gemm_rows = static_cast<size_t>(kernels_.traits.gemm_rows), depth = end - begin;
-  if (rows == gemm_rows && weight_.matrix().format == Format::dense) {
-    const float* scales = weight_.matrix().scales;
-    kernels_.pack(weight_.values(), row * weight_.columns() + begin, weight_.columns(), depth,
-                  scales ? scales + row : nullptr, packed);
-    return;
-  }
-  std::fill_n(packed, depth * gemm_rows, 0.0f);
-  for (size_t r = 0; r < rows; ++r) {
-    Weight::Cursor cursor = cursors.get(r);
-    for (;;) {
-      const auto entries = weight_.read(row + r, cursor, end, most, columns, converted, kernels_);
-      if (entries.count == 0) break;
-      for (size_t k = 0; k < entries.count; ++k)
-        packed[(static_cast<size_t>(columns[k]) - begin) * gemm_rows + r] = entries.values[k];
-      if (!entries.more) break;
-    }
-    cursors.put(r, cursor);
-  }
-}
-
-// The weight as a whole, then block after block of the pixels.
-void Product::multiply_packed(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
-  const DensePlan& plan = dense_plan_;
-  const size_t gemm_rows = static_cast<size_t>(kernels_.traits.gemm_rows), read = std::max(plan.depth, Weight::kLeastRead);
-  const size_t group = plan.depth * gemm_rows;
-  float* pixels = room;
-  float* packed = pixels + plan.depth * plan.step + kSlack;
-  float* end = packed + divide_up(part.last_row - part.first_row, gemm_rows) * group;
-  const Cursors cursors(weight_, end + 2 * read + weight_.slack());
-  float* to = packed;
-  for (size_t row = part.first_row; row < part.last_row; row += gemm_rows, to += group) {
-    const size_t rows = std::min(gemm_rows, part.last_row - row);
-    for (size_t r = 0; r < rows; ++r) cursors.put(r, weight_.start(row + r));
-    pack_rows(row, rows, 0, plan.depth, cursors, to, reinterpret_cast<int32_t*>(end), end + read, read);
-  }
-  for (size_t first = part.first; first < part.last; first += plan.pixels) {
-    const size_t last = std::min(first + plan.pixels, part.last);
-    gather_pixels(x, 0, plan.depth, first, last, pixels);
-    const float* from = packed;
-    for (size_t row = part.first_row; row < part.last_row; row += gemm_rows, from += group) {
-      const size_t rows = std::min(gemm_rows, part.last_row - row);
-      float* out = y + (row - part.first_row) * y_step + first;
-      kernels_.gemm(from, plan.depth, pixels, plan.step, last - first, out, y_step, static_cast<int>(rows),
-                    finish_.bias + row);
-      for (size_t r = 0; r < rows; ++r) finish_row(out + r * y_step, last - first);
-    }
-  }
-}
-
-void Product::multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
-  const DensePlan& plan = dense_plan_;
-  const size_t gemm_rows = static_cast<size_t>(kernels_.traits.gemm_rows), n = part.last - part.first;
-  const size_t most = std::max(plan.depth, Weight::kLeastRead);
-  float* pixels = room;
-  float* packed = pixels + plan.depth * plan.step + kSlack;
-  int32_t* columns = reinterpret_cast<int32_t*>(packed + plan.depth * gemm_rows);
-  float* converted = packed + plan.depth * gemm_rows + most;
-  const Cursors cursors(weight_, converted + most + weight_.slack());
-  for (size_t row = part.first_row; row < part.last_row; ++row) cursors.put(row - part.first_row, weight_.start(row));
-  for (size_t begin = 0; begin < weight_.columns(); begin += plan.depth) {
-    const size_t end = std::min(begin + plan.depth, weight_.columns());
-    gather_pixels(x, begin, end, part.first, part.last, pixels);
-    for (size_t row = part.first_row; row < part.last_row; row += gemm_rows) {
-      const size_t rows = std::min(gemm_rows, part.last_row - row);
-      pack_rows(row, rows, begin, end, cursors.from(row - part.first_row), packed, columns, converted, most);
-      float* to = y + (row - part.first_row) * y_step + part.first;
-      kernels_.gemm(packed, end - begin, pixels, plan.step, n, to, y_step, static_cast<int>(rows),
-                    begin == 0 ? finish_.bias + row : nullptr);
-      if (end == weight_.columns())
-        for (size_t r = 0; r < rows; ++r) finish_row(to + r * y_step, n);
     }
   }
 }

@@ -78,6 +78,7 @@ class Product {
   // The weight is packed as it is used, block of columns by block, anew for each block of pixels; or all of it at once,
   // where it is small, for many smaller blocks of pixels.
   struct DensePlan {
+    bool in_place;  // pixels are read where they lie; else they are gathered
     size_t depth;   // columns at once
     size_t pixels;  // of a block
     size_t step;    // floats between their rows
@@ -86,10 +87,11 @@ class Product {
   friend size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
   static DirectPlan plan_direct(const Weight& weight, const Image& image, const Traits& traits);
   static DensePlan plan_dense(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
+  static size_t dense_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
   void multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
   void multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
-  void multiply_packed(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
+  size_t find_chunks(size_t& first, size_t last, Chunk* chunks) const;
   void gather_pixels(const float* x, size_t begin, size_t end, size_t first, size_t last, float* out) const;
   void pack_rows(size_t row, size_t rows, size_t begin, size_t end, const Cursors& cursors, float* packed,
                  int32_t* columns, float* converted, size_t most) const;

@@ -306,8 +306,10 @@ void Weight::read_values(size_t first, size_t last, float* values, const NetKern
   const size_t begin = row_start(first);
   kernels.to_float(values_, begin, 1.0f, values, row_start(last) - begin);
   if (matrix_.scales == nullptr) return;
-  for (size_t row = first; row < last; ++row)
-    for (size_t i = row_start(row); i < row_start(row + 1); ++i) values[i - begin] *= matrix_.scales[row];
+  for (size_t row = first; row < last; ++row) {
+    float* here = values + (row_start(row) - begin);
+    kernels.binary(Binary::mul, here, 1, &matrix_.scales[row], 0, here, row_start(row + 1) - row_start(row));
+  }
 }
 
 Row Weight::row(size_t row) const {
