@@ -178,23 +178,29 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   y += part.first * (plan.whole ? 1 : image_.pixels);
   // What is copied later is summed in whole vectors.
   const size_t floats = plan.whole ? pixels : divide_up((rows - 1) * image_.row_step + pixels, width) * width;
+  const bool whole_rows = plan.block_columns >= weight_.columns() && reader.reads_rows();
   for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
     const size_t end = std::min(begin + plan.group, part.last_row);
     const bool in_parts = image_.offsets == nullptr;  // of linear layers
     const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
     const auto accumulate = [&](size_t row, const Reader::Entries& entries, const Sums& how) {
       if (plan.by_rows) {
-        kernels_.accumulate_rows(reader.offsets(), entries.values, entries.count, x, image_.row_step, out(row), pixels, rows,
+        kernels_.accumulate_rows(entries.offsets, entries.values, entries.count, x, image_.row_step, out(row), pixels, rows,
                                  pixels, how);
       } else {
         float* to = plan.whole ? out(row) : waiting + (row - begin) * plan.step;
-        kernels_.accumulate(reader.offsets(), entries.values, entries.count, x, to, floats, how);
+        kernels_.accumulate(entries.offsets, entries.values, entries.count, x, to, floats, how);
       }
     };
-    reader.start(begin, end);
-    for (size_t row = begin; row < end; ++row)
+    if (whole_rows) {
+      for (size_t row = begin; row < end; ++row)
+        accumulate(row, reader.read_row(row), {finish_.bias + row, limits_.limited, limits_.low, limits_.high, in_parts});
+    } else {
+      reader.start(begin, end);
+    }
+    for (size_t row = begin; row < end && !whole_rows; ++row)
       if (reader.is_empty(row)) accumulate(row, {}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high, in_parts});
-    for (size_t column = 0; column < weight_.columns(); column += plan.block_columns) {
+    for (size_t column = 0; column < weight_.columns() && !whole_rows; column += plan.block_columns) {
       const size_t column_end = std::min(column + plan.block_columns, weight_.columns());
       for (size_t row = begin; row < end; ++row)
         for (bool more = true; more;) {

@@ -56,7 +56,22 @@ Reader::Entries Reader::read(size_t row, size_t end) {
   }
   cursors_.put(row - begin_, cursor);
   if (positions_ == nullptr) kernels_.place(offsets_, 0, found.count, places_, offsets_);
-  return {found.count, found.values, first, weight_.at_end(row, cursor), found.more};
+  return {found.count, offsets_, found.values, first, weight_.at_end(row, cursor), found.more};
+}
+
+Reader::Entries Reader::read_row(size_t row) {
+  const Matrix& matrix = weight_.matrix();
+  const size_t entry = weight_.row_start(row), next = weight_.row_start(row + 1);
+  if (row < decoded_begin_ || row >= decoded_end_) {
+    decoded_begin_ = decoded_end_ = row;
+    decoded_entry_ = entry;
+    size_t end = entry;
+    for (size_t behind; decoded_end_ < last_row_ && (behind = weight_.row_start(decoded_end_ + 1)) - entry <= rows_room(); end = behind)
+      ++decoded_end_;
+    kernels_.short_columns(static_cast<const uint16_t*>(matrix.index) + entry, end - entry, matrix.columns, offsets_);
+    kernels_.place(offsets_, 0, end - entry, places_, offsets_);
+  }
+  return {next - entry, offsets_ + (entry - decoded_entry_), static_cast<const float*>(matrix.values) + entry, true, true, false};
 }
 
 }  // namespace membound

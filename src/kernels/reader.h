@@ -9,9 +9,10 @@ namespace membound {
 
 class Reader {
  public:
-  // Entries of a row's block: where they meet the image is in offsets().
+  // Entries of a row's block, and where they meet the image.
   struct Entries {
     size_t count;
+    const int32_t* offsets;
     const float* values;
     bool first, last;  // whether they are the row's first, its last;
     bool more;         // whether the block may have more of them
@@ -46,9 +47,19 @@ class Reader {
   bool is_empty(size_t row) const { return weight_.row_start(row) == weight_.row_start(row + 1); }
   // Entries of the row, on from those before, whose columns are below `end`.
   Entries read(size_t row, size_t end);
-  const int32_t* offsets() const { return offsets_; }
+
+  // Whether rows may be read as a whole, many at once: their columns and values lie in the file one behind the other.
+  bool reads_rows() const {
+    const Matrix& matrix = weight_.matrix();
+    return plan_.ahead == 0 && matrix.format == Format::csr && matrix.index_bytes == 2 && matrix.type == ValueType::f32 &&
+           matrix.scales == nullptr && weight_.widest() <= rows_room();
+  }
+  // All entries of the row; without start().
+  Entries read_row(size_t row);
 
  private:
+  // Entries of whole rows that there is room for: also in that of values, which are not converted.
+  size_t rows_room() const { return 2 * plan_.most; }
   static size_t lines(size_t floats) { return (floats + kLine - 1) / kLine * kLine; }
   void decode(size_t begin);
   size_t place_decoded(size_t row, Weight::Cursor& cursor, size_t end);
