@@ -92,7 +92,7 @@ $(VENV)/bin:
 
 bench: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
-	$(BIN)/python benchmarks/deployment.py $(if $(SKIMCAFFE),--skimcaffe $(SKIMCAFFE)) \
+	$(BIN)/python benchmarks/deployment.py --layers $(if $(SKIMCAFFE),--skimcaffe $(SKIMCAFFE)) \
 	  $(if $(DEEPSPARSE),--python deepsparse=$(DEEPSPARSE))
 	$(BIN)/python benchmarks/training_peers.py lenet mnist
 	if $(BIN)/membound data cifar10 > /dev/null; then $(BIN)/python benchmarks/training_peers.py cifar10_quick cifar10 \
