@@ -28,10 +28,12 @@ LAYERS = {
     "capture": {"errors", "modules", "data", "store"},
     "micro": {"errors", "store"},
     "run": {"errors", "units", "notebook", "data", "store", "micro", "_core"},
-    "search": {"errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "run"},
+    "report": {"errors", "units", "store"},
+    "search": {
+        "errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "run", "report"
+    },
     "export": {"errors", "data", "store", "zoo", "train", "capture", "micro", "run"},
     "bench": {"errors", "machine", "store", "capture", "run", "export"},
-    "report": {"errors", "units", "store"},
     "paper": {"errors", "machine", "modules", "data", "store", "zoo", "train", "search", "bench", "report"},
 }  # fmt: skip
 LAYERS["cli"] = set(LAYERS)

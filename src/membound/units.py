@@ -7,8 +7,8 @@ from membound.errors import MemboundError
 UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 
 
-def parse_bytes(text: str | int) -> int:
-    """The number of bytes that `text` says.
+def parse_bytes(text: str | int, parts: str = "") -> int:
+    """The number of bytes that `text` says; `parts` is what else the caller takes, for the message.
 
     >>> parse_bytes("40 KiB"), parse_bytes("1.5MB"), parse_bytes(512)
     (40960, 1500000, 512)
@@ -16,8 +16,8 @@ def parse_bytes(text: str | int) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*", str(text))
     if match is None or match[2].lower() not in UNITS:
         raise MemboundError(
-            f"{str(text)!r} is not a size in bytes: write a number and one of B, KB, MB, GB (powers of 1000) "
-            "or KiB, MiB, GiB (powers of 1024), for example '40 KiB'"
+            f"{str(text)!r} is not a size{parts and ' or a part'}: write plain bytes (40960), a number with KB, MB, GB "
+            f"(powers of 1000) or KiB, MiB, GiB (powers of 1024), as in '40 KiB'{parts and f', {parts}'}"
         )
     return round(float(match[1]) * UNITS[match[2].lower()])
 

@@ -177,7 +177,7 @@ def test_pictures_that_cannot_be_run(file, tmp_path, capsys):
     x = saved(tmp_path / "x.npy", images()[0])
     assert "several are pictures" in refused(capsys, "run", file, good, x)
     (tmp_path / "folder.png").mkdir()
-    assert "there is no picture at" in refused(capsys, "run", file, tmp_path / "folder.png")
+    assert "is a folder without pictures" in refused(capsys, "run", file, tmp_path / "folder.png")
 
 
 def run_without(modules, *arguments):
@@ -294,10 +294,10 @@ def test_inputs_that_do_not_fit(kind, file, tmp_path, capsys):
     assert not (tmp_path / "y.npy").exists()
 
 
-def test_run_on_a_folder_is_refused(tmp_path, capsys):
-    assert "is a folder: name a .npy file" in refused(
-        capsys, "run", write_network(tmp_path / "n.safetensors"), "."
-    )
+def test_run_on_a_folder_without_pictures_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = refused(capsys, "run", write_network(tmp_path / "n.safetensors"), ".")
+    assert "is a folder without pictures, such as .jpg or .png: name a .npy file or pictures" in said
 
 
 def test_images_without_preprocessing_are_refused(tmp_path, capsys, data):

@@ -89,7 +89,7 @@ def test_people_get_tables_and_are_told_where_things_are(capsys):
     assert run(*asked) == 0
     assert {path.name for path in Path("kept/tensorboard").iterdir()} == {"dense", "final-4KiB-0"}
     captured = capsys.readouterr()
-    for words in ("dense", "4KiB", "accuracy", "of 40", "latency", "4.weight", "32 x 128"):
+    for words in ("dense", "4KiB", "accuracy", "of 40", "latency", "4.weight", "32x128"):
         assert words in captured.out
     assert re.search(r"^file +net\.safetensors\nreport +net\.report\.html\nrun +kept$", captured.out, re.M)
     done = [
@@ -233,7 +233,7 @@ def test_interrupted_it_goes_on_to_the_same_files_byte_for_byte(capsys, signals)
             process.send_signal(number)
             said = process.stderr.read()
         assert process.returncode == 130, said
-        assert said == "membound: interrupted: run the same command again to go on\n"
+        assert said.endswith("membound: interrupted: run the same command again to go on\n")
         assert not list(Path().glob("net*"))
     assert run(*again) == 0
     assert run(*LONG, "--out", "whole.safetensors") == 0
@@ -252,7 +252,7 @@ def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypat
         "membound.search.fitting.describe_stored", lambda *_: signal.raise_signal(signal.SIGTERM)
     )
     assert run(*SHORT, *OUT, "--budget", "4KiB") == 130
-    assert capsys.readouterr().err == "membound: interrupted: without --run-dir nothing was saved\n"
+    assert capsys.readouterr().err.endswith("membound: interrupted: without --run-dir nothing was saved\n")
     assert not list(Path().glob("net*"))
 
 
@@ -429,5 +429,5 @@ def test_a_person_sees_a_table_and_only_json_is_on_stdout(capsys, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     assert run(*FIT, *OUT, "--steps", "400", "--budget", "4KiB", "--json") == 0
     assert json.loads(capsys.readouterr().out)["finals"]
-    assert "of 400" in terminal.written or "done" in terminal.written
+    assert "/400" in terminal.written or "done" in terminal.written
     assert "network" in terminal.written

@@ -164,7 +164,7 @@ def test_page_is_well_formed_and_loads_nothing(result):
 
 def test_every_part_is_there():
     text = read_text(make_page(full()))
-    verdict = "98.97 % in 20,412 bytes: 1.2 % of the dense file, 0.15 points below dense."
+    verdict = "98.97 ± 0.10 % in 20,412 bytes: 1.2 % of the dense file, 0.15 points below dense."
     for words in (
         "lenet on mnist in 20KiB", verdict, "99.7 %of 20,480 bytes", "0.071 ms1.81 times as fast",
         "65,5363.4 % of dense",
@@ -255,7 +255,7 @@ def test_exceeded_budget_is_said():
 
 def test_ensemble_says_its_members():
     text = read_text(make_page(ENSEMBLE))
-    assert "98.97 % in 20,412 bytes, 5 networks together: 1.2 %" in text
+    assert "98.97 ± 0.10 % in 20,412 bytes, 5 networks together: 1.2 %" in text
     assert "5alone 98.10 % to 98.50 %" in text
 
 
@@ -263,8 +263,8 @@ def test_several_networks_are_rows_and_bars():
     page = make_page(SEVERAL)
     text = read_text(page)
     assert (
-        "5 networks, from 98.97 % in 5,000 bytes to 98.97 % in 80,000 bytes; dense: 99.12 % in 1,724,320"
-        in text
+        "5 networks, from 98.97 ± 0.10 % in 5,000 bytes to 98.97 ± 0.10 % in 80,000 bytes; "
+        "dense: 99.12 ± 0.09 % in 1,724,320" in text
     )
     assert re.search(r'<th scope="row"[^>]*>40KiB</th>', page)
     bars = page[page.index("bars-kept-title") : page.index("</svg>", page.index("bars-kept-title"))]

@@ -47,6 +47,8 @@ ELSEWHERE = {
     "workers": "ray",
     "pythons": "python",
     "dataset": "data",
+    "train_data": "data",
+    "model": "net",
 }  # parameters that a command has by another name
 
 

@@ -16,7 +16,8 @@ from membound.cli import options
 from membound.cli.fit_tables import tell
 from membound.cli.records import spread
 from membound.errors import MemboundError
-from membound.search.request import Bound, Choices, Examples, Place, split_keywords
+from membound.search.place import Place
+from membound.search.request import Bound, Choices, Examples, split_keywords
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def fit_command(
             choices = replace(choices, pretrained=source.init is not None)
             if teacher_init is not None:
                 choices = replace(choices, teacher=_load_teacher(choices.teacher, teacher_init, dataset))
-            results = _fit(network, examples, bound, choices, place, ray=ray, verbose=verbose)
+            results = _fit(network, examples, bound, choices, place, ray=ray, verbose=verbose, quiet=as_json)
             for result, file in zip(results, files, strict=True):
                 result.save(file)
             if beside.hub is not None:
@@ -232,6 +233,7 @@ def _fit(
     *,
     ray: str | None,
     verbose: bool,
+    quiet: bool,
 ) -> list[Any]:
     """The fit, where it is asked for, and shown to who watches."""
     from membound.cli.live import watched
@@ -245,7 +247,7 @@ def _fit(
         if ray is not None:
             cluster = stack.enter_context(ray_cluster(ray, device=device))
             place = replace(place, workers=cluster, device="auto")
-        watch, board = stack.enter_context(watched(verbose))
+        watch, board = stack.enter_context(watched(verbose, quiet))
         if board is not None:
             workers = place.workers
             if workers is None and bound.within is None:  # how many sizes it tries at once is where it runs

@@ -1,11 +1,15 @@
 """What membound fit says at its end: tables, or JSON."""
 
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import typer
 
 from membound.cli import options
+from membound.cli.tables import Column, print_table, say, terminal_width, times, weights_first
+from membound.report.text import Score, find_score, show_count, show_milliseconds
+from membound.report.verdict import make_lines
 
 
 def tell(
@@ -21,67 +25,63 @@ def tell(
         }
         options.print_json(without_curves(summary) | places)
         return
-    from rich.console import Console
-
-    console = Console()
-    console.print(_summary_table(summary))
+    score = find_score(summary)
+    _print_summary(summary, score)
     for final in summary["finals"]:
-        console.print(_layer_table(final, titled=len(summary["finals"]) > 1))
+        typer.echo()
+        _print_layers(final, titled=len(summary["finals"]) > 1)
+    typer.echo()
     for final in summary["finals"]:
         if final["member_accuracies"]:
-            alone = ", ".join(map(_percent, final["member_accuracies"]))
-            typer.echo(f"members   {alone}")
+            alone = ", ".join(map(score.show, final["member_accuracies"]))
+            say("members", alone)
         for note in final.get("tried", ()):
-            typer.echo(f"tried     {note}")
-        typer.echo(f"file      {final['file']}")
+            say("tried", note)
+        say("file", str(final["file"]))
     if page is not None:
-        typer.echo(f"report    {page}")
+        say("report", str(page))
     if hub is not None:
-        typer.echo(f"folder    {hub}: to upload, hf upload ORG/{hub.absolute().name} {hub}")
+        say("folder", f"{hub}: to upload, hf upload ORG/{hub.absolute().name} {hub}")
     if run_dir is not None:
-        typer.echo(f"run       {run_dir}")
+        say("run", str(run_dir))
+    typer.echo()
+    for line in make_lines(summary, score):
+        typer.echo(fill(line, terminal_width() or 10_000))
 
 
-def _summary_table(summary: dict[str, Any]) -> Any:
-    """Every final network, and the dense one, a line each."""
-    from rich.table import Table
-
-    from membound.report.text import show_count, show_milliseconds
-
-    table = Table("network")
-    for head in ("accuracy", "errors", "file bytes", "memory", "latency", "nonzeros"):
-        table.add_column(head, justify="right")
-    dense = [] if summary["dense"] is None else [{"name": "dense", **summary["dense"]}]
-    for net in [*dense, *summary["finals"]]:
-        table.add_row(
-            net["name"],
-            _percent(net["accuracy"]),
-            "n/a" if net["errors"] is None else f"{net['errors']:,} of {net['images']:,}",
-            show_count(net["file_bytes"]),
-            show_count(net["memory_bytes"]),
-            show_milliseconds(net["latency_ms"]),
-            show_count(net["nonzeros"]),
-        )
-    return table
-
-
-def _layer_table(final: dict[str, Any], titled: bool) -> Any:
-    from rich.table import Table
-
-    table = Table("layer", "shape", title=final["name"] if titled else None, title_justify="left")
-    for column in ("nonzeros", "kept", "bytes"):
-        table.add_column(column, justify="right")
-    table.add_column("format")
-    table.add_column("values")
-    for layer in final["layers"]:
-        kept = f"{layer['nonzeros'] / layer['size']:.2%}" if layer["size"] else "n/a"
-        shape = " x ".join(map(str, layer["shape"]))
-        table.add_row(
-            layer["name"], shape, f"{layer['nonzeros']:,}", kept, f"{layer['bytes']:,}", layer["format"],
-            layer["values"],
-        )  # fmt: skip
-    return table
+def _print_summary(summary: dict[str, Any], score: Score) -> None:
+    """Every final network, the dense one and the dense one in 8 bits, a line each."""
+    columns = [
+        Column("network", right=False), Column(score.name), Column("errors", 4), Column("file bytes"),
+        Column("memory", 2), Column("latency", 1), Column("nonzeros", 3),
+    ]  # fmt: skip
+    dense = summary["dense"]
+    known = [] if dense is None else [{"name": "dense", **dense}]
+    if dense is not None and dense.get("int8"):
+        known.append({"name": "dense, 8 bits", **dense["int8"]})
+    rows = [
+        [
+            net["name"], score.show(net["accuracy"]),
+            "" if net["errors"] is None else f"{net['errors']:,} of {net['images']:,}",
+            *map(show_count, (net["file_bytes"], net.get("memory_bytes"))),
+            show_milliseconds(net.get("latency_ms")), show_count(net.get("nonzeros")),
+        ]
+        for net in [*known, *summary["finals"]]
+    ]  # fmt: skip
+    print_table(columns, rows)
 
 
-def _percent(accuracy: float | None) -> str:
-    return "n/a" if accuracy is None else f"{accuracy:.2f} %"
+def _print_layers(final: dict[str, Any], titled: bool) -> None:
+    columns = [
+        Column("layer", right=False), Column("shape", 3, right=False), Column("nonzeros", 1), Column("kept"),
+        Column("bytes"), Column("format", 4, right=False), Column("values", 2, right=False),
+    ]  # fmt: skip
+    rows = [
+        [
+            layer["name"], times(layer["shape"]), f"{layer['nonzeros']:,}",
+            f"{layer['nonzeros'] / layer['size']:.2%}" if layer["size"] else "n/a", f"{layer['bytes']:,}",
+            layer["format"], layer["values"],
+        ]
+        for layer in weights_first(final["layers"])
+    ]  # fmt: skip
+    print_table(columns, rows, final["name"] if titled else None)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.cli.tables import Column, print_table, say, weights_first
 
 File = Annotated[
     Path,
@@ -33,35 +34,26 @@ def inspect_command(file: File, as_json: options.Json = False) -> None:
 
 
 def _print(facts: dict[str, Any]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     few = any(layer["distinct"] is not None for layer in facts["layers"])
-    table = Table("layer", "shape", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("nonzeros", "density"):
-        table.add_column(column, justify="right")
-    table.add_column("format")
-    table.add_column("values")
-    for column in ("distinct", *PARTS) if few else ():
-        table.add_column(column, justify="right")
-    table.add_column("bytes", justify="right")
-    for layer in facts["layers"]:
+    columns = [
+        Column("layer", right=False), Column("shape", 3, right=False), Column("nonzeros", 2), Column("density", 1),
+        Column("format", 4, right=False), Column("values", 1, right=False),
+        *([Column("distinct", 5), *(Column(part, 6) for part in PARTS)] if few else []), Column("bytes"),
+    ]  # fmt: skip
+    rows = []
+    for layer in weights_first(facts["layers"]):
         parts = [f"{layer[key]:,}" for key in PARTS.values()]
         distinct = "" if layer["distinct"] is None else f"{layer['distinct']:,}"
-        table.add_row(
-            escape(layer["name"]), _shape(layer), f"{layer['nonzeros']:,}", f"{layer['density']:.2%}",
+        rows.append([
+            layer["name"], _shape(layer), f"{layer['nonzeros']:,}", f"{layer['density']:.2%}",
             layer["format"], layer["values"], *([distinct, *parts] if few else []), f"{layer['bytes']:,}",
-        )  # fmt: skip
-    console = Console()
-    if few and not console.is_terminal:  # nothing is cut off in a file or a pipe
-        console = Console(width=160)
-    console.print(table)
+        ])  # fmt: skip
+    print_table(columns, rows)
+    typer.echo()
     memory = facts["memory_bytes"]
     image = facts["mean_image_bytes"]
-    typer.echo(f"input     {_input(facts)}")
-    typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
+    say("input", f"{_input(facts)}")
+    say("nonzeros", f"{facts['nonzeros']:,} of {facts['parameters']:,} parameters")
     parts = facts["parts"]
     weights = (
         f"values {parts['value_bytes']:,}, positions {parts['position_bytes']:,}, scales and biases "
@@ -69,18 +61,20 @@ def _print(facts: dict[str, Any]) -> None:
         if few
         else f"weights {facts['weight_bytes']:,}"
     )
-    typer.echo(
-        f"file      {facts['file_bytes']:,} bytes: {weights}, header {facts['header_bytes']:,}"
+    say(
+        "file",
+        f"{facts['file_bytes']:,} bytes: {weights}, header {facts['header_bytes']:,}"
         + (f", mean image {image:,}" if image else "")
-        + (f", packing {parts['other_bytes']:,}" if parts["other_bytes"] else "")
+        + (f", packing {parts['other_bytes']:,}" if parts["other_bytes"] else ""),
     )
-    typer.echo(f"dense     {facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
+    say("dense", f"{facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
     if memory is None:
-        typer.echo("memory    unknown: no compiled core")
+        say("memory", "unknown: no compiled core")
         return
-    typer.echo(
-        f"memory    {max(memory.values()):,} bytes for one image on one thread, file included, on any CPU: "
-        + ", ".join(f"{isa} {total:,}" for isa, total in memory.items())
+    say(
+        "memory",
+        f"{max(memory.values()):,} bytes for one image on one thread, file included, on any CPU: "
+        + ", ".join(f"{isa} {total:,}" for isa, total in memory.items()),
     )
 
 

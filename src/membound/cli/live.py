@@ -8,18 +8,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from membound.report.text import show_count, show_duration
+from membound.report.text import shorten, show_count, show_duration
 from membound.search.jobs import Job, Order, Outcome, Show
+from membound.search.place import Watch
 from membound.search.problem import Problem
-from membound.search.request import Watch
+from membound.search.progress import by_lines, describe_done, describe_job, write_line
 from membound.search.workshop import Workers
 from membound.train.run import Progress
 
 MOST_ROWS = 12
+MOST_LETTERS = 15  # of the name of a training
 PER_SECOND = 4
 
 
@@ -118,14 +121,17 @@ class Board:
 
     def _draw(self) -> Table:
         rows = self.rows()
-        table = Table(title=self.headline(), title_justify="left", title_style="bold")
-        table.add_column("network", no_wrap=True, min_width=16)
-        for head, width in (("step", 15), ("loss", 7), ("accuracy", 8), ("size", 9)):
+        table = Table(
+            title=self.headline(), title_justify="left", title_style="bold",
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+        )  # fmt: skip
+        table.add_column("network", no_wrap=True, min_width=12)  # 60 columns in all
+        for head, width in (("step", 14), ("loss", 6), ("accuracy", 8), ("size", 9)):
             table.add_column(head, justify="right", no_wrap=True, min_width=width)
         for row in rows:
-            steps = f"{row.step:,} of {row.steps:,}" if row.steps else ""
+            steps = f"{row.step:,}/{row.steps:,}" if row.steps else ""
             table.add_row(
-                describe_job(row.job),
+                shorten(describe_job(row.job), MOST_LETTERS),
                 "done" if row.done else steps,
                 _show_loss(row.loss),
                 "" if row.accuracy is None else f"{row.accuracy:.2f} %",
@@ -173,54 +179,18 @@ def _show_loss(loss: float | None) -> str:
     return f"{loss:.4f}" if loss < 100 else f"{loss:.2g}"
 
 
-def describe_job(job: Job) -> str:
-    """What a training is for, in a few words.
-
-    >>> describe_job(Job("dense-part", 0, about={"round": 0}))
-    'round 0: dense'
-    >>> describe_job(Job("r003-conv1", 3, counts={}, about={"round": 3, "layer": "conv1.weight"}))
-    'round 3: conv1'
-    >>> describe_job(Job("final-20KiB-1", 1, limit=20480, about={"budget": "20KiB", "member": 1}))
-    '20KiB, member 2'
-    """
-    about = job.about
-    what = str(about.get("layer") or about.get("budget") or job.key).removesuffix(".weight")
-    if job.limit is None and job.counts is None:
-        what = "dense"
-    elif "layer" not in about and "budget" not in about and job.limit is not None:
-        what = f"{job.limit:,}"
-    if about.get("width") is not None:
-        what += f", width {about['width']:g}"
-    if job.network is not None:
-        what = job.network
-    if about.get("member") is not None:
-        what += f", member {about['member'] + 1}"
-    return f"round {about['round']}: {what}" if "round" in about else what
-
-
 @contextmanager
-def watched(verbose: bool) -> Iterator[tuple[Watch, Board | None]]:
-    """Whom a fit tells: a table when a person watches; with `verbose` a line on stderr for all that is done."""
-
-    def write(line: str) -> None:
-        sys.stderr.write(f"{line}\n")
-
-    def say_done(job: Job, facts: dict[str, Any]) -> None:
-        if "failure" in facts:
-            write(f"{describe_job(job)}: {facts['failure']}")
-            return
-        accuracy = "" if facts["accuracy"] is None else f"accuracy {facts['accuracy']:.2f} %, "
-        write(f"{describe_job(job)}: {accuracy}size {facts['size']:,}, {show_duration(facts['seconds'])}")
-
+def watched(verbose: bool, quiet: bool = False) -> Iterator[tuple[Watch, Board | None]]:
+    """Whom a fit tells: a table when a person watches, else lines, unless `quiet`; `verbose` says all."""
     if not sys.stderr.isatty():
-        yield (Watch(done=say_done, say=write) if verbose else Watch()), None
+        yield by_lines() if verbose or not quiet else Watch(), None
         return
     board = Board()
 
     def done(job: Job, facts: dict[str, Any]) -> None:
         board.done(job, facts)
         if verbose:
-            say_done(job, facts)
+            write_line(describe_done(job, facts))
 
     live = Live(
         console=Console(stderr=True),

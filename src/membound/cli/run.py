@@ -21,8 +21,8 @@ def run_command(
         list[Path],
         typer.Argument(
             metavar="INPUT",
-            help="Pictures; or an array [batch, ...] in a .npy file: uint8 as it is, or float32: as prepared, or as "
-            "the data that the network was trained on.",
+            help="Pictures or folders of them; or an array [batch, ...] in a .npy file: uint8 as it is, or float32: as "
+            "prepared, or as the data that the network was trained on.",
         ),
     ],
     out: Annotated[
@@ -36,11 +36,12 @@ def run_command(
 ) -> None:
     """Run a model file on pictures or an array; write the output.
 
-    membound run net.safetensors cat.jpg dog.jpg
+    membound run net.safetensors cat.jpg photos/
     """
     from membound.run.files import find_model_file, run_array, top_classes, write_array
     from membound.run.net import load
 
+    input = _with_folders(input)
     pictures = _are_pictures(input)
     target = _target(input[0], out, pictures)
     net = load(find_model_file(file), threads=threads)
@@ -59,7 +60,28 @@ def run_command(
         where = None if target is None else str(target)
         options.print_json({"out": where, "shape": list(output.shape), "top": named})
     else:
-        _print(target, output, top, [path.name for path in input] if pictures else None)
+        _print(target, output, top, _names(input) if pictures else None)
+
+
+def _with_folders(given: list[Path]) -> list[Path]:
+    """The inputs, with the pictures that are in a folder, or below it, in the folder's place."""
+    if not any(path.is_dir() for path in given):
+        return given
+    from membound.data.pictures import image_extensions
+
+    known, found = image_extensions(), []
+    for path in given:
+        inside = [path]
+        if path.is_dir():
+            inside = sorted(
+                file for file in path.rglob("*") if file.suffix.lower() in known and file.is_file()
+            )
+            if not inside:
+                raise MemboundError(
+                    f"{path} is a folder without pictures, such as .jpg or .png: name a .npy file or pictures"
+                )
+        found += inside
+    return found
 
 
 def _are_pictures(given: list[Path]) -> bool:
@@ -75,6 +97,16 @@ def _are_pictures(given: list[Path]) -> bool:
             f"{len(given)} inputs: several are pictures, which {others[0]} is not by its name"
         )
     return not others
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """File names; where two are the same, with their folders.
+
+    >>> _names([Path("a/cat.jpg"), Path("b/cat.jpg")])
+    ['a/cat.jpg', 'b/cat.jpg']
+    """
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
 def _run_pictures(net: Any, paths: list[Path]) -> Any:

@@ -10,6 +10,7 @@ import typer
 
 from membound.cli import options
 from membound.cli.records import spread
+from membound.cli.tables import Column, print_table, times, weights_first
 from membound.errors import MemboundError
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS
 
@@ -203,24 +204,22 @@ def _progress_bar(steps: int) -> Iterator[Callable[[Any], None] | None]:
 
 
 def _print(facts: dict[str, Any], out: Path | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
     if facts["resumed"] is not None:
         typer.echo(f"resumed from step {facts['resumed']:,}")
     if facts["layers"]:
-        table = Table("layer", "shape")
-        for column in ("nonzeros", "kept", "bytes"):
-            table.add_column(column, justify="right")
-        table.add_column("format")
-        for layer in facts["layers"]:
-            kept = f"{layer['nonzeros'] / layer['size']:.2%}"
-            shape = " x ".join(map(str, layer["shape"]))
-            table.add_row(
-                layer["name"], shape, f"{layer['nonzeros']:,}", kept, f"{layer['bytes']:,}", layer["format"]
-            )
-        console.print(table)
+        columns = [
+            Column("layer", right=False), Column("shape", 2, right=False), Column("nonzeros", 1), Column("kept"),
+            Column("bytes"), Column("format", 3, right=False),
+        ]  # fmt: skip
+        rows = [
+            [
+                layer["name"], times(layer["shape"]), f"{layer['nonzeros']:,}",
+                f"{layer['nonzeros'] / layer['size']:.2%}", f"{layer['bytes']:,}", layer["format"],
+            ]
+            for layer in weights_first(facts["layers"])
+        ]  # fmt: skip
+        print_table(columns, rows)
+        typer.echo()
     typer.echo(
         f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)} on {facts['images']:,} "
         f"{facts['evaluated_on']} images ({facts['errors']:,} errors)"

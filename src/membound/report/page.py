@@ -16,8 +16,6 @@ from membound.report.scatter import make_scatter
 from membound.report.style import SCRIPT, STYLE
 from membound.report.tables import make_layers, make_rounds, make_summary
 from membound.report.text import (
-    Score,
-    divide,
     find_number,
     find_part,
     find_rows,
@@ -25,8 +23,8 @@ from membound.report.text import (
     find_text,
     show_count,
     show_duration,
-    show_share,
 )
+from membound.report.verdict import make_verdict
 from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
@@ -127,47 +125,6 @@ def make_title(result: Facts) -> str:
         + (f" on {data}" if data else "")
         + (f" in {limit}{'' if unit.strip() in limit else unit}" if budget else "")
     )
-
-
-def make_verdict(result: Facts, score: Score) -> str:
-    """One sentence that says what came out.
-
-    >>> dense = {"accuracy": 99.12, "file_bytes": 1724320}
-    >>> make_verdict({"finals": [{"accuracy": 98.97, "file_bytes": 20412}], "dense": dense}, Score())
-    '98.97 % in 20,412 bytes: 1.2 % of the dense file, 0.15 points below dense.'
-    """
-    finals = find_rows(result, "finals")
-    dense = find_part(result, "dense")
-    if len(finals) > 1:
-        return _say_several(finals, dense, score)
-    (final,) = finals
-    accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
-    share = divide(size, find_number(dense, "file_bytes"))
-    reference = find_number(dense, "accuracy")
-    against = [
-        f"{show_share(share)} of the dense file" if share is not None else None,
-        score.compare(accuracy, reference) if accuracy is not None and reference is not None else None,
-    ]
-    known = [words for words in against if words]
-    members = find_number(final, "members") or 1
-    together = f", {show_count(members)} networks together" if members > 1 else ""
-    return f"{_say_one(final, score)}{together}" + (f": {', '.join(known)}." if known else ".")
-
-
-def _say_one(final: Facts, score: Score) -> str:
-    accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
-    shown = score.show(accuracy) if score.percent else f"{score.name} {score.show(accuracy)}"
-    if accuracy is None:
-        shown = f"{score.name} unknown"
-    return shown if size is None else f"{shown} in {show_count(size)} bytes"
-
-
-def _say_several(finals: list[Facts], dense: Facts, score: Score) -> str:
-    """The smallest and the largest of them."""
-    known = [final for final in finals if find_number(final, "file_bytes") is not None] or finals
-    ranked = sorted(known, key=lambda final: find_number(final, "file_bytes") or 0)
-    words = f"{len(finals)} networks, from {_say_one(ranked[0], score)} to {_say_one(ranked[-1], score)}"
-    return words + (f"; dense: {_say_one(dense, score)}." if dense else ".")
 
 
 def _make_usage(result: Facts) -> Markup | None:

@@ -102,7 +102,7 @@ def _number(problem: Problem, amount: Amount) -> int:
     if part is None:
         if problem.target.kind == "nonzeros" and not text.isdecimal():
             raise MemboundError(f"{text!r} nonzeros: write a whole number, or a part of all such as '10%'")
-        return parse_bytes(text)
+        return parse_bytes(text, "or a part of the dense network, as in '10%'")
     if not 0 < float(part[1]) <= 100:
         raise MemboundError(f"a budget of {text} of the dense network: write more than 0% and at most 100%")
     return int(float(part[1]) / 100 * problem.dense())

@@ -20,18 +20,10 @@ from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
 from membound.search.ledger import open_run
+from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
-from membound.search.request import (
-    Amount,
-    Bound,
-    Choices,
-    Examples,
-    Keywords,
-    Place,
-    Several,
-    Watch,
-    split_keywords,
-)
+from membound.search.progress import by_lines, tell_resumed
+from membound.search.request import Amount, Bound, Choices, Examples, Keywords, Several, split_keywords
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.widths import check_width
@@ -46,6 +38,14 @@ from membound.train.tensorboard import check_installed
 Model = nn.Module | Callable[[], nn.Module]
 One = Amount | None
 TEACHING = ("teacher", "temperature", "teacher_part")
+# What a user calls parts of what a run directory keeps, where the last word of their place does not say it.
+PARAMETERS = {
+    "wanted.may_widen": "values",
+    "data.train": "train_data",
+    "data.validation": "val_data",
+    "data.test": "test_data",
+    "network": "model",
+}
 
 
 @overload
@@ -106,7 +106,7 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
         check_installed()
     if isinstance(bound.stages, str | Path):
         bound = replace(bound, stages=Stages.read(bound.stages))
-    watch = place.watch or Watch()
+    watch = place.watch or (by_lines() if place.progress else Watch())
     choices = with_effort(choices, model, bound)
     problem = _pose(model, examples, bound, choices, watch)
     limits = [] if bound.searches else resolve_limits(problem, bound.amounts)
@@ -120,7 +120,10 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
             about="workers",
         )
     run_dir = None if place.run_dir is None else Path(place.run_dir)
-    with open_run(run_dir, _describe(problem, bound, choices)) as directory:
+    described, parameters = _describe(problem, bound, choices), {**PARAMETERS, "wanted.amounts": bound.name}
+    with open_run(run_dir, described, parameters=parameters) as directory:
+        if run_dir is not None:
+            tell_resumed(directory, watch)
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
         tried = describe_training(problem, choices)

@@ -9,15 +9,17 @@ from torch import Tensor, nn
 
 from membound.data import Split
 from membound.errors import MemboundError, ModelError
+from membound.run.inspection import inspect
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.budget import Limit, Plan, make_plans
 from membound.search.deployed import Fitted, describe_stored, rounding_hurts, score_stored
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
-from membound.search.measure import FileBytes
+from membound.search.measure import FileBytes, deployed_bytes
+from membound.search.place import Watch
 from membound.search.problem import AUTO, Problem
-from membound.search.request import Bound, Choices, Watch
+from membound.search.request import Bound, Choices
 from membound.search.stages import Stages, search_stages
 from membound.search.widths import WidthSearch
 from membound.search.within import search_within
@@ -258,7 +260,27 @@ class Fitting:
             part = plain.stored(self.workshop.state(greedy.DENSE))
             estimate = score_stored(part, data.validation, self.problem)
         about = describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
-        return about | {"curves": facts["history"], "seconds": facts["seconds"]}
+        return about | {
+            "curves": facts["history"],
+            "seconds": facts["seconds"],
+            "int8": self._describe_int8(),
+        }
+
+    def _describe_int8(self) -> dict[str, Any] | None:
+        """The dense network with its weights rounded to 8 bits, a scale for each row: what costs no training."""
+        data = self.problem.data
+        if data.test is None and data.given is None:
+            return None  # nothing but the training images could judge it
+        try:
+            stored = replace(self.problem.files, values="p8", types={}).stored(self.workshop.state("dense"))
+        except ModelError:  # a value that a scale of 16 bits cannot hold
+            return None
+        memory = deployed_bytes(stored, self.problem.target.batch, self.problem.target.isa)
+        return {
+            "file_bytes": stored.file_bytes,
+            "memory_bytes": memory,
+            "nonzeros": inspect(stored)["nonzeros"],
+        } | self._judge(stored, None)
 
     def _judge(self, stored: StoredModel, estimate: Score | None) -> dict[str, Any]:
         """The last word, by images that it was not trained on; where there are none, the estimate of before."""
@@ -301,9 +323,23 @@ class Fitting:
             history=list(self.candidates),
             dense=dense,
             facts=about
-            | {"curves": facts[0]["history"], "seconds": seconds, "tried": list(self.tried)}
+            | {
+                "curves": facts[0]["history"],
+                "seconds": seconds,
+                "tried": [*self.tried, *self._not_bound(plan, about)],
+            }
             | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit}),
         )
+
+    def _not_bound(self, plan: Plan, about: dict[str, Any]) -> list[str]:
+        """Said of a budget that allows the whole network: nothing was taken away."""
+        whole = self.problem.plain_bytes if self.problem.target.kind != "nonzeros" else self.problem.dense()
+        if plan.exact or self.bound.within is not None or plan.share < whole:
+            return []
+        return [
+            f"the budget does not bind: {plan.limit.text} ({plan.limit.number:,}) is more than the {whole:,} "
+            f"{self.problem.target.unit} that all weights take, so all are kept"
+        ]
 
     def _network(self, plan: Plan, keys: list[str]) -> tuple[nn.Module, FileBytes]:
         """The final network in torch and its file: one, or an ensemble within the limit."""

@@ -220,11 +220,15 @@ class RunDirectory:
 
 @contextmanager
 def open_run(
-    path: Path | None, config: Mapping[str, Any], about: Mapping[str, Any] | None = None
+    path: Path | None,
+    config: Mapping[str, Any],
+    about: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, str] | None = None,
 ) -> Iterator[RunDirectory]:
     """Begin a run, or go on with the one that is there; without a path, in a folder that vanishes.
 
-    `config` says what the run is: another one is refused. `about` joins the description of this start.
+    `config` says what the run is: another one is refused. `about` joins the description of this start; `parameters`
+    says which parameter of the caller stands behind a place in the config, by the place's beginning.
 
     >>> with open_run(None, {"budget": 40960}) as run:
     ...     _ = run.record("round-1.dense", {"accuracy": 98.5}, None)
@@ -244,7 +248,7 @@ def open_run(
             reason = error.strerror or error
             raise TrainingError(f"{path} cannot be a run directory: {reason}: choose another") from error
         if begun:
-            _check_same(_read_config(path), wanted, path)
+            _check_same(_read_config(path), wanted, path, parameters or {})
         else:
             with _writing(path / LEDGER):
                 (path / LEDGER).touch()  # before the config: where that is, a ledger was
@@ -285,12 +289,19 @@ def _read_config(path: Path) -> dict[str, Any]:
     )
 
 
-def _check_same(there: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
+def _check_same(
+    there: dict[str, Any], wanted: dict[str, Any], path: Path, parameters: Mapping[str, str]
+) -> None:
     if difference := _first_difference(there, wanted):
-        name, old, new = difference
+        place, old, new = difference
+        name = place
+        if parameters:  # what the caller calls it: by the last word of the place, unless it says otherwise
+            named = (name for begin, name in parameters.items() if place.startswith(begin))
+            name = next(named, re.sub(r"\[\d+\]", "", place).rpartition(".")[2])
         raise TrainingError(
             f"{path} holds another run: {name} was {old} and is {new} now: "
-            "choose another run directory, or give the options as they were"
+            "choose another run directory, or give the options as they were",
+            about=name,
         )
 
 

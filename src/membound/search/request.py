@@ -5,21 +5,20 @@ checkers and completion. Nothing here imports torch, so that `membound fit --hel
 """
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
 
 from membound.errors import MemboundError
 from membound.search.checks import check_whole, is_number, read_widths
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
+from membound.search.place import Place, Watch
 
 if TYPE_CHECKING:
     from membound.data import Augment, Preprocess
-    from membound.search.jobs import Show
     from membound.search.stages import Stages
-    from membound.search.workshop import Finished, Workers
+    from membound.search.workshop import Workers
 
 Amount = str | int
 Several = Sequence[Amount]
@@ -35,16 +34,6 @@ SOLVERS = ("caffe", "sgd", "adamw")
 VALUES = ("auto", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "f16", "f32")
 EFFORTS = ("quick", "normal", "best")
 ISAS = ("avx512", "avx2", "neon", "scalar", "every")
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Who is told what happens: steps under way, jobs done, what the fit is about to do, and what it could not do."""
-
-    show: "Show | None" = None
-    done: "Finished | None" = None
-    say: Callable[[str], None] = field(default=lambda text: None)
-    warn: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,36 +337,6 @@ class Choices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where the work runs, where it is kept, and who is told.
-
-    With a `run_dir` a fit that was killed goes on when the same call is made again; with `tensorboard` the curves of
-    every network that it trains are there, too. `workers` train elsewhere than on `device`, such as a `ray_cluster`.
-    """
-
-    device: Annotated[
-        str | None,
-        Option("auto (default), cpu, cuda, or cuda:N.", "DEVICE", words=("auto", "cpu", "cuda")),
-    ] = None
-    run_dir: Annotated[
-        str | Path | None,
-        Option("Save progress here; run the same command again to resume.", "DIR", Path),
-    ] = None
-    tensorboard: Annotated[
-        bool, Option("Write curves for TensorBoard into the run directory.", reads=bool)
-    ] = False
-    workers: "Workers | None" = None
-    watch: Watch | None = None
-
-    def __post_init__(self) -> None:
-        if self.tensorboard and self.run_dir is None:
-            raise MemboundError(
-                "curves for TensorBoard are kept in the run directory: name one as run_dir",
-                about=("run_dir", "tensorboard"),
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Examples:
     """What networks are trained, chosen and judged by, and how it is prepared."""
 
@@ -428,6 +387,7 @@ class Keywords(TypedDict, total=False):
     tensorboard: bool
     workers: "Workers | None"
     watch: Watch | None
+    progress: bool
     val_data: Any
     test_data: Any
     preprocess: "Preprocess | None"

@@ -45,11 +45,12 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
     """The container in these bytes; its arrays are views onto them."""
     size = len(buffer)
     if size < 8:  # rule 1
-        refuse(1, f"not a model file: {size} bytes, where its header alone has more")
+        refuse(1, f"cut short, or not a model file: {size} bytes, where its header alone has more")
     length = int.from_bytes(buffer[:8].tobytes(), "little")
     if not 2 <= length <= min(MAX_HEADER, size - 8):  # rule 1
         refuse(
-            1, f"not a model file: {size} bytes, and a header of {show(length)} bytes does not fit in them"
+            1,
+            f"cut short, or not a model file: {size} bytes, and a header of {show(length)} bytes does not fit in them",
         )
     start = 8 + length
     if start % ALIGNMENT:  # rule 2
@@ -130,8 +131,8 @@ def _entry(name: str, fields: Any, size: int) -> tuple[np.dtype[Any], Shape, int
     ):
         refuse(
             9,
-            f"tensor {show(name)} is at {show(offsets)}: two offsets from 0 to {size} are allowed; a file that was "
-            "cut short looks so: fetch it again",
+            f"cut short, or damaged: tensor {show(name)} is at {show(offsets)}, and two offsets from 0 to {size} are "
+            "allowed: fetch the file again",
         )  # rule 9
     begin, end = offsets
     if end - begin != math.prod(shape) * dtype.itemsize:  # rule 9

@@ -1,10 +1,12 @@
 """Where a training run stands, as a checkpoint: written, and read back into a run that is the same."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from membound.errors import RuleError, TrainingError
@@ -13,7 +15,7 @@ from membound.train import checkpoint as files
 from membound.train.rules import load_plain_
 from membound.train.run import Run
 from membound.train.sharded import is_sharded, local_part, shard_all
-from membound.train.weights import MEAN_IMAGE, MODEL
+from membound.train.weights import CHECKPOINT, MEAN_IMAGE, MODEL
 
 PALETTE = "palette/"  # floats and entries of weights under palettes
 
@@ -48,6 +50,15 @@ def save(run: Run) -> None:
     }
     files.write_tensors(run.path, tensors, {"membound": about})
     files.remove_parts(run.path, but=parts)
+
+
+def saved_step(folder: Path) -> int | None:
+    """The step that the checkpoint in a folder was taken at; None where there is none that can be read."""
+    try:
+        with safe_open(folder / CHECKPOINT, framework="pt") as file:
+            return int(json.loads((file.metadata() or {})["membound"])["iteration"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+        return None
 
 
 def resume(run: Run, path: Path) -> None:

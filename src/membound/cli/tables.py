@@ -1,0 +1,114 @@
+"""Tables for terminals of any width: where there is no room, columns go before words are broken."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from membound.report.text import shorten_names
+
+GAP = 2  # spaces between columns
+LEAST_NAME = 12  # letters of a name that are always shown
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; those of a higher `rank` are left out first, those of rank 0 never."""
+
+    head: str
+    rank: int = 0
+    right: bool = True
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+    """Print a table as wide as the terminal at most; in a pipe or a file nothing is left out."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    room = terminal_width()
+    console = Console(width=10_000 if room is None else room)
+    chosen, cells = fit_table(columns, rows, room)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, GAP - 1, 0, 0), show_edge=False, pad_edge=False, title=title,
+                  title_justify="left")  # fmt: skip
+    for column in chosen:
+        table.add_column(column.head, justify="right" if column.right else "left", no_wrap=True)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal, or what COLUMNS says; None in a pipe or a file."""
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal() else None
+
+
+def fit_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int | None
+) -> tuple[list[Column], list[list[str]]]:
+    """The columns that fit into `room`, and their cells; names in the first column are cut in the middle.
+
+    >>> columns = [Column("layer", right=False), Column("shape", 2), Column("bytes")]
+    >>> fit_table(columns, [["features.12.conv.weight", "64x32x3x3", "1,024"]], 22)[1]
+    [['feature….weight', '1,024']]
+    """
+    kept = list(range(len(columns)))
+    if room is None:
+        return list(columns), [list(row) for row in rows]
+    widths = [
+        max(len(column.head), *(len(row[index]) for row in rows), 0) for index, column in enumerate(columns)
+    ]
+
+    def taken(first: int) -> int:
+        return first + sum(widths[index] + GAP for index in kept[1:])
+
+    while taken(min(widths[0], LEAST_NAME)) > room or (
+        taken(widths[0]) > room and any(columns[index].rank > 1 for index in kept)
+    ):
+        last = max(kept, key=lambda index: columns[index].rank)
+        if columns[last].rank == 0:
+            break
+        kept.remove(last)
+    length = max(widths[0] + room - taken(widths[0]), LEAST_NAME)
+    names = shorten_names([row[0] for row in rows], length) if rows else []
+    cells = [[name, *(row[index] for index in kept[1:])] for name, row in zip(names, rows, strict=True)]
+    return [columns[index] for index in kept], cells
+
+
+def say(word: str, text: str) -> None:
+    """A line such as `file      net.safetensors`; a long one goes on under its text, not under the word."""
+    from textwrap import fill
+
+    room = terminal_width() or 10_000
+    typer.echo(
+        fill(
+            f"{word:<10}{text}",
+            room,
+            subsequent_indent=" " * 10,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
+
+
+def weights_first(layers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Layers in their order, but those of one dimension, such as biases, after all others.
+
+    >>> [layer["name"] for layer in weights_first([{"name": "b", "shape": [4]}, {"name": "w", "shape": [4, 2]}])]
+    ['w', 'b']
+    """
+    return sorted(layers, key=lambda layer: len(layer["shape"]) < 2)
+
+
+def times(shape: Sequence[int]) -> str:
+    """
+    >>> times([20, 1, 5, 5])
+    '20x1x5x5'
+    """
+    return "x".join(map(str, shape))

@@ -1,0 +1,129 @@
+"""What came of a fit in a few sentences: for the page's first screen, and the last lines of a command."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from membound.report.text import (
+    Score,
+    divide,
+    find_number,
+    find_part,
+    find_rows,
+    show_count,
+    show_milliseconds,
+    show_share,
+)
+
+Facts = Mapping[str, Any]
+SAME = 1.05  # times faster or slower that are not worth a word
+
+
+def make_verdict(result: Facts, score: Score) -> str:
+    """One sentence that says what came out.
+
+    >>> dense = {"accuracy": 99.12, "file_bytes": 1724320}
+    >>> make_verdict({"finals": [{"accuracy": 98.97, "file_bytes": 20412}], "dense": dense}, Score())
+    '98.97 % in 20,412 bytes: 1.2 % of the dense file, 0.15 points below dense.'
+    """
+    finals = find_rows(result, "finals")
+    dense = find_part(result, "dense")
+    if len(finals) > 1:
+        return _say_several(finals, dense, score)
+    (final,) = finals
+    accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
+    share = divide(size, find_number(dense, "file_bytes"))
+    reference = find_number(dense, "accuracy")
+    against = [
+        f"{show_share(share)} of the dense file" if share is not None else None,
+        score.compare(accuracy, reference) if accuracy is not None and reference is not None else None,
+    ]
+    known = [words for words in against if words]
+    members = find_number(final, "members") or 1
+    together = f", {show_count(members)} networks together" if members > 1 else ""
+    return f"{_say_one(final, score)}{together}" + (f": {', '.join(known)}." if known else ".")
+
+
+def make_lines(result: Facts, score: Score) -> list[str]:
+    """The verdict, and beside it what int8 would give and how fast it is, good or bad.
+
+    >>> dense = {"latency_ms": 0.1, "int8": {"accuracy": 99.1, "file_bytes": 434000}}
+    >>> for line in make_lines({"finals": [{"accuracy": 98.97, "latency_ms": 0.14}], "dense": dense}, Score()):
+    ...     print(line)
+    98.97 %.
+    Dense in 8 bits: 99.10 % in 434,000 bytes.
+    0.140 ms an image, 1.4 times slower than dense (0.100 ms).
+    """
+    lines = [make_verdict(result, score)]
+    finals, dense = find_rows(result, "finals"), find_part(result, "dense")
+    int8 = find_part(dense, "int8")
+    if int8:
+        lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
+    speed = say_speed(finals[0], dense) if len(finals) == 1 else None
+    return [*lines, speed] if speed else lines
+
+
+def say_speed(final: Facts, dense: Facts) -> str | None:
+    """How long an image takes, beside dense."""
+    ours, theirs = find_number(final, "latency_ms"), find_number(dense, "latency_ms")
+    if ours is None:
+        return None
+    words = f"{show_milliseconds(ours)} an image"
+    return (
+        f"{words}."
+        if theirs is None
+        else f"{words}, {compare_speed(ours, theirs)} ({show_milliseconds(theirs)})."
+    )
+
+
+def compare_speed(ours: float, theirs: float) -> str:
+    """
+    >>> compare_speed(2.0, 5.0), compare_speed(5.0, 2.0), compare_speed(1.0, 1.02)
+    ('2.5 times faster than dense', '2.5 times slower than dense', 'as fast as dense')
+    """
+    times = theirs / ours if ours else math.inf
+    if 1 / SAME <= times <= SAME:
+        return "as fast as dense"
+    shown = max(times, 1 / times)
+    return f"{shown:.1f} times {'faster' if times > 1 else 'slower'} than dense"
+
+
+def uncertainty(net: Facts) -> float | None:
+    """The standard error, in points, that counting `errors` of so many `images` has.
+
+    >>> round(uncertainty({"errors": 100, "images": 10000}), 3)
+    0.099
+    """
+    errors, images = find_number(net, "errors"), find_number(net, "images")
+    if errors is None or not images:
+        return None
+    part = errors / images
+    return 100 * math.sqrt(part * (1 - part) / images)
+
+
+def show_score(net: Facts, score: Score) -> str:
+    """The score with its standard error, where it has one.
+
+    >>> show_score({"accuracy": 99.0, "errors": 100, "images": 10000}, Score())
+    '99.00 ± 0.10 %'
+    """
+    value, error = find_number(net, "accuracy"), uncertainty(net)
+    if value is None or error is None or not score.percent:
+        return score.show(value)
+    return f"{value:.2f} ± {error:.2f} %"
+
+
+def _say_one(final: Facts, score: Score) -> str:
+    accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
+    shown = show_score(final, score) if score.percent else f"{score.name} {score.show(accuracy)}"
+    if accuracy is None:
+        shown = f"{score.name} unknown"
+    return shown if size is None else f"{shown} in {show_count(size)} bytes"
+
+
+def _say_several(finals: list[Facts], dense: Facts, score: Score) -> str:
+    """The smallest and the largest of them."""
+    known = [final for final in finals if find_number(final, "file_bytes") is not None] or finals
+    ranked = sorted(known, key=lambda final: find_number(final, "file_bytes") or 0)
+    words = f"{len(finals)} networks, from {_say_one(ranked[0], score)} to {_say_one(ranked[-1], score)}"
+    return words + (f"; dense: {_say_one(dense, score)}." if dense else ".")

@@ -1,0 +1,56 @@
+"""Where the work of a fit runs, where it is kept, and who is told what happens."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from membound.errors import MemboundError
+from membound.search.option import Option
+
+if TYPE_CHECKING:
+    from membound.search.jobs import Show
+    from membound.search.workshop import Finished, Workers
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what happens: steps under way, jobs done, what the fit is about to do, and what it could not do."""
+
+    show: "Show | None" = None
+    done: "Finished | None" = None
+    say: Callable[[str], None] = field(default=lambda text: None)
+    warn: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the work runs, where it is kept, and who is told.
+
+    With a `run_dir` a fit that was killed goes on when the same call is made again; with `tensorboard` the curves of
+    every network that it trains are there, too. `workers` train elsewhere than on `device`, such as a `ray_cluster`.
+    Lines on stderr say how far it is, unless `progress` is False; a `watch` is told instead, where there is one.
+    """
+
+    device: Annotated[
+        str | None,
+        Option("auto (default), cpu, cuda, or cuda:N.", "DEVICE", words=("auto", "cpu", "cuda")),
+    ] = None
+    run_dir: Annotated[
+        str | Path | None,
+        Option("Save progress here; run the same command again to resume.", "DIR", Path),
+    ] = None
+    tensorboard: Annotated[
+        bool, Option("Write curves for TensorBoard into the run directory.", reads=bool)
+    ] = False
+    workers: "Workers | None" = None
+    watch: Watch | None = None
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        if self.tensorboard and self.run_dir is None:
+            raise MemboundError(
+                "curves for TensorBoard are kept in the run directory: name one as run_dir",
+                about=("run_dir", "tensorboard"),
+            )

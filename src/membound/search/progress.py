@@ -1,0 +1,125 @@
+"""A fit as lines on stderr, for a pipe, a log or a notebook: what begins, how far it is, what is done."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from membound.report.text import show_duration
+from membound.search.jobs import Job
+from membound.search.ledger import JOBS, RunDirectory
+from membound.search.place import Watch
+from membound.train.resume import saved_step
+from membound.train.run import Progress
+
+SECONDS = 10.0  # between two lines about the same stage of a fit
+
+
+def write_line(text: str) -> None:
+    """To stderr, at once; stdout is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def by_lines(
+    write: Callable[[str], None] = write_line,
+    clock: Callable[[], float] = time.monotonic,
+    every: float = SECONDS,
+) -> Watch:
+    """Tells what a fit does in lines: each stage, each network that is done, and between them at most one in a while.
+
+    >>> watch = by_lines(print, clock=iter([0.0, 5.0, 12.0]).__next__)
+    >>> watch.say("training the dense network")
+    training the dense network
+    >>> for step in (1, 50, 100):
+    ...     watch.show(Job("dense", 0), Progress(step, 400, 0.25))
+    dense: step 100 of 400, loss 0.2500, about 36.4 s left
+    """
+    lines = _Lines(write, clock, every)
+    return Watch(lines.show, lines.done, lines.say)
+
+
+class _Lines:
+    """Says no more than a person can read; it may be called from several threads."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float], every: float) -> None:
+        self.write, self.clock, self.every = write, clock, every
+        self.lock = threading.Lock()
+        self.begun: dict[str, tuple[float, int]] = {}  # when a job was first seen, and at which step
+        self.said: float | None = None
+
+    def say(self, text: str) -> None:
+        with self.lock:
+            self.write(text)
+
+    def show(self, job: Job, progress: Progress) -> None:
+        with self.lock:
+            now = self.clock()
+            if job.key not in self.begun:
+                self.begun[job.key] = now, progress.step
+                if self.said is None:
+                    self.said = now
+            if self.said is None or now - self.said < self.every or progress.step == progress.steps:
+                return
+            self.said = now
+            self.write(f"{describe_job(job)}: {_how_far(progress, *self.begun[job.key], now)}")
+
+    def done(self, job: Job, facts: dict[str, Any]) -> None:
+        with self.lock:
+            self.write(describe_done(job, facts))
+
+
+def tell_resumed(directory: RunDirectory, watch: Watch) -> None:
+    """Where a run goes on: how many networks are finished, and from which step the others go on."""
+    finished = len(directory.entries())
+    found = ((folder.name, saved_step(folder)) for folder in sorted((directory.path / JOBS).glob("*")))
+    under_way = [f"{name} goes on from step {step:,}" for name, step in found if step is not None]
+    if finished or under_way:
+        networks = "network is" if finished == 1 else "networks are"
+        parts = [f"{finished} {networks} finished", *under_way]
+        watch.warn(f"resumed {directory.path}: {', '.join(parts)}")
+
+
+def _how_far(progress: Progress, begun: float, first: int, now: float) -> str:
+    words = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
+    taken = progress.step - first
+    if taken <= 0 or now <= begun:
+        return words
+    left = (progress.steps - progress.step) * (now - begun) / taken
+    return f"{words}, about {show_duration(left)} left"
+
+
+def describe_done(job: Job, facts: dict[str, Any]) -> str:
+    """One line about a network that is trained, or why it is not."""
+    if "failure" in facts:
+        return f"{describe_job(job)}: {facts['failure']}"
+    accuracy = ""
+    if facts["accuracy"] is not None:
+        own = facts["errors"] is None  # a score of the user's own
+        accuracy = f"score {facts['accuracy']:.4g}, " if own else f"accuracy {facts['accuracy']:.2f} %, "
+    return f"{describe_job(job)}: {accuracy}size {facts['size']:,}, {show_duration(facts['seconds'])}"
+
+
+def describe_job(job: Job) -> str:
+    """What a training is for, in a few words.
+
+    >>> describe_job(Job("dense-part", 0, about={"round": 0}))
+    'round 0: dense'
+    >>> describe_job(Job("r003-conv1", 3, counts={}, about={"round": 3, "layer": "conv1.weight"}))
+    'round 3: conv1'
+    >>> describe_job(Job("final-20KiB-1", 1, limit=20480, about={"budget": "20KiB", "member": 1}))
+    '20KiB, member 2'
+    """
+    about = job.about
+    what = str(about.get("layer") or about.get("budget") or job.key).removesuffix(".weight")
+    if job.limit is None and job.counts is None:
+        what = "dense"
+    elif "layer" not in about and "budget" not in about and job.limit is not None:
+        what = f"{job.limit:,}"
+    if about.get("width") is not None:
+        what += f", width {about['width']:g}"
+    if job.network is not None:
+        what = job.network
+    if about.get("member") is not None:
+        what += f", member {about['member'] + 1}"
+    return f"round {about['round']}: {what}" if "round" in about else what
