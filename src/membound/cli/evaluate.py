@@ -1,11 +1,13 @@
 """membound evaluate: the accuracy of a model file, or of weights of any supported kind."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from membound.cli import options
+from membound.cli.tables import say
 from membound.errors import MemboundError
 
 
@@ -128,8 +130,29 @@ def _evaluate_file(
     if as_json:
         options.print_json(facts)
         return
+    if "score_name" in facts:
+        _print_score(facts, dataset.classes)
+        return
     typer.echo(
         f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
         f"({facts['errors']:,} errors in {facts['images']:,} images)"
     )
+    typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")
+
+
+def _print_score(facts: dict[str, Any], classes: Sequence[str]) -> None:
+    """Of segmentation or regression."""
+    if facts["task"] == "segmentation":
+        typer.echo(f"mean IoU  {facts['score']:.4f} over {facts['images']:,} images, of the classes in each")
+        typer.echo(f"pixels    {100 * facts['pixels_right']:.2f} % right")
+        known = [
+            (name, iou) for name, iou in zip(classes, facts["class_iou"], strict=True) if iou is not None
+        ]
+        say("IoU", ", ".join(f"{name} {iou:.4f}" for name, iou in known))
+    else:
+        typer.echo(f"R²        {facts['score']:.4f} on {facts['images']:,} examples")
+        typer.echo(
+            f"errors    {facts['mean_absolute_error']:.4g} on average, {facts['root_mean_square_error']:.4g} root mean "
+            "square, in the units of the targets"
+        )
     typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")

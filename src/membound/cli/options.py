@@ -35,14 +35,14 @@ Net = Annotated[
         autocompletion=completed(*NETS),
     ),
 ]
-DATA_HELP = f"{', '.join(DATA)}, a folder of class folders, or an .npz file."
+DATA_HELP = f"{', '.join(DATA)}, a folder (of class folders, or images/ and masks/), or an .npz file."
 Data = Annotated[str, typer.Option("--data", metavar="DATA", help=DATA_HELP, autocompletion=completed(*DATA))]
 Layout = Annotated[
     str | None,
     typer.Option(
         metavar="AXES",
-        help="Layout of an .npz, where it cannot be told: NHW, NCHW or NHWC.",
-        autocompletion=completed("NHW", "NCHW", "NHWC"),
+        help="Layout of an .npz, where it cannot be told: NHW, NCHW, NHWC, or NF and NCL for features.",
+        autocompletion=completed("NHW", "NCHW", "NHWC", "NF", "NCL"),
     ),
 ]
 Size = Annotated[

@@ -1,31 +1,42 @@
 """Data sets in .npz files: x_train, y_train, x_test, y_test."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from membound.data.examples import IGNORED, REGRESSION, SEGMENTATION, ExampleSplit
 from membound.data.splits import Array, ArraySplit, Dataset, as_labels
 from membound.errors import DataError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 LAYOUTS = ("NHW", "NCHW", "NHWC")
+FEATURES = ("NF", "NCL")  # features without a place, and those along one axis, such as time
 _CHANNELS = (1, 3, 4)  # the channel counts that tell NCHW from NHWC
 _MOST_CLASSES = 100_000
 
 
 def load_npz(path: Path, layout: str | None = None) -> Dataset:
-    """The data set in an .npz file of images (uint8 or float) and integer labels.
+    """The data set in an .npz file of images (uint8 or float) or features (float), and their targets.
 
-    Classes count from 0 to the largest label; a class may have no images (a gap in the labels).
+    Integer labels are classes, which count from 0 to the largest one; a class may have no images (a gap in the
+    labels). Integers of two or more dimensions are masks, and floating-point numbers are for regression.
     """
     x_train, y_train, x_test, y_test = _read(path)
-    if layout is not None and layout not in LAYOUTS:
-        raise DataError(f"layout {layout!r} is not known: allowed are {', '.join(LAYOUTS)}")
+    if layout is not None and layout not in (*LAYOUTS, *FEATURES):
+        raise DataError(f"layout {layout!r} is not known: allowed are {', '.join((*LAYOUTS, *FEATURES))}")
+    if y_train.dtype.kind == "f" or (y_train.ndim >= 2 and y_train.shape[1:] != (1,)):
+        return _beyond_classes(path, (x_train, y_train, x_test, y_test), layout)
+    kind: Any = ExampleSplit if _are_features(x_train, layout) else ArraySplit
     train, test = (
-        ArraySplit(_images(path, name, x, layout), _labels(path, name.replace("x_", "y_"), y, len(x)))
+        kind(_images(path, name, x, layout), _labels(path, name.replace("x_", "y_"), y, len(x)))
         for name, x, y in (("x_train", x_train, y_train), ("x_test", x_test, y_test))
     )
-    if train.images.dtype != test.images.dtype:
+    if train.images.dtype != test.images.dtype or train.shape != test.shape:
+        if train.images.dtype == test.images.dtype:
+            raise DataError(
+                f"{path}: x_train has examples of {list(train.shape)}, x_test of {list(test.shape)}: they must be alike"
+            )
         raise DataError(
             f"{path}: x_train is {x_train.dtype} but x_test is {x_test.dtype}: both must be uint8 (0 to 255) or both "
             "floating point, on the same scale"
@@ -38,6 +49,43 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
             f"{path}: y_train holds one class only ({train.labels[0]}): there must be two or more"
         )
     return Dataset(path.stem, train, test, tuple(map(str, range(count))))
+
+
+def _are_features(x: Array, layout: str | None) -> bool:
+    """Whether examples are no images: by their layout, or because they have one dimension."""
+    return layout in FEATURES or (layout is None and x.ndim == 2)
+
+
+def _beyond_classes(path: Path, arrays: tuple[Array, ...], layout: str | None) -> Dataset:
+    """Masks of class numbers, or numbers."""
+    x_train, y_train, x_test, y_test = arrays
+    numbers = y_train.dtype.kind == "f"
+    halves = []
+    for name, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        if len(x) != len(y):
+            raise DataError(
+                f"{path}: x_{name} has {len(x)} examples and y_{name} {len(y)}: there must be one each"
+            )
+        if y.dtype.kind not in ("f" if numbers else "iu") or y.shape[1:] != y_train.shape[1:]:
+            raise DataError(
+                f"{path}: y_{name} is {y.dtype} {list(y.shape)} and y_train {y_train.dtype} {list(y_train.shape)}: "
+                "they must be alike"
+            )
+        images = _images(path, f"x_{name}", x, layout)
+        if numbers and not np.isfinite(y).all():
+            raise DataError(f"{path}: y_{name} holds values that are not finite (NaN or infinite)")
+        if not numbers and (y.shape[1:] != images.shape[2:] or y.min() < 0 or y.max() > IGNORED):
+            raise DataError(
+                f"{path}: y_{name} is {list(y.shape)} with values from {y.min()} to {y.max()}: masks are class numbers "
+                f"[n, H, W] of 0 to 254, as large as the images, and {IGNORED} where a pixel is ignored"
+            )
+        halves.append(ExampleSplit(images, y.astype(np.float32 if numbers else np.uint8)))
+    if numbers:
+        names = tuple(f"output {number}" for number in range(max(y_train[0].size, 1)))
+        return Dataset(path.stem, halves[0], halves[1], names, task=REGRESSION)
+    highest = max(int(half.labels[half.labels != IGNORED].max(initial=0)) for half in halves)
+    classes = tuple(map(str, range(highest + 1)))
+    return Dataset(path.stem, halves[0], halves[1], classes, task=SEGMENTATION)
 
 
 def channels_first(x: Array, layout: str | None) -> Array:
@@ -101,6 +149,14 @@ def _images(path: Path, name: str, x: Array, layout: str | None) -> Array:
             x = x.astype(np.float32, copy=False)
         if not np.isfinite(x).all():
             raise DataError(f"{path}: {name} holds values that are not finite in float32 (NaN or infinite)")
+    if _are_features(x, layout):
+        if x.dtype == np.uint8 or x.ndim != (3 if layout == "NCL" else 2):
+            raise DataError(
+                f"{path}: {name} is {x.dtype} {list(x.shape)}: features are floating point [n, F], or [n, C, L] with "
+                "the layout NCL",
+                about="layout",
+            )
+        return x
     try:
         return channels_first(x, layout)
     except DataError as error:

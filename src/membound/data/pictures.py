@@ -88,6 +88,23 @@ def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
         ) from error
 
 
+def decode_mask(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
+    """A mask of class numbers, gray or by a palette, as uint8 [H, W]; resized as its image is, but no classes mix."""
+    pillow, _ = _pillow()
+    try:
+        with pillow.open(path) as image:
+            if image.mode not in ("1", "L", "P"):
+                raise ValueError(f"its mode is {image.mode}: a mask is gray (L) or has a palette (P)")
+            plain = image if image.mode == "P" else image.convert("L")
+            numbers = pillow.fromarray(np.asarray(plain, np.uint8))
+            fitted = numbers if size is None else _fit(numbers, size, pillow, pillow.Resampling.NEAREST)
+            found = np.asarray(fitted, np.uint8)
+            return (found > 0).astype(np.uint8) if image.mode == "1" else found
+    except Exception as error:  # a corrupt file makes Pillow raise almost anything
+        reason = str(error) or type(error).__name__
+        raise CorruptImageError(f"{path} cannot be decoded as a mask ({reason})") from error
+
+
 def image_extensions() -> set[str]:
     """How the names of pictures end, with the dot: those that Pillow reads."""
     pillow, _ = _pillow()
@@ -130,8 +147,8 @@ def _to_rgb(image: "Image", pillow: Any) -> "Image":
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _fit(image: "Image", size: int, pillow: Any) -> "Image":
-    """The shorter side made `size` (bilinear, antialiased), then the centre square."""
+def _fit(image: "Image", size: int, pillow: Any, how: Any = None) -> "Image":
+    """The shorter side made `size` (bilinear, antialiased, unless `how` says otherwise), then the centre square."""
     width, height = image.size
     if (width, height) == (size, size):
         return image
@@ -142,7 +159,7 @@ def _fit(image: "Image", size: int, pillow: Any) -> "Image":
         width, height = image.size
     width, height = round(width * size / short), round(height * size / short)
     left, top = (width - size) // 2, (height - size) // 2
-    resized = image.resize((width, height), pillow.Resampling.BILINEAR)
+    resized = image.resize((width, height), pillow.Resampling.BILINEAR if how is None else how)
     return resized.crop((left, top, left + size, top + size))
 
 

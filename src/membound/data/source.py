@@ -6,13 +6,14 @@ from pathlib import Path
 
 from membound.data import fetch
 from membound.data.folders import load_folder
+from membound.data.masks import is_segmentation, load_masks
 from membound.data.named import NAMED
 from membound.data.npz import load_npz
 from membound.data.splits import Dataset
 from membound.errors import DataError
 
 _ALLOWED = (
-    f"allowed are {', '.join(NAMED)}, a folder of class folders, "
+    f"allowed are {', '.join(NAMED)}, a folder of class folders or of images/ and masks/, "
     "or an .npz file with x_train, y_train, x_test, y_test"
 )
 
@@ -27,7 +28,10 @@ def load(
     skip_corrupt: bool = False,
     cache: str | os.PathLike[str] | None = None,
 ) -> Dataset:
-    """The data set that `source` names: "mnist", "cifar10", a folder of class folders, or an .npz file.
+    """The data set that `source` names: "mnist", "cifar10", a folder, or an .npz file.
+
+    A folder has class folders, or `images/` and `masks/` (segmentation). The arrays of an .npz are classes, masks
+    [n, H, W], or numbers, if y_train is floating point (regression); x may have any shape.
 
     A folder or file that is not found as given is looked for on the search path (MEMBOUND_DATA first).
     `layout` is for .npz files; `size`, `test_fraction`, `seed`, `skip_corrupt` and `cache` (a
@@ -48,6 +52,13 @@ def load(
         )
     if path is None:
         return NAMED[name].load()
+    if is_folder and is_segmentation(path):
+        if skip_corrupt or cache is not None:
+            raise DataError(
+                f"skip_corrupt and cache are for folders of classes, and {name} has masks: leave them out",
+                about=("skip_corrupt", "cache"),
+            )
+        return load_masks(path.resolve(), size, test_fraction, seed)
     if is_folder:
         return load_folder(path.resolve(), size, test_fraction, seed, skip_corrupt, cache)
     return load_npz(path, layout)

@@ -85,7 +85,8 @@ class Dataset:
     """A training and a test split of one shape, and the names of their classes.
 
     `notes` says what a person should know about how it was read: files left out, a split that was drawn. `photos` says
-    that images are of things that look alike mirrored and shifted, so that they are augmented by default.
+    that images are of things that look alike mirrored and shifted, so that they are augmented by default. `task` is
+    what the labels are: 'classes', 'segmentation' (masks of class numbers [n, H, W]) or 'regression' (numbers).
     """
 
     name: str
@@ -94,12 +95,13 @@ class Dataset:
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
     photos: bool = False
+    task: str = "classes"
 
     def __post_init__(self) -> None:
         for half, split in (("training", self.train), ("test", self.test)):
             if len(split) == 0:
                 raise DataError(f"{self.name}: the {half} split has no images")
-            if split.labels.max() >= len(self.classes):
+            if self.task == "classes" and split.labels.max() >= len(self.classes):
                 raise DataError(
                     f"{self.name}: the {half} split has label {split.labels.max()}, "
                     f"but there are {len(self.classes)} classes (labels count from 0)"

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from membound.data import Dataset
+from membound.data import Dataset, Split
+from membound.data.examples import CLASSES, REGRESSION, SEGMENTATION
 from membound.data.preprocess import taken_by
 from membound.data.source import has_own_size
 from membound.errors import DataError
@@ -13,6 +14,7 @@ from membound.run.files import find_model_file, image_side, prepare
 from membound.run.layers import count_nonzeros
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net, load
+from membound.run.scores import score_for
 
 BATCH = 64
 
@@ -23,6 +25,8 @@ def evaluate_file(
     """Accuracy and size of a network that `open_for_evaluation` has loaded."""
     half = dataset.test if split == "test" else dataset.train
     _check_fits(net, dataset)
+    if dataset.task != CLASSES:
+        return _evaluate_beyond(net, dataset, half, batch)
     correct = among_five = 0
     for begin in range(0, len(half), batch):
         rows = np.arange(begin, min(begin + batch, len(half)))
@@ -41,6 +45,37 @@ def evaluate_file(
         **count_nonzeros(net.model),
         "file_bytes": net.model.file_bytes,
     }
+
+
+def _evaluate_beyond(net: Net | MicroNet, dataset: Dataset, half: Split, batch: int) -> dict[str, Any]:
+    """The score of segmentation or regression."""
+    score = score_for(dataset.task, len(dataset.classes), dataset.train.labels)
+    for begin in range(0, len(half), batch):
+        rows = np.arange(begin, min(begin + batch, len(half)))
+        score.add(net(prepare(net, half.read(rows))), half.labels[rows])
+    return {
+        "task": dataset.task,
+        "score_name": score.name,
+        **score.facts(),
+        "images": len(half),
+        **count_nonzeros(net.model),
+        "file_bytes": net.model.file_bytes,
+    }
+
+
+def _check_outputs(net: Net | MicroNet, dataset: Dataset) -> None:
+    """What the network gives for an example must go with a target."""
+    shape, target = tuple(net.output_shape), dataset.test.labels.shape[1:]
+    if dataset.task == REGRESSION and np.prod(shape) != np.prod(target, dtype=int):
+        raise DataError(
+            f"the network gives {list(shape)} for an example, {dataset.name} has targets of {list(target)}: one output "
+            "for each number is needed"
+        )
+    if dataset.task == SEGMENTATION and (shape[1:] != target or shape[0] < len(dataset.classes)):
+        raise DataError(
+            f"the network gives {list(shape)} for an image, {dataset.name} has masks of {list(target)} and "
+            f"{len(dataset.classes)} classes: a score for each class at each pixel is needed"
+        )
 
 
 def open_for_evaluation(path: Path, batch: int = BATCH) -> Net:
@@ -77,6 +112,9 @@ def _check_fits(net: Net | MicroNet, dataset: Dataset) -> None:
             f"images of {dataset.name} are {list(prepared.shape[1:])} once prepared: this network takes "
             f"{list(net.input_shape)}"
         )
+    if dataset.task != CLASSES:
+        _check_outputs(net, dataset)
+        return
     classes = len(dataset.classes)
     if len(net.output_shape) != 1 or net.output_shape[0] < classes:
         raise DataError(

@@ -69,7 +69,7 @@ class Fitted:
         if accuracy is None:
             return "accuracy not measured"
         if self.errors is None:  # a score of the user's own
-            return f"score {accuracy:.4g} on {self.accuracy_on}"
+            return f"{self.facts.get('score_name', 'score')} {accuracy:.4g} on {self.accuracy_on}"
         return f"accuracy {accuracy:.2f} % on {self.accuracy_on}"
 
     def _repr_html_(self) -> str:

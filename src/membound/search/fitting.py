@@ -328,7 +328,8 @@ class Fitting:
                 "seconds": seconds,
                 "tried": [*self.tried, *self._not_bound(plan, about)],
             }
-            | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit}),
+            | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit})
+            | ({} if self.problem.task.counts else {"score_name": self.problem.task.name or "score"}),
         )
 
     def _not_bound(self, plan: Plan, about: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from torch import nn
 
 from membound.data import ArraySplit, Dataset, Split
 from membound.data.augment import choose
+from membound.data.examples import REGRESSION
 from membound.errors import DataError, MemboundError
 from membound.search.bound import Ramp
 from membound.search.effort import usual_steps
@@ -35,6 +36,7 @@ from membound.train.loaders import LoaderSplit
 from membound.train.preprocessing import preprocess_for, solver_of
 from membound.train.recipe import Recipe, Scaled, annealed
 from membound.train.task import Task
+from membound.train.tasks import task_of
 from membound.train.user_data import as_split, hold_out, preprocess_of
 
 SHORT = 5000  # steps
@@ -62,7 +64,13 @@ def make_problem(
     make = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(choices.seed)
     data = _data(network, examples, choices, hold_out)
-    task = Task(choices.loss, choices.score)
+    task = _task(examples, choices)
+    if data.train.labels.ndim > 2 and choices.augment not in (None, "none"):
+        raise MemboundError(
+            f"augment={choices.augment!r}: images would move and their masks would not: leave it out, or augment both "
+            "in a Dataset of your own",
+            about="augment",
+        )
     _check_fits(network, data, task)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     choices = _with_loaders_batch(choices, data.train, warn)
@@ -76,6 +84,13 @@ def make_problem(
         smoothing=choices.smoothing or 0.0,
     )
     return Problem(make, data, training, target, names, task)
+
+
+def _task(examples: Examples, choices: Choices) -> Task:
+    """What is asked for; or what a membound Dataset is for."""
+    if choices.loss is None and choices.score is None and isinstance(examples.train_data, Dataset):
+        return task_of(examples.train_data)
+    return Task(choices.loss, choices.score)
 
 
 def _with_loaders_batch(choices: Choices, train: Split, warn: Callable[[str], None]) -> Choices:
@@ -102,7 +117,7 @@ def _data(network: nn.Module, examples: Examples, choices: Choices, wants_valida
     train = _in_memory(as_split(train_data))
     if isinstance(train_data, Dataset):
         test_data = train_data.test if test_data is None else test_data
-        classes = train_data.classes if classes is None else classes
+        classes = train_data.classes if classes is None and train_data.task != REGRESSION else classes
     test = None if test_data is None else _in_memory(_as_held_out(test_data))
     given = None if examples.val_data is None else _in_memory(_as_held_out(examples.val_data))
     dtype = _dtype(train)

@@ -54,7 +54,7 @@ def summarise(
         "dense": None if dense is None else dict(dense),
         "finals": finals,
         "candidates": [_candidate(facts, budget_kind) for facts in history],
-        "score_name": score_name,
+        "score_name": score_name or (results[0].facts.get("score_name") if results else None),
     }
     if within is not None:
         goal = f"the smallest within {within:g} points of dense on validation images"

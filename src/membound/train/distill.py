@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from membound.data import Split
+from membound.data.examples import ExampleSplit
 from membound.errors import DataError, TrainingError
 from membound.train.batches import Feeder, whole
 from membound.train.task import Task
-from membound.train.user_data import ExampleSplit
 
 TEMPERATURE, PART = (
     3.0,

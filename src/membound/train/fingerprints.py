@@ -61,7 +61,8 @@ def describe_update(update: Update) -> list[Any]:
 
 def describe_task(task: Task) -> dict[str, str | None]:
     """What a task's functions are called, and what a data class among them holds: all that can be said of them."""
-    return {name: None if value is None else _name(value) for name, value in vars(task).items()}
+    functions = {"loss": task.loss, "score": task.score}
+    return {name: None if value is None else _name(value) for name, value in functions.items()}
 
 
 def _name(function: Any) -> str:

@@ -124,11 +124,6 @@ class LoaderSplit:
 
 def check_followed(loader: "torch_data.DataLoader[Any]") -> None:
     """Refuse what cannot be followed, and say why."""
-    if isinstance(loader.dataset, torch_data.IterableDataset):
-        raise DataError(
-            "the DataLoader reads an IterableDataset, which has no index: pass arrays (x, y) or a Dataset with "
-            "__getitem__"
-        )
     if loader.batch_sampler is None:
         raise DataError(f"the DataLoader has batch_size=None, so its items may be whole batches: {_ADVICE}")
     if type(loader.batch_sampler) is not torch_data.BatchSampler:

@@ -27,6 +27,7 @@ class Task:
 
     loss: Callable[[Any, Tensor], Tensor] | None = None
     score: Callable[[Any, Tensor], Tensor | float] | None = None
+    name: str | None = None  # of the score, for people
 
     def __post_init__(self) -> None:
         for name in ("loss", "score"):

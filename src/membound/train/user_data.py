@@ -1,7 +1,6 @@
 """Data as people have it (arrays, a torch Dataset, a DataLoader) as a split that can be trained on."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,46 +9,16 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from membound.data import ArraySplit, Dataset, Preprocess, Split, channel_moments, subsample, validation_split
-from membound.data.splits import as_indices
+from membound.data.examples import ExampleSplit
 from membound.errors import DataError
 from membound.train.arrays import Array, as_array, as_inputs, as_targets
 from membound.train.batches import RESIDENT_BYTES
 from membound.train.items import ItemSplit, from_items
+from membound.train.iterables import is_iterable_loader, read_all
 from membound.train.loaders import LoaderSplit, Reading, follow
 
 MOMENTS_OF = 10_000  # items of a torch Dataset that are read for their mean and deviation
 _WANTED = "(x, y) arrays, a torch Dataset, a DataLoader or a set of mb.data"
-
-
-@dataclass(frozen=True, eq=False)
-class ExampleSplit:
-    """Examples of any shape held in memory, with a target each: class numbers, or numbers of any shape.
-
-    >>> split = ExampleSplit(np.zeros((3, 5), np.float32), np.ones((3, 2), np.float32))
-    >>> split.shape, split.read([0, 0]).shape, split.take([2]).labels.shape
-    ((5,), (2, 5), (1, 2))
-    """
-
-    images: Array
-    labels: Any  # int64 or float32 [n, ...]
-
-    @property
-    def shape(self) -> Any:
-        """Of one example."""
-        return self.images.shape[1:]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def read(self, indices: Array) -> Array:
-        """The chosen examples, copied."""
-        chosen: Array = self.images[as_indices(indices, len(self))]
-        return chosen
-
-    def take(self, indices: Array) -> "ExampleSplit":
-        """The split of the chosen examples, copied."""
-        chosen = as_indices(indices, len(self))
-        return ExampleSplit(self.images[chosen], self.labels[chosen])
 
 
 def as_split(data: Any) -> Split:
@@ -63,6 +32,7 @@ def as_split(data: Any) -> Split:
       where there is such an attribute (and no target_transform), or else from reading every item once.
     - A DataLoader: a LoaderSplit, which keeps its batch size, order, workers and collate_fn. A sampler that is not one
       of torch's, and a batch_sampler, are refused.
+    - An IterableDataset, or a DataLoader of one: it is read once, to its end, and held in memory.
 
     >>> split = as_split((np.zeros((4, 10)), [0, 1, 2, 1]))
     >>> len(split), split.shape, split.read([0]).dtype
@@ -75,6 +45,8 @@ def as_split(data: Any) -> Split:
             raise DataError("the data has no examples")
         split: Split = data
         return split
+    if isinstance(data, torch_data.IterableDataset) or is_iterable_loader(data):
+        return _from_pair(read_all(data))
     if isinstance(data, torch_data.DataLoader):
         return _from_loader(data)
     if isinstance(data, tuple) or (isinstance(data, list) and len(data) == 2 and all(map(_is_array, data))):
@@ -97,7 +69,7 @@ def preprocess_of(data: Any, split: Split) -> Preprocess:
     True
     """
     takes = str(split.dtype if isinstance(split, ItemSplit) else split.read(np.zeros(1, np.intp)).dtype)
-    if takes != "uint8" and not isinstance(data, Dataset):
+    if takes != "uint8" and (not isinstance(data, Dataset) or len(split.shape) != 3):
         return Preprocess(takes=takes)
     if len(split.shape) != 3:
         return Preprocess(scale=1 / 255)
@@ -141,10 +113,6 @@ def _refuse_unusable(data: Any) -> None:
         raise DataError(f"the data is a name, {str(data)!r}: pass mb.data.load({str(data)!r})")
     if _is_array(data):
         raise DataError(f"the data is one {kind} without targets: pass both, (x, y)")
-    if isinstance(data, torch_data.IterableDataset):
-        raise DataError(
-            f"{kind} is an IterableDataset, which has no index: pass arrays (x, y) or a Dataset with __getitem__"
-        )
     if isinstance(data, Iterator):
         raise DataError(f"a {kind} can be read only once, and in its own order: pass {_WANTED}")
     if isinstance(data, dict | set) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):

@@ -1,0 +1,41 @@
+"""Examples of any shape with targets of any kind, for tasks beyond classes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from membound.data.splits import Array, as_indices
+
+CLASSES, SEGMENTATION, REGRESSION = "classes", "segmentation", "regression"
+IGNORED = 255  # the class of pixels that nobody labelled
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleSplit:
+    """Examples of any shape held in memory, with a target each: class numbers, or numbers of any shape.
+
+    >>> import numpy as np
+    >>> split = ExampleSplit(np.zeros((3, 5), np.float32), np.ones((3, 2), np.float32))
+    >>> split.shape, split.read([0, 0]).shape, split.take([2]).labels.shape
+    ((5,), (2, 5), (1, 2))
+    """
+
+    images: Array
+    labels: Any  # [n, ...]
+
+    @property
+    def shape(self) -> Any:
+        """Of one example."""
+        return self.images.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def read(self, indices: Array) -> Array:
+        """The chosen examples, copied."""
+        chosen: Array = self.images[as_indices(indices, len(self))]
+        return chosen
+
+    def take(self, indices: Array) -> "ExampleSplit":
+        """The split of the chosen examples, copied."""
+        chosen = as_indices(indices, len(self))
+        return ExampleSplit(self.images[chosen], self.labels[chosen])

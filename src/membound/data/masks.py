@@ -1,0 +1,102 @@
+"""A folder of images and masks as a data set for segmentation: each pixel has a class."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from membound.data.examples import IGNORED, SEGMENTATION, ExampleSplit
+from membound.data.pictures import decode, decode_mask, image_extensions, map_files, shorter_side
+from membound.data.splits import Array, Dataset, validation_split
+from membound.errors import DataError
+
+TEST_NAMES = ("test", "val", "valid", "validation")
+IMAGES, MASKS, NAMES = "images", "masks", "classes.txt"
+LARGEST_DEFAULT = 256
+MOST_BYTES = 4 * 1024**3  # of images and masks, which are held in memory
+
+
+def is_segmentation(root: Path) -> bool:
+    """Whether a folder has images and masks, by itself or in its train folder."""
+    return any((place / IMAGES).is_dir() and (place / MASKS).is_dir() for place in (root, root / "train"))
+
+
+def load_masks(root: Path, size: int | None = None, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
+    """The data set in `root`/{train,test}/{images,masks}/, or in `root`/{images,masks}/, which is split by `seed`.
+
+    A mask has the name of its image (another ending is fine) and holds class numbers, gray or by a palette; 255 is
+    ignored. `classes.txt` in `root`, if there is one, names the classes, a line each.
+    """
+    halves = [root]
+    if not (root / IMAGES).is_dir():
+        tests = [root / name for name in TEST_NAMES if (root / name / IMAGES).is_dir()]
+        if not tests:
+            raise DataError(f"{root} has train/ but no test/ with {IMAGES}/ and {MASKS}/ beside it: add one")
+        halves = [root / "train", tests[0]]
+    listings = [_pairs(half) for half in halves]
+    if size is None:
+        sides = set(map_files(shorter_side, [image for pairs in listings for image, _ in pairs][:1000])) - {0}
+        size = min(LARGEST_DEFAULT, sides.pop()) if len(sides) == 1 else LARGEST_DEFAULT
+    if 4 * size * size * sum(map(len, listings)) > MOST_BYTES:
+        raise DataError(
+            f"{root}: {sum(map(len, listings)):,} images and masks of {size} x {size} take more than "
+            f"{MOST_BYTES // 1024**3} GiB: read them at a smaller size",
+            about="size",
+        )
+    splits = [_read(pairs, size) for pairs in listings]
+    classes = _classes(root, splits)
+    notes: tuple[str, ...] = ()
+    if len(splits) == 1:
+        train, test = validation_split(splits[0], float(test_fraction), seed, stratified=False)
+        notes = (f"the test split was drawn from the images: a fraction of {test_fraction:g}, seed {seed}",)
+    else:
+        train, test = splits
+    return Dataset(root.name, train, test, classes, notes, task=SEGMENTATION)
+
+
+def _pairs(half: Path) -> list[tuple[str, str]]:
+    """Each image and its mask, by name."""
+    known = image_extensions()
+    found = []
+    for kind in (IMAGES, MASKS):
+        folder = half / kind
+        if not folder.is_dir():
+            raise DataError(f"{half} has no folder {kind}: a data set of masks has {IMAGES}/ and {MASKS}/")
+        files = sorted(file for file in folder.iterdir() if file.suffix.lower() in known)
+        found.append({file.stem: os.fspath(file) for file in files})
+    images, masks = found
+    if not images:
+        raise DataError(f"{half / IMAGES} has no images")
+    if alone := sorted(images.keys() ^ masks.keys()):
+        where = IMAGES if alone[0] in images else MASKS
+        raise DataError(
+            f"{half}: {alone[0]} is in {where}/ alone ({len(alone)} such): each image needs a mask of its name"
+        )
+    return [(images[name], masks[name]) for name in sorted(images)]
+
+
+def _read(pairs: list[tuple[str, str]], size: int) -> ExampleSplit:
+    images = map_files(lambda path: decode(path, size), [image for image, _ in pairs])
+    masks = map_files(lambda path: decode_mask(path, size), [mask for _, mask in pairs])
+    return ExampleSplit(
+        np.ascontiguousarray(np.stack(list(images)).transpose(0, 3, 1, 2)), np.stack(list(masks))
+    )
+
+
+def _classes(root: Path, splits: list[ExampleSplit]) -> tuple[str, ...]:
+    highest = max(_highest(split.labels) for split in splits)
+    if not (root / NAMES).is_file():
+        return tuple(map(str, range(highest + 1)))
+    names = tuple(
+        line.strip() for line in (root / NAMES).read_text(encoding="utf-8").splitlines() if line.strip()
+    )
+    if len(names) <= highest:
+        raise DataError(f"{root / NAMES} names {len(names)} classes, and masks have numbers up to {highest}")
+    return names
+
+
+def _highest(masks: Array) -> int:
+    labelled = masks[masks != IGNORED]
+    if labelled.size == 0:
+        raise DataError(f"every pixel of the masks is {IGNORED}, which is ignored: there is nothing to learn")
+    return int(labelled.max())

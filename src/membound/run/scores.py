@@ -1,0 +1,99 @@
+"""Scores of tasks beyond classes, in numpy: what `evaluate` says of a file that runs without torch."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.data.examples import IGNORED, REGRESSION
+
+Array = npt.NDArray[Any]
+
+
+class SegmentScore:
+    """Mean IoU over images, and over all pixels the share that is right and the IoU of each class.
+
+    The IoU of a class is the pixels that are it and are said to be it, of those that are either. The mean of an image
+    is over the classes that are in it or are said to be.
+    """
+
+    name = "mean IoU"
+
+    def __init__(self, classes: int) -> None:
+        self.table = np.zeros((classes, classes), np.int64)  # what pixels are, and what they are said to be
+        self.total, self.images = 0.0, 0
+
+    def add(self, outputs: Array, masks: Array) -> None:
+        said = outputs.argmax(1)
+        for mine, mask in zip(said, masks, strict=True):
+            table = self._count(mine, mask)
+            self.table += table
+            self.total += mean_iou(table)
+            self.images += 1
+
+    def _count(self, said: Array, mask: Array) -> npt.NDArray[np.int64]:
+        count = len(self.table)
+        known = mask != IGNORED
+        pairs = mask[known].astype(np.int64) * count + np.minimum(said[known], count - 1)
+        return np.bincount(pairs, minlength=count * count).reshape(count, count)
+
+    def facts(self) -> dict[str, Any]:
+        """What is known once every image was added."""
+        both = self.table.sum(0) + self.table.sum(1) - np.diag(self.table)
+        each = [None if not b else float(a / b) for a, b in zip(np.diag(self.table), both, strict=True)]
+        return {
+            "score": self.total / self.images,
+            "pixels_right": float(np.trace(self.table) / max(self.table.sum(), 1)),
+            "class_iou": each,
+        }
+
+
+def mean_iou(table: npt.NDArray[np.int64]) -> float:
+    """Over the classes that are there or are said to be.
+
+    >>> mean_iou(np.array([[3, 1], [0, 4]])), mean_iou(np.array([[5, 0], [0, 0]]))
+    (0.775, 1.0)
+    """
+    both = table.sum(0) + table.sum(1) - np.diag(table)
+    return float((np.diag(table)[both > 0] / both[both > 0]).mean()) if both.any() else 1.0
+
+
+class NumberScore:
+    """R²: the part of the variance of the training targets that predictions explain; and the errors in their units."""
+
+    name = "R²"
+
+    def __init__(self, variance: float) -> None:
+        self.variance = variance
+        self.squares, self.absolutes, self.count, self.images = 0.0, 0.0, 0, 0
+
+    def add(self, outputs: Array, targets: Array) -> None:
+        gap = outputs.astype(np.float64).reshape(len(targets), -1) - targets.reshape(len(targets), -1)
+        self.squares += float((gap**2).sum())
+        self.absolutes += float(np.abs(gap).sum())
+        self.count += gap.size
+        self.images += len(targets)
+
+    def facts(self) -> dict[str, Any]:
+        """What is known once every example was added."""
+        mean = self.squares / self.count
+        return {
+            "score": 1 - mean / self.variance,
+            "mean_absolute_error": self.absolutes / self.count,
+            "root_mean_square_error": mean**0.5,
+        }
+
+
+def variance_of(targets: Array) -> float:
+    """The mean over the outputs of their variance; 1 where all are the same.
+
+    >>> variance_of(np.array([[0.0, 5.0], [2.0, 5.0]]))
+    0.5
+    """
+    columns = targets.astype(np.float64).reshape(len(targets), -1)
+    return float(columns.var(0).mean()) or 1.0
+
+
+def score_for(task: str, classes: int, train_targets: Array) -> SegmentScore | NumberScore:
+    """The score of a task that is not classification."""
+    return NumberScore(variance_of(train_targets)) if task == REGRESSION else SegmentScore(classes)

@@ -1,0 +1,284 @@
+"""Tasks beyond classes: segmentation, regression, features along time; fitted and evaluated, from files and folders."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils import data as torch_data
+
+import membound as mb
+from membound.cli import main
+from membound.data.examples import IGNORED
+from membound.errors import DataError, MemboundError
+from membound.run.scores import NumberScore, SegmentScore, variance_of
+from membound.train.tasks import Explained, image_iou, pixel_loss
+from membound.train.user_data import as_split
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+
+def said(capsys, *arguments: object) -> dict:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in (*arguments, "--json")])
+    captured = capsys.readouterr()
+    assert stopped.value.code == 0, captured.err
+    return json.loads(captured.out)
+
+
+# Scores
+
+
+def iou_by_hand(scores, mask):
+    """One image, pixel by pixel."""
+    found = []
+    pixels = [(row, column) for row, column in np.ndindex(mask.shape) if mask[row, column] != IGNORED]
+    for number in range(len(scores)):
+        mine = {place for place in pixels if scores[:, place[0], place[1]].argmax() == number}
+        theirs = {place for place in pixels if mask[place] == number}
+        if mine | theirs:
+            found.append(len(mine & theirs) / len(mine | theirs))
+    return np.mean(found) if found else 1.0
+
+
+def test_mean_iou_in_torch_and_in_numpy_is_the_one_by_hand():
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(7, 4, 5, 6)).astype(np.float32)
+    masks = random.integers(0, 4, (7, 5, 6)).astype(np.uint8)
+    masks[random.random(masks.shape) < 0.2] = IGNORED
+    masks[3] = IGNORED
+    by_hand = np.mean([iou_by_hand(*pair) for pair in zip(scores, masks, strict=True)])
+    assert float(image_iou(torch.from_numpy(scores), torch.from_numpy(masks))) == pytest.approx(by_hand)
+    score = SegmentScore(4)
+    for part in (slice(0, 3), slice(3, 7)):
+        score.add(scores[part], masks[part])
+    facts = score.facts()
+    assert facts["score"] == pytest.approx(by_hand)
+    known = masks != IGNORED
+    assert facts["pixels_right"] == pytest.approx((scores.argmax(1) == masks)[known].mean())
+
+
+def test_the_loss_of_pixels_leaves_out_what_is_ignored():
+    scores = torch.randn(2, 3, 4, 4)
+    masks = torch.randint(0, 3, (2, 4, 4), dtype=torch.uint8)
+    masks[0, :2] = IGNORED
+    kept = (masks != IGNORED).flatten()
+    each = nn.functional.cross_entropy(
+        scores.permute(0, 2, 3, 1).reshape(-1, 3)[kept], masks.flatten()[kept].long()
+    )
+    assert float(pixel_loss(scores, masks)) == pytest.approx(float(each))
+    with pytest.raises(MemboundError, match=r"\[n, classes, H, W\]"):
+        pixel_loss(torch.zeros(2, 3), masks)
+
+
+def test_explained_variance_in_torch_and_in_numpy_is_that_of_its_definition():
+    random = np.random.default_rng(1)
+    train, y, found = (random.normal(size=(size, 2)) for size in (50, 9, 9))
+    by_hand = 1 - ((y - found) ** 2).mean() / train.var(0).mean()
+    score = NumberScore(variance_of(train))
+    for part in (slice(0, 4), slice(4, 9)):
+        score.add(found[part], y[part])
+    facts = score.facts()
+    assert facts["score"] == pytest.approx(by_hand)
+    assert facts["mean_absolute_error"] == pytest.approx(np.abs(y - found).mean())
+    ours = Explained(variance_of(train))(torch.from_numpy(found), torch.from_numpy(y))
+    assert float(ours) == pytest.approx(by_hand)
+
+
+# Fitted and evaluated
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return tmp_path
+
+
+def fit_and_evaluate(capsys, net, data, *more, steps="40", lr="0.02", batch="32"):
+    """What fit says of its file, and what evaluate says of it: the same score."""
+    asked = (
+        "fit",
+        net,
+        "--data",
+        data,
+        "--budget",
+        "50%",
+        "--out",
+        "n.safetensors",
+        "--device",
+        "cpu",
+        "--lr",
+        lr,
+    )
+    layout = [word for word in more if word in ("--layout", "NCL")]
+    summary = said(capsys, *asked, "--steps", steps, "--batch-size", batch, *more)
+    return summary, said(capsys, "evaluate", "n.safetensors", "--data", data, *layout)
+
+
+def test_segmentation_from_a_folder_of_images_and_masks(here, capsys):
+    import segmentation
+
+    (here / "digits").mkdir()
+    segmentation.write_folder(here / "digits", 80)
+    summary, found = fit_and_evaluate(capsys, "segmentation:small_unet", "digits", steps="60", lr="0.2", batch="8")
+    (final,) = summary["finals"]
+    assert summary["score_name"] == found["score_name"] == "mean IoU"
+    assert final["accuracy"] == pytest.approx(found["score"], abs=1e-6)
+    assert final["accuracy"] > 0.7, "ground alone is 0.45"
+    assert len(found["class_iou"]) == 2
+    assert "mean IoU" in Path("n.report.html").read_text()
+    assert mb.load("n.safetensors").classes == ("ground", "digit")
+    with pytest.raises(SystemExit):
+        main(["evaluate", "n.safetensors", "--data", "digits"])
+    assert "digit 0." in capsys.readouterr().out
+
+
+def test_regression_from_an_npz(here, capsys):
+    import regression
+
+    regression.write_places(here / "places.npz", 400)
+    summary, found = fit_and_evaluate(capsys, "regression:locator", "places.npz", steps="120")
+    (final,) = summary["finals"]
+    assert summary["score_name"] == "R²"
+    assert final["accuracy"] == pytest.approx(found["score"], abs=1e-5)
+    assert final["accuracy"] > 0.5
+    assert found["root_mean_square_error"] > found["mean_absolute_error"] > 0
+
+
+def test_keywords_from_features_along_time(here, capsys):
+    import keywords
+
+    keywords.write_words(here / "words.npz", 400)
+    summary, found = fit_and_evaluate(capsys, "keywords:spotter", "words.npz", "--layout", "NCL", lr="0.05")
+    (final,) = summary["finals"]
+    assert summary["score_name"] is None
+    assert final["errors"] == found["errors"]
+    assert final["accuracy"] > 60, "chance is 17"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["segmentation", "regression", "keywords"])
+def test_the_examples_run(name, tmp_path):
+    command = [sys.executable, EXAMPLES / f"{name}.py", "--steps", "20"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert " bytes, dense " in done.stdout
+
+
+# What is refused
+
+
+def write_pair(folder, name, mask):
+    for kind, array in (("images", np.zeros((*np.shape(mask)[:2], 3), np.uint8)), ("masks", mask)):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        if array is not None:
+            Image.fromarray(np.asarray(array, np.uint8)).save(folder / kind / f"{name}.png")
+
+
+def test_a_mask_is_read_as_its_image_is_and_keeps_its_classes(tmp_path):
+    for number in range(5):
+        mask = np.zeros((8, 12), np.uint8)
+        mask[:, 6:] = 7
+        write_pair(tmp_path, f"{number}", mask)
+    data = mb.data.load(tmp_path, size=4)
+    assert data.task == "segmentation"
+    assert len(data.classes) == 8
+    assert set(np.unique(data.train.labels)) == {0, 7}, "no classes between them"
+    assert data.train.shape == (3, 4, 4)
+    assert data.train.labels.shape[1:] == (4, 4)
+
+
+def test_folders_of_masks_that_cannot_be_used(tmp_path):
+    write_pair(tmp_path / "a", "one", np.zeros((4, 4)))
+    (tmp_path / "a" / "masks" / "one.png").rename(tmp_path / "a" / "masks" / "two.png")
+    with pytest.raises(DataError, match="one is in images/ alone"):
+        mb.data.load(tmp_path / "a")
+    write_pair(tmp_path / "b", "one", np.zeros((4, 4, 3)))
+    with pytest.raises(DataError, match="its mode is RGB"):
+        mb.data.load(tmp_path / "b")
+    write_pair(tmp_path / "c", "one", np.full((4, 4), IGNORED))
+    with pytest.raises(DataError, match="every pixel of the masks"):
+        mb.data.load(tmp_path / "c")
+    write_pair(tmp_path / "d" / "train", "one", np.zeros((4, 4)))
+    with pytest.raises(DataError, match="no test/"):
+        mb.data.load(tmp_path / "d")
+    write_pair(tmp_path / "e", "one", np.full((4, 4), 3))
+    (tmp_path / "e" / "classes.txt").write_text("ground\n")
+    with pytest.raises(DataError, match="names 1 classes, and masks have numbers up to 3"):
+        mb.data.load(tmp_path / "e")
+
+
+def test_masks_are_not_augmented(tmp_path):
+    for number in range(6):
+        write_pair(tmp_path, f"{number}", np.eye(4))
+    net = nn.Conv2d(3, 2, 1)
+    with pytest.raises(MemboundError, match="masks would not"):
+        mb.fit(net, mb.data.load(tmp_path), budget="1 KB", augment="mirror")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y_test": np.zeros((5, 3), np.float32)}, "they must be alike"),
+        ({"y_train": np.full((5, 2), np.nan)}, "not finite"),
+        ({"x_train": np.zeros((4, 1, 6, 6), np.uint8)}, "there must be one each"),
+    ],
+)
+def test_targets_that_cannot_be_used(change, message, tmp_path):
+    arrays = {f"x_{half}": np.zeros((5, 1, 6, 6), np.uint8) for half in ("train", "test")}
+    arrays |= {f"y_{half}": np.zeros((5, 2), np.float32) for half in ("train", "test")}
+    np.savez(tmp_path / "n.npz", **(arrays | change))
+    with pytest.raises(DataError, match=message):
+        mb.data.load(tmp_path / "n.npz")
+
+
+# Loaders
+
+
+class Stream(torch_data.IterableDataset):
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        random = np.random.default_rng(0)
+        for number in range(self.count):
+            yield (random.normal(size=12) + 3 * (number % 2)).astype(np.float32), number % 2
+
+
+def pad(items):
+    """A collate function: items of any length become rows of 12."""
+    x = torch.zeros(len(items), 12)
+    for row, (values, _) in zip(x, items, strict=True):
+        row[: len(values)] = torch.as_tensor(values)
+    return x, torch.tensor([label for _, label in items])
+
+
+@pytest.mark.parametrize("kind", ["dataset", "loader", "collated"])
+def test_iterables_are_read_once_and_trained_on(kind):
+    data = Stream(60)
+    if kind == "loader":
+        data = torch_data.DataLoader(data, batch_size=7)
+    elif kind == "collated":
+        ragged = [(values[: 8 + number % 4], label) for number, (values, label) in enumerate(Stream(60))]
+        data = torch_data.DataLoader(ragged, batch_size=7, collate_fn=pad, shuffle=True)
+    split = as_split(data)
+    assert (len(split), tuple(split.shape)) == (60, (12,))
+    net = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 2))
+    fitted = mb.fit(net, data, budget="60%", steps=60, lr=0.05, dense=False, device="cpu", progress=False)
+    assert fitted.accuracy > 80
+
+
+def test_a_stream_without_an_end_is_refused():
+    from membound.train.iterables import read_all
+
+    with pytest.raises(DataError, match="has not ended after"):
+        read_all(Stream(10**9), most=10_000)
+    with pytest.raises(DataError, match="no examples"):
+        as_split(Stream(0))
