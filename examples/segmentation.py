@@ -63,7 +63,7 @@ if __name__ == "__main__":
     with TemporaryDirectory() as place:
         write_folder(Path(place), asked.images)
         data = mb.data.load(place)
-        fitted = mb.fit(small_unet, data, budget="2 KB", steps=asked.steps, lr=0.02)
+        fitted = mb.fit(small_unet, data, budget="2 KB", steps=asked.steps, lr=0.01, solver="adamw")
         print(
             f"mean IoU {fitted.accuracy:.3f} in {fitted.file_bytes:,} bytes, dense {fitted.dense['accuracy']:.3f}"
         )

@@ -210,7 +210,10 @@ def test_options_of_other_sources_are_refused(options):
         ("minst", "did you mean mnist"),
         ("MNIST", "did you mean mnist"),
         ("cifar-10", "did you mean cifar10"),
-        ("zzz", r"allowed are mnist, cifar10, a folder of class folders, or an \.npz"),
+        (
+            "zzz",
+            r"allowed are mnist, cifar10, a folder of class folders or of images/ and masks/, or an \.npz",
+        ),
         ("", "no data set ''"),
         ("missing.npz", "no data set"),
     ],

@@ -379,7 +379,7 @@ def test_round_without_a_winner():
 
 def test_many_layers_are_all_in_the_table():
     layers = [
-        {"name": f"block.{n}.weight", "shape": [n], "size": n, "nonzeros": 1, "bytes": 4}
+        {"name": f"block.{n}.weight", "shape": [n, 1], "size": n, "nonzeros": 1, "bytes": 4}
         for n in range(1, 161)
     ]
     page = make_page(full(finals=[final(layers=layers)]))

@@ -56,9 +56,15 @@ def _group(finals: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Gr
     """The layers in the order of the network, each with its facts from every network."""
     groups: dict[str, list[tuple[int, str, Layer]]] = {}
     for index, final in enumerate(finals):
-        for layer in find_rows(final, "layers"):
+        for layer in filter(_has_weights, find_rows(final, "layers")):
             groups.setdefault(find_text(layer, "name") or "", []).append((index, names[index], layer))
     return list(groups.items())
+
+
+def _has_weights(layer: Layer) -> bool:
+    """A bias has one dimension, and nothing of it is dropped on purpose: a bar would say nothing."""
+    shape = layer.get("shape")
+    return not isinstance(shape, list | tuple) or len(shape) > 1
 
 
 def _largest(groups: list[Group]) -> list[Group]:

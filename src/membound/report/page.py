@@ -14,7 +14,7 @@ from membound.report.curves import make_curves
 from membound.report.markup import Markup, join, tag
 from membound.report.scatter import make_scatter
 from membound.report.style import SCRIPT, STYLE
-from membound.report.tables import make_layers, make_rounds, make_summary
+from membound.report.tables import fold, make_layers, make_rounds, make_summary
 from membound.report.text import (
     find_number,
     find_part,
@@ -24,6 +24,7 @@ from membound.report.text import (
     show_count,
     show_duration,
 )
+from membound.report.tiles import make_tiles
 from membound.report.verdict import make_verdict
 from membound.store.whole import replace_file
 
@@ -66,8 +67,11 @@ def make_page(result: Facts) -> str:
         _section("How it was made", _make_origin(result)),
     ]
     verdict = tag("p", _capital(make_verdict(result, score)), class_="verdict")
-    summary = tag("div", make_summary(result, score), class_="summary")
-    main = tag("main", tag("h1", title), verdict, summary, *sections)
+    tiles = make_tiles(result, score)
+    summary = fold(
+        "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
+    )
+    main = tag("main", tag("h1", title), verdict, tiles, summary, *sections)
     tip = tag("div", id="tip", role="status", hidden="")
     body = tag("body", main, tip, Markup(f"<script>{SCRIPT}</script>"))
     return f"<!DOCTYPE html>\n{tag('html', _make_head(title), body, lang='en')}\n"
@@ -134,7 +138,11 @@ def _make_usage(result: Facts) -> Markup | None:
         return None
     data = find_text(result, "data")
     literal = json.dumps(files[0], ensure_ascii=False)
-    python = f"import membound as mb\n\nnet = mb.load({literal})\ny = net(x)  # numpy in, numpy out"
+    python = (
+        f"import membound as mb\n\nnet = mb.load({literal})\n"
+        "x = net.preprocess(images)  # as in training: [N, C, H, W], uint8 or as the data was\n"
+        "y = net(x)  # numpy in, numpy out"
+    )
     quoted = shlex.quote(files[0])
     evaluated = f" --data {shlex.quote(data)}" if data else " --data DATA"
     shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}\nmembound bench {quoted}"

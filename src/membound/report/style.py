@@ -23,6 +23,15 @@ h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 8px; overflow-wrap: anywh
 h2 { font-size: 1.2rem; margin: 40px 0 10px; }
 p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 .verdict { font-size: 1.15rem; margin-bottom: 20px; }
+.tiles { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 12px; margin: 0 0 20px; }
+@media (min-width: 900px) { .tiles { grid-template-columns: repeat(4, minmax(0, 1fr)); } }
+.tile { border: 1px solid var(--line); border-radius: 8px; padding: 12px 14px; background: var(--faint); }
+.tile h2 { font-size: .875rem; font-weight: 400; color: var(--soft); margin: 0; }
+.tile .number { font-size: 1.6rem; line-height: 1.3; margin: 0 0 4px; font-variant-numeric: tabular-nums; }
+.tile .against { font-size: .875rem; margin: 0; color: var(--soft); }
+.against strong { display: block; font-size: 1rem; color: var(--ink); }
+.against .better { color: var(--s2); }
+.against .worse { color: var(--s1); }
 .note, figcaption, .legend { color: var(--soft); font-size: .875rem; }
 .scroll { overflow-x: auto; max-width: 100%; }
 .scroll:focus-visible, summary:focus-visible { outline: 2px solid var(--s0); outline-offset: 2px; }
@@ -85,6 +94,10 @@ COLOURS
   main { padding-top: 16px; }
   table { font-size: .875rem; }
   th, td { padding-right: 10px; }
+  .tiles { gap: 8px; }
+  .against strong { font-size: .9rem; }
+  .tile { padding: 8px 10px; }
+  .tile .number { font-size: 1.2rem; }
   .wide { display: none; }
   .narrow { display: block; }
 }

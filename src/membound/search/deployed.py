@@ -12,6 +12,7 @@ from torch import nn
 
 from membound.data import Split
 from membound.notebook import html_block, html_table
+from membound.report import write_report
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
 from membound.run.net import Net
@@ -60,6 +61,21 @@ class Fitted:
     def save(self, path: str | os.PathLike[str]) -> StoredModel:
         """Write the model file, which `mb.load` runs."""
         return self.files.write(path, self.model.state_dict())
+
+    def report(self, path: str | os.PathLike[str], *, network: str = "", data: str = "data") -> None:
+        """Write the page that `membound fit` writes beside its file: one HTML file that loads nothing."""
+        from membound.search.summary import summarise
+
+        summary = summarise(
+            [self],
+            network=network or type(self.model).__name__,
+            data=data,
+            strategy="global",
+            seed=0,
+            seconds=float(self.facts.get("seconds", 0.0)),
+        )
+        own = dict.fromkeys(("strategy", "seed", "command"))  # which only the call of fit knows
+        write_report(path, summary | own)
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""

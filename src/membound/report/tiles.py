@@ -1,0 +1,101 @@
+"""The first screen: bytes, accuracy, latency, memory, each beside dense and 8 bits; worse as large as better."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from membound.report.markup import Markup, tag
+from membound.report.text import Score, divide, find_number, find_part, find_rows, show_milliseconds
+from membound.report.verdict import SAME, show_score, uncertainty
+from membound.units import format_bytes
+
+Facts = Mapping[str, Any]
+BETTER, WORSE, EVEN = "better", "worse", "even"
+Told = tuple[str, str]  # how it compares, in words and as one of the three above
+
+
+def make_tiles(result: Facts, score: Score) -> Markup | None:
+    """Four numbers of a single network; None where there are several, or nothing to compare with."""
+    finals, dense = find_rows(result, "finals"), find_part(result, "dense")
+    if len(finals) != 1 or not dense:
+        return None
+    (final,), int8 = finals, find_part(dense, "int8")
+    tiles = [
+        _tile("file", _size, "file_bytes", final, dense, int8),
+        _score_tile(final, dense, int8, score),
+        _tile("latency of one image", show_milliseconds, "latency_ms", final, dense, int8),
+        _tile("memory to run", _size, "memory_bytes", final, dense, int8),
+    ]
+    known = [tile for tile in tiles if tile is not None]
+    return tag("div", *known, class_="tiles") if known else None
+
+
+def compare_amounts(ours: float, theirs: float, words: tuple[str, str]) -> Told:
+    """How many times less or more, where less is better.
+
+    >>> compare_amounts(2.0, 5.0, ("faster", "slower")), compare_amounts(5.0, 2.0, ("faster", "slower"))
+    (('2.5 times faster', 'better'), ('2.5 times slower', 'worse'))
+    """
+    times = divide(theirs, ours) or 1.0
+    if 1 / SAME <= times <= SAME:
+        return "about the same", EVEN
+    shown = max(times, 1 / times)
+    digits = 0 if shown >= 10 else 1
+    return f"{shown:.{digits}f} times {words[times < 1]}", BETTER if times > 1 else WORSE
+
+
+def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told:
+    """Above or below; less than the standard error of both is even.
+
+    >>> net = {"accuracy": 99.0, "errors": 100, "images": 10000}
+    >>> compare_scores(net, {**net, "accuracy": 99.1, "errors": 90}, Score())
+    ('0.10 points below', 'even')
+    """
+    mine, other = find_number(ours, "accuracy") or 0.0, find_number(theirs, "accuracy") or 0.0
+    gap = mine - other
+    shown = f"{abs(gap):.2f} points" if score.percent else f"{abs(gap):.3g}"
+    noise = ((uncertainty(ours) or 0.0) ** 2 + (uncertainty(theirs) or 0.0) ** 2) ** 0.5
+    if gap == 0:
+        return "the same", EVEN
+    words = f"{shown} {'above' if gap > 0 else 'below'}"
+    return words, EVEN if abs(gap) <= noise else BETTER if gap > 0 else WORSE
+
+
+def _size(value: float | None) -> str:
+    return "" if value is None else format_bytes(round(value))
+
+
+def _tile(
+    head: str, show: Callable[[float | None], str], key: str, final: Facts, dense: Facts, int8: Facts
+) -> Markup | None:
+    ours = find_number(final, key)
+    if ours is None:
+        return None
+    words = ("faster", "slower") if key == "latency_ms" else ("smaller", "larger")
+    lines = [
+        _line(*compare_amounts(ours, theirs, words), name, show(theirs))
+        for name, net in (("dense", dense), ("8 bits", int8))
+        if (theirs := find_number(net, key)) is not None
+    ]
+    if key == "latency_ms" and int8:  # float32 on 8-bit weights says nothing of int8 kernels
+        lines.append(tag("p", "8 bits: membound bench --int8 races it", class_="against"))
+    return _draw(head, show(ours), lines)
+
+
+def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup | None:
+    if find_number(final, "accuracy") is None:
+        return None
+    lines = [
+        _line(*compare_scores(final, net, score), name, score.show(find_number(net, "accuracy")))
+        for name, net in (("dense", dense), ("8 bits", int8))
+        if find_number(net, "accuracy") is not None
+    ]
+    on = final.get("accuracy_on")
+    return _draw(f"{score.name} on {on}" if on else score.name, show_score(final, score), lines)
+
+
+def _draw(head: str, value: str, lines: list[Markup]) -> Markup:
+    return tag("div", tag("h2", head), tag("p", value, class_="number"), *lines, class_="tile")
+
+
+def _line(words: str, kind: str, name: str, shown: str) -> Markup:
+    return tag("p", tag("strong", words, class_=kind), f" {name}: {shown}", class_="against")

@@ -1,0 +1,74 @@
+"""The first screen of the report: four numbers beside dense and 8 bits; what is worse is as large as what is better."""
+
+import re
+
+import numpy as np
+import pytest
+from torch import nn
+
+import membound as mb
+from membound.report.page import make_page
+
+NET = {"errors": 103, "images": 10_000, "accuracy": 98.97, "accuracy_on": "test"}
+DENSE = {"accuracy": 99.12, "errors": 88, "images": 10_000, "file_bytes": 1_724_320, "memory_bytes": 1_900_000,
+         "latency_ms": 0.1}  # fmt: skip
+INT8 = {"accuracy": 99.11, "errors": 89, "images": 10_000, "file_bytes": 433_456, "memory_bytes": 559_724}
+
+
+def page(latency=0.22, dense=DENSE | {"int8": INT8}, **more) -> str:
+    final = (
+        NET
+        | {"file_bytes": 20_412, "memory_bytes": 65_536, "latency_ms": latency, "file": "n.safetensors"}
+        | more
+    )
+    return make_page({"finals": [final], "dense": dense, "network": "lenet", "data": "mnist"})
+
+
+def told(text: str) -> list[tuple[str, str]]:
+    return re.findall(r'<strong class="(\w+)">(.*?)</strong>', text)
+
+
+def test_every_number_is_beside_dense_and_8_bits():
+    assert told(page()) == [
+        ("better", "84 times smaller"), ("better", "21 times smaller"),
+        ("worse", "0.15 points below"), ("worse", "0.14 points below"),
+        ("worse", "2.2 times slower"), ("better", "29 times smaller"), ("better", "8.5 times smaller"),
+    ]  # fmt: skip
+    assert "98.97 ± 0.10 %" in page()
+    assert ("better", "2.0 times faster") in told(page(latency=0.05))
+    assert ("even", "about the same") in told(page(latency=0.101))
+
+
+def test_without_dense_the_table_is_open():
+    assert "tiles" not in page(dense=None).split("<body>")[1]
+    assert "<details open" in page(dense=None)
+
+
+def test_biases_have_no_bars():
+    layers = [
+        {"name": "fc.weight", "shape": [4, 2], "nonzeros": 5, "size": 8, "bytes": 20},
+        {"name": "fc.bias", "shape": [4], "nonzeros": 4, "size": 4, "bytes": 8},
+    ]
+    text = page(layers=layers)
+    bars = text[text.index("bars-nonzeros") : text.index("bars-kept")]
+    assert "fc.weight" in bars
+    assert "fc.bias" not in bars
+    assert "fc.bias" in text, "the table has it"
+
+
+def test_the_snippet_prepares_images():
+    assert "x = net.preprocess(images)" in page()
+
+
+def test_a_report_from_python(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 12)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(int)
+    net = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 2))
+    fitted = mb.fit(net, (x, y), test_data=(x, y), budget="70%", steps=30, device="cpu", progress=False)
+    fitted.report(tmp_path / "r.html", network="tiny", data="points")
+    text = (tmp_path / "r.html").read_text()
+    assert "tiny on points" in text
+    assert f"{fitted.file_bytes:,} bytes" in text
+    assert fitted.dense["int8"]["file_bytes"] < fitted.dense["file_bytes"]
+    with pytest.raises(mb.MemboundError, match="the report cannot be written"):
+        fitted.report(tmp_path / "missing" / "r.html")
