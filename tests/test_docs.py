@@ -11,6 +11,7 @@ from pathlib import Path
 import benchmarks_page
 import int8_page
 import pytest
+import readme_table
 import reproduction_page
 
 import membound as mb
@@ -19,7 +20,17 @@ from membound.bench import contenders
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 FITTING = (ROOT / "docs" / "FITTING.md").read_text()
-OTHERS = ("TRAINING", "DEPLOYING", "CLUSTER", "REPRODUCTION", "TUTORIAL", "YOUR_OWN_MODEL", "GALLERY")
+OTHERS = (
+    "INT8",
+    "HOWTO",
+    "TRAINING",
+    "DEPLOYING",
+    "CLUSTER",
+    "REPRODUCTION",
+    "TUTORIAL",
+    "YOUR_OWN_MODEL",
+    "GALLERY",
+)
 PAGES = [README, FITTING, *((ROOT / "docs" / f"{name}.md").read_text() for name in OTHERS)]
 
 
@@ -244,6 +255,37 @@ def test_the_page_on_int8_is_of_the_results_that_are_there():
     """If not: python tools/int8_page.py"""
     assert int8_page.PAGE.read_text() == int8_page.written(int8_page.PAGE.read_text())
     assert int8_page.PICTURE.read_text() == int8_page.picture()
+
+
+def test_the_first_table_of_the_readme_is_made_of_results():
+    """If not: python tools/readme_table.py"""
+    assert readme_table.with_table(README) == README
+
+
+def measured_spreads(value: object) -> set[str]:
+    """Every mean and its deviation in a result, as pages write them."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        means = [
+            value[key] for key in ("mean", "accuracy", "error") if isinstance(value.get(key), int | float)
+        ]
+        if isinstance(value.get("std"), int | float):
+            found |= {f"{mean:.2f} ± {value['std']:.2f}" for mean in means}
+        value = list(value.values())
+    if isinstance(value, list):
+        found = found.union(*map(measured_spreads, value))
+    return found
+
+
+def test_every_spread_in_the_documents_was_measured():
+    """The other way round: what pages say is in some result."""
+    files = (ROOT / "results").rglob("*.json")
+    known = set().union(*(measured_spreads(json.loads(path.read_text())) for path in files))
+    for page in PAGES:
+        if page == reproduction_page.make_page():  # made of its numbers, with deviations computed there
+            continue
+        said = {re.sub(r"\s+", " ", each) for each in re.findall(r"\d+\.\d\d\s±\s\d+\.\d\d", page)}
+        assert said <= known, sorted(said - known)
 
 
 def help_of(*command: str) -> str:

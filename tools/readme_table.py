@@ -1,0 +1,55 @@
+"""The first table of README.md: files that fit writes beside dense, int8 and 4 bits, from results/.
+
+python tools/readme_table.py
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import int8_page
+from int8_page import NETWORKS, OURS, Point
+
+from membound.store.whole import replace_file
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+BEGIN, END = "<!-- files that fit writes: python tools/readme_table.py -->", "<!-- end -->"
+PEERS = ("f32", "int8", "4 bits, trained")
+FILES = 2  # of a network, the largest ones
+
+
+def show(point: Point) -> str:
+    """
+    >>> show(Point("int8", "", 433980, 99.33, 0.0436, 3))
+    '99.33 ± 0.04 %, 434 KB'
+    """
+    unit, number = ("MB", point.size / 1e6) if point.size >= 1e6 else ("KB", point.size / 1e3)
+    digits = 0 if number >= 100 else 1 if number >= 10 else 2 if unit == "MB" else 1
+    return f"{point.mean:.2f} ± {point.std:.2f} %, {number:,.{digits}f} {unit}"
+
+
+def rows() -> Iterator[tuple[str, list[Point], list[Point]]]:
+    """Each network, its peers, and our files of the peers' length of training."""
+    for name in NETWORKS:
+        found, steps = int8_page.points(name), int8_page.load(f"quantized-{name}.json")["steps"]
+        peers = [next(p for p in found if p.contender == kind and not p.note) for kind in PEERS]
+        ours = [p for p in found if p.contender == OURS and p.note in ("", f"{steps:,} steps")]
+        yield name, peers, ours[:FILES]
+
+
+def make_table() -> str:
+    lines = ["| | dense, float32 | int8 | 4 bits, trained | **membound fit** |", "|---|---|---|---|---|"]
+    for name, peers, ours in rows():
+        title = f"[{NETWORKS[name]}](results/few-bits-{name}.json)"
+        cells = [title, *map(show, peers), "; ".join(f"**{show(point)}**" for point in ours)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def with_table(page: str) -> str:
+    """The README with the table of now."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{make_table()}\n\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    replace_file(README, [with_table(README.read_text()).encode()])
