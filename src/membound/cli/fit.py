@@ -71,8 +71,8 @@ def fit_command(
 ) -> None:
     """Fit a network into a budget of bytes, as a file of that size.
 
-    Give one bound (--budget, --ram, --nonzeros, --within or --stages), or --budget and --ram together. A dense network
-    is trained for comparison, and a report is written next to the file.
+    Give one bound (--budget, --ram, --latency, --nonzeros, --within or --stages), or --budget with --ram or
+    --latency. A dense network is trained for comparison, and a report is written next to the file.
 
     membound fit lenet --data mnist --budget 20KiB --out net.safetensors
     """
@@ -122,6 +122,7 @@ def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str 
     needs = {
         "--batch": ("batch" in asked, "--ram", "ram" in asked),
         "--isa": ("isa" in asked, "--ram", "ram" in asked),
+        "--threads": ("threads" in asked, "--latency", "latency" in asked),
         "--average": ("average" in asked, "--members 2 or more", several),
         "--greedy-step": ("greedy_step" in asked, "--strategy greedy", greedy),
         "--candidate-steps": ("candidate_steps" in asked, "--strategy greedy or --stages", steps_on),

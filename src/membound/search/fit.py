@@ -15,10 +15,11 @@ from torch import nn
 
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
-from membound.search.budget import make_plans, resolve_limits, with_memory
+from membound.search.budget import Plan, make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
+from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
 from membound.search.ledger import open_run
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
@@ -82,9 +83,10 @@ def fit(
       `train_data`; test images only judge.
     - One bound is given, or `budget` and `ram` together. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of
       the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
-      `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest
-      file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows (a `Stages`,
-      or its file). A list of budgets gives a list of results.
+      `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `latency`: the time of one image on `threads`
+      of this machine, as '5 ms', alone or beside a budget. `nonzeros`: parameters that are not zero. `within`: the
+      smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
+      (a `Stages`, or its file). A list of budgets gives a list of results.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
       layer as pay there, unless that costs accuracy.
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
@@ -109,6 +111,7 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
     watch = place.watch or (by_lines() if place.progress else Watch())
     choices = with_effort(choices, model, bound)
     problem = _pose(model, examples, bound, choices, watch)
+    latency = None if bound.latency is None else LatencyBound(parse_latency(bound.latency), bound.threads)
     limits = [] if bound.searches else resolve_limits(problem, bound.amounts)
     if bound.memory is not None:
         problem = with_memory(problem, limits[0], bound.memory)
@@ -132,10 +135,38 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
             teaching, facts = teachers.train_teacher(workshop, choices.seed, *_teaching_numbers(choices))
             workshop.problem = replace(workshop.problem, teaching=teaching)
             tried.append(teachers.describe_teacher(facts))
+        if latency is not None:
+            limits = [latency.limit(workshop.problem, directory, limits[0])]
+            plans = make_plans(workshop.problem, limits, bound.members, bound.average, choices.seed)
         together = place.workers is not None or trains_together(problem.make(choices.seed), device)
         fitting = Fitting(workshop, bound, choices, watch, at_once=7 if together else 1)
         fitting.tried += tried
-        return fitting.run(plans) if choices.widths is None else fitting.run_widths(plans)
+        run = fitting.run if choices.widths is None else fitting.run_widths
+        if latency is None:
+            return run(plans)
+        return _run_fast_enough(run, plans, latency, workshop.problem, choices.seed)
+
+
+def _run_fast_enough(
+    run: Callable[[list[Plan]], list[Fitted]],
+    plans: list[Plan],
+    latency: LatencyBound,
+    problem: Problem,
+    seed: int,
+) -> list[Fitted]:
+    """The network under its limit; smaller ones, as long as that is too slow."""
+    for _ in range(TRIES):
+        (fitted,) = run(plans)
+        taken = latency.time(fitted)
+        if taken <= latency.ms:
+            return [told(fitted, taken, latency)]
+        limit = smaller(plans[0].limit, taken, latency)
+        plans = make_plans(problem, [limit], 1, "scores", seed)
+    raise MemboundError(
+        f"the network takes {taken:.3g} ms on this machine after {TRIES} trainings, and {latency.ms:g} ms are allowed: "
+        "allow more, or try again when the machine is idle",
+        about="latency",
+    )
 
 
 def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watch: Watch) -> Problem:
@@ -225,6 +256,7 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
         "teacher": taught,
         "widths": None if choices.widths is None else list(choices.widths),
         "smoothing": choices.smoothing or None,
+        "latency": None if bound.latency is None else [str(bound.latency), bound.threads],
     }
     return {
         "wanted": wanted,

@@ -63,6 +63,11 @@ class Bound:
         "Stages | str | Path | None",
         Option("Or tighten layers stage by stage, as this TOML file says.", "FILE", Path),
     ] = None
+    latency: Annotated[
+        str | float | None,
+        Option("Or, or beside --budget, bound the time of one image on this machine: 5ms.", "TIME"),
+    ] = None
+    threads: Annotated[int, Option("Threads for a bound on latency (default: 1).", "N", int, least=1)] = 1
     batch: Annotated[
         int, Option("Images run at once, for a memory bound (default: 1).", "N", int, least=1)
     ] = 1
@@ -96,6 +101,9 @@ class Bound:
     ] = "scores"
 
     def __post_init__(self) -> None:
+        if self.latency is not None:
+            self._check_latency()
+        check_whole("threads", self.threads)
         given = [name for name in KINDS if getattr(self, name) is not None]
         if given == ["budget", "ram"]:
             self._check_pair()
@@ -119,6 +127,17 @@ class Bound:
         if self.average not in get_args(Average):
             raise MemboundError(
                 f"there is no average of {self.average!r}: take 'scores' or 'probabilities'", about="average"
+            )
+
+    def _check_latency(self) -> None:
+        """It goes with one budget; alone, any file that is fast enough will do."""
+        given = [name for name in KINDS if getattr(self, name) is not None]
+        if not given:
+            object.__setattr__(self, "budget", "100%")
+        elif given != ["budget"] or (self.is_list and len(self.amounts) != 1) or self.members > 1:
+            raise MemboundError(
+                "a bound on latency goes with one budget, or alone, and with one network: leave the others out",
+                about=("latency", *given),
             )
 
     def _check_pair(self) -> None:
@@ -351,6 +370,8 @@ class Keywords(TypedDict, total=False):
     """The fields of these records as keywords of fit(), but for the three that may be lists."""
 
     within: float | None
+    latency: str | float | None
+    threads: int
     stages: "Stages | str | Path | None"
     batch: int
     isa: str
