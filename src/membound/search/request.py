@@ -65,7 +65,7 @@ class Bound:
     ] = None
     latency: Annotated[
         str | float | None,
-        Option("Or, or beside --budget, bound the time of one image on this machine: 5ms.", "TIME"),
+        Option("Or, or beside a budget, bound the time of one image on this machine: 5ms.", "TIME"),
     ] = None
     threads: Annotated[int, Option("Threads for a bound on latency (default: 1).", "N", int, least=1)] = 1
     batch: Annotated[
