@@ -21,7 +21,6 @@ from membound.train.tasks import Explained, image_iou, pixel_loss
 from membound.train.user_data import as_split
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES))
 
 
 def said(capsys, *arguments: object) -> dict:
