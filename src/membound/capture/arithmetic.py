@@ -204,12 +204,3 @@ def _any_value(*operands: Any) -> bool:
 
 
 LOWEST = -1e30  # stands for minus infinity in what a softmax sees
-
-
-def masked_fill(call: Call) -> Value:
-    """x where a constant mask is off, else a number: x (1 - mask) + number mask."""
-    number = call["value"]
-    number = max(float(number.item() if isinstance(number, Tensor) else number), LOWEST)
-    mask = call.constant("mask").to(call.args["mask"].dtype).float()
-    kept = combine(call, "mul", call.value("self"), 1 - mask)
-    return combine(call, "add", kept, mask * number)

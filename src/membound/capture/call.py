@@ -47,6 +47,7 @@ class Value:
     number: int
     shape: Shape
     place: Place = FIRST
+    whole: bool = False  # whole numbers, or true and false as 1 and 0
 
     @property
     def rank(self) -> int:
@@ -66,6 +67,7 @@ class Call:
     place: Place
     draft: Draft
     names: Mapping[int, str]  # of the parameters and buffers, by the id of their tensors
+    dtype: torch.dtype = torch.float32  # of the result
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]

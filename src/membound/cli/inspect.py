@@ -60,7 +60,8 @@ def _print(facts: dict[str, Any]) -> None:
     console.print(table)
     memory = facts["memory_bytes"]
     image = facts["mean_image_bytes"]
-    typer.echo(f"input     {_input(facts)}")
+    for line in _ports(facts):
+        typer.echo(line)
     typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
     parts = facts["parts"]
     weights = (
@@ -82,6 +83,23 @@ def _print(facts: dict[str, Any]) -> None:
         f"memory    {max(memory.values()):,} bytes for one image on one thread, file included, on any CPU: "
         + ", ".join(f"{isa} {total:,}" for isa, total in memory.items())
     )
+
+
+def _ports(facts: dict[str, Any]) -> list[str]:
+    """The input, or what each of several inputs and outputs is.
+
+    >>> port = {"name": "ids", "shape": [16], "type": "whole"}
+    >>> _ports({"inputs": [port], "outputs": [{"name": "y", "shape": [2], "type": "float32"}]})
+    ['input     ids: 16 of whole numbers', 'output    y: 2 of float32']
+    """
+    if "inputs" not in facts:
+        return [f"input     {_input(facts)}"]
+    kinds = {"whole": "whole numbers", "float32": "float32"}
+    return [
+        f"{which:<10}{port['name']}: {'x'.join(map(str, port['shape'])) or 'a number'} of {kinds[port['type']]}"
+        for which in ("input", "output")
+        for port in facts[f"{which}s"]
+    ]
 
 
 def _input(facts: dict[str, Any]) -> str:
