@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from membound.capture import arithmetic, attention, shaping, whole
+from membound.capture import arithmetic, attention, shaping, volumes, whole
 from membound.capture.arithmetic import activation, binary
 from membound.capture.call import Call, Value
 from membound.capture.norms import batch_norm, group_norm, instance_norm, layer_norm, vector_norm
@@ -83,6 +83,11 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "conv1d": convolution,
     "conv2d": convolution,
     "convolution": convolution,
+    "conv3d": volumes.convolution,
+    "conv_transpose3d": volumes.transposed_convolution,
+    "max_pool3d": volumes.pool("max"),
+    "max_pool3d_with_indices": volumes.with_indices,
+    "adaptive_avg_pool3d": volumes.pool("mean"),
     "linear": linear,
     "matmul": attention.product,
     "mm": attention.product,
