@@ -27,14 +27,16 @@ def agree(net, *shape):
     np.testing.assert_allclose(run(x.numpy()), wanted, rtol=1e-4, atol=1e-5)
 
 
-@examples(12)
+@pytest.mark.full
+@examples(40)
 @given(THREE, THREE, st.tuples(*[st.integers(0, 2)] * 3), THREE, st.sampled_from([1, 2]), st.booleans())
 def test_convolutions(kernel, stride, padding, dilation, groups, bias):
     torch.manual_seed(0)
     agree(nn.Conv3d(4, 6, kernel, stride, padding, dilation, groups, bias), 4, 7, 8, 7)
 
 
-@examples(12)
+@pytest.mark.full
+@examples(40)
 @given(THREE, THREE, st.tuples(*[st.integers(0, 1)] * 3), THREE, st.sampled_from([1, 2]), st.booleans())
 def test_transposed_convolutions(kernel, stride, padding, dilation, groups, more):
     extra = tuple(int(more and max(s, d) > 1) for s, d in zip(stride, dilation, strict=True))
@@ -45,6 +47,15 @@ def test_transposed_convolutions(kernel, stride, padding, dilation, groups, more
     assume(min(sizes) >= 1)
     torch.manual_seed(0)
     agree(nn.ConvTranspose3d(4, 6, kernel, stride, padding, extra, groups, True, dilation), 4, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [nn.Conv3d(4, 6, (2, 3, 1), (2, 1, 2), (1, 0, 2), (2, 1, 1), 2), nn.ConvTranspose3d(4, 6, 3, 2, 1, 1, 2)],
+    ids=["plain", "transposed"],
+)
+def test_one_of_each(net):
+    agree(net, 4, 5, 6, 5)
 
 
 def test_a_small_network():

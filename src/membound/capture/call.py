@@ -68,6 +68,7 @@ class Call:
     draft: Draft
     names: Mapping[int, str]  # of the parameters and buffers, by the id of their tensors
     dtype: torch.dtype = torch.float32  # of the result
+    code: str = ""  # the line of the network that calls it
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]
@@ -148,4 +149,4 @@ class Call:
         return f"{self.path}.{name}" if self.path else name
 
     def fail(self, reason: str) -> NoReturn:
-        raise ModelError(f"{self.where}: {self.op} cannot be captured: {reason}")
+        raise ModelError(f"{self.where}: {self.op} cannot be captured: {reason}{self.code}")

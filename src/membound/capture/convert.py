@@ -108,7 +108,10 @@ class _Step:
         if self.op in ("zeros_like", "ones_like"):
             return self._filled(float(self.op == "ones_like"))
         if self.op not in CONVERSIONS:
-            raise ModelError(f"{self.where}: the operator {self.op} is not supported; {SUPPORTED}")
+            raise ModelError(
+                f"{self.where}: the operator {self.op} is not supported{_code(node)}; {SUPPORTED}: write it with these, or "
+                "compute it before or after the network"
+            )
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
         if sized and self.op not in RESHAPES:
             raise ModelError(f"{self.where}: an argument of {self.op} depends on the size of the batch")
@@ -138,6 +141,7 @@ class _Step:
             self.draft,
             self.names,
             self._result().dtype,
+            _code(self.node),
         )
 
     def _depends_on_batch(self, node: fx.Node) -> bool:
@@ -247,8 +251,14 @@ class _Step:
             text = text.replace(symbol, "batch")
         return ModelError(
             f"{self.where}: {self.op} gives shape ({text}), but the batch must stay the first axis, and free: "
-            "write x.flatten(1), not x.view(1, -1)"
+            f"write x.flatten(1), not x.view(1, -1), or x.reshape(x.shape[0], ...){_code(self.node)}"
         )
+
+
+def _code(node: fx.Node) -> str:
+    """The line of the network's own code that an operation comes from, for messages."""
+    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines() if line.strip()]
+    return f" (in `{lines[-1][:100]}`)" if lines and not lines[-1].startswith("File ") else ""
 
 
 def _values(arguments: Mapping[str, Any]) -> list[Value]:

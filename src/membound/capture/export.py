@@ -2,6 +2,8 @@
 
 import copy
 import logging
+import os
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -286,9 +288,26 @@ def _failure(module: nn.Module, examples: Examples, error: Exception) -> ModelEr
         if batch is not examples:
             return ModelError(f"{FIXED} ({_one_line(full)})")
         break
+    if "DataDependent" in type(error).__name__ or "data-dependent" in str(error):
+        return ModelError(
+            f"a branch or a size of the network depends on the numbers that it computes{_own_line(error)}: tracing "
+            "follows one path for all inputs; use torch.where, or decide before the network"
+        )
     return ModelError(
         f"torch.export cannot trace the network (control flow that depends on data?): {_one_line(error)}"
     )
+
+
+def _own_line(error: Exception) -> str:
+    """Where in the network's own code an error came up."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/torch/" not in frame.filename and "/membound/" not in frame.filename and frame.line
+    ]
+    if not frames:
+        return ""
+    return f", at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno} `{str(frames[-1].line)[:100]}`"
 
 
 def _one_line(error: Exception) -> str:

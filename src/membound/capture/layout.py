@@ -42,6 +42,7 @@ WHOLE = (
 SPREADABLE = (
     *ELEMENTWISE, *MOVES, "permute", "transpose", "select", "slice", "linear", "layer_norm", "cat", "unbind", "chunk",
     "split", "split_with_sizes", "t", "unsqueeze", "addmm", "cumsum", "stack", "flip", "roll",
+    "conv1d", "conv2d", "embedding", "matmul", "group_norm",
 )  # fmt: skip
 
 

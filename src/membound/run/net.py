@@ -18,7 +18,8 @@ from membound.run.hub import fetch, is_address
 from membound.run.layers import list_layers, show_layers
 from membound.run.micro_net import MicroNet
 from membound.run.plan import Planned, flat, plan
-from membound.run.ports import Outputs, give, inputs_of, outputs_of, take
+from membound.run.ports import give, inputs_of, outputs_of, take
+from membound.run.resized import resized
 from membound.store.file import read
 from membound.store.formats import Encoded
 from membound.store.model import StoredModel
@@ -94,10 +95,6 @@ class Net:
             raise ModelError(f"this network cannot be run: {error}") from None
 
     def __call__(self, *given: npt.ArrayLike, **named: npt.ArrayLike) -> Any:
-        return self.run(*given, **named)
-
-    def run(self, *given: npt.ArrayLike, **named: npt.ArrayLike) -> Outputs:
-        """What `net(...)` gives: an array, a tuple of them, or a dict, as the network did in torch."""
         return give(self.model.graph, self._run(given, named)[0])
 
     def time(self, *given: npt.ArrayLike, **named: npt.ArrayLike) -> list[float]:
@@ -177,6 +174,7 @@ def load(
     mmap: bool | None = None,
     isa: str | None = None,
     engine: Literal["float"] = "float",
+    input_shape: Sequence[int] | None = None,
 ) -> Net: ...
 
 
@@ -193,6 +191,7 @@ def load(
     mmap: bool | None = None,
     isa: str | None = None,
     engine: str = "float",
+    input_shape: Sequence[int] | None = None,
 ) -> Net | MicroNet:
     """Load a model file, or `hf://org/name` from the Hugging Face Hub; all of it is validated before it is used.
 
@@ -203,15 +202,20 @@ def load(
     - `isa` forces an instruction set, as the environment variable MEMBOUND_ISA does.
     - `engine`: "float", or "micro" for a `MicroNet`, which computes in integers what a microcontroller would, bit for
       bit; it takes no other option but `mmap`.
+    - `input_shape`: another shape of one example than the file says, such as (3, 320, 320) for a network of
+      convolutions; `net.memory()` then tells what it takes. A network that is bound to its size is refused, with the
+      reason.
     """
     if engine not in ("float", "micro"):
         raise ModelError(f"there is no engine {engine!r}: choose float or micro", about="engine")
     file = fetch(path) if is_address(path) else Path(path)
     model = read(file, mmap)
     if engine == "micro":
-        if (threads, max_batch, concurrency, isa) != (0, 1, 1, None):
+        if (threads, max_batch, concurrency, isa, input_shape) != (0, 1, 1, None, None):
             raise ModelError("the engine micro has no threads, batches or instruction sets: leave them out")
         return MicroNet(model)
+    if input_shape is not None:
+        model = resized(model, input_shape)
     net = Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa)
     net._remake = partial(
         load,
@@ -221,6 +225,7 @@ def load(
         concurrency=concurrency,
         mmap=mmap,
         isa=isa,
+        input_shape=input_shape,
     )
     return net
 
