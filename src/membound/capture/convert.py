@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from membound.capture.call import FIRST, SUPPORTED, Call, Place, Value
 from membound.capture.draft import Draft
 from membound.capture.export import Batch, Exported, sizes
-from membound.capture.layout import ALONG, SPREADABLE, WHOLE, WHOLE_TYPES, find_place, followed
+from membound.capture.layout import ALONG, ELEMENTWISE, SPREADABLE, WHOLE, WHOLE_TYPES, find_place, followed
 from membound.capture.lrn import Lrn, find_lrn
 from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
@@ -109,8 +109,8 @@ class _Step:
             return self._filled(float(self.op == "ones_like"))
         if self.op not in CONVERSIONS:
             raise ModelError(
-                f"{self.where}: the operator {self.op} is not supported{_code(node)}; {SUPPORTED}: write it with these, or "
-                "compute it before or after the network"
+                f"{self.where}: the operator {self.op} is not supported{_code(node)}; {SUPPORTED}: write it with "
+                "these, or compute it before or after the network"
             )
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
         if sized and self.op not in RESHAPES:
@@ -164,6 +164,12 @@ class _Step:
         source = arguments.get("self", arguments.get("input"))
         if place.fold == 1 and self.op in RESHAPES and isinstance(source, Tensor):
             return source.expand(shape) if self.op == "expand" else source.reshape(shape)
+        if place.fold > 1 and place.at == 0 and isinstance(source, Tensor) and self._leads():
+            return source.reshape(
+                place.fold, *shape[1:]
+            )  # windows of every image, folded into the batch behind it
+        if place.fold > 1 and spread and self.op in ELEMENTWISE and self._is_folded(place):
+            return self._constant(found)
         if place.fold == 1 and self.op in ("zeros", "ones", "new_zeros", "new_ones", "full", "new_full"):
             known = {"zeros": 0.0, "ones": 1.0}
             return torch.full(
@@ -175,6 +181,18 @@ class _Step:
         if place.fold == 1 and spread and self.op in SPREADABLE:
             return self._constant(found)
         raise self.moved()
+
+    def _leads(self) -> bool:
+        """Whether this is a reshape of something whose first axis is the batch alone."""
+        given = self.node.args[0] if self.node.args else None
+        found = find_place(given.meta["val"], self.batch) if isinstance(given, fx.Node) else None
+        return self.op in RESHAPES and found is not None and found[1] == FIRST
+
+    def _is_folded(self, place: Place) -> bool:
+        """Whether all arguments that hold the batch have the same axes folded into it as the result."""
+        parts = [part for part in self.node.all_input_nodes if _is_tensor(part.meta.get("val"))]
+        places = [find_place(part.meta["val"], self.batch) for part in parts if self._depends_on_batch(part)]
+        return all(found is not None and found[1] == place for found in places)
 
     def _filled(self, number: float) -> Tensor:
         """Zeros or ones of the shape of a value: a constant with a batch of 1."""

@@ -111,7 +111,13 @@ def check_batches(private: nn.Module, example_input: Example) -> None:
             together = doubled.call(precise)
             private, images = precise, doubled
         except Exception:
-            together = images.call(private)
+            try:
+                together = images.call(private)
+            except Exception as ran:
+                shape = ", ".join(str(tuple(each.shape)) for each in images)
+                raise ModelError(
+                    f"the network does not run on an input of shape {shape}: {_one_line(ran)}"
+                ) from None
         for count in (1, 2):
             try:
                 some = images.map(lambda x, count=count: x[:count]).call(private)  # type: ignore[misc]
