@@ -32,7 +32,7 @@ def _pytorchcv(name: str, shape: tuple[int, ...]) -> nn.Module:
 
     try:
         return get_model(name, pretrained=False, in_size=shape[1:])
-    except TypeError:
+    except (TypeError, AssertionError):  # some take no size, or only that of ImageNet
         return get_model(name, pretrained=False)
 
 
@@ -97,6 +97,9 @@ def _transformers(name: str, shape: tuple[int, ...]) -> nn.Module:
         "SwiftFormer": lambda: t.SwiftFormerForImageClassification(t.SwiftFormerConfig(image_size=size)),
         "BiT": lambda: t.BitForImageClassification(t.BitConfig(depths=[1, 1, 1, 1], hidden_sizes=[128, 128, 128, 128])),
         "YOLOS": lambda: t.YolosForObjectDetection(t.YolosConfig(**small, image_size=[size, size])),
+        "Cvt": lambda: t.CvtForImageClassification(
+            t.CvtConfig(embed_dim=[8, 16, 24], num_heads=[1, 2, 3], depth=[1, 2, 3])
+        ),
         "BERT-tiny": lambda: t.BertModel(t.BertConfig(**small)),
         "BEiT": lambda: t.BeitForImageClassification(t.BeitConfig(**small, image_size=size)),
         "Dinov2": lambda: t.Dinov2ForImageClassification(

@@ -42,9 +42,13 @@ def runner() -> Callable[[StoredModel], None] | None:
 
     def run(model: StoredModel) -> None:
         net = Net(model, threads=1)
-        x = np.linspace(-2, 2, 2 * int(np.prod(model.shapes[0])), dtype=np.float32)
+        given = []
+        for port in net.inputs:
+            shape = (2, *port.shape)
+            even = np.linspace(-2, 2, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+            given.append((np.arange(even.size) % 3).reshape(shape) if port.whole else even)
         with np.errstate(all="ignore"):
-            net(x.reshape(2, *model.shapes[0]))
+            net(*given)
 
     return run
 

@@ -10,7 +10,7 @@ import numpy as np
 import packed
 import stored
 
-from membound.store.graph import ACTIVATIONS, Graph, Node
+from membound.store.graph import ACTIVATIONS, Graph, Input, Node, Output
 from membound.store.model import Model
 from membound.store.operators import OPERATORS
 
@@ -51,6 +51,9 @@ WORDS += [
     "t",
     "p",
     "c",
+    "i",
+    "whole",
+    "float32",
     "mean",
     "std",
     "image",
@@ -114,6 +117,8 @@ def every_operator() -> Model:
         Node("maximum", (26,), {"value": 0.1}),
         Node("minimum", (27,), {"value": 9}),
         Node("max", (28,), {"axes": (0,), "keep": True}),
+        Node("input", (), {"shape": (3, 2)}),
+        Node("embedding", (30,), {}, {"w": "e.weight"}),
     )
     tensors = {
         "c.weight": stored.sparse((4, 1, 3, 3), 9),
@@ -124,10 +129,12 @@ def every_operator() -> Model:
         "n.weight": stored.sparse((7,), 7),
         "n.bias": stored.sparse((7,), 3),
         "token": stored.sparse((1, 1, 3), 2),
+        "e.weight": stored.sparse((6, 4), 9),
     }
     preprocess = {"scale": 0.5, "mean": [1.0, 2.0], "std": [1.0, 2.0], "crop": 7, "mirror": True}
     original = {"l.weight": (5, 9), "c.weight": (8, 1, 3, 3), "c.bias": (8,)}
-    return Model(Graph((2, 7, 7), nodes, 29), tensors, original, preprocess, list("abcd"))
+    inputs, outputs = (Input("x"), Input("ids", whole=True)), (Output(29, "most"), Output(31, "rows"))
+    return Model(Graph((2, 7, 7), nodes, 29, inputs, outputs), tensors, original, preprocess, list("abcd"))
 
 
 def mutate(content: bytes, rng: random.Random, mostly_packed: bool = False) -> bytes:

@@ -136,7 +136,8 @@ struct PyOpPlan {
 
 class PyNetwork {
  public:
-  PyNetwork(const std::vector<const PyOpPlan*>& plans, const std::vector<size_t>& input_shape, size_t output, size_t max_batch,
+  PyNetwork(const std::vector<const PyOpPlan*>& plans, const std::vector<size_t>& input_shape,
+            const std::vector<size_t>& outputs, size_t max_batch,
             int threads, size_t concurrency, const std::optional<std::string>& isa) {
     require(max_batch >= 1 && concurrency >= 1, "a batch or a number of calls below 1");
     const NetKernels& kernels = net_kernels(isa ? kernels_named(*isa) : chosen_kernels());
@@ -146,16 +147,16 @@ class PyNetwork {
       weights_.push_back(each->weight);
     }
     std::vector<std::unique_ptr<Op>> ops;
-    std::vector<size_t> sizes = make_ops(read, input_shape, output, kernels.traits, ops);
-    network_ = std::make_unique<Network>(std::move(sizes), std::move(ops), output, max_batch, threads, concurrency,
+    std::vector<size_t> sizes = make_ops(read, input_shape, outputs, kernels.traits, ops);
+    network_ = std::make_unique<Network>(std::move(sizes), std::move(ops), outputs, max_batch, threads, concurrency,
                                          kernels);
   }
 
-  void run(nb::handle input, nb::handle output, size_t batch) const { run(input, output, batch, nullptr); }
+  void run(const nb::sequence& inputs, const nb::sequence& outputs, size_t batch) const { run(inputs, outputs, batch, nullptr); }
 
-  std::vector<double> time(nb::handle input, nb::handle output, size_t batch) const {
+  std::vector<double> time(const nb::sequence& inputs, const nb::sequence& outputs, size_t batch) const {
     std::vector<double> seconds(network_->operators(), 0.0);
-    run(input, output, batch, seconds.data());
+    run(inputs, outputs, batch, seconds.data());
     return seconds;
   }
 
@@ -167,12 +168,25 @@ class PyNetwork {
   }
 
  private:
-  void run(nb::handle input, nb::handle output, size_t batch, double* seconds) const {
-    const Buffer in(input, false), out(output, true);
-    require(in.bytes() == batch * network_->input_size() * sizeof(float), "an input of another size");
-    require(out.bytes() == batch * network_->output_size() * sizeof(float), "an output of another size");
+  void run(const nb::sequence& inputs, const nb::sequence& outputs, size_t batch, double* seconds) const {
+    std::vector<Buffer> kept;  // for as long as it runs
+    std::vector<const float*> from;
+    std::vector<float*> to;
+    for (nb::handle each : inputs) {
+      kept.emplace_back(each, false);
+      require(from.size() < network_->inputs() && kept.back().bytes() == batch * network_->input_size(from.size()) * sizeof(float),
+              "an input of another size");
+      from.push_back(static_cast<const float*>(kept.back().data()));
+    }
+    for (nb::handle each : outputs) {
+      kept.emplace_back(each, true);
+      require(to.size() < network_->outputs() && kept.back().bytes() == batch * network_->output_size(to.size()) * sizeof(float),
+              "an output of another size");
+      to.push_back(static_cast<float*>(kept.back().data()));
+    }
+    require(from.size() == network_->inputs() && to.size() == network_->outputs(), "fewer inputs or outputs than there are");
     nb::gil_scoped_release release;
-    network_->run(static_cast<const float*>(in.data()), batch, static_cast<float*>(out.data()), seconds);
+    network_->run(from.data(), batch, to.data(), seconds);
   }
 
   std::vector<nb::object> weights_;
@@ -209,18 +223,19 @@ void bind_network(nb::module_& m) {
                    "numbers: collections.abc.Mapping[str, collections.abc.Sequence[float]], weight: Matrix | None, "
                    "tables: collections.abc.Mapping[str, numpy.typing.NDArray[numpy.float32]]) -> None"));
   nb::class_<PyNetwork>(m, "Network", "A planned network: one call runs all of it.")
-      .def(nb::init<const std::vector<const PyOpPlan*>&, const std::vector<size_t>&, size_t, size_t, int, size_t,
+      .def(nb::init<const std::vector<const PyOpPlan*>&, const std::vector<size_t>&,
+                    const std::vector<size_t>&, size_t, int, size_t,
                     const std::optional<std::string>&>(),
-           "plans"_a, "input_shape"_a, "output"_a, "max_batch"_a = 1, "threads"_a = 0, "concurrency"_a = 1,
+           "plans"_a, "input_shape"_a, "outputs"_a, "max_batch"_a = 1, "threads"_a = 0, "concurrency"_a = 1,
            "isa"_a = nb::none())
-      .def("run", nb::overload_cast<nb::handle, nb::handle, size_t>(&PyNetwork::run, nb::const_), "input"_a,
-           "output"_a, "batch"_a,
-           nb::sig("def run(self, input: numpy.typing.NDArray[numpy.float32], output: numpy.typing.NDArray[numpy.float32], "
-                   "batch: int) -> None"),
-           "Run a batch: contiguous float32 arrays in and out. The GIL is released.")
-      .def("time", &PyNetwork::time, "input"_a, "output"_a, "batch"_a,
-           nb::sig("def time(self, input: numpy.typing.NDArray[numpy.float32], output: numpy.typing.NDArray[numpy.float32], "
-                   "batch: int) -> list[float]"),
+      .def("run", nb::overload_cast<const nb::sequence&, const nb::sequence&, size_t>(&PyNetwork::run, nb::const_),
+           "inputs"_a, "outputs"_a, "batch"_a,
+           nb::sig("def run(self, inputs: collections.abc.Sequence[numpy.typing.NDArray[numpy.float32]], "
+                   "outputs: collections.abc.Sequence[numpy.typing.NDArray[numpy.float32]], batch: int) -> None"),
+           "Run a batch: contiguous float32 arrays in and out, one for each input and output. The GIL is released.")
+      .def("time", &PyNetwork::time, "inputs"_a, "outputs"_a, "batch"_a,
+           nb::sig("def time(self, inputs: collections.abc.Sequence[numpy.typing.NDArray[numpy.float32]], "
+                   "outputs: collections.abc.Sequence[numpy.typing.NDArray[numpy.float32]], batch: int) -> list[float]"),
            "Run a batch, and say how many seconds each operator took.")
       .def("memory", &PyNetwork::memory, "isa"_a = nb::none(), "max_batch"_a = 0, "threads"_a = 0,
            nb::sig("def memory(self, isa: str | None = None, max_batch: int = 0, threads: int = 0) -> tuple[int, int, int]"),

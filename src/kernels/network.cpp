@@ -71,21 +71,24 @@ class Network::Arenas {
   std::vector<float*> idle_;
 };
 
-Network::Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops, size_t output, size_t max_batch,
-                 int threads, size_t concurrency, const NetKernels& kernels)
+Network::Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops, std::vector<size_t> outputs,
+                 size_t max_batch, int threads, size_t concurrency, const NetKernels& kernels)
     : sizes_(std::move(sizes)),
       ops_(std::move(ops)),
-      output_(output),
+      inputs_{0},
+      outputs_(std::move(outputs)),
       max_batch_(max_batch),
       concurrency_(concurrency),
       threads_(thread_count(threads)),
       kernels_(kernels) {
   check_target({kernels.traits, max_batch, threads_});
+  for (size_t i = 0; i < ops_.size(); ++i)
+    if (ops_[i]->is_input()) inputs_.push_back(i + 1);
   size_t all = 0;
   for (size_t size : sizes_) all += std::min(size, kMostFloats + 1);
   if (concurrency > kMostCalls || all > kMostFloats)
     throw std::invalid_argument("a network or a number of calls that is too large to run");
-  plan_ = plan_network(sizes_, ops_, output_, {kernels.traits, max_batch_, threads_});
+  plan_ = plan_network(sizes_, ops_, outputs_, {kernels.traits, max_batch_, threads_});
   arenas_ = new Arenas(plan_.batch.floats, concurrency_);
 }
 
@@ -93,7 +96,7 @@ Network::~Network() { delete arenas_.load(); }
 
 NetworkMemory Network::memory(const Target& target) const {
   check_target(target);
-  const NetworkPlan plan = plan_network(sizes_, ops_, output_, target);
+  const NetworkPlan plan = plan_network(sizes_, ops_, outputs_, target);
   size_t tables = plan.table_bytes() + sizes_.size() * sizeof(size_t);
   for (const auto& op : ops_) tables += op->table_bytes();
   return {tables, plan.batch.floats * sizeof(float), concurrency_};
@@ -111,7 +114,7 @@ Network::Arenas& Network::arenas() const {
   return *current;
 }
 
-void Network::run(const float* input, size_t batch, float* output, double* seconds) const {
+void Network::run(const float* const* inputs, size_t batch, float* const* outputs, double* seconds) const {
   struct Taken {  // given back also if an operator throws
     Arenas& arenas;
     float* arena;
@@ -120,26 +123,34 @@ void Network::run(const float* input, size_t batch, float* output, double* secon
   Arenas& arenas = this->arenas();
   const Taken taken{arenas, arenas.take()};
   for (size_t done = 0; done < batch; done += max_batch_)
-    run_slice(input + done * input_size(), std::min(max_batch_, batch - done), output + done * output_size(),
-              taken.arena, seconds);
+    run_slice({inputs, done}, std::min(max_batch_, batch - done), outputs, taken.arena, seconds);
 }
 
-void Network::run_slice(const float* input, size_t batch, float* output, float* arena, double* seconds) const {
-  const Turn turn{arena, plan_.batch, batch, threads_};
+void Network::run_slice(const Given& given, size_t batch, float* const* outputs, float* arena, double* seconds) const {
+  const Turn turn{arena, plan_.batch, batch, threads_, given};
   if (plan_.by_image > 0) {
-    run_by_image(input, batch, arena, seconds);
+    run_by_image(given, batch, arena, seconds);
   } else {
-    std::memcpy(arena + plan_.batch.values[0], input, batch * sizes_[0] * sizeof(float));
+    copy_input(0, turn);
   }
   run_ops(plan_.by_image, ops_.size(), turn, seconds);
-  std::memcpy(output, arena + plan_.batch.values[output_], batch * sizes_[output_] * sizeof(float));
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const size_t value = outputs_[i], size = sizes_[value];
+    std::memcpy(outputs[i] + given.first * size, arena + plan_.batch.values[value], batch * size * sizeof(float));
+  }
+}
+
+void Network::copy_input(size_t number, const Turn& turn) const {
+  const size_t value = inputs_[number], size = sizes_[value];
+  std::memcpy(turn.base + turn.layout.values[value], turn.given.inputs[number] + turn.given.first * size,
+              turn.images * size * sizeof(float));
 }
 
 // Images side by side, a thread and a lane each, as long as there is one for most threads; then all threads take one
 // image after another.
-void Network::run_by_image(const float* input, size_t batch, float* arena, double* seconds) const {
+void Network::run_by_image(const Given& given, size_t batch, float* arena, double* seconds) const {
   const auto run_image = [&](size_t image, const Turn& turn) {
-    std::memcpy(turn.base + turn.layout.values[0], input + image * sizes_[0], sizes_[0] * sizeof(float));
+    copy_input(0, turn);
     run_ops(0, plan_.by_image, turn, seconds);
     for (size_t number : plan_.kept)
       std::memcpy(arena + plan_.batch.values[number] + image * sizes_[number], turn.base + turn.layout.values[number],
@@ -156,7 +167,7 @@ void Network::run_by_image(const float* input, size_t batch, float* arena, doubl
     std::mutex failing;
     parallel_for(static_cast<int>(plan_.lanes), side_by_side, [&](size_t image, int lane) {
       try {
-        run_image(image, {lanes + static_cast<size_t>(lane) * plan_.beside.floats, plan_.beside, 1, 1});
+        run_image(image, {lanes + static_cast<size_t>(lane) * plan_.beside.floats, plan_.beside, 1, 1, {given.inputs, given.first + image}});
       } catch (...) {
         std::lock_guard<std::mutex> lock(failing);
         failure = std::current_exception();
@@ -164,7 +175,8 @@ void Network::run_by_image(const float* input, size_t batch, float* arena, doubl
     });
     if (failure) std::rethrow_exception(failure);
   }
-  for (size_t image = side_by_side; image < batch; ++image) run_image(image, {lanes, plan_.alone, 1, threads_});
+  for (size_t image = side_by_side; image < batch; ++image) 
+    run_image(image, {lanes, plan_.alone, 1, threads_, {given.inputs, given.first + image}});
 }
 
 // The operators [first, last).
@@ -174,6 +186,10 @@ void Network::run_ops(size_t first, size_t last, const Turn& turn, double* secon
   for (size_t i = first; i < last; ++i) {
     const Op& op = *ops_[i];
     if (op.is_alias()) continue;
+    if (op.is_input()) {
+      copy_input(static_cast<size_t>(std::find(inputs_.begin(), inputs_.end(), i + 1) - inputs_.begin()), turn);
+      continue;
+    }
     inputs.clear();
     for (size_t number : op.inputs) inputs.push_back(turn.base + turn.layout.values[number]);
     Workplace place{kernels_, turn.threads, turn.base + turn.layout.shared[i], nullptr, plan_.worker_floats[i]};

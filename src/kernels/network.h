@@ -18,13 +18,18 @@ struct NetworkMemory {
 class Network {
  public:
   // `sizes`: floats of each value for one image; value 0 is the input, value k the output of ops[k - 1].
-  Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops, size_t output, size_t max_batch,
+  // Operators that are inputs are further ones, in their order.
+  Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops, std::vector<size_t> outputs, size_t max_batch,
           int threads, size_t concurrency, const NetKernels& kernels);
   ~Network();
 
-  // One call for the whole network; batches above max_batch run in slices. Safe from many threads, and after a fork.
+  // One call for the whole network, with an array for each input and each output; batches above max_batch run in slices. Safe from many threads, and after a fork.
   // With `seconds`, one for each operator, the time that each takes is added to its own; no images run side by side then.
-  void run(const float* input, size_t batch, float* output, double* seconds = nullptr) const;
+  void run(const float* const* inputs, size_t batch, float* const* outputs, double* seconds = nullptr) const;
+  // Of one input and one output.
+  void run(const float* input, size_t batch, float* output, double* seconds = nullptr) const {
+    run(&input, batch, &output, seconds);
+  }
 
   NetworkMemory memory() const { return memory({kernels_.traits, max_batch_, threads_}); }
   // What it would take elsewhere.
@@ -32,12 +37,20 @@ class Network {
   size_t max_batch() const { return max_batch_; }
   int threads() const { return threads_; }
   const Traits& traits() const { return kernels_.traits; }
-  size_t input_size() const { return sizes_.front(); }
-  size_t output_size() const { return sizes_[output_]; }
+  size_t inputs() const { return inputs_.size(); }
+  size_t outputs() const { return outputs_.size(); }
+  size_t input_size(size_t number = 0) const { return sizes_[inputs_[number]]; }
+  size_t output_size(size_t number = 0) const { return sizes_[outputs_[number]]; }
   size_t operators() const { return ops_.size(); }
 
  private:
   class Arenas;
+
+  // What the caller gave, from its image `first` on.
+  struct Given {
+    const float* const* inputs;
+    size_t first;
+  };
 
   // What operators run on: all images of a batch, or one of them.
   struct Turn {
@@ -45,16 +58,19 @@ class Network {
     const Layout& layout;
     size_t images;
     int threads;
+    Given given;
   };
 
-  void run_slice(const float* input, size_t batch, float* output, float* arena, double* seconds) const;
-  void run_by_image(const float* input, size_t batch, float* arena, double* seconds) const;
+  void run_slice(const Given& given, size_t batch, float* const* outputs, float* arena, double* seconds) const;
+  void run_by_image(const Given& given, size_t batch, float* arena, double* seconds) const;
+  void copy_input(size_t number, const Turn& turn) const;
   void run_ops(size_t first, size_t last, const Turn& turn, double* seconds) const;
   Arenas& arenas() const;
 
   std::vector<size_t> sizes_;
   std::vector<std::unique_ptr<Op>> ops_;
-  size_t output_, max_batch_, concurrency_;
+  std::vector<size_t> inputs_, outputs_;  // numbers of values
+  size_t max_batch_, concurrency_;
   int threads_;
   const NetKernels& kernels_;
   NetworkPlan plan_;

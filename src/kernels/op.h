@@ -54,6 +54,8 @@ class Op {
   virtual size_t table_bytes() const { return 0; }
   // The output is the input under another shape: nothing runs, and they share their place.
   virtual bool is_alias() const { return false; }
+  // The value comes from the caller: the network copies it, nothing runs.
+  virtual bool is_input() const { return false; }
   // Whether many images at once take less time than one after another.
   virtual bool gains_by_batch(size_t batch, const Traits& traits) const {
     (void)batch; (void)traits; return false;
@@ -100,5 +102,9 @@ std::unique_ptr<Op> make_resize(const Shape& input, const Shape& output, Taps ro
 // repeated.
 std::unique_ptr<Op> make_matmul(const Shape& left, const Shape& right, const Shape& output, bool transpose, float scale);
 std::unique_ptr<Op> make_constant(std::vector<float> values);
+// One more input of the network.
+std::unique_ptr<Op> make_input();
+// Rows of the weight, by their numbers. Throws std::out_of_range when it runs on a number that no row has.
+std::unique_ptr<Op> make_embedding(size_t count, Weight weight);
 
 }  // namespace membound

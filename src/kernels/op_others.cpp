@@ -176,21 +176,57 @@ class Permute final : public Op {
   Permute(const Shape& input, const std::vector<size_t>& axes) : size_(elements(input)) {
     const Shape steps = contiguous_steps(input);
     for (size_t axis : axes) {
-      shape_.push_back(input[axis]);
-      steps_.push_back(steps[axis]);
+      outer_.push_back(input[axis]);
+      from_.push_back(steps[axis]);
     }
+    to_ = contiguous_steps(outer_);
+    if (outer_.empty()) return;  // a single number
+    take(outer_.size() - 1, columns_, column_step_, ignored_);
+    // The axis whose elements lie side by side in the input, if that is not the last one here, too.
+    for (size_t i = 0; i < outer_.size() && column_step_ != 1; ++i)
+      if (from_[i] == 1) {
+        take(i, rows_, ignored_, row_to_);
+        break;
+      }
   }
   void run(const float* const* inputs, float* output, size_t batch, const Workplace&) const override {
     for (size_t n = 0; n < batch; ++n) {
       const float* x = inputs[0] + n * size_;
       float* y = output + n * size_;
-      step_through(shape_, steps_, steps_, [&](size_t from, size_t) { *y++ = x[from]; });
+      step_through(outer_, from_, to_, [&](size_t from, size_t to) {
+        if (column_step_ == 1) {
+          std::memcpy(y + to, x + from, columns_ * sizeof(float));
+        } else {
+          turn(x + from, y + to);
+        }
+      });
     }
   }
 
  private:
+  void take(size_t axis, size_t& size, size_t& from, size_t& to) {
+    const auto at = static_cast<std::ptrdiff_t>(axis);
+    size = outer_[axis];
+    from = from_[axis];
+    to = to_[axis];
+    outer_.erase(outer_.begin() + at);
+    from_.erase(from_.begin() + at);
+    to_.erase(to_.begin() + at);
+  }
+
+  // Rows and columns change places, a few of each at a time, so that both stay near.
+  void turn(const float* x, float* y) const {
+    constexpr size_t kBlock = 16;
+    for (size_t i = 0; i < rows_; i += kBlock)
+      for (size_t j = 0; j < columns_; j += kBlock)
+        for (size_t row = i; row < std::min(i + kBlock, rows_); ++row)
+          for (size_t column = j; column < std::min(j + kBlock, columns_); ++column)
+            y[row * row_to_ + column] = x[row + column * column_step_];
+  }
+
   size_t size_;
-  Shape shape_, steps_;
+  Shape outer_, from_, to_;  // all axes but the two that are taken as a matrix
+  size_t rows_ = 1, row_to_ = 0, columns_ = 1, column_step_ = 1, ignored_ = 0;
 };
 
 class Slice final : public Op {

@@ -272,6 +272,17 @@ Made constant_of(const OpPlan& plan, const Attributes&, const Traits&) {
   return make_constant(*values);
 }
 
+Made further_input_of(const OpPlan& plan, const Attributes&, const Traits&) {
+  require(plan.inputs.empty(), "an input that is computed");
+  return make_input();
+}
+
+Made embedding_of(const OpPlan& plan, const Attributes&, const Traits&) {
+  const Matrix& weight = weight_of(plan);
+  require(elements(plan.output_shape) == elements(input_of(plan)) * weight.columns, "an embedding's shapes");
+  return make_embedding(elements(input_of(plan)), Weight(weight));
+}
+
 Made softmax_of(const OpPlan& plan, const Attributes& given, const Traits&) {
   require_same_size(plan);
   return make_softmax(input_of(plan), axis_of(plan, given), given.flag("log"));
@@ -295,6 +306,7 @@ const std::map<std::string, Maker> kMakers = {
     {"slice", slice_of},     {"mean", mean_of},         {"softmax", softmax_of},      {"pad", pad_of},
     {"folded", folded_of},   {"maximum", binary_of},    {"minimum", binary_of},       {"max", max_of},
     {"gather", gather_of},   {"resize", resize_of},     {"matmul", matmul_of},        {"constant", constant_of},
+    {"input", further_input_of}, {"embedding", embedding_of},
 };
 
 }  // namespace
@@ -306,14 +318,14 @@ std::vector<std::string> known_ops() {
 }
 
 std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits) {
-  require(!plan.input_shapes.empty() || plan.op == "constant", "an operator without inputs");
+  require(!plan.input_shapes.empty() || plan.op == "constant" || plan.op == "input", "an operator without inputs");
   const auto maker = kMakers.find(plan.op);
   if (maker == kMakers.end()) throw std::invalid_argument("an operator that cannot be run: " + plan.op);
   return maker->second(plan, Attributes(plan), traits);
 }
 
-std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& input_shape, size_t output,
-                             const Traits& traits, std::vector<std::unique_ptr<Op>>& ops) {
+std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& input_shape,
+                             const std::vector<size_t>& outputs, const Traits& traits, std::vector<std::unique_ptr<Op>>& ops) {
   std::vector<size_t> sizes{elements(input_shape)};
   for (const OpPlan& plan : plans) {
     require(plan.inputs.size() == plan.input_shapes.size(), "inputs without shapes");
@@ -324,7 +336,8 @@ std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& inpu
     ops.back()->inputs = plan.inputs;
     sizes.push_back(elements(plan.output_shape));
   }
-  require(output < sizes.size(), "an output that is not there");
+  require(!outputs.empty(), "no output");
+  for (size_t output : outputs) require(output < sizes.size(), "an output that is not there");
   return sizes;
 }
 

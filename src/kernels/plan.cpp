@@ -70,8 +70,8 @@ size_t find_place(const std::vector<Tenant>& tenants, const Layout& layout, size
 
 class Planner {
  public:
-  Planner(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops, size_t output,
-          const Target& target)
+  Planner(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops,
+          const std::vector<size_t>& outputs, const Target& target)
       : sizes_(sizes), ops_(ops), target_(target), root_(sizes.size()), last_(sizes.size(), 0) {
     for (size_t value = 0; value < sizes.size(); ++value) {
       const bool alias = value > 0 && ops[value - 1]->is_alias();
@@ -80,7 +80,7 @@ class Planner {
       last_[root_[value]] = std::max(last_[root_[value]], value - 1);
       for (size_t input : ops[value - 1]->inputs) last_[root_[input]] = std::max(last_[root_[input]], value - 1);
     }
-    last_[root_[output]] = ops.size();
+    for (size_t output : outputs) last_[root_[output]] = ops.size();
   }
 
   NetworkPlan plan() {
@@ -132,7 +132,8 @@ class Planner {
     if (target_.max_batch == 1) return 0;
     size_t count = 0;
     bool works = false;
-    for (; count < ops_.size() && !gains_by_batch(count); ++count) works = works || !ops_[count]->is_alias();
+    for (; count < ops_.size() && !gains_by_batch(count); ++count)
+      works = works || !(ops_[count]->is_alias() || ops_[count]->is_input());
     return works ? count : 0;
   }
 
@@ -180,7 +181,7 @@ class Planner {
   const std::vector<std::unique_ptr<Op>>& ops_;
   const Target& target_;
   std::vector<size_t> root_;  // of each value, the one whose place it has
-  std::vector<size_t> last_;  // the last operator that uses it; of the output, one more
+  std::vector<size_t> last_;  // the last operator that uses it; of an output, one more
 };
 
 }  // namespace
@@ -192,9 +193,9 @@ size_t NetworkPlan::table_bytes() const {
   return numbers * sizeof(size_t);
 }
 
-NetworkPlan plan_network(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops, size_t output,
-                         const Target& target) {
-  return Planner(sizes, ops, output, target).plan();
+NetworkPlan plan_network(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops,
+                         const std::vector<size_t>& outputs, const Target& target) {
+  return Planner(sizes, ops, outputs, target).plan();
 }
 
 }  // namespace membound

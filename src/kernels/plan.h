@@ -45,7 +45,7 @@ struct NetworkPlan {
 };
 
 // `sizes`: floats of each value for one image; value 0 is the input, value k the output of ops[k - 1].
-NetworkPlan plan_network(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops, size_t output,
-                         const Target& target);
+NetworkPlan plan_network(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops,
+                         const std::vector<size_t>& outputs, const Target& target);
 
 }  // namespace membound

@@ -44,14 +44,14 @@ class OpPlan:
 class Network:
     """A planned network: one call runs all of it."""
 
-    def __init__(self, plans: Sequence[OpPlan], input_shape: Sequence[int], output: int, max_batch: int = 1, threads: int = 0, concurrency: int = 1, isa: str | None = None) -> None: ...
+    def __init__(self, plans: Sequence[OpPlan], input_shape: Sequence[int], outputs: Sequence[int], max_batch: int = 1, threads: int = 0, concurrency: int = 1, isa: str | None = None) -> None: ...
 
-    def run(self, input: numpy.typing.NDArray[numpy.float32], output: numpy.typing.NDArray[numpy.float32], batch: int) -> None:
+    def run(self, inputs: Sequence[numpy.typing.NDArray[numpy.float32]], outputs: Sequence[numpy.typing.NDArray[numpy.float32]], batch: int) -> None:
         """
-        Run a batch: contiguous float32 arrays in and out. The GIL is released.
+        Run a batch: contiguous float32 arrays in and out, one for each input and output. The GIL is released.
         """
 
-    def time(self, input: numpy.typing.NDArray[numpy.float32], output: numpy.typing.NDArray[numpy.float32], batch: int) -> list[float]:
+    def time(self, inputs: Sequence[numpy.typing.NDArray[numpy.float32]], outputs: Sequence[numpy.typing.NDArray[numpy.float32]], batch: int) -> list[float]:
         """Run a batch, and say how many seconds each operator took."""
 
     def memory(self, isa: str | None = None, max_batch: int = 0, threads: int = 0) -> tuple[int, int, int]:

@@ -199,5 +199,9 @@ def _matmul(node: Node, named: dict[str, Tensor], left: Tensor, right: Tensor) -
     return left @ (right.transpose(-1, -2) if node.attributes.get("transpose") else right) * scale
 
 
+def _embedding(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
+    return F.embedding(x.long(), named["w"])
+
+
 def _constant(node: Node, named: dict[str, Tensor], x: Tensor) -> Tensor:
     return named["c"].expand(len(x), *named["c"].shape)

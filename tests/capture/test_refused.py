@@ -32,7 +32,6 @@ def broken():
 
 OPERATORS = {
     "softplus": (lambda: nn.Softplus(threshold=3), IMAGE, "its threshold is 3.0; from 15 on"),
-    "volumes": (lambda: nn.Conv3d(3, 4, 3), (3, 4, 4, 4), "convolutions have 1 or 2 axes"),
     "along the batch": (lambda: net(lambda m, x: x.softmax(0)), IMAGE, "it works along the batch"),
     "batch in a product": (
         lambda: net(lambda m, x: (x.transpose(0, 2) @ x.transpose(0, 2).transpose(2, 3)).transpose(0, 2)),
@@ -82,8 +81,7 @@ BATCHES = {
     "a constant": (lambda: net(lambda m, x: x + torch.ones(3, 1, 1, 1)), "."),
 }
 NETWORKS = {
-    "two outputs": (lambda: net(lambda m, x: (x + 1, x + 2)), IMAGE, "returns 2 values"),
-    "no output": (lambda: net(lambda m, x: None), IMAGE, "0 of them tensors"),
+    "no output": (lambda: net(lambda m, x: None), IMAGE, "none of them a tensor"),
     "two inputs": (
         lambda: nn.Bilinear(8, 8, 2),
         VECTOR,
@@ -93,7 +91,11 @@ NETWORKS = {
     "state": (Counter, IMAGE, "changes 'count' when it runs"),
     "nothing": (nn.Identity, IMAGE, "computes nothing"),
     "no input": (lambda: net(lambda m, x: torch.ones(3)), IMAGE, "does not depend on its input"),
-    "control flow": (lambda: net(lambda m, x: x if x.sum() > 0 else -x), IMAGE, "torch.export cannot trace"),
+    "control flow": (
+        lambda: net(lambda m, x: x if x.sum() > 0 else -x),
+        IMAGE,
+        "depends on the numbers that it computes",
+    ),
     "lazy": (lambda: nn.LazyLinear(3), VECTOR, "weight is not initialised"),
     "meta": (lambda: nn.Linear(8, 2, device="meta"), VECTOR, "meta device"),
     "no module": (lambda: F.relu, VECTOR, "a function cannot be captured"),
@@ -121,9 +123,11 @@ def test_networks(name, capfd):
     [
         (torch.zeros(8), r"shape \(8,\); give a batch"),
         (torch.zeros(0, 8), "give a batch"),
-        (torch.zeros(1, 8, dtype=torch.int64), "of torch.int64"),
-        (np.zeros((1, 8), np.uint8), "of torch.uint8"),
-        ([1.0], "is a list"),
+        (torch.zeros(1, 8, dtype=torch.int64), "does not run on an input"),
+        (np.zeros((1, 8), np.uint8), "does not run on an input"),
+        ([1.0], "input 0 is a float; give a tensor"),
+        ("x", "is a str"),
+        (torch.zeros(1, 8) * 1j, "of torch.complex64"),
     ],
 )
 def test_examples(example, expected):
@@ -187,3 +191,25 @@ def test_a_network_that_runs_in_float32_alone_is_checked_in_it():
 class OnlyFloat(nn.Module):
     def forward(self, x):
         return nn.functional.conv2d(x, torch.ones(1, 2, 1, 1))
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x * 2
+        return x
+
+
+class Signs(nn.Module):
+    def forward(self, x):
+        return torch.sign(x) * x
+
+
+def test_messages_show_the_line_and_a_way_out():
+    with pytest.raises(
+        ModelError, match=r"depends on the numbers .*test_refused.py:\d+ `if x.sum\(\) > 0:`.*torch.where"
+    ):
+        capture(Branches(), torch.zeros(1, 3))
+    words = r"the operator sign is not supported \(in `return torch.sign\(x\) \* x`\).*before or after the network"
+    with pytest.raises(ModelError, match=words):
+        capture(Signs(), torch.zeros(1, 3))

@@ -286,7 +286,7 @@ struct Built {
       ops.push_back(makers[i](kernels));
       ops.back()->inputs = inputs[i];
     }
-    return std::make_unique<Network>(sizes, std::move(ops), makers.size(), max_batch, threads, calls, kernels);
+    return std::make_unique<Network>(sizes, std::move(ops), std::vector<size_t>{makers.size()}, max_batch, threads, calls, kernels);
   }
 };
 

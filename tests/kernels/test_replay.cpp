@@ -161,8 +161,8 @@ size_t g_checks = 0, g_mismatches = 0;
 
 void check(const Case& one, const std::string& isa, const NetKernels& kernels, int threads, size_t max_batch) {
   std::vector<std::unique_ptr<Op>> ops;
-  std::vector<size_t> sizes = make_ops(one.plans, one.input_shape, one.output, kernels.traits, ops);
-  const Network network(std::move(sizes), std::move(ops), one.output, max_batch, threads, 1, kernels);
+  std::vector<size_t> sizes = make_ops(one.plans, one.input_shape, {one.output}, kernels.traits, ops);
+  const Network network(std::move(sizes), std::move(ops), {one.output}, max_batch, threads, 1, kernels);
   std::vector<float> found(one.expected.size());
   network.run(one.input.data(), one.batch, found.data());
   double largest = 1e-30, worst = 0;

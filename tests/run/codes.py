@@ -161,7 +161,7 @@ def linear_plan(coded: Coded, bias, act="none") -> Any:
 def run(plan, shape, x, isa, threads=1, max_batch=None) -> Floats:
     """What the core makes of a batch, with one operator."""
     made, out = plan
-    network = _core.Network([made], list(shape), 1, max_batch or len(x), threads, 1, isa)
+    network = _core.Network([made], list(shape), [1], max_batch or len(x), threads, 1, isa)
     y = np.full((len(x), *out), np.nan, np.float32)
-    network.run(np.ascontiguousarray(x), y, len(x))
+    network.run([np.ascontiguousarray(x)], [y], len(x))
     return y

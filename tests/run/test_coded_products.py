@@ -138,7 +138,7 @@ def test_palette_and_scales_are_counted_and_a_row_of_rice_takes_twelve_bytes():
 
     def tables(layout, values, scaled):
         plan = linear_plan(coded(weight, layout, values, scaled=scaled), np.zeros(8, np.float32))[0]
-        return _core.Network([plan], [50], 1).memory()[0]
+        return _core.Network([plan], [50], [1]).memory()[0]
 
     others = tables("csr", "f32", False)
     assert tables("csr", "p4", False) == others + 16 * 4
@@ -205,4 +205,4 @@ def test_gaps_that_lead_outside_are_refused(changes, message):
     """Files are validated before; the core reads all gaps at load anyway, and kernels rely on them."""
     plan = _core.OpPlan("linear", [0], [[4]], [1], "none", [], {}, matrix(**changes), {})
     with pytest.raises(ValueError, match=message):
-        _core.Network([plan], [4], 1)
+        _core.Network([plan], [4], [1])

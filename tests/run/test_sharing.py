@@ -117,7 +117,7 @@ def test_other_threads_run_meanwhile(file):
     x = np.repeat(normal(1, 1, 3, 16, 16), 400, 0)
     for _ in range(20):
         out = np.full((len(x), 300), np.nan, np.float32)
-        runner = threading.Thread(target=net._core.run, args=(x, out, len(x)))
+        runner = threading.Thread(target=net._core.run, args=([x], [out], len(x)))
         runner.start()
         seen = False
         while runner.is_alive() and not seen:

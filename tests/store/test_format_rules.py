@@ -271,8 +271,19 @@ for inputs in ([], [0, 0]):
     put(22, "has [02] inputs", "about", "n", 0, to=["conv", "conv", inputs])
 put(22, "two operands are needed", "about", "n", 6, to=["add"])
 put(22, "two operands are needed", "about", "n", 6, to=["add", {"c": "shift", "value": 1}])
-for out in (0, 9, -1, True, 8.0, None, "8", [8]):
+for out in (0, 9, -1, True, 8.0, None, "8", [0], [8, 9], {"a": 8, "b": True}, ["8"], [[8]]):
     put(22, "the output is value", "about", "out", to=out)
+for out in ([], {}, [8] * 1001, {"": 8}, {"a\nb": 8}, {"a" * 301: 8}):
+    put(50, "the outputs are", "about", "out", to=out)
+for given in ([], "x", {"": "float32"}, {"a\n": "float32"}, {str(n): "float32" for n in range(1001)}):
+    put(51, "the inputs are", "about", "i", to=given)
+for kind in ("int8", None, 1, ["whole"], "Whole"):
+    put(51, "is .* float32 and whole are allowed", "about", "i", to={"x": kind})
+put(51, "1 inputs, 2 of them named", "about", "i", to={"x": "float32", "y": "whole"})
+put(22, "has 1 inputs", "about", "n", 1, to=["input", {"shape": [4]}])
+put(23, "shape is", "about", "n", 1, to=["input", [], {"shape": [0]}])
+put(24, "lacks its tensor w", "about", "n", 1, to=["embedding"])
+put(25, r"it must be \[rows, columns\]", "about", "n", 1, to=["embedding", [0], {"w": "conv.weight"}])
 for op in ("convolution", "", "a\nb"):
     put(23, "no such operator", "about", "n", 0, to=[op])
 put(23, "has no attribute 'axis'", "about", "n", 1, to=["maxpool", {"kernel": [2, 2], "axis": 0}])

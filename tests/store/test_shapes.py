@@ -75,6 +75,10 @@ def shape_of(op, shapes, attributes=None, tensors=None):
         ("resize", (3, 9, 7), {"kind": "cubic", "size": [2, 20], "corners": True}, None, (3, 2, 20)),
         ("resize", (3, 9, 7), {"kind": "exact", "size": (9, 8), "scale": [1.1, 1.2]}, None, (3, 9, 8)),
         ("constant", [], {}, {"c": "image"}, (3, 9, 1)),
+        ("input", [], {"shape": [3, 4]}, None, (3, 4)),
+        ("input", [], {"shape": ()}, None, ()),
+        ("embedding", (5,), {}, {"w": "matrix"}, (5, 7)),
+        ("embedding", (), {}, {"w": "matrix"}, (7,)),
         ("pad", (3, 4), {"pad": ((0, 0), (1, 2)), "value": -1.5}, None, (3, 7)),
     ],
 )  # fmt: skip

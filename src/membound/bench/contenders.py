@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
-Run = Callable[[Array], Array]
+Arrays = list[Array]
+Run = Callable[[Arrays], Arrays]  # one for each input; one for each output
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,19 @@ def ours() -> Load:
     from membound.run.net import load
 
     def begin(files: Files, threads: int, batch: int) -> Loaded:
-        return Loaded(load(files.model, threads=threads, max_batch=batch))
+        net = load(files.model, threads=threads, max_batch=batch)
+
+        def run(arrays: Arrays) -> Arrays:
+            found = net(*arrays)
+            return (
+                list(found.values())
+                if isinstance(found, dict)
+                else list(found)
+                if isinstance(found, tuple)
+                else [found]
+            )
+
+        return Loaded(run)
 
     return begin
 
@@ -56,10 +69,9 @@ def torch_eager() -> Load:
         torch.set_num_threads(threads)
         module = GraphModule(read(files.model), files.arrays)
 
-        def run(x: Array) -> Array:
+        def run(arrays: Arrays) -> Arrays:
             with torch.inference_mode():
-                out: Array = module(torch.from_numpy(x)).numpy()
-                return out
+                return [out.numpy() for out in module(*map(torch.from_numpy, arrays))]
 
         return Loaded(run)
 
@@ -75,8 +87,10 @@ def onnx_runtime(int8: bool = False) -> Load:
         model = files.int8 if int8 else files.onnx
         session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
-        def run(x: Array) -> Array:
-            out: Array = session.run(None, {"input": x})[0]
+        names = [each.name for each in session.get_inputs()]
+
+        def run(arrays: Arrays) -> Arrays:
+            out: Arrays = session.run(None, dict(zip(names, arrays, strict=True)))
             return out
 
         return Loaded(run, "int8" if int8 else "f32")
@@ -90,7 +104,10 @@ def openvino(f32: bool = True, int8: bool = False) -> Load:
     def begin(files: Files, threads: int, batch: int) -> Loaded:
         core = ov.Core()
         model = core.read_model(str(files.int8 if int8 else files.onnx))
-        model.reshape({0: [batch, *(dim.get_length() for dim in list(model.input(0).partial_shape)[1:])]})
+        shapes = {}
+        for number, each in enumerate(model.inputs):
+            shapes[number] = [batch, *(dim.get_length() for dim in list(each.partial_shape)[1:])]
+        model.reshape(shapes)
         config: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
         if f32:
             config["INFERENCE_PRECISION_HINT"] = "f32"
@@ -99,9 +116,9 @@ def openvino(f32: bool = True, int8: bool = False) -> Load:
         precision = compiled.get_property("INFERENCE_PRECISION_HINT")
         name = precision.to_string() if hasattr(precision, "to_string") else str(precision)
 
-        def run(x: Array) -> Array:
-            out: Array = request.infer({0: x}, share_inputs=True)[0]
-            return out
+        def run(arrays: Arrays) -> Arrays:
+            found = request.infer(dict(enumerate(arrays)), share_inputs=True)
+            return [found[number] for number in range(len(model.outputs))]
 
         return Loaded(run, "int8" if int8 else name)
 
@@ -114,8 +131,8 @@ def deepsparse() -> Load:
     def begin(files: Files, threads: int, batch: int) -> Loaded:
         engine = compile_model(str(files.onnx), batch_size=batch, num_cores=threads)
 
-        def run(x: Array) -> Array:
-            out: Array = engine.run([x])[0]
+        def run(arrays: Arrays) -> Arrays:
+            out: Arrays = engine.run(arrays)
             return out
 
         return Loaded(run)

@@ -18,6 +18,7 @@ from membound.errors import MemboundError
 from membound.machine import describe
 from membound.run.files import find_model_file
 from membound.run.net import load
+from membound.run.ports import random_inputs
 from membound.store.model import StoredModel
 
 MACHINE = """
@@ -64,9 +65,9 @@ def time_layers(
     file = find_model_file(file)
     net = load(file, threads=threads, max_batch=batch)
     machine = measure_machine(threads)
-    x = np.random.default_rng(seed).standard_normal((batch, *net.input_shape), dtype=np.float32)
-    net(x)
-    times = np.array([net.time(x) for _ in range(runs)]).min(0)
+    given = random_inputs(net.inputs, batch, np.random.default_rng(seed))
+    net(*given)
+    times = np.array([net.time(*given) for _ in range(runs)]).min(0)
     rows = []
     for number, seconds in enumerate(times):
         row = _describe(net.model, number)

@@ -22,7 +22,8 @@ from membound.bench.int8 import MAKERS, bytes_of
 from membound.errors import MemboundError, ModelError
 from membound.export.onnx import write_onnx
 from membound.machine import available_cores, describe
-from membound.run.files import find_model_file, write_array
+from membound.run.files import find_model_file
+from membound.run.ports import inputs_of, random_inputs
 from membound.store.file import read
 
 PATIENCE = 600.0  # seconds for one answer
@@ -75,14 +76,19 @@ def race(
                 f"{path.name} takes inputs of {list(shape)}, and {file.name} of {list(model.shapes[0])}: "
                 "files that race each other take the same"
             )
+    ports = inputs_of(model.graph, model.shapes)
+    if int8 and (len(ports) > 1 or ports[0].whole):
+        raise MemboundError(
+            f"{file.name} takes {'; '.join(map(str, ports))}: --int8 calibrates networks of one float32 input",
+            about="int8",
+        )
     elsewhere = {name: _ask(python, name) for name, python in pythons.items()}
     installed = [name for name in peers if name in elsewhere or importlib.util.find_spec(name) is not None]
     missing = [name for name in peers if name not in installed]
     with tempfile.TemporaryDirectory(prefix="membound-bench-") as folder:
         files = _prepare(file, Path(folder), dense=bool(installed))
         random = np.random.default_rng(seed)
-        x = random.standard_normal((batch, *model.shapes[0]), dtype=np.float32)
-        write_array(Path(folder) / "input.npy", x)
+        np.savez(Path(folder) / "input.npz", *random_inputs(ports, batch, random))
         entries = [_Entry(OURS, OURS, files)]
         entries += [
             _Entry(f"{OURS} {path.stem}", OURS, replace(files, model=path.resolve())) for path in others
@@ -91,7 +97,7 @@ def race(
         entries += [_Entry(name, name, files) for name in names]
         failed: dict[str, str] = {}
         if int8:
-            samples = random.standard_normal((SAMPLES, *model.shapes[0]), dtype=np.float32)
+            samples = random_inputs(ports, SAMPLES, random)[0]
             more, lacking, failed = _quantized(installed, files, Path(folder), samples, show)
             entries, missing = entries + more, missing + lacking
         rows: list[dict[str, Any]] = []
@@ -235,7 +241,7 @@ class _Lane:
             "contender": entry.contender,
             "threads": threads,
             "files": {key: str(path) for key, path in vars(entry.files).items() if path is not None},
-            "input": str(folder / "input.npy"),
+            "input": str(folder / "input.npz"),
             "output": str(self.saved),
         }
         limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -19,15 +19,24 @@ class GraphModule(nn.Module):
             weights = {
                 name: torch.from_numpy(found[f"arr_{number}"]) for number, name in enumerate(model.tensors)
             }
-        self.output = model.graph.output
+        self.inputs, self.outputs = model.graph.taken, model.graph.given
         self.steps: list[tuple[Step, tuple[int, ...]]] = []
         for node in model.graph.nodes:
             named = {role: weights[name] for role, name in node.tensors.items()}
-            self.steps.append((step(node, named), node.inputs))
+            self.steps.append((step(node, named) if node.op != "input" else _given, node.inputs))
 
-    def forward(self, x: Tensor) -> Tensor:
-        values = [x]
-        for compute, inputs in self.steps:
-            values.append(compute(*(values[number] for number in inputs)))
-        out = values[self.output]
-        return out.expand(len(x), *out.shape[1:])  # a constant is a batch of one
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+        known = {number: _numbers(x) for number, x in zip(self.inputs, given, strict=True)}
+        values = [known[0]]
+        for number, (compute, inputs) in enumerate(self.steps, 1):
+            values.append(known[number] if number in known else compute(*(values[each] for each in inputs)))
+        batch = len(given[0])  # a constant is a batch of one
+        return tuple(values[number].expand(batch, *values[number].shape[1:]) for number in self.outputs)
+
+
+def _given(*inputs: Tensor) -> Tensor:
+    raise AssertionError("an input is not computed")
+
+
+def _numbers(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() else x.float()

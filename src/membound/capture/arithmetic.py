@@ -118,7 +118,8 @@ def combine(call: Call, op: str, left: Any, right: Any) -> Value:
         return call.emit(op, value, value=float(other), swap=swap)
     rank, place = value.rank, value.place
     shape = (1,) * (rank - other.dim()) + tuple(other.shape)
-    if len(shape) != rank or shape[place.at] != 1:
+    folded = place.fold > 1 and place.outer == 1 and len(shape) == rank and shape[place.at] == place.fold
+    if len(shape) != rank or (shape[place.at] != 1 and not folded):
         call.fail(f"a constant of shape {tuple(other.shape)} meets the batch")
     own = shape if place.fold > 1 else shape[: place.at] + shape[place.at + 1 :]
     return call.emit(op, value, named={"c": call.tensor(other, shape=own)}, swap=swap)
@@ -204,12 +205,3 @@ def _any_value(*operands: Any) -> bool:
 
 
 LOWEST = -1e30  # stands for minus infinity in what a softmax sees
-
-
-def masked_fill(call: Call) -> Value:
-    """x where a constant mask is off, else a number: x (1 - mask) + number mask."""
-    number = call["value"]
-    number = max(float(number.item() if isinstance(number, Tensor) else number), LOWEST)
-    mask = call.constant("mask").to(call.args["mask"].dtype).float()
-    kept = combine(call, "mul", call.value("self"), 1 - mask)
-    return combine(call, "add", kept, mask * number)

@@ -58,6 +58,11 @@ def calibrate(model: Model, values: Values, inputs: Tensor | NDArray[Any], prefe
     >>> len(np.unique(model.tensors["weight"]))
     4
     """
+    if len(model.graph.taken) > 1 or any(each.whole for each in model.graph.inputs):
+        raise ModelError(
+            "calibrate is for networks of one float32 input: leave it out, and weights are rounded by themselves",
+            about="calibrate",
+        )
     if not isinstance(inputs, Tensor | np.ndarray):
         raise ModelError(
             f"calibrate is a {type(inputs).__name__}: give a batch of inputs, a tensor or an array",

@@ -14,7 +14,7 @@ from membound.store.graph import Shape
 from membound.store.operators import OPERATORS
 
 SUPPORTED = (
-    "supported are convolutions, linear layers, batch, layer, group and instance norm, pooling, LRN, "
+    "supported are convolutions, linear layers, embeddings, batch, layer, group and instance norm, pooling, LRN, "
     "interpolation, attention, the usual activations, arithmetic, softmax, mean, max, padding, concatenation, slices, "
     "reshapes and permutations"
 )
@@ -47,6 +47,7 @@ class Value:
     number: int
     shape: Shape
     place: Place = FIRST
+    whole: bool = False  # whole numbers, or true and false as 1 and 0
 
     @property
     def rank(self) -> int:
@@ -66,6 +67,8 @@ class Call:
     place: Place
     draft: Draft
     names: Mapping[int, str]  # of the parameters and buffers, by the id of their tensors
+    dtype: torch.dtype = torch.float32  # of the result
+    code: str = ""  # the line of the network that calls it
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]
@@ -146,4 +149,4 @@ class Call:
         return f"{self.path}.{name}" if self.path else name
 
     def fail(self, reason: str) -> NoReturn:
-        raise ModelError(f"{self.where}: {self.op} cannot be captured: {reason}")
+        raise ModelError(f"{self.where}: {self.op} cannot be captured: {reason}{self.code}")

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from membound.capture.convert import convert
+from membound.capture.examples import Example
 from membound.capture.export import FIXED, OTHER_BATCH, check_batches, export, private_copy
 from membound.capture.simplify import simplify_
 from membound.capture.tidy import tidy_
@@ -18,10 +18,12 @@ from membound.store.model import Model
 from membound.store.shapes import infer_shapes
 
 
-def capture(module: nn.Module, example_input: Tensor | NDArray[Any], *, simplify: bool = True) -> Model:
+def capture(module: nn.Module, example_input: Example, *, simplify: bool = True) -> Model:
     """The graph and the weights of `module`, in eval mode; the module itself is not touched.
 
-    `example_input` is a batch of any size, float32; its values do not matter. The size of the batch stays free.
+    `example_input` is a batch of any size, float32; its values do not matter. The size of the batch stays free. A
+    network of several inputs takes a tuple of batches, or a dict where its forward takes them by name; integers stay
+    whole numbers, such as indices of an embedding, and must be some that the network allows.
     With `simplify`, channels that cannot matter are left out, exactly: those whose weights nobody reads or
     that are constant; `original_shapes` has the shapes that weights had before.
 
@@ -48,7 +50,7 @@ class Tracer:
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
 
-    def __init__(self, module: nn.Module, example_input: Tensor | NDArray[Any]) -> None:
+    def __init__(self, module: nn.Module, example_input: Example) -> None:
         private = private_copy(module)
         self._exported = export(private, example_input)
         draft = convert(self._exported)
@@ -86,6 +88,8 @@ class Tracer:
         tidy_(draft)
         if not draft.nodes:
             raise ModelError("the network computes nothing: its output is its input")
+        if 0 in draft.outputs:
+            raise ModelError("an output of the network is its input: return only what it computes")
         if simplify:
             simplify_(draft)
         # What has been left as it was is still the memory of the state.

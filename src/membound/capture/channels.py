@@ -53,7 +53,8 @@ class Channels:
             track = FOLLOWERS[node.op](self, number, node)
             act = node.attributes.get("act")
             self.tracks[number] = track if act is None else _activated(track, act)
-        self.slots.pin(self.tracks[draft.output].ids)
+        for number in draft.outputs:
+            self.slots.pin(self.tracks[number].ids)
 
     def kept(self) -> dict[int, Mask]:
         """For every value the indices along its axis that stay."""
@@ -137,6 +138,14 @@ class Channels:
         track = self._along(node.inputs[0], axis)
         constant = self._read(track, (weight != 0)[None], weight[None], False) + self._bias(node, weight)
         return Track(axis, self._produced(node, track, len(weight)), constant)
+
+    def _embedding(self, number: int, node: Node) -> Track:
+        """Columns of its weight are channels: one that is 0 in every row is 0. The indices are no channels."""
+        self.slots.pin(self.tracks[node.inputs[0]].ids)
+        weight = self.draft.weight(node.tensors["w"])
+        columns = weight.shape[1]
+        ids = np.full(columns, PINNED) if self._is_shared(node) else self.slots.fresh(columns)
+        return Track(len(self.draft.shapes[number]) - 1, ids, np.where(weight.any(0), np.nan, 0.0))
 
     def _read(self, track: Track, read_by: Mask, sums: Array, bordered: bool) -> Numbers:
         """Hold back what weights need; what each output is without its bias where it is constant.
@@ -309,6 +318,8 @@ FOLLOWERS: Mapping[str, Callable[[Channels, int, Node], Track]] = {
     "resize": Channels._each_channel,
     "matmul": Channels._other,
     "constant": Channels._other,
+    "input": Channels._other,
+    "embedding": Channels._embedding,
 }
 
 

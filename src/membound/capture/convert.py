@@ -1,7 +1,7 @@
 """From the operations of torch.export to a draft of the graph."""
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,12 +10,12 @@ from torch import Tensor, fx
 
 from membound.capture.call import FIRST, SUPPORTED, Call, Place, Value
 from membound.capture.draft import Draft
-from membound.capture.export import Exported, sizes
-from membound.capture.layout import ALONG, SPREADABLE, find_place, followed
+from membound.capture.export import Batch, Exported, sizes
+from membound.capture.layout import ALONG, ELEMENTWISE, SPREADABLE, WHOLE, WHOLE_TYPES, find_place, followed
 from membound.capture.lrn import Lrn, find_lrn
 from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
-from membound.store.graph import Shape
+from membound.store.graph import Input, Shape
 
 # These may speak of the batch's size, since the shape of the result says it again.
 RESHAPES = ("view", "reshape", "_unsafe_view", "unflatten", "flatten", "squeeze", "unsqueeze", "expand")
@@ -23,43 +23,62 @@ RESHAPES = ("view", "reshape", "_unsafe_view", "unflatten", "flatten", "squeeze"
 
 def convert(exported: Exported) -> Draft:
     """The draft of an exported network, operation by operation; constants are computed beforehand."""
-    shape = tuple(int(size) for size in sizes(exported.input.meta["val"])[1:])
-    draft = Draft(shape)
-    found: dict[fx.Node, Any] = {exported.input: Value(0, shape)}
+    draft, found = _begin(exported.inputs)
     names = {}
-    for node in exported.output.graph.nodes:
+    for node in exported.outputs[0].graph.nodes:
         if node.name in exported.weights:
             found[node] = exported.weights[node.name]
             names[id(found[node])] = exported.names[node.name]
     norms: dict[fx.Node, Lrn] = {}
-    for node in _needed(exported.output, norms):
+    for node in _needed(exported.outputs, norms):
         if node not in found:
             found[node] = _Step(node, draft, names, exported.batch).run(found, norms.get(node))
-    out = found[exported.output]
-    if not isinstance(out, Value):
-        raise ModelError("the network's output does not depend on its input")
-    if out.place != FIRST:
-        raise _Step(exported.output, draft, names, exported.batch).moved()
-    draft.output = out.number
+    draft.outputs, draft.named = [], exported.named
+    for number, node in enumerate(exported.outputs):
+        out, which = found[node], _which(exported.named, number)
+        if not isinstance(out, Value):
+            raise ModelError(f"the network's output{which} does not depend on its input: leave it out")
+        if out.whole:
+            raise ModelError(f"the network's output{which} is of whole numbers: return it as floating point")
+        if out.place != FIRST:
+            raise _Step(node, draft, names, exported.batch).moved()
+        draft.outputs.append(out.number)
     return draft
 
 
-def _needed(output: fx.Node, norms: dict[fx.Node, Lrn]) -> list[fx.Node]:
-    """What the output depends on, in order; the pieces of a normalisation are not, only its input."""
-    needed = {output}
-    for node in reversed(output.graph.nodes):
+def _which(named: tuple[str, ...] | None, number: int) -> str:
+    return "" if named is None else f" {named[number] or number}"
+
+
+def _begin(inputs: tuple[fx.Node, ...]) -> tuple[Draft, dict[fx.Node, Any]]:
+    """A draft with nothing but its inputs: the first is value 0, others are nodes."""
+    shapes = [tuple(int(size) for size in sizes(node.meta["val"])[1:]) for node in inputs]
+    draft, found = Draft(shapes[0]), dict[fx.Node, Any]()
+    kinds = [not node.meta["val"].is_floating_point() for node in inputs]
+    for node, shape, whole in zip(inputs, shapes, kinds, strict=True):
+        number = draft.add("input", (), shape, {"shape": shape}, {}) if found else 0
+        found[node] = Value(number, shape, whole=whole)
+    if len(inputs) > 1 or kinds[0]:
+        draft.inputs = tuple(map(Input, (node.name for node in inputs), kinds))
+    return draft, found
+
+
+def _needed(outputs: Sequence[fx.Node], norms: dict[fx.Node, Lrn]) -> list[fx.Node]:
+    """What the outputs depend on, in order; the pieces of a normalisation are not, only its input."""
+    needed = set(outputs)
+    for node in reversed(outputs[0].graph.nodes):
         if node in needed:
             norm = find_lrn(node)
             if norm is not None:
                 norms[node] = norm
             needed.update([norm.input] if norm is not None else node.all_input_nodes)
-    return [node for node in output.graph.nodes if node in needed]
+    return [node for node in outputs[0].graph.nodes if node in needed]
 
 
 class _Step:
     """One operation: computed now where it is constant, else converted by the table."""
 
-    def __init__(self, node: fx.Node, draft: Draft, names: Mapping[int, str], batch: int | str) -> None:
+    def __init__(self, node: fx.Node, draft: Draft, names: Mapping[int, str], batch: Batch) -> None:
         self.node, self.draft, self.names, self.batch = node, draft, names, batch
         self.path, self.where = _place(node)
         target: Any = node.target
@@ -89,14 +108,17 @@ class _Step:
         if self.op in ("zeros_like", "ones_like"):
             return self._filled(float(self.op == "ones_like"))
         if self.op not in CONVERSIONS:
-            raise ModelError(f"{self.where}: the operator {self.op} is not supported; {SUPPORTED}")
+            raise ModelError(
+                f"{self.where}: the operator {self.op} is not supported{_code(node)}; {SUPPORTED}: write it with "
+                "these, or compute it before or after the network"
+            )
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
         if sized and self.op not in RESHAPES:
             raise ModelError(f"{self.where}: an argument of {self.op} depends on the size of the batch")
         call = self._call(self._arguments(found))
         if self.op not in ALONG and any(value.place != FIRST for value in _values(call.args)):
             call.fail("the batch is not the first axis there, or holds other axes, too")
-        return _placed(CONVERSIONS[self.op](call), call.place)
+        return _placed(CONVERSIONS[self.op](call), call)
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
         values = _values(arguments)
@@ -109,13 +131,24 @@ class _Step:
             place = Place(found.at, found.fold, same[0].outer) if same else None
         if place is None:
             raise self.moved()
-        return Call(self.op, self.path, self.where, arguments, shape, place, self.draft, self.names)
+        return Call(
+            self.op,
+            self.path,
+            self.where,
+            arguments,
+            shape,
+            place,
+            self.draft,
+            self.names,
+            self._result().dtype,
+            _code(self.node),
+        )
 
     def _depends_on_batch(self, node: fx.Node) -> bool:
         """Whether the batch is in the shape of a result, or of the first of several."""
         val: Any = node.meta.get("val")
         val = val if isinstance(val, Tensor) else next(each for each in val if isinstance(each, Tensor))
-        return isinstance(self.batch, str) and any(isinstance(size, str) for size in sizes(val))
+        return not isinstance(self.batch, int) and any(isinstance(size, str) for size in sizes(val))
 
     def _spread(self, found: Mapping[fx.Node, Any], spread: bool) -> Any:
         """A constant repeated for every image of the batch is kept once: with a batch of 1."""
@@ -131,14 +164,35 @@ class _Step:
         source = arguments.get("self", arguments.get("input"))
         if place.fold == 1 and self.op in RESHAPES and isinstance(source, Tensor):
             return source.expand(shape) if self.op == "expand" else source.reshape(shape)
+        if place.fold > 1 and place.at == 0 and isinstance(source, Tensor) and self._leads():
+            return source.reshape(
+                place.fold, *shape[1:]
+            )  # windows of every image, folded into the batch behind it
+        if place.fold > 1 and spread and self.op in ELEMENTWISE and self._is_folded(place):
+            return self._constant(found)
         if place.fold == 1 and self.op in ("zeros", "ones", "new_zeros", "new_ones", "full", "new_full"):
             known = {"zeros": 0.0, "ones": 1.0}
             return torch.full(
                 shape, known.get(self.op.removeprefix("new_"), arguments.get("fill_value", 0.0))
             )
+        along = arguments.get("dim") if self.op == "cumsum" else None
+        if along is not None and along % len(shape) == place.at:
+            raise self.moved()
         if place.fold == 1 and spread and self.op in SPREADABLE:
             return self._constant(found)
         raise self.moved()
+
+    def _leads(self) -> bool:
+        """Whether this is a reshape of something whose first axis is the batch alone."""
+        given = self.node.args[0] if self.node.args else None
+        found = find_place(given.meta["val"], self.batch) if isinstance(given, fx.Node) else None
+        return self.op in RESHAPES and found is not None and found[1] == FIRST
+
+    def _is_folded(self, place: Place) -> bool:
+        """Whether all arguments that hold the batch have the same axes folded into it as the result."""
+        parts = [part for part in self.node.all_input_nodes if _is_tensor(part.meta.get("val"))]
+        places = [find_place(part.meta["val"], self.batch) for part in parts if self._depends_on_batch(part)]
+        return all(found is not None and found[1] == place for found in places)
 
     def _filled(self, number: float) -> Tensor:
         """Zeros or ones of the shape of a value: a constant with a batch of 1."""
@@ -178,7 +232,7 @@ class _Step:
                 or same != [True]
                 or len(value.shape) != len(call.shape)
             ):
-                return replace(self._repeated(call, value), place=call.place)
+                return replace(self._repeated(call, value), place=call.place, whole=value.whole)
         return replace(value, place=call.place)
 
     def _repeated(self, call: Call, value: Value) -> Value:
@@ -195,26 +249,34 @@ class _Step:
 
     def _shape(self) -> tuple[Shape, Place]:
         """The shape of the result without the batch, and where the batch is: in one axis."""
-        val = self.node.meta["val"]
-        val = val if isinstance(val, Tensor) else val[0]
-        if val.dtype != torch.float32:
+        val = self._result()
+        if val.dtype != torch.float32 and not (val.dtype in WHOLE_TYPES and self.op in WHOLE):
             raise ModelError(f"{self.where}: {self.op} gives {val.dtype}; only float32 is supported")
         found = find_place(val, self.batch)
         if found is None:
             raise self.moved()
         return found
 
+    def _result(self) -> Tensor:
+        """What torch gave, or the first of several."""
+        val: Any = self.node.meta["val"]
+        return val if isinstance(val, Tensor) else next(each for each in val if isinstance(each, Tensor))
+
     def moved(self) -> ModelError:
         """What is said where the batch does not stay apart from the other axes."""
-        val = self.node.meta["val"]
-        text = ", ".join(
-            str(size).replace(str(self.batch), "batch")
-            for size in sizes(val if isinstance(val, Tensor) else val[0])
-        )
+        text = ", ".join(map(str, sizes(self._result())))
+        for symbol in () if isinstance(self.batch, int) else self.batch:
+            text = text.replace(symbol, "batch")
         return ModelError(
             f"{self.where}: {self.op} gives shape ({text}), but the batch must stay the first axis, and free: "
-            "write x.flatten(1), not x.view(1, -1)"
+            f"write x.flatten(1), not x.view(1, -1), or x.reshape(x.shape[0], ...){_code(self.node)}"
         )
+
+
+def _code(node: fx.Node) -> str:
+    """The line of the network's own code that an operation comes from, for messages."""
+    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines() if line.strip()]
+    return f" (in `{lines[-1][:100]}`)" if lines and not lines[-1].startswith("File ") else ""
 
 
 def _values(arguments: Mapping[str, Any]) -> list[Value]:
@@ -227,11 +289,11 @@ def _values(arguments: Mapping[str, Any]) -> list[Value]:
     return [item for item in items if isinstance(item, Value)]
 
 
-def _placed(result: Any, place: Place) -> Any:
-    """What a conversion gave, with the batch where torch has it."""
+def _placed(result: Any, call: Call) -> Any:
+    """What a conversion gave, with the batch where torch has it, and its kind of numbers."""
     if isinstance(result, list):
-        return [replace(each, place=place) for each in result]
-    return replace(result, place=place)
+        return [_placed(each, call) for each in result]
+    return replace(result, place=call.place, whole=not call.dtype.is_floating_point)
 
 
 def _is_tensor(val: Any) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from membound.store import operators
 from membound.store.formats import scale_rows
-from membound.store.graph import Graph, Node, Shape
+from membound.store.graph import Graph, Input, Node, Output, Shape
 
 Array = NDArray[np.float32]
 
@@ -31,7 +31,20 @@ class Draft:
     tensors: dict[str, Array] = field(default_factory=dict)
     scales: dict[str, Array] = field(default_factory=dict)
     original_shapes: dict[str, Shape] = field(default_factory=dict)
-    output: int = 0
+    inputs: tuple[Input, ...] = ()
+    outputs: list[int] = field(default_factory=lambda: [0])
+    named: tuple[str, ...] | None = (
+        None  # of outputs, of a tuple empty ones; None: a single one, without a name
+    )
+
+    @property
+    def output(self) -> int:
+        """The first of the outputs."""
+        return self.outputs[0]
+
+    @output.setter
+    def output(self, number: int) -> None:
+        self.outputs[0] = number
 
     def __post_init__(self) -> None:
         self.shapes[0] = self.input_shape
@@ -68,12 +81,13 @@ class Draft:
         return array if scales is None else scale_rows(array, scales)
 
     def users(self) -> dict[int, list[int]]:
-        """For every value the nodes that read it, each as often as it does; -1 stands for the output."""
+        """For every value the nodes that read it, each as often as it does; -1 stands for an output."""
         users: dict[int, list[int]] = {number: [] for number in (0, *self.nodes)}
         for number, node in self.nodes.items():
             for value in node.inputs:
                 users[value].append(number)
-        users[self.output].append(-1)
+        for number in self.outputs:
+            users[number].append(-1)
         return users
 
     def uses(self) -> Counter[str]:
@@ -86,12 +100,12 @@ class Draft:
             if old in node.inputs:
                 inputs = tuple(new if value == old else value for value in node.inputs)
                 self.nodes[number] = replace(node, inputs=inputs)
-        self.output = new if self.output == old else self.output
+        self.outputs = [new if number == old else number for number in self.outputs]
         del self.nodes[old], self.shapes[old]
 
     def drop_dead(self) -> None:
-        """Drop the nodes that the output does not depend on, and the tensors that no node names."""
-        needed = {self.output}
+        """Drop the nodes that no output depends on, but for inputs, and the tensors that no node names."""
+        needed = {*self.outputs, *(number for number, node in self.nodes.items() if node.op == "input")}
         for number in reversed(self.nodes):
             if number in needed:
                 needed.update(self.nodes[number].inputs)
@@ -109,4 +123,6 @@ class Draft:
             replace(node, inputs=tuple(number[value] for value in node.inputs))
             for node in self.nodes.values()
         )
-        return Graph(self.input_shape, nodes, number[self.output])
+        numbers = [number[value] for value in self.outputs]
+        outputs = () if self.named is None else tuple(map(Output, numbers, self.named))
+        return Graph(self.input_shape, nodes, numbers[0], self.inputs, outputs)

@@ -2,22 +2,25 @@
 
 import copy
 import logging
+import os
+import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
+from itertools import starmap
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, fx, nn
 from torch._export.utils import _get_decomp_for_cia, _is_cia_op
 from torch.export import Dim, ExportedProgram, ShapesCollection
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind
 
+from membound.capture.examples import Example, Examples, example_batch, random_like
 from membound.capture.operators import CONVERSIONS
+from membound.capture.outputs import flat_tensors, read_outputs
 from membound.errors import ModelError
 
 SPECIAL = (
@@ -47,34 +50,40 @@ FRESH = (
     "relu",
 )
 BATCH, OTHER_BATCH = 3, 5  # torch takes a batch of 1 for a constant
+Batch = int | frozenset[str]
 
 
 @dataclass(frozen=True)
 class Exported:
     """What torch.export made of a network: its operations, and its weights by the names of their nodes.
 
-    `batch` is the symbol for the size of the batch, or the size itself where tracing fixed it: `len(x)` does.
+    `batch` are the symbols for the size of the batch, or the size itself where tracing fixed it: `len(x)` does.
+    `named` are the names of outputs, of a tuple empty ones, or None of a single one.
     """
 
-    batch: int | str
-    input: fx.Node
-    output: fx.Node
+    batch: Batch
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+    named: tuple[str, ...] | None
     weights: Mapping[str, Tensor]
     names: Mapping[str, str]
 
 
-def export(private: nn.Module, example_input: Tensor | NDArray[Any], batch: int = BATCH) -> Exported:
+def export(private: nn.Module, example_input: Example, batch: int = BATCH) -> Exported:
     """Export a module that `private_copy` has made."""
-    example = example_batch(example_input, batch)
+    examples = example_batch(example_input, batch)
     shapes: Any = ShapesCollection()  # type: ignore[no-untyped-call]
-    shapes[example] = {0: Dim.AUTO}
+    for each in examples:
+        shapes[each] = {0: Dim.AUTO}
     with _silence(), torch.no_grad():
         try:
-            program = torch.export.export(private, (example,), dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(
+                private, examples.given, dict(examples.named), dynamic_shapes=shapes, strict=False
+            )
             if not all(map(_is_plain, program.graph.nodes)):
                 program = program.run_decompositions(_made_of_others(program))
         except Exception as error:
-            raise _failure(private, example, error) from error
+            raise _failure(private, examples, error) from error
     return _read(program)
 
 
@@ -88,34 +97,46 @@ def _made_of_others(program: ExportedProgram) -> dict[Any, Any]:
     return table
 
 
-def check_batches(private: nn.Module, example_input: Tensor | NDArray[Any]) -> None:
+def check_batches(private: nn.Module, example_input: Example) -> None:
     """Refuse a network that treats an image differently when it comes alone: tracing follows one of its branches.
 
     torch computes batches of other sizes in another order, and some networks amplify the rounding of that beyond any
     tolerance: it is compared in float64, or, where the network does not run so, in float32.
     """
-    shape = example_batch(example_input, BATCH).shape
-    images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    images = random_like(example_batch(example_input, BATCH))
     with _silence(), torch.no_grad():
         try:
             precise = private_copy(private, torch.float64)
-            together = precise(images.double())
-            private, images = precise, images.double()
+            doubled = images.map(lambda x: x.double() if x.is_floating_point() else x)
+            together = doubled.call(precise)
+            private, images = precise, doubled
         except Exception:
-            together = private(images)
+            try:
+                together = images.call(private)
+            except Exception as ran:
+                shape = ", ".join(str(tuple(each.shape)) for each in images)
+                raise ModelError(
+                    f"the network does not run on an input of shape {shape}: {_one_line(ran)}"
+                ) from None
         for count in (1, 2):
             try:
-                some = private(images[:count])
+                some = images.map(lambda x, count=count: x[:count]).call(private)  # type: ignore[misc]
             except Exception:  # it cannot run so few at all: the file can, as it does more
                 continue
-            expected = together[:count]
-            if some.shape != expected.shape or not bool(expected.isfinite().all()):
-                continue
-            if float((some - expected).abs().max()) > 1e-3 * float(expected.abs().max()) + 1e-6:
+            if any(starmap(_differ, zip(flat_tensors(some), flat_tensors(together), strict=False))):
                 raise ModelError(
                     f"the network gives another answer to a batch of {count} than to one of {BATCH}: a branch on the "
                     "size of the batch cannot be captured"
                 )
+
+
+def _differ(some: Tensor, together: Tensor) -> bool:
+    """Whether images alone give something else than among others."""
+    expected = together[: len(some)] if some.dim() and together.dim() else together
+    if some.shape != expected.shape or not bool(expected.isfinite().all()):
+        return False
+    some, expected = some.double(), expected.double()
+    return float((some - expected).abs().max()) > 1e-3 * float(expected.abs().max()) + 1e-6
 
 
 def _is_plain(node: fx.Node) -> bool:
@@ -215,26 +236,6 @@ def _tensor_copy(tensor: Tensor, same: dict[tuple[Any, ...], Tensor], dtype: tor
     return same[key]
 
 
-def example_batch(example_input: Tensor | NDArray[Any], batch: int) -> Tensor:
-    """The first of the examples as float32 on the CPU, repeated.
-
-    >>> example_batch(np.zeros((1, 2, 8)), 3).shape
-    torch.Size([3, 2, 8])
-    """
-    if isinstance(example_input, np.ndarray):
-        example_input = torch.from_numpy(np.ascontiguousarray(example_input))
-    if not isinstance(example_input, Tensor):
-        kind = type(example_input).__name__
-        raise ModelError(f"the example input is a {kind}; give one float32 tensor or numpy array")
-    if not example_input.is_floating_point():
-        raise ModelError(f"the example input is of {example_input.dtype}; only float32 inputs are supported")
-    shape = tuple(example_input.shape)
-    if len(shape) < 2 or 0 in shape:
-        raise ModelError(f"the example input has shape {shape}; give a batch, such as (1, 3, 32, 32)")
-    example = example_input.detach()[:1].to("cpu", torch.float32)
-    return example.repeat(batch, *(1 for _ in shape[1:]))
-
-
 def _read(program: ExportedProgram) -> Exported:
     signature = program.graph_signature
     weights, names = {}, {}
@@ -252,29 +253,20 @@ def _read(program: ExportedProgram) -> Exported:
             key = (found.data_ptr(), found.shape, found.stride()) if found.numel() else (node,)
             names[node] = first.setdefault(key, target)
     nodes = {node.name: node for node in program.graph.nodes}
-    used = [name for name in inputs if isinstance(nodes[name].meta.get("val"), Tensor)]
-    if len(used) != 1:
-        raise ModelError(f"the network takes {len(used)} tensors; only networks of one input are supported")
-    batch = sizes(nodes[used[0]].meta["val"])[0]
-    return Exported(batch, nodes[used[0]], _single_output(program, nodes), weights, names)
+    used = [nodes[name] for name in inputs if isinstance(nodes[name].meta.get("val"), Tensor)]
+    outputs, named = read_outputs(program, nodes)
+    return Exported(_batch(used), tuple(used), outputs, named, weights, names)
 
 
-def _single_output(program: ExportedProgram, nodes: Mapping[str, fx.Node]) -> fx.Node:
-    outputs = []
-    for spec in program.graph_signature.output_specs:
-        if spec.kind == OutputKind.USER_OUTPUT:
-            outputs.append(spec.arg.name)
-        elif spec.kind != OutputKind.USER_INPUT_MUTATION:
-            raise ModelError(
-                f"the network changes {spec.target!r} when it runs; only networks without state are supported"
-            )
-    kept = [name for name in outputs if name in nodes and isinstance(nodes[name].meta.get("val"), Tensor)]
-    if len(outputs) != 1 or len(kept) != 1:
-        raise ModelError(
-            f"the network returns {len(outputs)} values, {len(kept)} of them tensors; "
-            "only networks of one output tensor are supported: wrap it in a module that returns one"
-        )
-    return nodes[kept[0]]
+def _batch(inputs: Sequence[fx.Node]) -> Batch:
+    """The symbols that stand for the size of the batch, one for each input unless they are known to be equal."""
+    first = [sizes(node.meta["val"])[0] for node in inputs]
+    fixed = {size for size in first if isinstance(size, int)}
+    if not fixed:
+        return frozenset(map(str, first))
+    if len(fixed) < len(set(first)):
+        raise ModelError(FIXED)
+    return min(fixed)
 
 
 def sizes(tensor: Tensor) -> list[int | str]:
@@ -288,23 +280,40 @@ FIXED = (
 )
 
 
-def _failure(module: nn.Module, example: Tensor, error: Exception) -> ModelError:
+def _failure(module: nn.Module, examples: Examples, error: Exception) -> ModelError:
     """Why a network cannot be exported: it does not run, it fixes its batch, or torch cannot trace it."""
-    for batch in (example, example[:1]):
+    for batch in (examples, examples.map(lambda x: x[:1])):
         try:
-            module(batch)
+            batch.call(module)
         except Exception as ran:
-            if batch is example:
+            if batch is examples:
                 full = ran
                 continue
-            shape = tuple(batch.shape)
+            shape = ", ".join(str(tuple(each.shape)) for each in batch)
             return ModelError(f"the network does not run on an input of shape {shape}: {_one_line(ran)}")
-        if batch is not example:
+        if batch is not examples:
             return ModelError(f"{FIXED} ({_one_line(full)})")
         break
+    if "DataDependent" in type(error).__name__ or "data-dependent" in str(error):
+        return ModelError(
+            f"a branch or a size of the network depends on the numbers that it computes{_own_line(error)}: tracing "
+            "follows one path for all inputs; use torch.where, or decide before the network"
+        )
     return ModelError(
         f"torch.export cannot trace the network (control flow that depends on data?): {_one_line(error)}"
     )
+
+
+def _own_line(error: Exception) -> str:
+    """Where in the network's own code an error came up."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/torch/" not in frame.filename and "/membound/" not in frame.filename and frame.line
+    ]
+    if not frames:
+        return ""
+    return f", at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno} `{str(frames[-1].line)[:100]}`"
 
 
 def _one_line(error: Exception) -> str:

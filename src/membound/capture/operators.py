@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from membound.capture import arithmetic, attention, shaping
+from membound.capture import arithmetic, attention, shaping, volumes, whole
 from membound.capture.arithmetic import activation, binary
 from membound.capture.call import Call, Value
 from membound.capture.norms import batch_norm, group_norm, instance_norm, layer_norm, vector_norm
@@ -48,6 +48,8 @@ def mean(call: Call) -> Value:
 
 
 def total(call: Call) -> Value:
+    if call.value("self").whole:
+        return whole.add_up(call)
     out = mean(call)
     count = math.prod(call.value("self").shape) // math.prod(out.shape)
     return call.emit("mul", out, value=float(count))
@@ -81,6 +83,11 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "conv1d": convolution,
     "conv2d": convolution,
     "convolution": convolution,
+    "conv3d": volumes.convolution,
+    "conv_transpose3d": volumes.transposed_convolution,
+    "max_pool3d": volumes.pool("max"),
+    "max_pool3d_with_indices": volumes.with_indices,
+    "adaptive_avg_pool3d": volumes.pool("mean"),
     "linear": linear,
     "matmul": attention.product,
     "mm": attention.product,
@@ -147,7 +154,14 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "abs": arithmetic.absolute,
     "glu": arithmetic.gated,
     "addcmul": arithmetic.add_product,
-    "masked_fill": arithmetic.masked_fill,
+    "masked_fill": whole.masked_fill,
+    "where": whole.where,
+    "embedding": whole.embedding,
+    "cumsum": whole.cumulate,
+    **{name: whole.compare(name) for name in ("eq", "ne", "gt", "ge", "lt", "le")},
+    **dict.fromkeys(("logical_not", "bitwise_not"), whole.logical_not),
+    **dict.fromkeys(("logical_and", "bitwise_and"), whole.logical("and")),
+    **dict.fromkeys(("logical_or", "bitwise_or"), whole.logical("or")),
     "neg": arithmetic.negate,
     "square": arithmetic.square,
     "pow": arithmetic.power,
@@ -185,6 +199,7 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     **dict.fromkeys(
         ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"), shaping.reshape
     ),
-    **dict.fromkeys(("clone", "contiguous", "detach", "alias", "to", "_to_copy", "type_as"), identity),
+    **dict.fromkeys(("clone", "contiguous", "detach", "alias"), identity),
+    **dict.fromkeys(("to", "_to_copy", "type_as"), whole.converted),
     **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), dropout),
 }

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from membound.capture.calibrate import calibrate as round_by_inputs
 from membound.capture.capture import capture
+from membound.capture.examples import Example
 from membound.data.preprocess import Preprocess
 from membound.errors import ModelError
 from membound.modules import broken
@@ -27,7 +28,7 @@ SUFFIX = ".safetensors"
 def save(
     model: nn.Module,
     path: str | os.PathLike[str],
-    example_input: Tensor | NDArray[Any],
+    example_input: Example,
     *,
     values: Values = "f32",
     prefer: Prefer = "bytes",
@@ -37,7 +38,8 @@ def save(
 ) -> StoredModel:
     """Write `model` as a file that `load` runs without torch; what was stored comes back.
 
-    - `example_input`: a float32 batch of any size; its values do not matter.
+    - `example_input`: a float32 batch of any size; its values do not matter. For several inputs a tuple of batches, or
+      a dict by their names in `forward`; integers, such as indices of an embedding, must be some that it allows.
     - `values`: 'f32'; 'f16' for half the bytes; 'p8' to 'p1' for values of so many bits, of which a weight then has
       up to 2^bits different ones; or a type for each tensor by name, as {"fc1.weight": "p4"}, the rest being 'f16'.
       A weight that has few enough values, as training with `mb.palette` leaves it, is stored exactly; others are

@@ -60,6 +60,8 @@ class _Removal:
             return
         if node.op in ("conv", "linear"):
             node = self._layer(node, kept)
+        elif node.op == "embedding" and not kept.all():
+            self._store_(node.tensors["w"], self.draft.tensors[node.tensors["w"]][:, kept])
         elif node.op in BINARY and "c" in node.tensors:
             self._shrink_constant_(number, node)
         elif node.op == "concat":

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from membound.capture.activations import ACTIVATIONS
+from membound.errors import ModelError
 from membound.store.graph import Node
 from membound.store.operators import attributes
 from membound.store.resampling import taps
@@ -164,6 +165,14 @@ def _constant(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     return lambda: w["c"][None]
 
 
+def _input(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
+    raise ModelError("an input is given, not computed")
+
+
+def _embedding(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
+    return lambda x: F.embedding(x.long(), w["w"])
+
+
 def _max(op: str, a: dict[str, Any], w: dict[str, Tensor]) -> Step:
     axes = tuple(axis + 1 for axis in a["axes"])
     return lambda x: x.amax(axes, a["keep"])
@@ -227,4 +236,6 @@ MAKERS: dict[str, Callable[[str, dict[str, Any], dict[str, Tensor]], Step]] = {
     "resize": _resize,
     "matmul": _matmul,
     "constant": _constant,
+    "input": _input,
+    "embedding": _embedding,
 }

@@ -74,8 +74,12 @@ def average_pool(call: Call) -> Value:
     kernel, stride, pad = _window(call)
     value = call.value("self")
     over = _over(_image_shape(value.shape), _image_shape(call.shape), kernel, stride, pad, (1, 1))
+    image, out = _image_shape(value.shape)[1:], _image_shape(call.shape)[1:]
+    covered = all(size <= side for size, side in zip(image, kernel, strict=True))
+    if out == (1, 1) and covered and not any(pad) and call.get("divisor_override") is None and any(over):
+        return _adaptive(call, "avg")  # one window, which reaches beyond all of the image
     counted = "all" if call.get("count_include_pad", True) else "valid"
-    out = call.emit(
+    pooled = call.emit(
         "avgpool",
         _image(call, value),
         out=_image_shape(call.shape),
@@ -85,7 +89,7 @@ def average_pool(call: Call) -> Value:
         over=over,
         count=call.get("divisor_override", counted),
     )
-    return call.reshape(out, call.shape)
+    return call.reshape(pooled, call.shape)
 
 
 def adaptive_average(call: Call) -> Value:

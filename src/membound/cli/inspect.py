@@ -52,7 +52,8 @@ def _print(facts: dict[str, Any]) -> None:
     typer.echo()
     memory = facts["memory_bytes"]
     image = facts["mean_image_bytes"]
-    say("input", f"{_input(facts)}")
+    for word, text in _ports(facts):
+        say(word, text)
     say("nonzeros", f"{facts['nonzeros']:,} of {facts['parameters']:,} parameters")
     parts = facts["parts"]
     weights = (
@@ -76,6 +77,23 @@ def _print(facts: dict[str, Any]) -> None:
         f"{max(memory.values()):,} bytes for one image on one thread, file included, on any CPU: "
         + ", ".join(f"{isa} {total:,}" for isa, total in memory.items()),
     )
+
+
+def _ports(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The input, or what each of several inputs and outputs is.
+
+    >>> port = {"name": "ids", "shape": [16], "type": "whole"}
+    >>> _ports({"inputs": [port], "outputs": [{"name": "y", "shape": [2], "type": "float32"}]})
+    [('input', 'ids: 16 of whole numbers'), ('output', 'y: 2 of float32')]
+    """
+    if "inputs" not in facts:
+        return [("input", _input(facts))]
+    kinds = {"whole": "whole numbers", "float32": "float32"}
+    return [
+        (which, f"{port['name']}: {'x'.join(map(str, port['shape'])) or 'a number'} of {kinds[port['type']]}")
+        for which in ("input", "output")
+        for port in facts[f"{which}s"]
+    ]
 
 
 def _input(facts: dict[str, Any]) -> str:

@@ -22,13 +22,14 @@ def run_command(
         typer.Argument(
             metavar="INPUT",
             help="Pictures or folders of them; or an array [batch, ...] in a .npy file: uint8 as it is, or float32: as "
-            "prepared, or as the data that the network was trained on.",
+            "prepared, or as the data that the network was trained on; or an .npz of arrays by name, for several inputs.",
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="OUT.npy", help="Where the output goes (default: INPUT.out.npy; for pictures, nowhere)."
+            metavar="OUT.npy",
+            help="Where the output goes (default: INPUT.out.npy, of several outputs .npz; for pictures, nowhere).",
         ),
     ] = None,
     threads: Threads = 0,
@@ -38,29 +39,39 @@ def run_command(
 
     membound run net.safetensors cat.jpg photos/
     """
-    from membound.run.files import find_model_file, run_array, top_classes, write_array
+    from membound.run.files import find_model_file, run_array, run_arrays, top_classes, write_outputs
     from membound.run.net import load
 
     input = _with_folders(input)
     pictures = _are_pictures(input)
-    target = _target(input[0], out, pictures)
+    _check_names(input[0], out)
     net = load(find_model_file(file), threads=threads)
+    target = _target(net, input[0], out, pictures)
     if pictures and target is None and (net.classes is None or len(net.output_shape) != 1):
         raise MemboundError(
             "the network has no names of classes to print: say with --out where its output goes"
         )
-    output = _run_pictures(net, input) if pictures else run_array(net, _array(input[0], target))
+    if pictures:
+        outputs = _run_pictures(net, input)
+    elif input[0].suffix == ".npz":
+        outputs = run_arrays(net, _given(input[0], target))
+    else:
+        outputs = run_array(net, _given(input[0], target))
     if target is not None:
-        write_array(target, output)
+        write_outputs(target, outputs)
+    output = next(iter(outputs.values()))
     top = top_classes(net, output)
     if as_json:
         named = (
             None if top is None else [[{"class": name, "score": score} for name, score in row] for row in top]
         )
         where = None if target is None else str(target)
-        options.print_json({"out": where, "shape": list(output.shape), "top": named})
+        facts: dict[str, Any] = {"out": where, "shape": list(output.shape), "top": named}
+        if len(outputs) > 1:
+            facts["outputs"] = {name: list(each.shape) for name, each in outputs.items()}
+        options.print_json(facts)
     else:
-        _print(target, output, top, _names(input) if pictures else None)
+        _print(target, outputs, top, _names(input) if pictures else None)
 
 
 def _with_folders(given: list[Path]) -> list[Path]:
@@ -86,7 +97,7 @@ def _with_folders(given: list[Path]) -> list[Path]:
 
 def _are_pictures(given: list[Path]) -> bool:
     """By their names; several inputs must be."""
-    if len(given) == 1 and given[0].suffix == ".npy":
+    if len(given) == 1 and given[0].suffix in (".npy", ".npz"):
         return False
     from membound.data.pictures import image_extensions
 
@@ -116,30 +127,41 @@ def _run_pictures(net: Any, paths: list[Path]) -> Any:
     from membound.run.files import read_pictures, run_array
 
     parts = [paths[begin : begin + AT_ONCE] for begin in range(0, len(paths), AT_ONCE)]
-    return np.concatenate([run_array(net, read_pictures(net, part)) for part in parts])
+    found = [run_array(net, read_pictures(net, part)) for part in parts]
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
 
-def _target(given: Path, out: Path | None, pictures: bool) -> Path | None:
-    """Where the output goes."""
+def _check_names(given: Path, out: Path | None) -> None:
+    """What can be said before the network is loaded."""
     if not given.name:
         raise MemboundError(f"{given} is a folder: name a .npy file or a picture")
-    if out is None:
-        return None if pictures else given.with_name(f"{given.stem}.out.npy")
-    if out.suffix != ".npy":
+    if out is not None and out.suffix not in (".npy", ".npz"):
         raise MemboundError(f"--out {out}: the output is a .npy file: let its name end in .npy")
+
+
+def _target(net: Any, given: Path, out: Path | None, pictures: bool) -> Path | None:
+    """Where the output goes."""
+    suffix = ".npy" if len(net.outputs) == 1 else ".npz"
+    if out is None:
+        return None if pictures else given.with_name(f"{given.stem}.out{suffix}")
+    if out.suffix != suffix:
+        raise MemboundError(
+            f"--out {out}: the network has {len(net.outputs)} outputs, which go into an {suffix} file: let its name "
+            f"end in {suffix}"
+        )
     return out
 
 
-def _array(path: Path, target: Path | None) -> Any:
-    from membound.run.files import read_array
+def _given(path: Path, target: Path | None) -> Any:
+    from membound.run.files import read_array, read_arrays
 
-    images = read_array(path)
+    found = read_arrays(path) if path.suffix == ".npz" else read_array(path)
     if target is not None and target.exists() and target.samefile(path):
         raise MemboundError(f"--out {target} is the input: choose another name")
-    return images
+    return found
 
 
-def _print(target: Path | None, output: Any, top: Any, names: list[str] | None) -> None:
+def _print(target: Path | None, outputs: Any, top: Any, names: list[str] | None) -> None:
     shown = SHOWN if names is None else len(names)
     for number, row in enumerate((top or [])[:shown]):
         image = f"{number:>4}" if names is None else names[number]
@@ -147,4 +169,6 @@ def _print(target: Path | None, output: Any, top: Any, names: list[str] | None) 
     if top is not None and len(top) > shown:
         typer.echo(f"      and {len(top) - shown:,} more")
     if target is not None:
-        typer.echo(f"output  {target}: float32 {' x '.join(map(str, output.shape))}")
+        shapes = [" x ".join(map(str, output.shape)) for output in outputs.values()]
+        said = shapes[0] if len(shapes) == 1 else ", ".join(map(" ".join, zip(outputs, shapes, strict=True)))
+        typer.echo(f"output  {target}: float32 {said}")

@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ import numpy.typing as npt
 
 from membound.errors import ModelError
 from membound.export.onnx_mixing import MIXING
-from membound.export.onnx_steps import INPUT, OUTPUT, Step, Writer
-from membound.export.onnx_tensors import FLOAT
+from membound.export.onnx_steps import Step, Writer
+from membound.export.onnx_tensors import FLOAT, INT64
 from membound.export.protobuf import Message, Part
-from membound.store.graph import Shape
+from membound.run.ports import Port, inputs_of, outputs_of
+from membound.store.graph import Graph, Shape
 from membound.store.model import Model, StoredModel
 from membound.store.shapes import infer_shapes
 from membound.store.whole import write_whole
@@ -41,16 +43,23 @@ def write_onnx(path: str | os.PathLike[str], model: StoredModel | Model, sparse:
 
 
 def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
-    """The bytes of the ONNX model, in parts; the input is called `input`, the output `output`.
+    """The bytes of the ONNX model, in parts; the input is called `input`, the output `output`, several by their names.
+
+    Inputs of whole numbers are int64.
 
     With `sparse` a weight is a sparse initializer where that has fewer bytes.
     """
     stored = model.tensors if isinstance(model, StoredModel) else {}
     dense = model.decode() if isinstance(model, StoredModel) else model.scaled()
     shapes = infer_shapes(dense.graph, {name: array.shape for name, array in dense.tensors.items()})
-    writer = Writer(sparse)
-    values = [INPUT]
+    inputs_, outputs = inputs_of(dense.graph, shapes), _renamed(dense.graph, shapes)
+    writer = Writer(sparse, [port.name for port in (*inputs_, *outputs)])
+    given = {value: _input(writer, port) for value, port in zip(dense.graph.taken, inputs_, strict=True)}
+    values = [given[0]]
     for number, node in enumerate(dense.graph.nodes, 1):
+        if number in given:
+            values.append(given[number])
+            continue
         inputs = [values[value] for value in node.inputs]
         inputs += [
             writer.weight(name, dense.tensors[name], stored.get(name)) for name in node.tensors.values()
@@ -61,8 +70,9 @@ def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
         )
         out = WRITERS[node.op](step)
         values.append(_activate(writer, out, step.a.get("act") or ()))
-    writer.emit("Identity", [values[dense.graph.output]], output=OUTPUT)
-    found = _model(writer, dense, shapes[0], shapes[dense.graph.output])
+    for value, port in zip(dense.graph.given, outputs, strict=True):
+        writer.emit("Identity", [values[value]], output=port.name)
+    found = _model(writer, dense, inputs_, outputs)
     if found.size > LIMIT:
         raise ModelError(
             f"the ONNX model has {found.size:,} bytes: an ONNX file holds at most {LIMIT:,}, so keep the model file"
@@ -70,7 +80,23 @@ def to_onnx(model: StoredModel | Model, sparse: bool = False) -> list[Part]:
     return found.parts
 
 
-def _model(writer: Writer, dense: Model, input_shape: Shape, output_shape: Shape) -> Message:
+def _renamed(graph: Graph, shapes: Sequence[Shape]) -> list[Port]:
+    """The outputs; one that is called as an input is, which ONNX forbids, gets another name."""
+    taken = {port.name for port in inputs_of(graph, shapes)}
+    found = []
+    for port in outputs_of(graph, shapes):
+        while port.name in taken:
+            port = replace(port, name=f"{port.name}_out")
+        taken.add(port.name)
+        found.append(port)
+    return found
+
+
+def _input(writer: Writer, port: Port) -> str:
+    return writer.emit("Cast", [port.name], to=FLOAT) if port.whole else port.name
+
+
+def _model(writer: Writer, dense: Model, inputs: Sequence[Port], outputs: Sequence[Port]) -> Message:
     graph = Message()
     for node in writer.nodes:
         graph.content(1, node)
@@ -79,8 +105,10 @@ def _model(writer: Writer, dense: Model, input_shape: Shape, output_shape: Shape
         graph.content(5, each)
     for each in writer.sparse_tensors.values():
         graph.content(15, each)
-    graph.content(11, _value_info(INPUT, input_shape))
-    graph.content(12, _value_info(OUTPUT, output_shape))
+    for port in inputs:
+        graph.content(11, _value_info(port))
+    for port in outputs:
+        graph.content(12, _value_info(port))
     found = Message().integer(1, IR_VERSION).content(2, "membound").content(7, graph)
     found.content(8, Message().content(1, "").integer(2, OPSET))
     for key, value in (("preprocess", dense.preprocess), ("classes", dense.classes)):
@@ -89,12 +117,12 @@ def _model(writer: Writer, dense: Model, input_shape: Shape, output_shape: Shape
     return found
 
 
-def _value_info(name: str, shape: Shape) -> Message:
+def _value_info(port: Port) -> Message:
     dims = Message().content(1, Message().content(2, "batch"))
-    for size in shape:
+    for size in port.shape:
         dims.content(1, Message().integer(1, size))
-    kind = Message().integer(1, FLOAT).content(2, dims)
-    return Message().content(1, name).content(2, Message().content(1, kind))
+    kind = Message().integer(1, INT64 if port.whole else FLOAT).content(2, dims)
+    return Message().content(1, port.name).content(2, Message().content(1, kind))
 
 
 # Operators.
@@ -291,6 +319,7 @@ WRITERS: dict[str, Callable[[Step], str]] = {
     "mean": _mean,
     "softmax": _softmax,
     "pad": _pad,
+    "input": lambda s: s.x,  # given, never written
     **MIXING,
 }
 

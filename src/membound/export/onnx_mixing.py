@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from membound.export.onnx_steps import Step
+from membound.export.onnx_tensors import INT64
 from membound.store.resampling import taps
 
 
@@ -45,9 +46,13 @@ def _resize(s: Step) -> str:
 
 def _constant(s: Step) -> str:
     """Repeated for every image: times ones of the batch's size."""
-    batch = s.w.emit("Slice", [s.w.emit("Shape", ["input"]), s.w.integers((0,)), s.w.integers((1,))])
+    batch = s.w.emit("Slice", [s.w.emit("Shape", [s.w.taken[0]]), s.w.integers((0,)), s.w.integers((1,))])
     shape = s.w.emit("Concat", [batch, s.w.integers(s.out)], axis=0) if s.out else batch
     return s.w.emit("Expand", [s.roles["c"], shape])
+
+
+def _embedding(s: Step) -> str:
+    return s.w.emit("Gather", [s.roles["w"], s.w.emit("Cast", [s.x], to=INT64)], axis=0)
 
 
 MIXING: dict[str, Callable[[Step], str]] = {
@@ -56,4 +61,5 @@ MIXING: dict[str, Callable[[Step], str]] = {
     "gather": _gather,
     "resize": _resize,
     "constant": _constant,
+    "embedding": _embedding,
 }

@@ -19,8 +19,9 @@ Array = npt.NDArray[Any]
 class Writer:
     """Nodes and tensors as they come. A colon is in no name of a weight, so that made-up names have one."""
 
-    def __init__(self, sparse: bool = False) -> None:
+    def __init__(self, sparse: bool = False, taken: Sequence[str] = (INPUT, OUTPUT)) -> None:
         self.sparse = sparse
+        self.taken = taken  # names of inputs and outputs, the first input's first
         self.nodes: list[Message] = []
         self.tensors: dict[str, Message] = {}
         self.sparse_tensors: dict[str, Message] = {}
@@ -41,7 +42,7 @@ class Writer:
 
     def weight(self, name: str, array: Array, stored: Encoded | None = None) -> str:
         """A weight as floats, or, where `stored` is whole numbers times steps of rows, as those: the name of it."""
-        known = f"{name}:" if name in (INPUT, OUTPUT) else name
+        known = f"{name}:" if name in self.taken else name
         if known in self.made:
             return self.made[known]
         dense = tensor(known, array)

@@ -110,6 +110,11 @@ class _Reader:
 
     def read(self) -> Layers:
         graph = self.model.graph
+        if len(graph.taken) > 1 or len(graph.given) > 1 or any(each.whole for each in graph.inputs):
+            raise ModelError(
+                f"this network has {len(graph.taken)} inputs and {len(graph.given)} outputs: the microcontroller's "
+                "runtime has one of each, of pixels or numbers"
+            )
         output, dropped = graph.output, ""
         for number, node in enumerate(graph.nodes, 1):
             if node.op == "softmax" and number == graph.output:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from membound.data import Dataset, Split
 from membound.data.examples import CLASSES, REGRESSION, SEGMENTATION
@@ -30,7 +31,7 @@ def evaluate_file(
     correct = among_five = 0
     for begin in range(0, len(half), batch):
         rows = np.arange(begin, min(begin + batch, len(half)))
-        scores = net(prepare(net, half.read(rows)))
+        scores = first_output(net(prepare(net, half.read(rows))))
         labels = half.labels[rows]
         correct += int((scores.argmax(1) == labels).sum())
         if scores.shape[1] > 5:
@@ -52,7 +53,7 @@ def _evaluate_beyond(net: Net | MicroNet, dataset: Dataset, half: Split, batch: 
     score = score_for(dataset.task, len(dataset.classes), dataset.train.labels)
     for begin in range(0, len(half), batch):
         rows = np.arange(begin, min(begin + batch, len(half)))
-        score.add(net(prepare(net, half.read(rows))), half.labels[rows])
+        score.add(first_output(net(prepare(net, half.read(rows)))), half.labels[rows])
     return {
         "task": dataset.task,
         "score_name": score.name,
@@ -78,6 +79,13 @@ def _check_outputs(net: Net | MicroNet, dataset: Dataset) -> None:
         )
 
 
+def first_output(found: Any) -> npt.NDArray[np.float32]:
+    """The scores, where a network gives more than them: the first that it returns."""
+    several = found.values() if isinstance(found, dict) else found if isinstance(found, tuple) else (found,)
+    scores: npt.NDArray[np.float32] = next(iter(several))
+    return scores
+
+
 def open_for_evaluation(path: Path, batch: int = BATCH) -> Net:
     """The network in a model file, with room for a batch, or for a slice of a large one."""
     return load(find_model_file(path), max_batch=min(batch, BATCH))
@@ -95,6 +103,11 @@ def image_size(net: Net | MicroNet, data: str) -> int | None:
 
 def _check_fits(net: Net | MicroNet, dataset: Dataset) -> None:
     """One image through the network, and the names of the classes, so that what does not fit is said at once."""
+    if isinstance(net, Net) and (len(net.inputs) > 1 or net.inputs[0].whole):
+        raise DataError(
+            f"the network takes {'; '.join(map(str, net.inputs))}: images and classes are evaluated; for others "
+            "call mb.load(file) and score what it gives"
+        )
     images = dataset.test.read(np.zeros(1, np.int64))
     if net.model.preprocess is None and images.dtype != np.float32:
         raise DataError(

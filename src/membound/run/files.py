@@ -5,7 +5,7 @@ import json
 import os
 import stat
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,22 @@ def read_array(path: Path) -> Array:
     return found
 
 
+def read_arrays(path: Path) -> dict[str, Array]:
+    """The arrays in an .npz file by their names; pickled objects are refused."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise DataError(f"{path} is a {'folder' if path.is_dir() else 'device'}: name an .npz file")
+        with np.load(path, allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes numpy raise anything at all
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"{path}: cannot be read: {reason[:200]}: an .npz file of arrays is needed, as np.savez writes it"
+        ) from None
+
+
 def read_pictures(net: Net | MicroNet, paths: Sequence[Path]) -> Array:
     """Pictures as the images that the network was trained on, uint8 [N, C, H, W]: at its size, and gray if it is."""
     side = image_side(net)
@@ -128,6 +144,16 @@ def write_array(path: Path, array: Array) -> None:
     write_whole(path, [buffer.getvalue()])
 
 
+def write_outputs(path: Path, outputs: Mapping[str, Array]) -> None:
+    """A .npy file of one output, an .npz file of several, written whole or not at all."""
+    if path.suffix == ".npy":
+        return write_array(path, next(iter(outputs.values())))
+    buffer = io.BytesIO()
+    np.savez(buffer, **outputs)  # type: ignore[arg-type]
+    write_whole(path, [buffer.getvalue()])
+    return None
+
+
 def prepare(net: Net | MicroNet, array: Array) -> Array:
     """An array as `net(x)` takes it: what the file says how to prepare is prepared, other float32 is taken as it is.
 
@@ -141,8 +167,39 @@ def prepare(net: Net | MicroNet, array: Array) -> Array:
     return array
 
 
-def run_array(net: Net | MicroNet, array: Array) -> npt.NDArray[np.float32]:
-    """The network's output for an array, which is prepared as the file says."""
+def run_arrays(net: Net, arrays: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
+    """The network's outputs by name, for an array for each input; the first is prepared as the file says."""
+    wanted = [port.name for port in net.inputs]
+    if set(arrays) != set(wanted):
+        raise DataError(
+            f"the input has the arrays {', '.join(arrays) or 'none'}: this network takes "
+            f"{'; '.join(map(str, net.inputs))}"
+        )
+    first = wanted[0]
+    given = dict(arrays)
+    if not net.inputs[0].whole:
+        given[first] = prepare(net, given[first])
+    return _by_name(net, net(**given))
+
+
+def _by_name(net: Net | MicroNet, found: Any) -> dict[str, npt.NDArray[np.float32]]:
+    if isinstance(found, dict):
+        return found
+    if isinstance(found, tuple):
+        assert isinstance(net, Net)
+        return {port.name: each for port, each in zip(net.outputs, found, strict=True)}
+    return {"output": found}
+
+
+def run_array(net: Net | MicroNet, array: Array) -> dict[str, npt.NDArray[np.float32]]:
+    """The network's outputs by name for an array, which is prepared as the file says; most have one, `output`."""
+    if isinstance(net, Net) and len(net.inputs) > 1:
+        raise DataError(
+            f"the network takes {len(net.inputs)} inputs: give an .npz file with an array for each: "
+            f"{'; '.join(map(str, net.inputs))}"
+        )
+    if isinstance(net, Net) and net.inputs[0].whole and array.ndim and len(array):
+        return _by_name(net, net(array))
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"the input has the shape {array.shape}: there is nothing in it to run")
     if array.dtype not in (np.uint8, np.float32):
@@ -153,7 +210,7 @@ def run_array(net: Net | MicroNet, array: Array) -> npt.NDArray[np.float32]:
         raise DataError(
             "the input has values that are not finite (NaN or infinity): the output would mean nothing"
         )
-    return net(prepare(net, array))
+    return _by_name(net, net(prepare(net, array)))
 
 
 def top_classes(

@@ -9,6 +9,7 @@ from membound.notebook import html_block
 from membound.run.files import find_model_file
 from membound.run.layers import count_nonzeros, list_layers, show_layers
 from membound.run.net import EVERY, Net, known_isas
+from membound.run.ports import inputs_of, outputs_of
 from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.store.sizes import total_bytes
@@ -53,12 +54,28 @@ def inspect(model: StoredModel | str | os.PathLike[str]) -> Inspection:
         "paper": {f"{name}_bytes": total_bytes(counted, name) for name in ("dense", "indexed", "best")},
         "input_shape": list(model.shapes[0]),
         "output_shape": list(model.shapes[model.graph.output]),
+        **_ports(model),
         "operators": len(model.graph.nodes),
         "preprocess": model.preprocess,
         "classes": model.classes,
         "layers": layers,
     }
     return Inspection(facts)
+
+
+def _ports(model: StoredModel) -> dict[str, Any]:
+    """The inputs and outputs of a network that has several, or takes whole numbers."""
+    graph = model.graph
+    if not graph.inputs and not graph.outputs:
+        return {}
+    found = {"inputs": inputs_of(graph, model.shapes), "outputs": outputs_of(graph, model.shapes)}
+    return {
+        which: [
+            {"name": port.name, "shape": list(port.shape), "type": "whole" if port.whole else "float32"}
+            for port in ports
+        ]
+        for which, ports in found.items()
+    }
 
 
 def _parts(model: StoredModel, layers: list[dict[str, Any]]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """A loaded network: numpy in, numpy out."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,8 @@ from membound.run.hub import fetch, is_address
 from membound.run.layers import list_layers, show_layers
 from membound.run.micro_net import MicroNet
 from membound.run.plan import Planned, flat, plan
+from membound.run.ports import give, inputs_of, outputs_of, take
+from membound.run.resized import resized
 from membound.store.file import read
 from membound.store.formats import Encoded
 from membound.store.model import StoredModel
@@ -52,7 +54,9 @@ class Memory:
 class Net:
     """A network that runs: `net(x)` takes preprocessed float32 [batch, ...] and gives float32 [batch, ...].
 
-    `input_shape` and `output_shape` are those of one example. `load` makes a Net of a file.
+    One of several inputs is called with them in order or by their names, and gives a tuple or a dict if it did in
+    torch: `inputs` and `outputs` say what there is. Inputs of whole numbers, as embeddings have them, take any integer
+    type. `input_shape` and `output_shape` are those of one example, of the first of each. `load` makes a Net of a file.
 
     Calls are safe from many threads: up to `concurrency` run at once, the others wait. The GIL is released. A child
     process of fork() may go on using the network. Pickled, a network that was loaded is its path, to be loaded
@@ -75,11 +79,13 @@ class Net:
         self.model = model
         self.input_shape = model.shapes[0]
         self.output_shape = model.shapes[model.graph.output]
+        self.inputs = inputs_of(model.graph, model.shapes)
+        self.outputs = outputs_of(model.graph, model.shapes)
         try:
             self._core = compiled_core().Network(
                 [_for_core(each) for each in plan(model)],
                 list(self.input_shape),
-                model.graph.output,
+                list(model.graph.given),
                 int(max_batch),
                 int(threads),
                 int(concurrency),
@@ -88,27 +94,23 @@ class Net:
         except ValueError as error:
             raise ModelError(f"this network cannot be run: {error}") from None
 
-    def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        return self._run(x)[0]
+    def __call__(self, *given: npt.ArrayLike, **named: npt.ArrayLike) -> Any:
+        return give(self.model.graph, self._run(given, named)[0])
 
-    def time(self, x: npt.ArrayLike) -> list[float]:
+    def time(self, *given: npt.ArrayLike, **named: npt.ArrayLike) -> list[float]:
         """Run the network, and say how many seconds each of its operators took, in the graph's order."""
-        return self._run(x, timed=True)[1]
+        return self._run(given, named, timed=True)[1]
 
-    def _run(self, x: npt.ArrayLike, timed: bool = False) -> tuple[npt.NDArray[np.float32], list[float]]:
-        images = np.asarray(x)
-        if images.dtype != np.float32:
-            raise ModelError(
-                f"the input has the type {images.dtype}: net(x) takes preprocessed float32; "
-                "for images as they are, call net.preprocess first"
-            )
-        if images.ndim != len(self.input_shape) + 1 or images.shape[1:] != self.input_shape:
-            wanted = ", ".join(map(str, ("batch", *self.input_shape)))
-            raise ModelError(f"the input has the shape {images.shape}: this network takes ({wanted})")
-        images = np.ascontiguousarray(images)
-        out = np.empty((len(images), *self.output_shape), np.float32)
+    def _run(
+        self, given: Sequence[Any], named: Mapping[str, Any], timed: bool = False
+    ) -> tuple[list[npt.NDArray[np.float32]], list[float]]:
+        arrays = take(self.inputs, given, named)
+        batch = len(arrays[0])
+        out = [np.empty((batch, *port.shape), np.float32) for port in self.outputs]
         try:
-            seconds = (self._core.time if timed else self._core.run)(images, out, len(images))
+            seconds = (self._core.time if timed else self._core.run)(arrays, out, batch)
+        except IndexError as error:
+            raise ModelError(f"an input is out of range: {error}") from None
         except MemoryError:
             raise ModelError(
                 f"there is no memory for the arena of {self.memory().arena:,} bytes: "
@@ -172,6 +174,7 @@ def load(
     mmap: bool | None = None,
     isa: str | None = None,
     engine: Literal["float"] = "float",
+    input_shape: Sequence[int] | None = None,
 ) -> Net: ...
 
 
@@ -188,6 +191,7 @@ def load(
     mmap: bool | None = None,
     isa: str | None = None,
     engine: str = "float",
+    input_shape: Sequence[int] | None = None,
 ) -> Net | MicroNet:
     """Load a model file, or `hf://org/name` from the Hugging Face Hub; all of it is validated before it is used.
 
@@ -198,15 +202,20 @@ def load(
     - `isa` forces an instruction set, as the environment variable MEMBOUND_ISA does.
     - `engine`: "float", or "micro" for a `MicroNet`, which computes in integers what a microcontroller would, bit for
       bit; it takes no other option but `mmap`.
+    - `input_shape`: another shape of one example than the file says, such as (3, 320, 320) for a network of
+      convolutions; `net.memory()` then tells what it takes. A network that is bound to its size is refused, with the
+      reason.
     """
     if engine not in ("float", "micro"):
         raise ModelError(f"there is no engine {engine!r}: choose float or micro", about="engine")
     file = fetch(path) if is_address(path) else Path(path)
     model = read(file, mmap)
     if engine == "micro":
-        if (threads, max_batch, concurrency, isa) != (0, 1, 1, None):
+        if (threads, max_batch, concurrency, isa, input_shape) != (0, 1, 1, None, None):
             raise ModelError("the engine micro has no threads, batches or instruction sets: leave them out")
         return MicroNet(model)
+    if input_shape is not None:
+        model = resized(model, input_shape)
     net = Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa)
     net._remake = partial(
         load,
@@ -216,6 +225,7 @@ def load(
         concurrency=concurrency,
         mmap=mmap,
         isa=isa,
+        input_shape=input_shape,
     )
     return net
 

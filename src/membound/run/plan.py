@@ -34,9 +34,7 @@ class Planned:
 
 def plan(model: StoredModel) -> list[Planned]:
     """What each node does, with its shapes and arrays."""
-    return _fold_padding(
-        [_plan(model, *each) for each in enumerate(model.graph.nodes, 1)], model.graph.output
-    )
+    return _fold_padding([_plan(model, *each) for each in enumerate(model.graph.nodes, 1)], model.graph.given)
 
 
 def _plan(model: StoredModel, number: int, node: Node) -> Planned:
@@ -59,10 +57,10 @@ def flat(value: Any) -> list[float]:
     return [n for each in value for n in flat(each)] if isinstance(value, list | tuple) else [float(value)]
 
 
-def _fold_padding(plans: list[Planned], output: int) -> list[Planned]:
+def _fold_padding(plans: list[Planned], outputs: tuple[int, ...]) -> list[Planned]:
     """Convolutions pad as they read: a node that only adds zeros around their images has nothing left to do."""
     for number, padding in enumerate(plans, 1):
-        if padding.op != "pad" or number == output:
+        if padding.op != "pad" or number in outputs:
             continue
         pads, readers = padding.numbers["pad"], [plan for plan in plans if number in plan.inputs]
         around = padding.numbers["value"] == 0 and len(pads) == 3 and not any(pads[0])
@@ -169,4 +167,6 @@ PLANNERS: Mapping[str, Planner] = {
     "resize": _resize,
     "matmul": _take("transpose", "scale"),
     "constant": _take(),
+    "input": _take(),
+    "embedding": _take(),
 }

@@ -12,13 +12,24 @@ from typing import Any
 import numpy as np
 
 from membound.store.container import load_json
-from membound.store.graph import Graph, Node, Shape, freeze
+from membound.store.graph import Graph, Input, Node, Output, Shape, freeze
 from membound.store.operators import OPERATORS
-from membound.store.rules import MAX_NODES, MAX_WINDOW, is_int, is_name, is_number, is_shape, refuse, show
+from membound.store.rules import (
+    MAX_NODES,
+    MAX_PORTS,
+    MAX_WINDOW,
+    RULE_PORTS,
+    is_int,
+    is_name,
+    is_number,
+    is_shape,
+    refuse,
+    show,
+)
 
 PLAIN, PACKED = 1, 2  # versions: every tensor in arrays of its own; layers may be packed
 MAX_CLASSES = 1_000_000
-_KEYS = {PLAIN: {"v", "in", "n", "out", "t", "p", "c"}}
+_KEYS = {PLAIN: {"v", "in", "n", "out", "t", "p", "c", "i"}}
 _KEYS[PACKED] = _KEYS[PLAIN] | {"q"}
 Activations = Mapping[int, tuple[float, int]]
 
@@ -71,7 +82,9 @@ def read_header(fields: dict[str, Any], names: Iterable[str]) -> Header:
         )
     known = set(names)
     nodes = _nodes(fields["n"], known)
-    graph = Graph(tuple(fields["in"]), nodes, fields.get("out", len(nodes)))
+    outputs = _outputs(fields.get("out", len(nodes)))
+    first = outputs[0].value if outputs else fields.get("out", len(nodes))
+    graph = Graph(tuple(fields["in"]), nodes, first, _inputs(fields.get("i", {})), outputs)
     preprocess = _preprocess(fields.get("p"), graph.input_shape) if "p" in fields else None
     classes = _classes(fields["c"]) if "c" in fields else None
     shapes = _shapes(fields.get("t", {}), known)
@@ -84,6 +97,33 @@ def _nodes(items: Any, names: set[str]) -> tuple[Node, ...]:
     if not isinstance(items, list) or not 1 <= len(items) <= MAX_NODES:  # rule 17
         refuse(17, f"the nodes must be a list of 1 to {MAX_NODES}")
     return tuple(_node(number, item, names) for number, item in enumerate(items, 1))
+
+
+_TYPES = {"float32": False, "whole": True}
+
+
+def _inputs(items: Any) -> tuple[Input, ...]:
+    """What each input is called, and what numbers it takes."""
+    if not isinstance(items, dict) or not all(map(is_name, items)) or len(items) > MAX_PORTS:  # rule 51
+        refuse(RULE_PORTS, f"the inputs are {show(items)}: an object of up to {MAX_PORTS} names is allowed")
+    for name, kind in items.items():
+        if not isinstance(kind, str) or kind not in _TYPES:  # rule 51
+            refuse(RULE_PORTS, f"input {show(name)} is {show(kind)}: float32 and whole are allowed")
+    return tuple(Input(name, _TYPES[kind]) for name, kind in items.items())
+
+
+def _outputs(items: Any) -> tuple[Output, ...]:
+    """Several outputs, numbered or named; of a single number none."""
+    if not isinstance(items, list | dict):
+        return ()
+    names = items if isinstance(items, dict) else [" "]
+    if not 1 <= len(items) <= MAX_PORTS or not all(map(is_name, names)):  # rule 50
+        refuse(
+            50, f"the outputs are {show(items)}: 1 to {MAX_PORTS} values are allowed, with names or without"
+        )
+    if isinstance(items, dict):
+        return tuple(Output(value, name) for name, value in items.items())
+    return tuple(map(Output, items))
 
 
 def _node(number: int, item: Any, names: set[str]) -> Node:
@@ -221,8 +261,13 @@ def format_header(header: Header, sparse: set[str], packed: Collection[str] = ()
     graph = header.graph
     fields: dict[str, Any] = {"v": header.version, "in": list(graph.input_shape)}
     fields["n"] = [_format_node(number, node, header.shapes) for number, node in enumerate(graph.nodes, 1)]
-    if graph.output != len(graph.nodes):
+    if graph.outputs:
+        named = {output.name: output.value for output in graph.outputs}
+        fields["out"] = named if len(named) == len(graph.outputs) and "" not in named else list(graph.given)
+    elif graph.output != len(graph.nodes):
         fields["out"] = graph.output
+    if graph.inputs:
+        fields["i"] = {each.name: "whole" if each.whole else "float32" for each in graph.inputs}
     tensors = _format_shapes(header, sparse, packed) or None
     scales = {str(number): list(pair) for number, pair in header.activations.items()} or None
     given = {"t": tensors, "p": header.preprocess, "c": _format_classes(header.classes), "q": scales}

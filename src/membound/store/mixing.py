@@ -1,7 +1,7 @@
-"""Operators that mix two values, gather from one or resize it; `operators.py` has the others."""
+"""Operators that mix two values, gather from one or resize it, constants, inputs; `operators.py` has the others."""
 
 from membound.store.graph import Shape
-from membound.store.kinds import AXES, AXIS, FLAG, INDICES, NUMBER, SCALES, WINDOW, one_of
+from membound.store.kinds import AXES, AXIS, FLAG, INDICES, NUMBER, SCALES, SIZES, WINDOW, one_of
 from membound.store.record import (
     Attribute,
     Given,
@@ -50,6 +50,18 @@ def _constant(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     return tensors["c"]
 
 
+def _input(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
+    shape: Shape = a["shape"]
+    return shape
+
+
+def _embedding(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
+    w = tensors["w"]
+    if len(w) != 2:
+        wrong(f"its weight has the shape {list(w)}: it must be [rows, columns]")
+    return (*inputs[0], w[1])
+
+
 MATMUL = Operator(
     "matmul",
     _matmul,
@@ -82,4 +94,11 @@ RESIZE = Operator(
 )
 CONSTANT = Operator(
     "constant", _constant, "nothing -> c's", roles={"c": Role("any", required=True)}, inputs=(0, 0)
+)
+INPUT = Operator("input", _input, "nothing -> shape", {"shape": Attribute(SIZES)}, inputs=(0, 0))
+EMBEDDING = Operator(
+    "embedding",
+    _embedding,
+    "[...] -> [...,o]",
+    roles={"w": Role("[rows,o]", required=True, as_stored=True)},
 )

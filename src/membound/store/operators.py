@@ -36,7 +36,7 @@ from membound.store.kinds import (
     whole,
     wholes,
 )
-from membound.store.mixing import CONSTANT, GATHER, MATMUL, MAX, RESIZE
+from membound.store.mixing import CONSTANT, EMBEDDING, GATHER, INPUT, MATMUL, MAX, RESIZE
 from membound.store.record import (
     REQUIRED,
     Attribute,
@@ -355,6 +355,6 @@ OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for operator in (
         CONV, LINEAR, MAX_POOL, AVERAGE_POOL, ADAPTIVE, UPSAMPLE, LRN, LAYER_NORM, ACT, *BINARY, CONCAT, RESHAPE,
-        PERMUTE, SLICE, MEAN, MAX, SOFTMAX, PAD, GATHER, RESIZE, MATMUL, CONSTANT,
+        PERMUTE, SLICE, MEAN, MAX, SOFTMAX, PAD, GATHER, RESIZE, MATMUL, CONSTANT, INPUT, EMBEDDING,
     )
 }  # fmt: skip

@@ -11,6 +11,7 @@ MAX_AXES = 8
 MAX_WINDOW = 16384  # kernels, strides, pads, dilations
 MAX_NODES = 100_000
 MAX_TENSORS = 100_000
+MAX_PORTS = 1000  # inputs, or outputs
 MAX_NAME = 300  # characters
 MAX_HEADER = 2**24  # bytes
 MAX_NUMBER = 3.4028234663852886e38  # the largest float32
@@ -18,6 +19,7 @@ MAX_NUMBER = 3.4028234663852886e38  # the largest float32
 
 # Rules of docs/FORMAT.md that are checked in several places.
 RULE_INPUTS, RULE_ATTRIBUTES, RULE_ROLES, RULE_SHAPES, RULE_LIMITS = 22, 23, 24, 25, 26
+RULE_PORTS = 51
 
 
 def refuse(rule: int, message: str) -> NoReturn:

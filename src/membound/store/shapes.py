@@ -11,10 +11,12 @@ from membound.store.rules import (
     MAX_AXES,
     MAX_ELEMENTS,
     MAX_NODES,
+    MAX_PORTS,
     MAX_TOTAL,
     RULE_ATTRIBUTES,
     RULE_INPUTS,
     RULE_LIMITS,
+    RULE_PORTS,
     RULE_ROLES,
     is_int,
     refuse,
@@ -32,8 +34,15 @@ def infer_shapes(graph: Graph, tensor_shapes: Mapping[str, Shape]) -> list[Shape
     shapes = [_check_shape(graph.input_shape, "the input")]
     if not 1 <= len(graph.nodes) <= MAX_NODES:
         refuse(RULE_INPUTS, f"there are {len(graph.nodes)} nodes: 1 to {MAX_NODES} are allowed")  # rule 22
-    if not is_int(graph.output, 1, len(graph.nodes)):
-        refuse(RULE_INPUTS, f"the output is value {show(graph.output)}: 1 to {len(graph.nodes)} are allowed")
+    for value in (graph.output, *graph.given):
+        if not is_int(value, 1, len(graph.nodes)):
+            refuse(RULE_INPUTS, f"the output is value {show(value)}: 1 to {len(graph.nodes)} are allowed")
+    inputs = len(graph.taken)
+    if len(graph.inputs) not in (0, inputs) or inputs > MAX_PORTS:  # rule 51
+        refuse(
+            RULE_PORTS,
+            f"there are {inputs} inputs, {len(graph.inputs)} of them named: all or none, up to {MAX_PORTS}",
+        )
     total = math.prod(shapes[0])
     for number, node in enumerate(graph.nodes, 1):
         try:

@@ -1,0 +1,111 @@
+"""What goes into a network and what comes out: several arrays, with names or without."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.errors import ModelError
+from membound.store.graph import Graph, Shape
+
+Float32 = npt.NDArray[np.float32]
+Outputs = Float32 | tuple[Float32, ...] | dict[str, Float32]
+MOST = 2**24  # whole numbers up to here are exact in float32, which the runtime computes in
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or an output: its name, its shape without the batch, and whether it takes whole numbers."""
+
+    name: str
+    shape: Shape
+    whole: bool = False
+
+    def __str__(self) -> str:
+        kind = "whole numbers" if self.whole else "float32"
+        return f"{self.name}: {kind} ({', '.join(map(str, ('batch', *self.shape)))})"
+
+
+def inputs_of(graph: Graph, shapes: Sequence[Shape]) -> tuple[Port, ...]:
+    """The inputs in order; one that has no name is called input, further ones input_2 and so on."""
+    found = []
+    for number, value in enumerate(graph.taken):
+        said = graph.inputs[number] if graph.inputs else None
+        name = said.name if said else "input" if number == 0 else f"input_{number + 1}"
+        found.append(Port(name, shapes[value], said is not None and said.whole))
+    return tuple(found)
+
+
+def outputs_of(graph: Graph, shapes: Sequence[Shape]) -> tuple[Port, ...]:
+    """The outputs in order; one that has no name is called output, further ones output_2 and so on."""
+    names = [output.name for output in graph.outputs] or [""]
+    found = []
+    for number, (name, value) in enumerate(zip(names, graph.given, strict=True)):
+        found.append(Port(name or ("output" if number == 0 else f"output_{number + 1}"), shapes[value]))
+    return tuple(found)
+
+
+def take(ports: Sequence[Port], given: Sequence[Any], named: Mapping[str, Any]) -> list[Float32]:
+    """The arrays of a call in the order of the inputs, checked, as the core takes them."""
+    arrays = dict(zip((port.name for port in ports), given, strict=False))
+    names = [port.name for port in ports]
+    unknown = [name for name in named if name not in names or name in arrays]
+    missing = [name for name in names if name not in arrays and name not in named]
+    if len(given) > len(ports) or unknown or missing:
+        wanted = "; ".join(map(str, ports))
+        raise ModelError(f"the network takes {len(ports)} {_plural(ports)}, by position or by name: {wanted}")
+    arrays |= named
+    found = [_checked(port, arrays[port.name], alone=len(ports) == 1) for port in ports]
+    counts = {len(array) for array in found}
+    if len(counts) > 1:
+        sizes = ", ".join(f"{port.name} {len(array)}" for port, array in zip(ports, found, strict=True))
+        raise ModelError(f"the inputs have batches of different sizes: {sizes}")
+    return found
+
+
+def _plural(ports: Sequence[Port]) -> str:
+    return "input" if len(ports) == 1 else "inputs"
+
+
+def _checked(port: Port, given: Any, alone: bool) -> Float32:
+    array = np.asarray(given)
+    what = "the input" if alone else f"input {port.name!r}"
+    if port.whole:
+        array = _whole(what, array)
+    elif array.dtype != np.float32:
+        raise ModelError(
+            f"{what} has the type {array.dtype}: net(x) takes preprocessed float32; "
+            "for images as they are, call net.preprocess first"
+        )
+    if array.ndim != len(port.shape) + 1 or array.shape[1:] != port.shape:
+        wanted = ", ".join(map(str, ("batch", *port.shape)))
+        raise ModelError(f"{what} has the shape {array.shape}: this network takes ({wanted})")
+    return np.ascontiguousarray(array, np.float32)
+
+
+def _whole(what: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if array.dtype.kind not in "iub":
+        raise ModelError(f"{what} has the type {array.dtype}: it takes whole numbers, such as int64")
+    if array.size and (int(array.max()) > MOST or int(array.min()) < -MOST):
+        raise ModelError(f"{what} has numbers beyond {MOST:,}, which float32 does not hold exactly")
+    return array.astype(np.float32)
+
+
+def random_inputs(ports: Sequence[Port], batch: int, chance: np.random.Generator) -> list[npt.NDArray[Any]]:
+    """An array for each input: normal numbers; of whole ones 0 and 1, which embeddings and masks both allow."""
+    shapes = [(batch, *port.shape) for port in ports]
+    return [
+        chance.integers(0, 2, shape) if port.whole else chance.standard_normal(shape, dtype=np.float32)
+        for port, shape in zip(ports, shapes, strict=True)
+    ]
+
+
+def give(graph: Graph, arrays: Sequence[Float32]) -> Outputs:
+    """What the network gave in torch: an array, a tuple of them, or a dict."""
+    if not graph.outputs:
+        return arrays[0]
+    if all(output.name for output in graph.outputs):
+        return {output.name: array for output, array in zip(graph.outputs, arrays, strict=True)}
+    return tuple(arrays)
