@@ -28,7 +28,9 @@ LAYERS = {
     "capture": {"errors", "modules", "data", "store"},
     "micro": {"errors", "store"},
     "run": {"errors", "units", "notebook", "data", "store", "micro", "_core"},
-    "search": {"errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "run"},
+    "search": {
+        "errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "micro", "run",
+    },
     "export": {"errors", "data", "store", "zoo", "train", "capture", "micro", "run"},
     "bench": {"errors", "machine", "store", "capture", "run", "export"},
     "report": {"errors", "units", "store"},

@@ -74,6 +74,7 @@ void read(const Record& from, mb_scale& to) {
   from.array("table", to.table);
   from.number("each", to.each);
   from.number("narrow", to.narrow);
+  from.number("lift", to.lift);
   from.number("up", to.up);
   from.number("zero", to.zero);
   from.number("low", to.low);

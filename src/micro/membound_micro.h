@@ -44,12 +44,12 @@ typedef struct {
 
 /* From sums to int8: y = zero + floor(t / 2^shift + 1/2), t = floor(sum 2^up multiplier / 2^16), within low and high. */
 typedef struct {
-  const void *bias; /* int32, or int16 if `narrow`: one a channel */
+  const void *bias; /* int32, or int16 times 2^lift if `narrow`: one a channel */
   const int16_t *multiplier;
   const uint8_t *shift;
   const int8_t *table; /* 256 numbers, or none: applied last, by y + 128 */
   uint8_t each;        /* multiplier and shift are one a channel, else one for all */
-  uint8_t narrow, up;
+  uint8_t narrow, lift, up;
   int8_t zero, low, high;
 } mb_scale;
 

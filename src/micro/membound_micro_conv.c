@@ -196,8 +196,10 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
   open_weight(&w, op->weight);
   for (channel = 0; channel < op->channels; channel++) {
     const uint32_t group = channel / op->group_out;
-    const int32_t bias = op->scale->narrow ? ((const int16_t *)op->scale->bias)[channel]
-                                           : ((const int32_t *)op->scale->bias)[channel];
+    const mb_scale *scale = op->scale;
+    const int32_t bias =
+        scale->narrow ? ((const int16_t *)scale->bias)[channel] * (int32_t)(UINT32_C(1) << scale->lift)
+                      : ((const int32_t *)scale->bias)[channel];
     int8_t *q = (int8_t *)sums;
     place at;
     memset(&at, 0, sizeof at);
@@ -213,7 +215,7 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
     }
     if (w.left != 0u) w.next -= columns;
     if (op->then == MB_STORE) q = target_of(r, op, y) + channel * out->stride;
-    narrow(op->scale, channel, sums, q, op->width);
+    narrow(scale, channel, sums, q, op->width);
 #if MB_HAS_THEN_SUM
     if (op->then == MB_THEN_SUM) {
       const mb_value *in2 = &net->values[op->in2];

@@ -13,9 +13,10 @@ from membound.data import Augment, Preprocess
 from membound.errors import MemboundError
 from membound.search import fit as module
 from membound.search import request
+from membound.search.bounds import Bound
 from membound.search.jobs import Job
 from membound.search.option import options_of
-from membound.search.request import Bound, Choices, Examples, Keywords, Place, split_keywords
+from membound.search.request import Choices, Examples, Keywords, Place, split_keywords
 from membound.search.stages import Stages
 from membound.search.workshop import Workers
 

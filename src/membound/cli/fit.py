@@ -16,7 +16,8 @@ from membound.cli import options
 from membound.cli.fit_tables import tell
 from membound.cli.records import spread
 from membound.errors import MemboundError
-from membound.search.request import Bound, Choices, Examples, Place, split_keywords
+from membound.search.bounds import Bound
+from membound.search.request import Choices, Examples, Place, split_keywords
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ def tell(
             typer.echo(f"members   {alone}")
         for note in final.get("tried", ()):
             typer.echo(f"tried     {note}")
+        for line in _on_device(final.get("micro"), final.get("memory_limit")):
+            typer.echo(line)
         typer.echo(f"file      {final['file']}")
     if page is not None:
         typer.echo(f"report    {page}")
@@ -40,6 +42,20 @@ def tell(
         typer.echo(f"folder    {hub}: to upload, hf upload ORG/{hub.absolute().name} {hub}")
     if run_dir is not None:
         typer.echo(f"run       {run_dir}")
+
+
+def _on_device(micro: dict[str, Any] | None, allowed: int | None) -> list[str]:
+    """What a network takes on a microcontroller."""
+    if micro is None:
+        return []
+    bound = "" if allowed is None else f" of {allowed:,}"
+    constants, code = micro["constant_bytes"], micro["code_bytes"]
+    return [
+        f"flash     {micro['flash_bytes']:,} bytes: {constants:,} of constants, {code:,} of code at -Os for a "
+        f"Cortex-M4 ({micro['code_from']}); startup code is apart",
+        f"ram       {micro['ram_bytes']:,} bytes{bound}: {micro['context_bytes']:,} of context, "
+        f"{micro['stack_bytes']:,} of stack; images are fed by rows",
+    ]
 
 
 def _summary_table(summary: dict[str, Any]) -> Any:

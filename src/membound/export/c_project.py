@@ -6,13 +6,14 @@ import shutil
 from pathlib import Path
 
 from membound.errors import ModelError
-from membound.export.c_source import config_text, header_text, source_text
+from membound.export.c_source import header_text, source_text
 from membound.export.hub_folder import check_folder
+from membound.micro.code import CONFIG, HEADERS, SOURCES, config_text, features, runtime_folder
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
 from membound.store.whole import write_whole
 
-RUNTIME = ("membound_micro.h", "membound_micro_inside.h", "membound_micro.c", "membound_micro_conv.c")
+RUNTIME = (*HEADERS, *SOURCES)
 
 MAIN = r"""/* Reads images from the standard input, row by row, and prints the outputs of each.
  * A row is NET_WIDTH pixels, each of NET_CHANNELS bytes, as a camera gives them. */
@@ -52,21 +53,12 @@ def project_files(plan: MicroPlan, classes: list[str] | None = None) -> dict[str
     return {
         "net.c": source_text(plan),
         "net.h": header_text(plan),
-        "membound_micro_config.h": config_text(plan),
+        CONFIG: config_text(features(plan)),
         **{name: (folder / name).read_text() for name in RUNTIME},
         "main.c": MAIN,
         "CMakeLists.txt": CMAKE,
         "README.md": readme_text(plan, classes),
     }
-
-
-def runtime_folder() -> Path:
-    """Where the sources of the runtime are: in an installed package, or in a checkout."""
-    package = Path(__file__).parents[1]
-    for folder in (package / "micro" / "c", package.parent / "micro"):
-        if (folder / RUNTIME[0]).is_file():
-            return folder
-    raise ModelError("the sources of the microcontroller's runtime are not installed: reinstall membound")
 
 
 def write_project(folder: str | os.PathLike[str], net: MicroNet) -> None:

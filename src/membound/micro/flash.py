@@ -49,9 +49,12 @@ def pack_weight(matrix: npt.NDArray[Any]) -> Packed:
 
 
 def _entries(values: npt.NDArray[Any], low: npt.NDArray[Any], k: int, high: Bytes | None) -> Packed:
-    """A code for each value, and above it the low bits of its distance."""
+    """A code for each value, and above it the low bits of its distance; without a palette where that is less."""
     levels = np.unique(values)
     bits = max(1, int(len(levels) - 1).bit_length()) if len(levels) else 1
-    palette = None if bits == 8 else levels.astype(np.int8)
-    codes = values + 128 if palette is None else np.searchsorted(levels, values)
-    return Packed(pack(codes | low << bits, bits + k), high, palette, len(values), bits, k)
+    plain = Packed(pack(values + 128 | low << 8, 8 + k), high, None, len(values), 8, k)
+    if bits == 8:
+        return plain
+    codes = np.searchsorted(levels, values)
+    short = Packed(pack(codes | low << bits, bits + k), high, levels.astype(np.int8), len(values), bits, k)
+    return min(short, plain, key=lambda each: each.nbytes)

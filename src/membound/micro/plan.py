@@ -156,16 +156,18 @@ def _scale_record(op: Op) -> Record | None:
     scale = op.rescale
     if scale is None:
         return None
-    bias = np.zeros(0, np.int32) if op.bias is None else op.bias
-    narrow = bool((np.abs(bias) < 2**15).all())
+    bias = None if op.bias is None else op.bias.astype(np.int32)
+    if bias is not None and op.lift is not None:
+        bias = (bias >> op.lift).astype(np.int16)
     means = op.kind in ("pool", "mean")
     return {
-        "bias": bias.astype(np.int16 if narrow else np.int32) if op.bias is not None else None,
+        "bias": bias,
         "multiplier": None if op.kind == "table" else scale.multiplier,
         "shift": None if op.kind == "table" else scale.shift,
         "table": scale.table,
         "each": int(len(scale.multiplier) > 1 and not means),
-        "narrow": int(narrow),
+        "narrow": int(op.lift is not None),
+        "lift": op.lift or 0,
         "up": scale.up,
         "zero": scale.zero,
         "low": scale.low,

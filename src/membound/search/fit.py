@@ -15,23 +15,14 @@ from torch import nn
 
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
+from membound.search.bounds import Amount, Bound, Several
 from membound.search.budget import make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
 from membound.search.ledger import open_run
 from membound.search.problem import Problem, Target
-from membound.search.request import (
-    Amount,
-    Bound,
-    Choices,
-    Examples,
-    Keywords,
-    Place,
-    Several,
-    Watch,
-    split_keywords,
-)
+from membound.search.request import Choices, Examples, Keywords, Place, Watch, split_keywords
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.widths import check_width
@@ -153,7 +144,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
                 about="widths",
             )
     values = "f16" if bound.may_widen and bound.kind == "nonzeros" else bound.values
-    target = Target(bound.kind, values, bound.batch, bound.isa)
+    target = Target(bound.kind, values, bound.batch, bound.isa, micro=bound.is_micro or None)
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)
     if bound.may_widen:
         problem = _storable(problem)

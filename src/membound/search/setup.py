@@ -16,6 +16,7 @@ from membound.data.augment import choose
 from membound.errors import DataError, MemboundError
 from membound.search.bound import Ramp
 from membound.search.effort import usual_steps
+from membound.search.micro import alike
 from membound.search.problem import (
     Copies,
     Data,
@@ -62,6 +63,8 @@ def make_problem(
     make = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(choices.seed)
     data = _data(network, examples, choices, hold_out)
+    if target.micro and examples.preprocess is None:
+        data = replace(data, preprocess=alike(data.preprocess, data.train.shape[0]))
     task = Task(choices.loss, choices.score)
     _check_fits(network, data, task)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
