@@ -11,8 +11,8 @@ import typer
 from membound.cli import app
 from membound.data import Augment, Preprocess
 from membound.errors import MemboundError
+from membound.search import bounds, request
 from membound.search import fit as module
-from membound.search import request
 from membound.search.bounds import Bound
 from membound.search.jobs import Job
 from membound.search.option import options_of
@@ -27,6 +27,7 @@ EXPLICIT = {"train_data", "budget", "ram", "nonzeros"}  # in the signature itsel
 def test_keywords_are_the_fields_of_the_records_with_their_types(monkeypatch):
     for each in (Stages, Augment, Preprocess, Job):  # which the module names to type checkers alone
         monkeypatch.setattr(request, each.__name__, each, raising=False)
+        monkeypatch.setattr(bounds, each.__name__, each, raising=False)
     monkeypatch.setattr(request, "Workers", Workers, raising=False)
     declared = {name: hint for record in RECORDS for name, hint in get_type_hints(record).items()}
     assert len(declared) == sum(len(fields(record)) for record in RECORDS), "a name stands for one thing"

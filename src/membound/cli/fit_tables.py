@@ -33,7 +33,7 @@ def tell(
             typer.echo(f"members   {alone}")
         for note in final.get("tried", ()):
             typer.echo(f"tried     {note}")
-        for line in _on_device(final.get("micro"), final.get("memory_limit")):
+        for line in on_device(final.get("micro"), final.get("memory_limit")):
             typer.echo(line)
         typer.echo(f"file      {final['file']}")
     if page is not None:
@@ -44,7 +44,7 @@ def tell(
         typer.echo(f"run       {run_dir}")
 
 
-def _on_device(micro: dict[str, Any] | None, allowed: int | None) -> list[str]:
+def on_device(micro: dict[str, Any] | None, allowed: int | None) -> list[str]:
     """What a network takes on a microcontroller."""
     if micro is None:
         return []

@@ -45,6 +45,10 @@ def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:
 def with_memory(problem: Problem, limit: Limit, memory: Amount) -> Problem:
     """The problem under a second bound, on memory; what cannot be met is said as a pair."""
     if problem.target.micro:
+        if "%" in str(memory):
+            raise MemboundError(
+                f"{memory} of RAM: a microcontroller's is bounded in bytes, such as 14KB", about="ram"
+            )
         allowed = Limit(str(memory), _number(problem, memory))
         return replace(
             problem, target=replace(problem.target, memory=allowed.number, file_bytes=limit.number)

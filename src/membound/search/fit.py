@@ -75,7 +75,8 @@ def fit(
       the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
       `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `nonzeros`: parameters that are not zero. `within`: the smallest
       file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows (a `Stages`,
-      or its file). A list of budgets gives a list of results.
+      or its file). A list of budgets gives a list of results. With `target='micro'`, `budget` is the flash of a
+      microcontroller, code included, and `ram` its RAM alone.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
       layer as pay there, unless that costs accuracy.
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
