@@ -57,14 +57,12 @@ mb_value read_value(const Record& from) {
 }
 
 void read(const Record& from, mb_weight& to) {
-  from.array("codes", to.codes);
-  from.array("high", to.high);
+  from.array("stream", to.stream);
   from.array("palette", to.palette);
   from.number("count", to.count);
-  from.number("entry_mask", to.entry_mask);
-  from.number("code_mask", to.code_mask);
   from.number("bits", to.bits);
   from.number("k", to.k);
+  from.number("sparse", to.sparse);
 }
 
 void read(const Record& from, mb_scale& to) {

@@ -7,7 +7,7 @@ import numpy as np
 from membound.micro.plan import MicroPlan, net_record, op_record, value_record
 
 _TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
-_POINTERS = {"codes", "high", "palette", "bias", "multiplier", "shift", "table"}
+_POINTERS = {"stream", "palette", "bias", "multiplier", "shift", "table"}
 _PARTS = {"weight": "mb_weight", "scale": "mb_scale", "sum": "mb_sum", "pool": "mb_pool"}
 _PER_LINE = 24
 

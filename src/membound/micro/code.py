@@ -39,7 +39,7 @@ def features(plan: MicroPlan) -> Features:
     """What of the runtime a network uses."""
     ops = plan.net.ops
     kinds, thens = {op.kind for op in ops}, {op.then for op in ops}
-    sparse = [packed.high is not None for packed in plan.weights.values()]
+    sparse = [packed.sparse for packed in plan.weights.values()]
     has = {
         "DENSE": not all(sparse),
         "SPARSE": any(sparse),

@@ -16,7 +16,7 @@ KINDS = {"conv": 0, "sum": 1, "pool": 2, "mean": 3, "table": 4}
 THENS = {"store": 0, "sum": 1, "pool": 2}
 # Bytes of the structures where pointers have 4: what a network takes of flash beside its numbers.
 VALUE_BYTES, OP_BYTES, NET_BYTES = 20, 60, 40
-WEIGHT_BYTES, SCALE_BYTES, SUM_BYTES, POOL_BYTES = 24, 24, 16, 28
+WEIGHT_BYTES, SCALE_BYTES, SUM_BYTES, POOL_BYTES = 16, 24, 16, 28
 
 Record = dict[str, Any]
 
@@ -86,9 +86,9 @@ def make_plan(net: IntegerNet, maps: str = "auto") -> MicroPlan:
 
 
 def columns_of(op: Op) -> npt.NDArray[np.int8]:
-    """The weight as the runtime reads it: a row a channel; columns by kernel row, channel, kernel column."""
+    """The weight as the runtime reads it: a row a channel; columns by kernel row, kernel column, input channel."""
     assert op.weight is not None
-    return op.weight.transpose(0, 2, 1, 3).reshape(len(op.weight), -1)
+    return op.weight.transpose(0, 2, 3, 1).reshape(len(op.weight), -1)
 
 
 def value_record(plan: MicroPlan, value: int) -> Record:
@@ -139,16 +139,14 @@ def op_record(plan: MicroPlan, number: int) -> Record:
 
 
 def _weight_record(packed: Packed) -> Record:
-    spare = np.zeros(2, np.uint8)  # what reads three bytes at once reads no further than this
+    spare = np.zeros(3, np.uint8)  # what reads four bytes at once reads no further than this
     return {
-        "codes": np.concatenate([packed.codes, spare]),
-        "high": packed.high,
+        "stream": np.concatenate([packed.stream, spare]),
         "palette": packed.palette,
         "count": packed.count,
-        "entry_mask": (1 << (packed.bits + packed.k)) - 1,
-        "code_mask": (1 << packed.bits) - 1,
         "bits": packed.bits,
         "k": packed.k,
+        "sparse": int(packed.sparse),
     }
 
 
