@@ -3,10 +3,10 @@
     python benchmarks/micro_peers.py --cmsis ../cmsis-nn --tflite pretrainedResnet_quant.tflite \\
         resnet8.safetensors=cifar10 --out results/micro-peers.json
 
-CMSIS-NN's sources are compiled from the path given, with -O3 and newlib's memcpy, by the macros of each board: plain C on
-a Cortex-M3, DSP instructions on M4 and M7, vectors on M55. Its outputs are compared with LiteRT's where that is installed.
-Ours are compiled with -O2. The packages `tflite` (to read the file), `ai-edge-litert` and `tflite-micro` (its arena) come
-from the package index. Instructions are not cycles.
+CMSIS-NN's sources are compiled from the path given, with -O3 and newlib's memcpy, by the macros of each board: plain C
+on a Cortex-M3, DSP instructions on M4 and M7, vectors on M55. Its outputs are compared with LiteRT's where that is
+installed. Ours are compiled with -O2. The packages `tflite` (to read the file), `ai-edge-litert` and `tflite-micro` (its
+arena) come from the package index. Instructions are not cycles.
 """
 
 import importlib.util
@@ -24,15 +24,9 @@ from membound.data import load
 from membound.export.micro import calibrate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-from emulated_boards import BOARDS, Board, run_on, run_program, write_images
+from emulated_boards import BOARDS, run_on, run_program, write_images
 
-PLACES = {
-    **{name: BOARDS[name] for name in ("cortex-m3", "cortex-m4", "cortex-m7")},
-    "cortex-m55": Board(
-        ("arm-none-eabi-gcc", "-mthumb", "-mcpu=cortex-m55", "-mfloat-abi=hard"),
-        BOARDS["cortex-m55"].emulator,
-    ),
-}
+PLACES = {name: BOARDS[name] for name in ("cortex-m3", "cortex-m4", "cortex-m7", "cortex-m55-mve")}
 
 
 def by_litert(file: Path, images: NDArray[np.uint8]) -> NDArray[np.int8] | None:

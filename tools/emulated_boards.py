@@ -35,6 +35,10 @@ BOARDS = {
     "cortex-m4": _arm("cortex-m4", "mps2-an386", *TIMED),
     "cortex-m7": _arm("cortex-m7", "mps2-an500", *TIMED),
     "cortex-m55": _arm("cortex-m55+nomve", "mps3-an547"),
+    "cortex-m55-mve": Board(
+        ("arm-none-eabi-gcc", "-mthumb", "-mcpu=cortex-m55", "-mfloat-abi=hard"),
+        ("qemu-system-arm", "-M", "mps3-an547"),
+    ),
     "rv32": Board(
         (
             "riscv64-unknown-elf-gcc",

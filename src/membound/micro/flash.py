@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-MOST_K = 8  # low bits of a distance: with a code and 8 bits before them, four bytes hold them wherever they begin
+MOST_K = (
+    8  # low bits of a distance: with a code and 8 bits before them, four bytes hold them wherever they begin
+)
 Bytes = npt.NDArray[np.uint8]
 Int = npt.NDArray[np.int64]
 
