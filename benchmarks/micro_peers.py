@@ -5,8 +5,8 @@
 
 CMSIS-NN's sources are compiled from the path given, with -O3 and newlib's memcpy, by the macros of each board: plain C
 on a Cortex-M3, DSP instructions on M4 and M7, vectors on M55. Its outputs are compared with LiteRT's where that is
-installed. Ours are compiled with -O2. The packages `tflite` (to read the file), `ai-edge-litert` and `tflite-micro` (its
-arena) come from the package index. Instructions are not cycles.
+installed. Ours are compiled with -O2. The packages `tflite` (to read the file), `ai-edge-litert` and `tflite-micro`
+(its arena) come from the package index. Instructions are not cycles.
 """
 
 import importlib.util

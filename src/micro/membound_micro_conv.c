@@ -165,15 +165,17 @@ static void multiply_vectors(int32_t *sums, uint32_t width, const int8_t *x, con
 }
 #endif
 
-/* sums[p] += codes[k] * x[offsets[k] + p * stride] for all k: 8 sums at a time in registers. */
+/* sums[p] += codes[k] * x[offsets[k] + p * stride] for all k, at least one: 8 sums at a time in registers. */
 static inline void multiply(int32_t *sums, uint32_t width, const int8_t *x, uint32_t stride, const MB_OFFSET *offsets,
                             const int8_t *codes, uint32_t n) {
   uint32_t k;
   for (; width >= 8u; width -= 8u, sums += 8, x += 8u * stride) {
     int32_t a = sums[0], b = sums[1], c = sums[2], d = sums[3], e = sums[4], f = sums[5], g = sums[6], h = sums[7];
-    for (k = 0; k < n; k++) {
-      const int8_t *v = x + offsets[k];
-      const int32_t w = codes[k];
+    const MB_OFFSET *offset = offsets;
+    const int8_t *code = codes;
+    do {
+      const int8_t *v = x + *offset++;
+      const int32_t w = *code++;
       a += w * v[0];
       b += w * v[stride];
       c += w * v[2u * stride];
@@ -182,7 +184,7 @@ static inline void multiply(int32_t *sums, uint32_t width, const int8_t *x, uint
       f += w * v[5u * stride];
       g += w * v[6u * stride];
       h += w * v[7u * stride];
-    }
+    } while (code != codes + n);
     sums[0] = a, sums[1] = b, sums[2] = c, sums[3] = d, sums[4] = e, sums[5] = f, sums[6] = g, sums[7] = h;
   }
   for (; width >= 2u; width -= 2u, sums += 2, x += 2u * stride) {
@@ -262,7 +264,9 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
     for (p = 0; p < op->width; p++) sums[p] = bias;
     while ((n = fill(r, op, y, group, &w, offsets, codes)) != 0u) {
 #if MB_HAS_STRIDE
-      if (op->sx != 1u)
+      if (op->sx == 2u) /* as a number of its own, for compilers that make code of it */
+        multiply(sums, op->width, r->arena, 2u, offsets, codes, n);
+      else if (op->sx != 1u)
         multiply(sums, op->width, r->arena, op->sx, offsets, codes, n);
       else
 #endif
