@@ -9,12 +9,12 @@ from membound.micro.plan import MicroPlan
 
 # Of a multiplication: 8 outputs at a time, the pairs that are left over, and the last one.
 EIGHT, PAIR, LAST = 2.9, 4.6, 6.5
-VALUE = 48.0  # to decode a value of a weight: once for each row of outputs,
+VALUE = 51.0  # to decode a value of a weight: once for each row of outputs,
 MOVE = 45.0  # and to go on to another row or column of the kernel
-ROW = 230.0  # of outputs of a channel
-OUTPUT = 22.0  # from a sum to int8
+ROW = 290.0  # of outputs of a channel
+OUTPUT = 24.0  # from a sum to int8
 SUMMED = 17.0  # of an output of an addition
-POOLED = 9.0  # of an element of a window
+POOLED = 20.0  # of an element of a window
 
 
 def instructions(plan: MicroPlan, number: int) -> int:
