@@ -16,7 +16,7 @@ HEADERS = ("membound_micro.h", "membound_micro_inside.h")
 CONFIG = "membound_micro_config.h"
 COMPILER = ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-std=c99")
 NET_CODE_BYTES = 160  # of the functions in net.c, at most
-STACK_BYTES = 400  # that a call takes, at most: measured on emulated boards
+STACK_BYTES = 440  # that a call takes, at most: a Cortex-M55 with vectors was measured at 420
 
 Features = tuple[str, ...]
 # What each source depends on: code_sizes.py has a number for each of these together.
