@@ -50,6 +50,8 @@ def command_line() -> str:
 def _relative(argument: str) -> str:
     """A path inside the repository relative to its root, one outside by its last part; the rest unchanged."""
     option, equals, value = argument.rpartition("=")
+    if Path(option).is_absolute():  # FILE=DATA
+        option = Path(option).name
     path = Path(value)
     inside = path.resolve()
     if path.exists() and inside.is_relative_to(ROOT):

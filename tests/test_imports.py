@@ -30,7 +30,8 @@ LAYERS = {
     "run": {"errors", "units", "notebook", "data", "store", "micro", "_core"},
     "report": {"errors", "units", "store"},
     "search": {
-        "errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "run", "report"
+        "errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "micro", "run",
+        "report",
     },
     "export": {"errors", "data", "store", "zoo", "train", "capture", "micro", "run"},
     "bench": {"errors", "machine", "store", "capture", "run", "export"},

@@ -35,6 +35,10 @@ BOARDS = {
     "cortex-m4": _arm("cortex-m4", "mps2-an386", *TIMED),
     "cortex-m7": _arm("cortex-m7", "mps2-an500", *TIMED),
     "cortex-m55": _arm("cortex-m55+nomve", "mps3-an547"),
+    "cortex-m55-mve": Board(
+        ("arm-none-eabi-gcc", "-mthumb", "-mcpu=cortex-m55", "-mfloat-abi=hard"),
+        ("qemu-system-arm", "-M", "mps3-an547"),
+    ),
     "rv32": Board(
         (
             "riscv64-unknown-elf-gcc",
@@ -62,13 +66,32 @@ class Ran:
 def run_on(board: Board, net: MicroNet, images: np.ndarray, folder: Path, optimize: str = "-O2") -> Ran:
     """`images` are bytes as the network is fed with them, [n, C, H, W]."""
     write_project(folder, net)
-    bytes_ = images.transpose(0, 2, 3, 1).reshape(-1)
-    numbers = ", ".join(map(str, bytes_.tolist()))
+    write_images(images, folder)
+    runtime = [folder / "membound_micro.c", folder / "membound_micro_conv.c"]
+    flags = [optimize, "-ffreestanding", "-fno-tree-loop-distribute-patterns"]
+    stack, outputs, instructions = run_program(
+        board, folder, [folder / "net.c", *runtime], flags, len(images)
+    )
+    return Ran(outputs, instructions, stack, _code_bytes(board, runtime, folder))
+
+
+def write_images(images: np.ndarray, folder: Path) -> None:
+    """images.h, [n, C, H, W] as bytes that a camera gives."""
+    numbers = ", ".join(map(str, images.transpose(0, 2, 3, 1).reshape(-1).tolist()))
     text = f"#define IMAGES {len(images)}u\nstatic const uint8_t images[] = {{{numbers}}};\n"
     (folder / "images.h").write_text("#include <stdint.h>\n" + text)
-    program, runtime = folder / "board.elf", [folder / "membound_micro.c", folder / "membound_micro_conv.c"]
-    flags = ["-std=gnu99", "-ffreestanding", "-fno-tree-loop-distribute-patterns", f"-I{folder}"]
-    compile_ = [*board.compiler, optimize, *flags]
+
+
+def run_program(
+    board: Board,
+    folder: Path,
+    sources: list[Path],
+    flags: list[str],
+    images: int,
+    libraries: tuple[str, ...] = (),
+) -> tuple[int, np.ndarray, int]:
+    """Compile net.h and images.h of a folder with these sources, run that, and give stack, outputs and instructions."""
+    program = folder / "board.elf"
     link = [
         "-nostdlib",
         "-static",
@@ -77,8 +100,15 @@ def run_on(board: Board, net: MicroNet, images: np.ndarray, folder: Path, optimi
         "-o",
         str(program),
     ]
-    sources = [HERE / "board.c", folder / "net.c", *runtime]
-    subprocess.run([*compile_, *map(str, sources), *link, "-lgcc"], check=True)
+    compile_ = [
+        *board.compiler,
+        "-std=gnu99",
+        *flags,
+        f"-I{folder}",
+        str(HERE / "board.c"),
+        *map(str, sources),
+    ]
+    subprocess.run([*compile_, *link, *libraries, "-lgcc"], check=True)
     command = [
         *board.emulator,
         "-nographic",
@@ -88,9 +118,8 @@ def run_on(board: Board, net: MicroNet, images: np.ndarray, folder: Path, optimi
         "enable=on,target=native",
     ]
     done = subprocess.run([*command, "-kernel", str(program)], capture_output=True, timeout=300)
-    stack, *lines, count = (done.stdout + done.stderr).decode().split("\n")[: len(images) + 2]
-    outputs = np.array([line.split() for line in lines], int)
-    return Ran(outputs, int(count), int(stack), _code_bytes(board, runtime, folder))
+    stack, *lines, count = (done.stdout + done.stderr).decode().split("\n")[: images + 2]
+    return int(stack), np.array([line.split() for line in lines], int), int(count)
 
 
 def _code_bytes(board: Board, runtime: list[Path], folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""The table of docs/MICRO.md, from results/micro.json: python tools/micro_page.py"""
+"""The tables of docs/MICRO.md, from results/micro.json and its like: python tools/micro_page.py"""
 
 import json
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "MICRO.md", ROOT / "results" / "micro.json"
+PEERS = ROOT / "results" / "micro-peers.json"
 BEGIN, END = "<!-- measured: python tools/micro_page.py -->\n", "<!-- end -->\n"
+RACED = "<!-- raced: python tools/micro_page.py -->\n"
 
 
 def _accuracy(row: dict[str, Any]) -> str:
@@ -33,14 +35,32 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def race(found: dict[str, Any]) -> str:
+    """CMSIS-NN and our files, a line each; a column for each board."""
+    peer = found["cmsis_nn"]
+    boards = list(peer["boards"])
+    lines = [f"| network | {' | '.join(boards)} |", f"|---|{'---|' * len(boards)}"]
+    theirs = [f"{peer['boards'][name]['instructions']:,}" for name in boards]
+    lines.append(f"| ResNet-8 as published, CMSIS-NN | {' | '.join(theirs)} |")
+    for row in found["rows"]:
+        cells = [f"{each['instructions']:,} ({each['of_cmsis']:.2f})" for each in row["boards"].values()]
+        lines.append(f"| {row['name']}, {row['accuracy']:.2f} % | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def replaced(page: str, begin: str, text: str) -> str:
+    before, rest = page.split(begin)
+    return before + begin + text + END + rest.split(END, 1)[1]
+
+
 def written(page: str, rows: list[dict[str, Any]]) -> str:
-    """The page with its table made anew."""
-    before, rest = page.split(BEGIN)
-    return before + BEGIN + table(rows) + END + rest.split(END, 1)[1]
+    """The page with its first table made anew."""
+    return replaced(page, BEGIN, table(rows))
 
 
 def main() -> None:
-    PAGE.write_text(written(PAGE.read_text(), json.loads(RESULTS.read_text())["rows"]))
+    page = written(PAGE.read_text(), json.loads(RESULTS.read_text())["rows"])
+    PAGE.write_text(replaced(page, RACED, race(json.loads(PEERS.read_text()))))
 
 
 if __name__ == "__main__":

@@ -57,14 +57,12 @@ mb_value read_value(const Record& from) {
 }
 
 void read(const Record& from, mb_weight& to) {
-  from.array("codes", to.codes);
-  from.array("high", to.high);
+  from.array("stream", to.stream);
   from.array("palette", to.palette);
   from.number("count", to.count);
-  from.number("entry_mask", to.entry_mask);
-  from.number("code_mask", to.code_mask);
   from.number("bits", to.bits);
   from.number("k", to.k);
+  from.number("sparse", to.sparse);
 }
 
 void read(const Record& from, mb_scale& to) {
@@ -74,6 +72,7 @@ void read(const Record& from, mb_scale& to) {
   from.array("table", to.table);
   from.number("each", to.each);
   from.number("narrow", to.narrow);
+  from.number("lift", to.lift);
   from.number("up", to.up);
   from.number("zero", to.zero);
   from.number("low", to.low);

@@ -31,25 +31,23 @@ typedef struct {
   int8_t zero;
 } mb_value;
 
-/* A weight: an entry for each value, a code of `bits` bits and above it l of k bits; and how far each is from the one
- * before, less 1: that distance is q 2^k + l, and `high` has q bits 0 and a bit 1. Without `high`, every element has a
- * value. */
+/* A weight as one stream of bits, the lowest first. If it is `sparse`, each value has how far it is from the one before,
+ * less 1: that is q 2^k + l, as q bits 0, a bit 1 and l of k bits; then, in any case, a code of `bits` bits. */
 typedef struct {
-  const uint8_t *codes, *high;
+  const uint8_t *stream;
   const int8_t *palette; /* none: a code of 8 bits less 128 */
   uint32_t count;
-  uint16_t entry_mask, code_mask; /* 2^(bits + k) - 1, 2^bits - 1 */
-  uint8_t bits, k;
+  uint8_t bits, k, sparse;
 } mb_weight;
 
 /* From sums to int8: y = zero + floor(t / 2^shift + 1/2), t = floor(sum 2^up multiplier / 2^16), within low and high. */
 typedef struct {
-  const void *bias; /* int32, or int16 if `narrow`: one a channel */
+  const void *bias; /* int32, or int16 times 2^lift if `narrow`: one a channel */
   const int16_t *multiplier;
   const uint8_t *shift;
   const int8_t *table; /* 256 numbers, or none: applied last, by y + 128 */
   uint8_t each;        /* multiplier and shift are one a channel, else one for all */
-  uint8_t narrow, up;
+  uint8_t narrow, lift, up;
   int8_t zero, low, high;
 } mb_scale;
 

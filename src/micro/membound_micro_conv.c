@@ -1,120 +1,181 @@
 /* Convolutions and linear layers: weights are decoded as they are used, a row of sums is computed nonzero by nonzero. */
 #include "membound_micro_inside.h"
+#if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
+#include <arm_mve.h>
+#endif
 
-/* A weight that is being read, channel after channel; and its next value. */
+/* A weight that is being read, channel after channel: its next value, and the place of that in a channel's weight,
+ * whose columns go by kernel row, kernel column, input channel. */
 typedef struct {
-  const mb_weight *weight;
-  const uint8_t *high;
-  uint32_t bits; /* what is left of the present byte of `high`, below a bit that is always set */
-  uint32_t at;   /* bits read of `codes` */
-  uint32_t left; /* values that are not used yet, the next one included */
-  uint32_t next; /* the column of the next value, from the first of the present channel */
-  uint32_t code; /* of the next value */
+  uint32_t bit;       /* of the stream, behind the next value */
+  uint32_t left;      /* values that are not used yet, the next one included */
+  uint32_t i, kx, ky; /* ky may be beyond the kernel: then the value is of a later channel */
+  int32_t value;
 } reader;
 
-/* --- weights --- */
-
-/* Go on to the next value. */
-static inline void advance(reader *r) {
-  const mb_weight *w = r->weight;
-  const uint8_t *p = w->codes + (r->at >> 3); /* codes end with two spare bytes */
-  const uint32_t three = (uint32_t)p[0] | ((uint32_t)p[1] << 8) | ((uint32_t)p[2] << 16);
-  const uint32_t entry = three >> (r->at & 7u);
-  r->code = entry & w->code_mask;
-#if MB_HAS_SPARSE
-#if MB_HAS_DENSE
-  if (w->high != 0)
-#endif
-  {
-    uint32_t zeros = 0, bits = r->bits;
-    for (;;) {
-      if (bits <= 1u) bits = *r->high++ | 0x100u;
-      if ((bits & 1u) != 0u) break;
-      bits >>= 1;
-      zeros++;
-    }
-    r->bits = bits >> 1;
-    r->next += (zeros << w->k) + ((entry & w->entry_mask) >> w->bits);
-  }
-#endif
-  r->at += (uint32_t)w->bits + w->k;
-  r->next++;
+/* 32 bits, the first byte lowest: compilers make it one load where the processor has it. */
+static inline uint32_t load(const uint8_t *p) {
+  return (uint32_t)p[0] | ((uint32_t)p[1] << 8) | ((uint32_t)p[2] << 16) | ((uint32_t)p[3] << 24);
 }
 
-static void open_weight(reader *r, const mb_weight *w) {
+/* How many bits 0 are below the lowest bit 1. */
+static inline uint32_t trailing_zeros(uint32_t x) {
+#if defined(__GNUC__) && !defined(__riscv)
+  return (uint32_t)__builtin_ctz(x);
+#else
+  uint32_t n = 0;
+  for (; (x & 1u) == 0u; x >>= 1) n++;
+  return n;
+#endif
+}
+
+/* What fill() reads of a weight, in variables. */
+typedef struct {
+  const uint8_t *stream;
+  const int8_t *palette;
+  uint32_t k, low_mask, code_mask, size;
+  int sparse;
+} decoder;
+
+static inline decoder open_decoder(const mb_weight *w) {
+  decoder d;
+  d.stream = w->stream;
+  d.palette = w->palette;
+  d.k = w->k;
+  d.low_mask = (UINT32_C(1) << w->k) - 1u;
+  d.code_mask = (UINT32_C(1) << w->bits) - 1u;
+  d.size = (uint32_t)w->k + w->bits;
+  d.sparse = w->sparse;
+  return d;
+}
+
+/* The next value, and how many columns it is behind the one before, less 1. The stream ends with spare bytes. */
+static inline uint32_t decode(const decoder *d, uint32_t *bit, int32_t *value) {
+  uint32_t at = *bit, gap = 0, word = load(d->stream + (at >> 3)) >> (at & 7u);
+#if MB_HAS_SPARSE
+#if MB_HAS_DENSE
+  if (d->sparse)
+#endif
+  {
+    uint32_t zeros;
+    while ((word & 0xFFu) == 0u) {
+      gap += 8u;
+      at += 8u;
+      word = load(d->stream + (at >> 3)) >> (at & 7u);
+    }
+    zeros = trailing_zeros(word);
+    word >>= zeros + 1u;
+    at += zeros + 1u;
+    gap = ((gap + zeros) << d->k) + (word & d->low_mask);
+    word >>= d->k;
+  }
+#endif
+  *bit = at + d->size;
+  word &= d->code_mask;
+  *value = d->palette ? d->palette[word] : (int32_t)word - 128;
+  return gap;
+}
+
+/* Columns i of kernel column kx and row ky, where i may be beyond the channels of a group. */
+static inline void carry(const mb_op *op, uint32_t *i, uint32_t *kx, uint32_t *ky) {
+  const uint32_t over = *i / op->group_in;
+  *i -= over * op->group_in;
+  *kx += over;
+  if (*kx >= op->kw) {
+    const uint32_t lines = *kx / op->kw;
+    *kx -= lines * op->kw;
+    *ky += lines;
+  }
+}
+
+static void open_weight(reader *r, const mb_op *op) {
   memset(r, 0, sizeof *r);
-  r->weight = w;
-  r->high = w->high;
-  r->left = w->count;
-  r->next = UINT32_MAX; /* the column before the first */
-  if (r->left != 0u) advance(r);
+  r->left = op->weight->count;
+  if (r->left != 0u) {
+    const decoder d = open_decoder(op->weight);
+    r->i = decode(&d, &r->bit, &r->value);
+    carry(op, &r->i, &r->kx, &r->ky);
+  }
 }
 
 /* --- convolution --- */
 
-/* Where the next column of a channel's weight finds its input: columns go by kernel row, channel, kernel column. */
-typedef struct {
-  uint32_t column;    /* that the place is of */
-  uint32_t kx, ky, i; /* its place */
-  uint32_t base;      /* of channel i in kernel row ky, in the arena */
-  uint32_t step;      /* from channel to channel: 0 in a row of padding */
-} place;
-
-static void find_row(const mb_run *r, const mb_op *op, uint32_t y, uint32_t group, place *p) {
+/* Where the first channel of a group is read for kernel row ky and column kx, and how far apart its channels are. */
+static inline uint32_t find_base(const mb_run *r, const mb_op *op, uint32_t y, uint32_t group, uint32_t ky, uint32_t kx,
+                                 uint32_t *step) {
   const mb_value *in = &r->net->values[op->in];
-  const int32_t row = (int32_t)(y * op->sy + p->ky * op->dy) - (int32_t)op->pad_top;
+  const int32_t row = (int32_t)(y * op->sy + ky * op->dy) - (int32_t)op->pad_top;
+  const uint32_t column = kx * op->dx;
   if (row < 0 || row >= (int32_t)in->height) {
-    p->base = r->net->blank;
-    p->step = 0;
-  } else {
-    p->base = in->at + ((uint32_t)row % in->rows) * in->pitch + group * op->group_in * in->stride - op->pad_left;
-    p->step = in->stride;
+    *step = 0; /* a row of padding */
+    return r->net->blank + column;
   }
+  *step = in->stride;
+  return in->at + ((uint32_t)row % in->rows) * in->pitch + group * op->group_in * in->stride - op->pad_left + column;
 }
 
 /* Decode up to MB_CHUNK values of the present channel; returns how many. What is read is copied meanwhile: offsets and
  * codes are bytes to a compiler, which might change anything that is not a variable of this function. */
-static uint32_t fill(const mb_run *r, const mb_op *op, uint32_t y, uint32_t group, reader *from, place *at,
-                     MB_OFFSET *offsets, int8_t *codes) {
-  const uint32_t kw = op->kw, dx = op->dx, columns = (uint32_t)op->kh * op->group_in * kw;
-  const int8_t *palette = from->weight->palette;
-  reader w = *from;
-  uint32_t n = 0, kx = at->kx, column = at->column;
-  while (n < MB_CHUNK && w.left != 0u && w.next < columns) {
-    kx += w.next - column;
-    column = w.next;
-    if (kx >= kw) {
-      const uint32_t channels = kx / kw;
-      kx -= channels * kw;
-      at->base += channels * at->step;
-      at->i += channels;
-      if (at->i >= op->group_in) {
-        const uint32_t lines = at->i / op->group_in;
-        at->i -= lines * op->group_in;
-        at->ky += lines;
-        find_row(r, op, y, group, at);
-        at->base += at->i * at->step;
-      }
+static uint32_t fill(const mb_run *r, const mb_op *op, uint32_t y, uint32_t group, reader *from, MB_OFFSET *offsets,
+                     int8_t *codes) {
+  const decoder d = open_decoder(op->weight);
+  const uint32_t channels = op->group_in;
+  uint32_t n = 0, i = from->i, left = from->left, bit = from->bit, step, base;
+  int32_t value = from->value;
+  if (left == 0u || from->ky >= op->kh) return 0;
+  base = find_base(r, op, y, group, from->ky, from->kx, &step);
+  do {
+    offsets[n] = (MB_OFFSET)(base + i * step);
+    codes[n++] = (int8_t)value;
+    if (--left == 0u) break;
+    i += decode(&d, &bit, &value) + 1u;
+    if (i >= channels) {
+      carry(op, &i, &from->kx, &from->ky);
+      if (from->ky >= op->kh) break;
+      base = find_base(r, op, y, group, from->ky, from->kx, &step);
     }
-    offsets[n] = (MB_OFFSET)(at->base + kx * dx);
-    codes[n++] = palette ? palette[w.code] : (int8_t)((int32_t)w.code - 128);
-    if (--w.left != 0u) advance(&w);
-  }
-  *from = w;
-  at->kx = kx;
-  at->column = column;
+  } while (n < MB_CHUNK);
+  from->i = i;
+  from->left = left;
+  from->bit = bit;
+  from->value = value;
   return n;
 }
 
-/* sums[p] += codes[k] * x[offsets[k] + p * stride] for all k: 8 sums at a time in registers. */
+#if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
+/* What multiply() does, by vectors of 4 sums: 8 at a time, those beyond `width` masked. */
+static void multiply_vectors(int32_t *sums, uint32_t width, const int8_t *x, const MB_OFFSET *offsets,
+                             const int8_t *codes, uint32_t n) {
+  uint32_t k, p;
+  for (p = 0; p + 8u <= width; p += 8u, x += 8) {
+    int32x4_t a = vldrwq_s32(sums + p), b = vldrwq_s32(sums + p + 4u);
+    for (k = 0; k < n; k++) {
+      a = vmlaq_n_s32(a, vldrbq_s32(x + offsets[k]), codes[k]);
+      b = vmlaq_n_s32(b, vldrbq_s32(x + offsets[k] + 4), codes[k]);
+    }
+    vstrwq_s32(sums + p, a);
+    vstrwq_s32(sums + p + 4u, b);
+  }
+  for (; p < width; p += 4u, x += 4) {
+    const mve_pred16_t there = vctp32q(width - p);
+    int32x4_t a = vldrwq_z_s32(sums + p, there);
+    for (k = 0; k < n; k++) a = vmlaq_n_s32(a, vldrbq_z_s32(x + offsets[k], there), codes[k]);
+    vstrwq_p_s32(sums + p, a, there);
+  }
+}
+#endif
+
+/* sums[p] += codes[k] * x[offsets[k] + p * stride] for all k, at least one: 8 sums at a time in registers. */
 static inline void multiply(int32_t *sums, uint32_t width, const int8_t *x, uint32_t stride, const MB_OFFSET *offsets,
                             const int8_t *codes, uint32_t n) {
   uint32_t k;
   for (; width >= 8u; width -= 8u, sums += 8, x += 8u * stride) {
     int32_t a = sums[0], b = sums[1], c = sums[2], d = sums[3], e = sums[4], f = sums[5], g = sums[6], h = sums[7];
-    for (k = 0; k < n; k++) {
-      const int8_t *v = x + offsets[k];
-      const int32_t w = codes[k];
+    const MB_OFFSET *offset = offsets;
+    const int8_t *code = codes;
+    do {
+      const int8_t *v = x + *offset++;
+      const int32_t w = *code++;
       a += w * v[0];
       b += w * v[stride];
       c += w * v[2u * stride];
@@ -123,7 +184,7 @@ static inline void multiply(int32_t *sums, uint32_t width, const int8_t *x, uint
       f += w * v[5u * stride];
       g += w * v[6u * stride];
       h += w * v[7u * stride];
-    }
+    } while (code != codes + n);
     sums[0] = a, sums[1] = b, sums[2] = c, sums[3] = d, sums[4] = e, sums[5] = f, sums[6] = g, sums[7] = h;
   }
   for (; width >= 2u; width -= 2u, sums += 2, x += 2u * stride) {
@@ -187,33 +248,37 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
   int32_t *sums = (int32_t *)(void *)(r->arena + net->sums);
   MB_OFFSET *offsets = (MB_OFFSET *)(void *)(r->arena + net->offsets);
   int8_t *codes = r->arena + net->codes;
-  const uint32_t columns = (uint32_t)op->kh * op->group_in * op->kw;
   uint32_t channel, p, n;
   reader w;
   const mb_value *in = &net->values[op->in];
   if (op->pads)
     memset(r->arena + net->blank, in->zero, (uint32_t)in->width + 2u * ((uint32_t)in->stride - in->width));
-  open_weight(&w, op->weight);
+  open_weight(&w, op);
   for (channel = 0; channel < op->channels; channel++) {
     const uint32_t group = channel / op->group_out;
-    const int32_t bias = op->scale->narrow ? ((const int16_t *)op->scale->bias)[channel]
-                                           : ((const int32_t *)op->scale->bias)[channel];
+    const mb_scale *scale = op->scale;
+    const int32_t bias =
+        scale->narrow ? ((const int16_t *)scale->bias)[channel] * (int32_t)(UINT32_C(1) << scale->lift)
+                      : ((const int32_t *)scale->bias)[channel];
     int8_t *q = (int8_t *)sums;
-    place at;
-    memset(&at, 0, sizeof at);
-    find_row(r, op, y, group, &at);
     for (p = 0; p < op->width; p++) sums[p] = bias;
-    while ((n = fill(r, op, y, group, &w, &at, offsets, codes)) != 0u) {
+    while ((n = fill(r, op, y, group, &w, offsets, codes)) != 0u) {
 #if MB_HAS_STRIDE
-      if (op->sx != 1u)
+      if (op->sx == 2u) /* as a number of its own, for compilers that make code of it */
+        multiply(sums, op->width, r->arena, 2u, offsets, codes, n);
+      else if (op->sx != 1u)
         multiply(sums, op->width, r->arena, op->sx, offsets, codes, n);
       else
 #endif
+#if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
+        multiply_vectors(sums, op->width, r->arena, offsets, codes, n);
+#else
         multiply(sums, op->width, r->arena, 1u, offsets, codes, n);
+#endif
     }
-    if (w.left != 0u) w.next -= columns;
+    if (w.ky >= op->kh) w.ky -= op->kh;
     if (op->then == MB_STORE) q = target_of(r, op, y) + channel * out->stride;
-    narrow(op->scale, channel, sums, q, op->width);
+    narrow(scale, channel, sums, q, op->width);
 #if MB_HAS_THEN_SUM
     if (op->then == MB_THEN_SUM) {
       const mb_value *in2 = &net->values[op->in2];

@@ -8,6 +8,7 @@ import pytest
 from micro_networks import NETWORKS, Builder, micro
 
 from membound.micro.arithmetic import Quantization, multipliers, quantization, sum_multipliers
+from membound.micro.cost import instructions
 from membound.micro.flash import pack_weight
 
 
@@ -85,3 +86,14 @@ def test_the_page_says_what_was_measured():
     """If not: python tools/micro_page.py"""
     rows = json.loads(micro_page.RESULTS.read_text())["rows"]
     assert micro_page.written(micro_page.PAGE.read_text(), rows) == micro_page.PAGE.read_text()
+
+
+def test_estimated_instructions_are_near_those_that_boards_counted():
+    recorded = {row["name"]: row for row in json.loads(micro_page.RESULTS.read_text())["rows"]}
+    for name, make in NETWORKS.items():
+        if name == "mobilenet":  # recorded at another size
+            continue
+        plan = micro(make()).plan
+        found = sum(instructions(plan, number) for number in range(len(plan.net.ops)))
+        counted = recorded[f"{name}, random weights"]["boards"]["cortex-m3"]["instructions"]
+        assert 0.9 * counted < found < 1.1 * counted, name

@@ -12,8 +12,9 @@ from torch import nn
 import membound as mb
 from membound.data import Preprocess
 from membound.errors import MemboundError
+from membound.search.bounds import Bound
 from membound.search.effort import TIMES, usual_steps, with_effort
-from membound.search.request import Bound, Choices
+from membound.search.request import Choices
 from membound.search.widths import SHARE, rounds
 from membound.train.recipe import modern
 from membound.train.run import Run, Settings

@@ -11,12 +11,13 @@ import typer
 from membound.cli import app
 from membound.data import Augment, Preprocess
 from membound.errors import MemboundError
+from membound.search import bounds, place, request
 from membound.search import fit as module
-from membound.search import place, request
+from membound.search.bounds import Bound
 from membound.search.jobs import Job
 from membound.search.option import options_of
 from membound.search.place import Place
-from membound.search.request import Bound, Choices, Examples, Keywords, split_keywords
+from membound.search.request import Choices, Examples, Keywords, split_keywords
 from membound.search.stages import Stages
 from membound.search.workshop import Workers
 
@@ -26,7 +27,7 @@ EXPLICIT = {"train_data", "budget", "ram", "nonzeros"}  # in the signature itsel
 
 def test_keywords_are_the_fields_of_the_records_with_their_types(monkeypatch):
     for each in (Stages, Augment, Preprocess, Job):  # which the module names to type checkers alone
-        for named in (request, place):
+        for named in (request, place, bounds):
             monkeypatch.setattr(named, each.__name__, each, raising=False)
             monkeypatch.setattr(named, "Workers", Workers, raising=False)
     declared = {name: hint for record in RECORDS for name, hint in get_type_hints(record).items()}

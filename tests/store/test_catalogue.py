@@ -13,7 +13,7 @@ from membound.capture.operators import CONVERSIONS
 from membound.export.onnx import WRITERS
 from membound.run.net import EVERY
 from membound.run.plan import PLANNERS
-from membound.search.request import ISAS, VALUES
+from membound.search.bounds import ISAS, VALUES
 from membound.store.graph import ACTIVATIONS
 from membound.store.layouts import LAYOUTS
 from membound.store.operators import OPERATORS

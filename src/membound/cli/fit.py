@@ -16,8 +16,9 @@ from membound.cli import options
 from membound.cli.fit_tables import tell
 from membound.cli.records import spread
 from membound.errors import MemboundError
+from membound.search.bounds import Bound
 from membound.search.place import Place
-from membound.search.request import Bound, Choices, Examples, split_keywords
+from membound.search.request import Choices, Examples, split_keywords
 
 
 @dataclass(frozen=True)

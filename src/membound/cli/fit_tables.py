@@ -37,6 +37,8 @@ def tell(
             say("members", alone)
         for note in final.get("tried", ()):
             say("tried", note)
+        for word, text in on_device(final.get("micro"), final.get("memory_limit")):
+            say(word, text)
         say("file", str(final["file"]))
     if page is not None:
         say("report", str(page))
@@ -47,6 +49,26 @@ def tell(
     typer.echo()
     for line in make_lines(summary, score):
         typer.echo(fill(line, terminal_width() or 10_000))
+
+
+def on_device(micro: dict[str, Any] | None, allowed: int | None) -> list[tuple[str, str]]:
+    """What a network takes on a microcontroller: a word and a text for each line."""
+    if micro is None:
+        return []
+    bound = "" if allowed is None else f" of {allowed:,}"
+    constants, code = micro["constant_bytes"], micro["code_bytes"]
+    return [
+        (
+            "flash",
+            f"{micro['flash_bytes']:,} bytes: {constants:,} of constants, {code:,} of code at -Os for a Cortex-M4 "
+            f"({micro['code_from']}); startup code is apart",
+        ),
+        (
+            "ram",
+            f"{micro['ram_bytes']:,} bytes{bound}: {micro['context_bytes']:,} of context, "
+            f"{micro['stack_bytes']:,} of stack; images are fed by rows",
+        ),
+    ]
 
 
 def _print_summary(summary: dict[str, Any], score: Score) -> None:

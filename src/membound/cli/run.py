@@ -22,7 +22,7 @@ def run_command(
         typer.Argument(
             metavar="INPUT",
             help="Pictures or folders of them; or an array [batch, ...] in a .npy file: uint8 as it is, or float32: as "
-            "prepared, or as the data that the network was trained on; or, for several inputs, an .npz of arrays by name.",
+            "prepared, or as the data that the network was trained on; or an .npz of named arrays, for several inputs.",
         ),
     ],
     out: Annotated[

@@ -6,13 +6,15 @@ import shutil
 from pathlib import Path
 
 from membound.errors import ModelError
-from membound.export.c_source import config_text, header_text, source_text
+from membound.export.c_source import header_text, source_text
 from membound.export.hub_folder import check_folder
+from membound.micro.code import CONFIG, HEADERS, SOURCES, config_text, features, runtime_folder
+from membound.micro.cost import instructions
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
 from membound.store.whole import write_whole
 
-RUNTIME = ("membound_micro.h", "membound_micro_inside.h", "membound_micro.c", "membound_micro_conv.c")
+RUNTIME = (*HEADERS, *SOURCES)
 
 MAIN = r"""/* Reads images from the standard input, row by row, and prints the outputs of each.
  * A row is NET_WIDTH pixels, each of NET_CHANNELS bytes, as a camera gives them. */
@@ -52,21 +54,12 @@ def project_files(plan: MicroPlan, classes: list[str] | None = None) -> dict[str
     return {
         "net.c": source_text(plan),
         "net.h": header_text(plan),
-        "membound_micro_config.h": config_text(plan),
+        CONFIG: config_text(features(plan)),
         **{name: (folder / name).read_text() for name in RUNTIME},
         "main.c": MAIN,
         "CMakeLists.txt": CMAKE,
         "README.md": readme_text(plan, classes),
     }
-
-
-def runtime_folder() -> Path:
-    """Where the sources of the runtime are: in an installed package, or in a checkout."""
-    package = Path(__file__).parents[1]
-    for folder in (package / "micro" / "c", package.parent / "micro"):
-        if (folder / RUNTIME[0]).is_file():
-            return folder
-    raise ModelError("the sources of the microcontroller's runtime are not installed: reinstall membound")
 
 
 def write_project(folder: str | os.PathLike[str], net: MicroNet) -> None:
@@ -91,7 +84,7 @@ def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:
     rows = [
         f"| {op.name} | {op.kind}{'' if op.then == 'store' else ' + ' + op.then} | {plan.flash_of(number):,} | "
         f"{layout.buffers[op.output].nbytes:,} | {layout.buffers[op.output].rows} of "
-        f"{net.images[op.output][1]} | {plan.multiplications(number):,} |"
+        f"{net.images[op.output][1]} | {plan.multiplications(number):,} | {instructions(plan, number):,} |"
         for number, op in enumerate(net.ops)
     ]
     how = "whole maps" if layout.whole else "line buffers"
@@ -100,6 +93,7 @@ def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:
         "" if classes is None else f"\nClasses, in the order of the outputs: {', '.join(classes)[:2000]}.\n"
     )
     table = "\n".join(rows)
+    total = sum(instructions(plan, number) for number in range(len(net.ops)))
     return f"""# A network in {plan.flash_bytes:,} bytes of flash and {plan.context_bytes:,} of RAM
 
 Plain C99 in integers: no malloc, no libc but `memcpy` and `memset`. `net.h` says how it is called; `main.c` calls it.
@@ -112,9 +106,10 @@ Plain C99 in integers: no malloc, no libc but `memcpy` and `memset`. `net.h` say
   hundred bytes of stack. The input is fed by rows, and is not in it as a whole.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
 {left}{names}
-| layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications |
-|---|---|---|---|---|---|
+| layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |
+|---|---|---|---|---|---|---|
 {table}
 
-Values that are not needed at the same time share their bytes, so the arena is smaller than the sum.
+Values that are not needed at the same time share their bytes, so the arena is smaller than the sum. Instructions are
+estimates for a Cortex-M3 with -O2, {total:,} in all for an image; they are not cycles.
 """

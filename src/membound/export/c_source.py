@@ -7,7 +7,7 @@ import numpy as np
 from membound.micro.plan import MicroPlan, net_record, op_record, value_record
 
 _TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
-_POINTERS = {"codes", "high", "palette", "bias", "multiplier", "shift", "table"}
+_POINTERS = {"stream", "palette", "bias", "multiplier", "shift", "table"}
 _PARTS = {"weight": "mb_weight", "scale": "mb_scale", "sum": "mb_sum", "pool": "mb_pool"}
 _PER_LINE = 24
 
@@ -120,31 +120,6 @@ uint32_t net_best(const net_context *context) {{
   return best;
 }}
 """
-
-
-def config_text(plan: MicroPlan) -> str:
-    """membound_micro_config.h: no code but what the network uses."""
-    ops = plan.net.ops
-    kinds, thens = {op.kind for op in ops}, {op.then for op in ops}
-    sparse = [packed.high is not None for packed in plan.weights.values()]
-    tables = any(op.rescale is not None and op.rescale.table is not None for op in ops)
-    has = {
-        "DENSE": not all(sparse),
-        "SPARSE": any(sparse),
-        "STRIDE": any(op.kind == "conv" and op.window.stride[1] != 1 and op.size[1] > 1 for op in ops),
-        "TABLE": tables,
-        "SUM": "sum" in kinds,
-        "THEN_SUM": "sum" in thens,
-        "THEN_POOL": "pool" in thens,
-        "POOL": "pool" in kinds,
-        "MEAN": "mean" in kinds,
-    }
-    lines = "".join(f"#define MB_HAS_{name} {int(there)}\n" for name, there in has.items())
-    offset = "uint32_t" if plan.layout.wide else "uint16_t"
-    return (
-        "/* What the runtime has for this network. */\n#ifndef MEMBOUND_MICRO_CONFIG_H\n"
-        f"#define MEMBOUND_MICRO_CONFIG_H\n\n#define MB_OFFSET {offset}\n{lines}\n#endif\n"
-    )
 
 
 def _record(name: str, kind: str, record: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A weight of integers in few bytes: a code for each nonzero, and the distance of each from the one before."""
+"""A weight of integers in few bytes: for each nonzero its distance from the one before, and a code."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,27 +6,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from membound.store.bits import pack
-
-MOST_K = 8  # low bits of a distance: three bytes hold them and a code wherever they begin
+MOST_K = (
+    8  # low bits of a distance: with a code and 8 bits before them, four bytes hold them wherever they begin
+)
 Bytes = npt.NDArray[np.uint8]
+Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """As membound_micro.h has it; without `high` every element has a code, without a palette a code is value + 128."""
+    """As membound_micro.h has it; if not `sparse` every element has a code, without a palette a code is value + 128."""
 
-    codes: Bytes
-    high: Bytes | None
+    stream: Bytes
     palette: npt.NDArray[np.int8] | None
     count: int
     bits: int
     k: int
+    sparse: bool
 
     @property
     def nbytes(self) -> int:
-        parts = (self.codes, self.high, self.palette)
-        return sum(part.nbytes for part in parts if part is not None)
+        return self.stream.nbytes + (0 if self.palette is None else self.palette.nbytes)
 
 
 def pack_weight(matrix: npt.NDArray[Any]) -> Packed:
@@ -39,19 +39,36 @@ def pack_weight(matrix: npt.NDArray[Any]) -> Packed:
     found = np.flatnonzero(flat)
     gaps = np.diff(found, prepend=-1) - 1
     sizes = [int((gaps >> k).sum()) + len(gaps) * (1 + k) for k in range(MOST_K + 1)]
-    k = int(np.argmin(sizes))
-    ends = np.arange(len(gaps)) + np.cumsum(gaps >> k)
-    high = np.zeros(int(ends[-1]) + 1 if len(ends) else 0, bool)
-    high[ends] = True
-    sparse = _entries(flat[found], gaps & ((1 << k) - 1), k, np.packbits(high, bitorder="little"))
-    dense = _entries(flat, np.zeros_like(flat), 0, None)
-    return min(sparse, dense, key=lambda each: each.nbytes)
+    return min(_entries(flat[found], gaps, int(np.argmin(sizes))), _entries(flat, None, 0), key=_size)
 
 
-def _entries(values: npt.NDArray[Any], low: npt.NDArray[Any], k: int, high: Bytes | None) -> Packed:
-    """A code for each value, and above it the low bits of its distance."""
+def _size(packed: Packed) -> int:
+    return packed.nbytes
+
+
+def _entries(values: Int, gaps: Int | None, k: int) -> Packed:
+    """A code for each value behind its distance; without a palette where that is less."""
     levels = np.unique(values)
     bits = max(1, int(len(levels) - 1).bit_length()) if len(levels) else 1
-    palette = None if bits == 8 else levels.astype(np.int8)
-    codes = values + 128 if palette is None else np.searchsorted(levels, values)
-    return Packed(pack(codes | low << bits, bits + k), high, palette, len(values), bits, k)
+    plain = Packed(_stream(values + 128, 8, gaps, k), None, len(values), 8, k, gaps is not None)
+    if bits == 8:
+        return plain
+    codes = np.searchsorted(levels, values)
+    stream = _stream(codes, bits, gaps, k)
+    short = Packed(stream, levels.astype(np.int8), len(values), bits, k, gaps is not None)
+    return min(short, plain, key=_size)
+
+
+def _stream(codes: Int, bits: int, gaps: Int | None, k: int) -> Bytes:
+    """Bits, the lowest of each byte first."""
+    high = np.zeros_like(codes) if gaps is None else (gaps >> k) + 1  # bits before the low ones
+    size = high + k + bits
+    begin = np.cumsum(size) - size
+    out = np.zeros(int(size.sum()), bool)
+    if gaps is not None:
+        out[begin + high - 1] = True
+        for bit in range(k):
+            out[begin + high + bit] = gaps >> bit & 1
+    for bit in range(bits):
+        out[begin + high + k + bit] = codes >> bit & 1
+    return np.packbits(out, bitorder="little")

@@ -71,6 +71,7 @@ class Op:
     groups: int = 1
     weight: Int8 | None = None  # [out, in / groups, height, width]
     bias: npt.NDArray[np.int64] | None = None
+    lift: int | None = None  # biases are 16 bits times 2^lift; None: 32 bits
     rescale: Rescale | None = None
     sum: Sum | None = None
     pool: Pool | None = None
@@ -230,6 +231,7 @@ def _conv(
     sums = whole.reshape(len(whole), -1).astype(np.int64)
     folded = np.rint(np.clip(bias / unit, -LIMIT, LIMIT)).astype(np.int64) - given.zero * sums.sum(1)
     m, shift, up = multipliers(unit / pre.scale)
+    folded, lift = _shorten(folded, float((pre.scale / np.abs(unit)).min()))
     if (m == m[0]).all() and (shift == shift[0]).all():
         m, shift = m[:1], shift[:1]
     most = (np.abs(folded) + 128 * np.abs(sums).sum(1)).max() * 2**up
@@ -245,10 +247,19 @@ def _conv(
     size = layer.window.size(height, width)
     return _op(
         "conv", found, layer, order, window=layer.window, channels=len(whole), size=size, groups=layer.groups,
-        weight=whole, bias=folded, rescale=rescale,
+        weight=whole, bias=folded, lift=lift, rescale=rescale,
         sum=None if layer.plus is None else _sum_numbers(layer.plus, [out, scales[layer.inputs[1]]], scales),
         pool=None if layer.pool is None else Pool(layer.pool, layer.pool.size(*size)),
     )  # fmt: skip
+
+
+def _shorten(bias: npt.NDArray[np.int64], step: float) -> tuple[npt.NDArray[np.int64], int | None]:
+    """Biases as 16 bits times 2^lift, where that is at most an eighth of `step`: the sum that is 1 in an output."""
+    for lift in range(17):
+        short = (bias + (1 << lift >> 1)) >> lift
+        if np.abs(short).max(initial=0) < 2**15:
+            return (short << lift, lift) if lift == 0 or 8 * 2**lift <= step else (bias, None)
+    return bias, None
 
 
 def integer_weight(stored: Encoded) -> tuple[Int8, npt.NDArray[np.float64]]:

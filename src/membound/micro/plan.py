@@ -16,7 +16,7 @@ KINDS = {"conv": 0, "sum": 1, "pool": 2, "mean": 3, "table": 4}
 THENS = {"store": 0, "sum": 1, "pool": 2}
 # Bytes of the structures where pointers have 4: what a network takes of flash beside its numbers.
 VALUE_BYTES, OP_BYTES, NET_BYTES = 20, 60, 40
-WEIGHT_BYTES, SCALE_BYTES, SUM_BYTES, POOL_BYTES = 24, 24, 16, 28
+WEIGHT_BYTES, SCALE_BYTES, SUM_BYTES, POOL_BYTES = 16, 24, 16, 28
 
 Record = dict[str, Any]
 
@@ -86,9 +86,9 @@ def make_plan(net: IntegerNet, maps: str = "auto") -> MicroPlan:
 
 
 def columns_of(op: Op) -> npt.NDArray[np.int8]:
-    """The weight as the runtime reads it: a row a channel; columns by kernel row, channel, kernel column."""
+    """The weight as the runtime reads it: a row a channel; columns by kernel row, kernel column, input channel."""
     assert op.weight is not None
-    return op.weight.transpose(0, 2, 1, 3).reshape(len(op.weight), -1)
+    return op.weight.transpose(0, 2, 3, 1).reshape(len(op.weight), -1)
 
 
 def value_record(plan: MicroPlan, value: int) -> Record:
@@ -139,16 +139,14 @@ def op_record(plan: MicroPlan, number: int) -> Record:
 
 
 def _weight_record(packed: Packed) -> Record:
-    spare = np.zeros(2, np.uint8)  # what reads three bytes at once reads no further than this
+    spare = np.zeros(3, np.uint8)  # what reads four bytes at once reads no further than this
     return {
-        "codes": np.concatenate([packed.codes, spare]),
-        "high": packed.high,
+        "stream": np.concatenate([packed.stream, spare]),
         "palette": packed.palette,
         "count": packed.count,
-        "entry_mask": (1 << (packed.bits + packed.k)) - 1,
-        "code_mask": (1 << packed.bits) - 1,
         "bits": packed.bits,
         "k": packed.k,
+        "sparse": int(packed.sparse),
     }
 
 
@@ -156,16 +154,18 @@ def _scale_record(op: Op) -> Record | None:
     scale = op.rescale
     if scale is None:
         return None
-    bias = np.zeros(0, np.int32) if op.bias is None else op.bias
-    narrow = bool((np.abs(bias) < 2**15).all())
+    bias = None if op.bias is None else op.bias.astype(np.int32)
+    if bias is not None and op.lift is not None:
+        bias = (bias >> op.lift).astype(np.int16)
     means = op.kind in ("pool", "mean")
     return {
-        "bias": bias.astype(np.int16 if narrow else np.int32) if op.bias is not None else None,
+        "bias": bias,
         "multiplier": None if op.kind == "table" else scale.multiplier,
         "shift": None if op.kind == "table" else scale.shift,
         "table": scale.table,
         "each": int(len(scale.multiplier) > 1 and not means),
-        "narrow": int(narrow),
+        "narrow": int(op.lift is not None),
+        "lift": op.lift or 0,
         "up": scale.up,
         "zero": scale.zero,
         "low": scale.low,

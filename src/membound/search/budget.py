@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from membound.errors import MemboundError
+from membound.search.bounds import Amount, Average
 from membound.search.ensemble import Ensemble
+from membound.search.micro import MicroBytes, check_ram
 from membound.search.problem import Problem
-from membound.search.request import Amount, Average
 from membound.train.evaluation import Score
 from membound.units import parse_bytes
 
@@ -43,6 +44,15 @@ def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:
 
 def with_memory(problem: Problem, limit: Limit, memory: Amount) -> Problem:
     """The problem under a second bound, on memory; what cannot be met is said as a pair."""
+    if problem.target.micro:
+        if "%" in str(memory):
+            raise MemboundError(
+                f"{memory} of RAM: a microcontroller's is bounded in bytes, such as 14KB", about="ram"
+            )
+        allowed = Limit(str(memory), _number(problem, memory))
+        return replace(
+            problem, target=replace(problem.target, memory=allowed.number, file_bytes=limit.number)
+        )
     ram = replace(problem, target=replace(problem.target, kind="ram"))
     allowed = resolve_limits(ram, [memory])[0]
     least = problem.least(), ram.least()
@@ -76,6 +86,8 @@ def make_plans(
 
     What cannot be met is refused, before anything is trained.
     """
+    if problem.target.memory is not None and isinstance(problem.measure, MicroBytes):
+        check_ram(problem.measure, problem.target.memory)
     least, overhead = problem.least(), 0
     if members > 1:
         ensemble = Ensemble([problem.make(seed + number) for number in range(members)], average)

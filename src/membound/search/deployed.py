@@ -15,8 +15,10 @@ from membound.notebook import html_block, html_table
 from membound.report import write_report
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
+from membound.run.micro_net import MicroNet
 from membound.run.net import Net
 from membound.search.measure import FileBytes, deployed_bytes
+from membound.search.micro import describe_micro
 from membound.search.problem import Problem, State, Target
 from membound.store.model import StoredModel
 from membound.train.batches import size_together
@@ -109,10 +111,13 @@ class Fitted:
 def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
     """Bytes, memory, latency and layers of a stored network."""
     facts = inspect(stored)
-    return {
+    on_device = describe_micro(stored) if target.micro and stored.activations else None
+    return ({} if on_device is None else {"micro": on_device}) | {
         "file_bytes": stored.file_bytes,
         "header_bytes": stored.header_bytes,
-        "memory_bytes": deployed_bytes(stored, target.batch, target.isa),  # what a bound counts
+        "memory_bytes": deployed_bytes(stored, target.batch, target.isa)  # what a bound counts
+        if on_device is None
+        else on_device["ram_bytes"],
         "latency_ms": measure_latency(Net(stored)),
         "parameters": facts["parameters"],
         "nonzeros": facts["nonzeros"],
@@ -148,16 +153,23 @@ def score_stored(stored: StoredModel, split: Split, problem: Problem) -> Score:
 
 def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) -> list[Score]:
     """The same for several, each on the very same inputs: what is read anew may be augmented at random."""
-    nets = [Net(stored, max_batch=AT_ONCE) for stored in networks]
+    nets = [_runner(stored) for stored in networks]
     tallies = [_Tally(problem.task) for _ in nets]
     together = size_together(split)  # as in training
     for begin in range(0, len(split), together):
         rows = np.arange(begin, min(begin + together, len(split)))
-        x = problem.data.preprocess(split.read(rows))
+        images = split.read(rows)
+        x = problem.data.preprocess(images)
         targets = torch.from_numpy(np.ascontiguousarray(split.labels[rows]))
         for net, tally in zip(nets, tallies, strict=True):
-            tally.add(torch.from_numpy(net(x)), targets)
+            pixels = isinstance(net, MicroNet) and net.plan.net.takes_pixels
+            tally.add(torch.from_numpy(net(images if pixels else x)), targets)
     return [tally.score(len(split)) for tally in tallies]
+
+
+def _runner(stored: StoredModel) -> Net | MicroNet:
+    """What runs a network where it is deployed: a file that says how its values become int8 is for integers."""
+    return MicroNet(stored) if stored.activations else Net(stored, max_batch=AT_ONCE)
 
 
 @dataclass

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from torch import nn
 
+from membound.search.bounds import Bound
 from membound.search.problem import Problem
-from membound.search.request import Bound, Choices
+from membound.search.request import Choices
 from membound.search.teachers import AUTO
 from membound.train.job import STEPS
 from membound.zoo.networks import takes_width

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softmax
 
 from membound.errors import ModelError
-from membound.search.request import Average
+from membound.search.bounds import Average
 
 
 class Ensemble(nn.Module):

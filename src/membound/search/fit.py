@@ -15,6 +15,7 @@ from torch import nn
 
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
+from membound.search.bounds import Amount, Bound, Several
 from membound.search.budget import Plan, make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, with_effort
@@ -24,7 +25,7 @@ from membound.search.ledger import open_run
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
 from membound.search.progress import by_lines, tell_resumed
-from membound.search.request import Amount, Bound, Choices, Examples, Keywords, Several, split_keywords
+from membound.search.request import Choices, Examples, Keywords, split_keywords
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.widths import check_width
@@ -86,7 +87,8 @@ def fit(
       `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `latency`: the time of one image on `threads`
       of this machine, as '5 ms', alone or beside a budget. `nonzeros`: parameters that are not zero. `within`: the
       smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
-      (a `Stages`, or its file). A list of budgets gives a list of results.
+      (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
+      `budget` is the flash of a microcontroller, code included, and `ram` its RAM alone.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
       layer as pay there, unless that costs accuracy.
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
@@ -187,7 +189,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
                 about="widths",
             )
     values = "f16" if bound.may_widen and bound.kind == "nonzeros" else bound.values
-    target = Target(bound.kind, values, bound.batch, bound.isa)
+    target = Target(bound.kind, values, bound.batch, bound.isa, micro=bound.is_micro or None)
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)
     if bound.may_widen:
         problem = _storable(problem)

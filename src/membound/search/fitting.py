@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,14 +13,16 @@ from membound.errors import MemboundError, ModelError
 from membound.run.inspection import inspect
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
+from membound.search.bounds import Bound
 from membound.search.budget import Limit, Plan, make_plans
 from membound.search.deployed import Fitted, describe_stored, rounding_hurts, score_stored
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
 from membound.search.measure import FileBytes, deployed_bytes
+from membound.search.micro import MicroBytes, calibrated, exported_bytes
 from membound.search.place import Watch
-from membound.search.problem import AUTO, Problem
-from membound.search.request import Bound, Choices
+from membound.search.problem import AUTO, Problem, State
+from membound.search.request import Choices
 from membound.search.stages import Stages, search_stages
 from membound.search.widths import WidthSearch
 from membound.search.within import search_within
@@ -213,6 +216,7 @@ class Fitting:
         self.workshop.do(jobs)
         for plan in plans:
             model, files = self._network(plan, keys[id(plan)])
+            files = self._for_device(files, model.state_dict())
             plan.estimate = score_stored(files.stored(model.state_dict()), validation, self.problem)
 
     # The final networks
@@ -305,10 +309,15 @@ class Fitting:
         self, plan: Plan, keys: list[str], facts: list[dict[str, Any]], dense: dict[str, Any] | None
     ) -> Fitted:
         model, files = self._network(plan, keys)
-        state = model.state_dict()
+        files, state = self._for_device(files, model.state_dict()), model.state_dict()
         stored = files.stored(state)
-        size = self.problem.measure_of(model, files)(state) if self.ram_limit is None else stored.file_bytes
         about = describe_stored(stored, self.problem.target)
+        if self.problem.target.micro:
+            size = about["micro"]["flash_bytes"]
+        elif self.ram_limit is None:
+            size = self.problem.measure_of(model, files)(state)
+        else:
+            size = stored.file_bytes
         seconds = sum(found["seconds"] for found in facts)
         return Fitted(
             name=plan.limit.text,
@@ -342,6 +351,15 @@ class Fitting:
             f"{self.problem.target.unit} that all weights take, so all are kept"
         ]
 
+    def _for_device(self, files: FileBytes, state: State) -> FileBytes:
+        """What a microcontroller runs says how its values become int8."""
+        data = self.problem.data
+        return calibrated(files, state, data.train, data.preprocess) if self.problem.target.micro else files
+
+    def _exported_bytes(self, files: FileBytes, state: State) -> int:
+        """What the budget counts of a network as it is exported for a microcontroller."""
+        return exported_bytes(self._for_device(files, state).stored(state), self.problem.target.spare)
+
     def _network(self, plan: Plan, keys: list[str]) -> tuple[nn.Module, FileBytes]:
         """The final network in torch and its file: one, or an ensemble within the limit."""
         states = [self.workshop.state(key) for key in keys]
@@ -355,7 +373,8 @@ class Fitting:
             files = replace(self.problem.files_of(model), types=joined(types))
         if not plan.exact:
             measure = self.problem.measure_of(model, files)
-            self._trim_(states, lambda: measure(_joined(states)), plan.limit.number)
+            size = partial(self._exported_bytes, files) if isinstance(measure, MicroBytes) else measure
+            self._trim_(states, lambda: size(_joined(states)), plan.limit.number)
         for network, state in zip(networks, states, strict=True):
             load_plain_(network, state)
         return model.eval(), files

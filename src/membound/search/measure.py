@@ -50,6 +50,7 @@ class FileBytes:
     classes: Sequence[str] | None = None
     prefer: Prefer = "bytes"
     types: Types = field(default_factory=dict)
+    activations: Mapping[int, tuple[float, int]] = field(default_factory=dict)  # how values become int8
 
     def __post_init__(self) -> None:
         check_kinds(self.preprocess, self.classes)
@@ -72,9 +73,13 @@ class FileBytes:
 
     def dense(self) -> int:
         """What the network takes when no parameter is zero, whatever its weights are now."""
+        return self(self.dense_state())
+
+    def dense_state(self) -> dict[str, Tensor]:
+        """The network as traced, but without a zero."""
         state = self.tracer.state()
         names = [name for tied in self.tracer.parameters for name in tied]
-        return self(state | {name: _filled(state[name]) for name in names})
+        return state | {name: _filled(state[name]) for name in names}
 
     def least(self, names: Iterable[str], state: State | None = None, types: Types | None = None) -> int:
         """What remains when the parameters of these names have one nonzero each, all else as in `state` or as traced.
@@ -94,7 +99,8 @@ class FileBytes:
         return value_types(model, self.values) | named
 
     def _model(self, state: State | None) -> Model:
-        return with_facts(self.tracer.model(state), self.preprocess, self.classes)
+        model = with_facts(self.tracer.model(state), self.preprocess, self.classes)
+        return replace(model, activations=self.activations) if self.activations else model
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from membound.search.allocation import ByteCost, NonzeroCost, TypedCost
 from membound.search.bits import START, WIDE, palette_bits
 from membound.search.bound import Ramp
 from membound.search.measure import BothBytes, FileBytes, Nonzeros, RamBytes
+from membound.search.micro import MicroBytes
 from membound.store.choice import layer_weights, value_types
 from membound.store.values import value_type
 from membound.train.promises import forget_
@@ -66,6 +67,7 @@ class Target:
     isa: str = EVERY  # and the instruction set
     memory: int | None = None  # bytes of memory that are allowed beside so many of the file
     file_bytes: int | None = None
+    micro: bool | None = None  # a microcontroller: the budget is flash, `memory` is RAM alone
 
     def __post_init__(self) -> None:
         check_isa(self.isa)
@@ -83,8 +85,14 @@ class Target:
         return WIDE if self.chooses or palette_bits(self.values) is not None else self.values
 
     @property
+    def spare(self) -> int | None:
+        """How much more memory than file is allowed, where both are bounded."""
+        both = self.memory is not None and self.file_bytes is not None
+        return (self.memory or 0) - (self.file_bytes or 0) if both else None
+
+    @property
     def unit(self) -> str:
-        return "nonzeros" if self.kind == "nonzeros" else "bytes"
+        return "nonzeros" if self.kind == "nonzeros" else "bytes of flash" if self.micro else "bytes"
 
 
 @dataclass(frozen=True)
@@ -180,6 +188,8 @@ class Problem:
     @cached_property
     def plain_bytes(self) -> int:
         """What the budget counts of the whole network in these types."""
+        if self.target.micro:  # which computes on 8 bits at most
+            return sys.maxsize
         try:
             return self.measure_of(self._model, replace(self.files, values=PLAIN)).dense()
         except ModelError:  # a value that 16 bits cannot hold
@@ -194,11 +204,13 @@ class Problem:
         """The same for another network on the same data."""
         if self.target.kind == "nonzeros":
             return Nonzeros(model)
+        if self.target.micro:
+            return self._micro_bytes(files)
         if self.target.kind == "file" and self.target.memory is None:
             return files
         kind: Callable[..., RamBytes] = RamBytes
-        if self.target.memory is not None and self.target.file_bytes is not None:
-            kind = partial(BothBytes, spare=self.target.memory - self.target.file_bytes)
+        if self.target.spare is not None:
+            kind = partial(BothBytes, spare=self.target.spare)
         return kind(
             files.tracer,
             files.values,
@@ -207,6 +219,16 @@ class Problem:
             types=files.types,
             batch=self.target.batch,
             isa=self.target.isa,
+        )
+
+    def _micro_bytes(self, files: FileBytes) -> MicroBytes:
+        return MicroBytes(
+            files.tracer,
+            files.values,
+            files.preprocess,
+            files.classes,
+            types=files.types,
+            spare=self.target.spare,
         )
 
     @property

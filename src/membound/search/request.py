@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from membound.errors import MemboundError
+from membound.search.bounds import Average, Bound
 from membound.search.checks import check_whole, is_number, read_widths
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
 from membound.search.place import Place, Watch
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from membound.search.stages import Stages
     from membound.search.workshop import Workers
 
-Amount = str | int
-Several = Sequence[Amount]
-Average = Literal["scores", "probabilities"]
-KINDS = {"budget": "file", "ram": "ram", "nonzeros": "nonzeros", "within": "file", "stages": "file"}
 STRATEGIES = {
     "global": "lamp",
     "magnitude": "magnitude",
@@ -31,165 +28,7 @@ STRATEGIES = {
     "greedy": "lamp",
 }  # and scores
 SOLVERS = ("caffe", "sgd", "adamw")
-VALUES = ("auto", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "f16", "f32")
 EFFORTS = ("quick", "normal", "best")
-ISAS = ("avx512", "avx2", "neon", "scalar", "every")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """What is bounded: one of `budget`, `ram`, `nonzeros`, `within` and `stages`, or the first two; and what it counts.
-
-    >>> Bound(budget=["40 KiB", 20480]).kind, Bound(budget=["40 KiB", 20480]).amounts
-    ('file', ('40 KiB', 20480))
-    """
-
-    budget: Annotated[
-        Amount | Several | None,
-        Option("Bound the file: 20KiB, 20480 bytes, or 10% of dense; repeatable.", "SIZE", list[str]),
-    ] = None
-    ram: Annotated[
-        Amount | Several | None,
-        Option("Or, or also, bound the memory it runs in; repeatable.", "SIZE", list[str]),
-    ] = None
-    nonzeros: Annotated[
-        Amount | Several | None,
-        Option("Or bound the number of nonzero parameters: 4000, or 10%; repeatable.", "N", list[str]),
-    ] = None
-    within: Annotated[
-        float | None, Option("Or find the smallest file within so many points of dense.", "POINTS", float)
-    ] = None
-    stages: Annotated[
-        "Stages | str | Path | None",
-        Option("Or tighten layers stage by stage, as this TOML file says.", "FILE", Path),
-    ] = None
-    latency: Annotated[
-        str | float | None,
-        Option("Or, or beside a budget, bound the time of one image on this machine: 5ms.", "TIME"),
-    ] = None
-    threads: Annotated[int, Option("Threads for a bound on latency (default: 1).", "N", int, least=1)] = 1
-    batch: Annotated[
-        int, Option("Images run at once, for a memory bound (default: 1).", "N", int, least=1)
-    ] = 1
-    isa: Annotated[
-        str,
-        Option(
-            "Make a memory bound hold for this instruction set only: avx512, avx2, neon or scalar.",
-            "NAME",
-            words=ISAS,
-        ),
-    ] = "every"
-    values: Annotated[
-        str,
-        Option(
-            "How values are stored: p1 to p8 (bits), f16, f32, or auto (default: bits chosen per layer).",
-            "TYPE",
-            words=VALUES,
-        ),
-    ] = "auto"
-    members: Annotated[
-        int,
-        Option("Networks in an ensemble that share the bound (default: 1).", "N", int, least=1, most=64),
-    ] = 1
-    average: Annotated[
-        Average,
-        Option(
-            "What an ensemble averages: scores (default) or probabilities.",
-            "WHAT",
-            words=get_args(Average),
-        ),
-    ] = "scores"
-
-    def __post_init__(self) -> None:
-        if self.latency is not None:
-            self._check_latency()
-        check_whole("threads", self.threads)
-        given = [name for name in KINDS if getattr(self, name) is not None]
-        if given == ["budget", "ram"]:
-            self._check_pair()
-        elif len(given) != 1:
-            found = " and ".join(given) + " are given" if given else "there is none"
-            raise MemboundError(f"one bound is needed, of {', '.join(KINDS)}: {found}", about=given or KINDS)
-        check_whole("batch", self.batch)
-        points = self.within
-        if points is not None and not (is_number(points) and 0 <= points < 100):
-            raise MemboundError(
-                f"within={points!r}: write how many points below dense are allowed, such as 0.5",
-                about="within",
-            )
-        if self.values not in VALUES:
-            raise MemboundError(
-                f"there are no values {self.values!r}: choose auto, p1 to p8, f16 or f32", about="values"
-            )
-        count = self.members
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 64:
-            raise MemboundError(f"members={count!r}: an ensemble has 1 to 64 networks", about="members")
-        if self.average not in get_args(Average):
-            raise MemboundError(
-                f"there is no average of {self.average!r}: take 'scores' or 'probabilities'", about="average"
-            )
-
-    def _check_latency(self) -> None:
-        """It goes with one budget; alone, any file that is fast enough will do."""
-        given = [name for name in KINDS if getattr(self, name) is not None]
-        if not given:
-            object.__setattr__(self, "budget", "100%")
-        elif given != ["budget"] or (self.is_list and len(self.amounts) != 1) or self.members > 1:
-            raise MemboundError(
-                "a bound on latency goes with one budget, or alone, and with one network: leave the others out",
-                about=("latency", *given),
-            )
-
-    def _check_pair(self) -> None:
-        for name in ("budget", "ram"):
-            amounts = getattr(self, name)
-            if isinstance(amounts, Sequence) and not isinstance(amounts, str):
-                if len(amounts) != 1:
-                    raise MemboundError(
-                        "a budget and a bound on memory go together one to one: give one of each",
-                        about=("budget", "ram"),
-                    )
-                if name == "ram":
-                    object.__setattr__(self, name, amounts[0])
-
-    @property
-    def memory(self) -> Amount | None:
-        """The bound on memory, where there is one beside that of the file."""
-        return self.ram if self.budget is not None and isinstance(self.ram, str | int) else None
-
-    @property
-    def name(self) -> str:
-        """Which of the ways to bound is taken."""
-        return next(name for name in KINDS if getattr(self, name) is not None)
-
-    @property
-    def kind(self) -> str:
-        """What is counted: the bytes of the file, those of memory, or nonzeros."""
-        return KINDS[self.name]
-
-    @property
-    def searches(self) -> bool:
-        """Whether the size itself is searched."""
-        return self.name in ("within", "stages")
-
-    @property
-    def amounts(self) -> tuple[Amount, ...]:
-        """How much is allowed, once or several times; `within` and `stages` allow what they find."""
-        if self.searches:
-            return ()
-        given = getattr(self, self.name)
-        return tuple(given) if self.is_list else (given,)
-
-    @property
-    def is_list(self) -> bool:
-        """Whether a list of results is wanted."""
-        given = getattr(self, self.name)
-        return isinstance(given, Sequence) and not isinstance(given, str)
-
-    @property
-    def may_widen(self) -> bool:
-        """Whether values may become f32 where f16 is not enough."""
-        return self.values == "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,6 +214,7 @@ class Keywords(TypedDict, total=False):
     stages: "Stages | str | Path | None"
     batch: int
     isa: str
+    target: str
     values: str
     members: int
     average: Average

@@ -17,6 +17,7 @@ from membound.data.examples import REGRESSION
 from membound.errors import DataError, MemboundError
 from membound.search.bound import Ramp
 from membound.search.effort import usual_steps
+from membound.search.micro import alike
 from membound.search.problem import (
     Copies,
     Data,
@@ -64,6 +65,8 @@ def make_problem(
     make = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(choices.seed)
     data = _data(network, examples, choices, hold_out)
+    if target.micro and examples.preprocess is None:
+        data = replace(data, preprocess=alike(data.preprocess, data.train.shape[0]))
     task = _task(examples, choices)
     if data.train.labels.ndim > 2 and choices.augment not in (None, "none"):
         raise MemboundError(

@@ -13,10 +13,10 @@ from typing import Any
 from torch import nn
 
 from membound.errors import MemboundError
+from membound.search.bounds import Average
 from membound.search.budget import Limit, make_plans
 from membound.search.jobs import Job
 from membound.search.problem import Fresh, Problem, fine_tuned
-from membound.search.request import Average
 from membound.search.workshop import Workshop, as_candidate
 from membound.train.recipe import WarmCosine
 from membound.zoo.networks import widened

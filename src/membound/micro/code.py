@@ -1,0 +1,122 @@
+"""The code of the runtime: what a network uses of it, and what that takes of flash beside the constants."""
+
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from membound.errors import ModelError
+from membound.micro.code_sizes import CONVOLUTIONS, REST
+from membound.micro.plan import MicroPlan
+
+SOURCES = ("membound_micro.c", "membound_micro_conv.c")
+HEADERS = ("membound_micro.h", "membound_micro_inside.h")
+CONFIG = "membound_micro_config.h"
+COMPILER = ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-std=c99")
+NET_CODE_BYTES = 160  # of the functions in net.c, at most
+STACK_BYTES = 440  # that a call takes, at most: a Cortex-M55 with vectors was measured at 420
+
+Features = tuple[str, ...]
+# What each source depends on: code_sizes.py has a number for each of these together.
+PARTS = {
+    "membound_micro.c": ("TABLE", "SUM", "THEN_POOL", "POOL", "MEAN"),
+    "membound_micro_conv.c": ("DENSE", "SPARSE", "STRIDE", "TABLE", "THEN_SUM", "THEN_POOL", "WIDE"),
+}
+ALL = ("DENSE", "SPARSE", "STRIDE", "TABLE", "SUM", "THEN_SUM", "THEN_POOL", "POOL", "MEAN", "WIDE")
+
+
+@dataclass(frozen=True)
+class Code:
+    """Bytes of code at -Os on a Cortex-M4: `compiled` here, or as they were recorded."""
+
+    nbytes: int
+    compiled: bool
+
+
+def features(plan: MicroPlan) -> Features:
+    """What of the runtime a network uses."""
+    ops = plan.net.ops
+    kinds, thens = {op.kind for op in ops}, {op.then for op in ops}
+    sparse = [packed.sparse for packed in plan.weights.values()]
+    has = {
+        "DENSE": not all(sparse),
+        "SPARSE": any(sparse),
+        "STRIDE": any(op.kind == "conv" and op.window.stride[1] != 1 and op.size[1] > 1 for op in ops),
+        "TABLE": any(op.rescale is not None and op.rescale.table is not None for op in ops),
+        "SUM": "sum" in kinds,
+        "THEN_SUM": "sum" in thens,
+        "THEN_POOL": "pool" in thens,
+        "POOL": "pool" in kinds,
+        "MEAN": "mean" in kinds,
+        "WIDE": plan.layout.wide,
+    }
+    return tuple(name for name in ALL if has[name])
+
+
+def config_text(used: Features) -> str:
+    """membound_micro_config.h: no code but what the network uses."""
+    lines = "".join(f"#define MB_HAS_{name} {int(name in used)}\n" for name in ALL if name != "WIDE")
+    offset = "uint32_t" if "WIDE" in used else "uint16_t"
+    return (
+        "/* What the runtime has for this network. */\n#ifndef MEMBOUND_MICRO_CONFIG_H\n"
+        f"#define MEMBOUND_MICRO_CONFIG_H\n\n#define MB_OFFSET {offset}\n{lines}\n#endif\n"
+    )
+
+
+def runtime_folder() -> Path:
+    """Where the sources of the runtime are: in an installed package, or in a checkout."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "micro" / "c", package.parent / "micro"):
+        if (folder / SOURCES[0]).is_file():
+            return folder
+    raise ModelError("the sources of the microcontroller's runtime are not installed: reinstall membound")
+
+
+def code_of(plan: MicroPlan) -> Code:
+    """What the runtime takes for a network, and the functions of its net.c."""
+    return code_for(features(plan))
+
+
+def code_for(used: Features) -> Code:
+    """The same for these parts of the runtime, in any order."""
+    return _code(tuple(name for name in ALL if name in used))
+
+
+@lru_cache
+def _code(used: Features) -> Code:
+    if shutil.which(COMPILER[0]) is None:
+        return Code(NET_CODE_BYTES + recorded_bytes(used), False)
+    return Code(NET_CODE_BYTES + sum(compiled_bytes(source, used) for source in SOURCES), True)
+
+
+def recorded_bytes(used: Features) -> int:
+    """As tools/micro_code.py found it."""
+    sizes = dict(zip(SOURCES, (REST, CONVOLUTIONS), strict=True))
+    return sum(sizes[source][place_of(source, used)] for source in SOURCES)
+
+
+def place_of(source: str, used: Features) -> int:
+    """The number of what a source has: bit i is its i-th part."""
+    return sum(1 << i for i, part in enumerate(PARTS[source]) if part in used)
+
+
+def compiled_bytes(source: str, used: Features) -> int:
+    """Instructions and constants of a source, by the compiler that is here."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / CONFIG).write_text(config_text(used))
+        for name in (source, *HEADERS):
+            shutil.copy(runtime_folder() / name, folder)
+        target = f"{folder}/object.o"
+        try:
+            subprocess.run(
+                [*COMPILER, "-c", f"{folder}/{source}", "-o", target], check=True, capture_output=True
+            )
+            size = COMPILER[0].replace("-gcc", "-size")
+            printed = subprocess.run([size, target], check=True, capture_output=True, text=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ModelError(
+                f"{COMPILER[0]} cannot compile the runtime ({error}): repair it, or take it off the PATH"
+            ) from None
+    return int(printed.splitlines()[1].split()[0])

@@ -1,0 +1,147 @@
+"""Networks for microcontrollers: what a budget of flash and a bound on RAM count, and how values become int8."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.data import Preprocess, Split
+from membound.errors import MemboundError
+from membound.micro.code import COMPILER, STACK_BYTES, code_for, code_of, features
+from membound.micro.integers import make_integers
+from membound.micro.layers import find_layers, quantized_values
+from membound.micro.plan import MicroPlan, make_plan
+from membound.run.calibration import INPUTS, calibrate_activations
+from membound.run.micro_net import MicroNet
+from membound.search.bits import MOST, Types
+from membound.search.measure import FileBytes, State
+from membound.store.choice import layer_weights, value_types
+from membound.store.file import assemble
+from membound.store.formats import Encoded, encode
+from membound.store.model import Model, StoredModel
+from membound.store.values import value_type
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBytes(FileBytes):
+    """Bytes of flash: constants, and the code of the runtime at -Os on a Cortex-M4; startup code is apart.
+
+    While a network is trained, its weights have not the values that they will have: as many different ones are counted
+    as their types allow. With `spare`, the RAM less it is counted where that is more: with `spare` = M - B that is at
+    most B just where flash is within B and RAM within M.
+    """
+
+    spare: int | None = field(default=None, kw_only=True)
+
+    def __call__(self, state: State | None = None, types: Types | None = None) -> int:
+        plan = self.plan(state, types)
+        flash = plan.flash_bytes + code_for((*features(plan), "DENSE", "SPARSE")).nbytes
+        return _both(flash, plan, self.spare)
+
+    def plan(self, state: State | None = None, types: Types | None = None) -> MicroPlan:
+        """The network with weights that take the most room, and any scales."""
+        model = self._model(state)
+        chosen = self._types(model, types)
+        stored = _fullest(model, value_types(model, chosen) if isinstance(chosen, str) else chosen)
+        unknown = dict.fromkeys(quantized_values(find_layers(stored)), (1.0, 0))
+        return make_plan(make_integers(stored, unknown))
+
+    def dense_ram(self) -> int:
+        """The RAM of the network with all of its channels."""
+        return ram_of(self.plan(self.dense_state()))
+
+
+def _fullest(model: Model, types: Mapping[str, str]) -> StoredModel:
+    """The same network with as many different weights as their types allow, and scales of rows where any may be."""
+    weights = layer_weights(model.graph)
+    tensors = {
+        name: _full(array, types[name], name in model.scales)
+        if name in weights
+        else encode((array != 0).astype(np.float32), "dense", "f32")
+        for name, array in model.tensors.items()
+    }
+    return assemble(replace(model, scales={}, activations={}), tensors)[1]
+
+
+def _full(array: npt.NDArray[Any], kind: str, scaled: bool) -> Encoded:
+    found = value_type(kind)
+    there = (array != 0).reshape(-1)
+    numbers = np.cumsum(there)
+    if found.coded and found.bits <= MOST:
+        values = numbers % (1 << found.bits) + 1
+    else:
+        kind, scaled = "p8", True
+        values = numbers % 254 - 127
+        values += values >= 0
+    full = np.where(there, values, 0).reshape(array.shape).astype(np.float32)
+    scales = np.linspace(0.25, 0.5, len(array), dtype=np.float32) if scaled else None
+    return encode(full, "indexed", kind, scales)
+
+
+def exported_bytes(stored: StoredModel, spare: int | None) -> int:
+    """The same of a network with all of its numbers."""
+    plan = MicroNet(stored).plan
+    return _both(plan.flash_bytes + code_of(plan).nbytes, plan, spare)
+
+
+def _both(flash: int, plan: MicroPlan, spare: int | None) -> int:
+    return flash if spare is None else max(flash, ram_of(plan) - spare)
+
+
+def ram_of(plan: MicroPlan) -> int:
+    """The context (arena and counters) and the stack; the input is fed by rows."""
+    return plan.context_bytes + STACK_BYTES
+
+
+def check_ram(measure: MicroBytes, allowed: int) -> None:
+    """Whether a network runs in so much RAM with all of its channels: zeros do not make its maps smaller."""
+    needed = measure.dense_ram()
+    if needed > allowed:
+        raise MemboundError(
+            f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them stack), "
+            "however few weights it has; allow that, or take a narrower network",
+            about="ram",
+        )
+
+
+def alike(preprocess: Preprocess, channels: int) -> Preprocess:
+    """The same for all channels, with a whole mean, so that int8 holds every pixel exactly.
+
+    >>> alike(Preprocess(mean=np.array([125.3, 123.0, 113.9]), std=np.array([60.0, 62.0, 64.0])), 3).to_json()
+    {'mean': [121.0, 121.0, 121.0], 'std': [62.0, 62.0, 62.0]}
+    """
+    if preprocess.takes != "uint8" or preprocess.mean_image is not None:
+        return preprocess
+    mean, std = preprocess.mean, preprocess.std
+    whole = 0.0 if mean is None else float(np.clip(np.rint(np.mean(mean)), 0, 255))
+    return replace(
+        preprocess,
+        mean=None if mean is None else np.full(channels, whole, np.float32),
+        std=None if std is None else np.full(channels, np.mean(std), np.float32),
+    )
+
+
+def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preprocess) -> FileBytes:
+    """The same file with how its values are rounded to int8, found on training images."""
+    rows = np.unique(np.linspace(0, len(train) - 1, min(INPUTS, len(train))).astype(np.int64))
+    inputs = np.asarray(preprocess(train.read(rows)), np.float32)
+    return replace(files, activations=calibrate_activations(files.stored(state), inputs))
+
+
+def describe_micro(stored: StoredModel) -> dict[str, Any]:
+    """What a network takes on the device, part by part."""
+    plan = MicroNet(stored).plan
+    code = code_of(plan)
+    return {
+        "flash_bytes": plan.flash_bytes + code.nbytes,
+        "constant_bytes": plan.flash_bytes,
+        "code_bytes": code.nbytes,
+        "code_from": COMPILER[0] if code.compiled else "recorded sizes",
+        "ram_bytes": ram_of(plan),
+        "arena_bytes": plan.layout.nbytes,
+        "context_bytes": plan.context_bytes,
+        "stack_bytes": STACK_BYTES,
+        "arena_bytes_whole": plan.whole_bytes,
+    }

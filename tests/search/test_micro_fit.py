@@ -1,0 +1,177 @@
+"""fit() for a microcontroller: flash and RAM are promises, and accuracy is that of the C code."""
+
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from emulated_boards import BOARDS, run_on
+from small import Small, digits
+from torch import nn
+
+import membound as mb
+from membound.cli import main
+from membound.cli.fit_tables import on_device
+from membound.errors import MemboundError
+from membound.micro import code, code_sizes
+from membound.search.problem import Target
+from membound.search.request import Choices, Examples
+from membound.search.setup import make_problem
+
+TRAIN = (digits().images, digits().labels)
+HELD_OUT = (digits(300, 400).images, digits(300, 400).labels)
+FLASH, RAM = 6_000, 1_900
+
+
+def fit(model=Small, budget=FLASH, **options):
+    options = {
+        "val_data": HELD_OUT,
+        "dense": False,
+        "steps": 30,
+        "batch_size": 20,
+        "target": "micro",
+        **options,
+    }
+    return mb.fit(model, TRAIN, budget, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield fit(ram=RAM)
+    torch.set_num_threads(before)
+
+
+def test_flash_and_ram_are_within_their_bounds_and_used(fitted):
+    micro = fitted.facts["micro"]
+    assert 0.97 * FLASH <= fitted.size == micro["flash_bytes"] <= FLASH == fitted.limit
+    assert micro["flash_bytes"] == micro["constant_bytes"] + micro["code_bytes"]
+    assert micro["ram_bytes"] == micro["context_bytes"] + micro["stack_bytes"] <= RAM
+    assert fitted.facts["memory_bytes"] == micro["ram_bytes"]
+
+
+def test_the_file_says_how_values_become_int8_and_accuracy_is_that_of_the_engine(fitted, tmp_path):
+    fitted.save(tmp_path / "net.safetensors")
+    net = mb.load(tmp_path / "net.safetensors", engine="micro")
+    images, labels = HELD_OUT
+    wrong = [int(net.integers(images[i : i + 1])[0].argmax() != label) for i, label in enumerate(labels)]
+    assert sum(wrong) == fitted.errors
+    assert net.memory().flash == fitted.facts["micro"]["constant_bytes"]
+    assert net.memory().ram == fitted.facts["micro"]["context_bytes"]
+
+
+def test_pixels_are_exact(fitted):
+    assert fitted.files.preprocess.mean.tolist() == [round(float(fitted.files.preprocess.mean[0]))]
+    multiplier, constant = mb.run.micro_net.MicroNet(
+        fitted.files.stored(fitted.model.state_dict())
+    ).plan.net.input[0]
+    pixels = np.arange(256)
+    assert ((pixels * multiplier + constant) // 2**16).tolist() == (pixels - 128).tolist()
+
+
+@pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for Cortex-M")
+def test_what_the_compiler_makes_of_the_export_is_within_the_flash(fitted, tmp_path):
+    fitted.save(tmp_path / "net.safetensors")
+    mb.export_c(tmp_path / "net.safetensors", tmp_path / "c")
+    total = 0
+    for source in ("net", "membound_micro", "membound_micro_conv"):
+        target = tmp_path / f"{source}.o"
+        options = ["-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-c"]
+        subprocess.run(
+            ["arm-none-eabi-gcc", *options, tmp_path / "c" / f"{source}.c", "-o", target], check=True
+        )
+        printed = subprocess.run(["arm-none-eabi-size", target], capture_output=True, check=True, text=True)
+        text, data, bss = map(int, printed.stdout.splitlines()[1].split()[:3])
+        assert data == bss == 0  # all is constant
+        total += text
+    assert total <= fitted.facts["micro"]["flash_bytes"]
+
+
+@pytest.mark.full
+def test_the_stack_of_a_board_is_within_what_is_counted(fitted, tmp_path):
+    board = BOARDS["cortex-m4"]
+    if not board.is_here:
+        pytest.skip("there is no emulator")
+    fitted.save(tmp_path / "net.safetensors")
+    net = mb.load(tmp_path / "net.safetensors", engine="micro")
+    for optimize in ("-Os", "-O2"):
+        ran = run_on(board, net, HELD_OUT[0][:2], tmp_path / optimize, optimize)
+        assert ran.stack <= code.STACK_BYTES
+        assert np.array_equal(ran.outputs, net.integers(HELD_OUT[0][:2]))
+
+
+def test_recorded_sizes_stand_in_for_a_compiler(monkeypatch):
+    used = ("SPARSE", "THEN_POOL")
+    monkeypatch.setattr(code.shutil, "which", lambda name: None)
+    code._code.cache_clear()
+    found = code.code_for(used)
+    code._code.cache_clear()
+    assert not found.compiled
+    assert 1_500 < found.nbytes < 3_000
+    assert code.recorded_bytes(code.ALL) > code.recorded_bytes(used)
+
+
+@pytest.mark.full
+def test_recorded_sizes_are_those_of_the_compiler_that_recorded_them():
+    if shutil.which(code.COMPILER[0]) is None:
+        pytest.skip("there is no compiler for Cortex-M")
+    said = subprocess.run([code.COMPILER[0], "--version"], capture_output=True, check=True, text=True).stdout
+    if said.splitlines()[0] not in str(code_sizes.__doc__):
+        pytest.skip("another compiler")
+    for used in (("SPARSE", "THEN_POOL"), code.ALL):
+        assert sum(code.compiled_bytes(source, used) for source in code.SOURCES) == code.recorded_bytes(used)
+
+
+class Normalized(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(1, 4, 5), nn.LocalResponseNorm(3), nn.Flatten(), nn.Linear(2304, 10))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"budget": 2_000}, "(2,000 bytes of flash) cannot be met: with one weight in each layer"),
+        ({"ram": 500}, "500 bytes of RAM cannot be met: this network takes"),
+        ({"model": Normalized}, "the microcontroller's runtime has no lrn"),
+        ({"budget": None, "ram": 4_000}, "give a budget, not ram alone"),
+        ({"values": "f16"}, "computes in integers, not in f16: choose auto or p1 to p8"),
+        ({"members": 2}, "one network on one image: leave members out"),
+        ({"target": "tpu"}, "there is no target 'tpu': choose cpu or micro"),
+        ({"ram": "10%"}, "10% of RAM: a microcontroller's is bounded in bytes"),
+    ],
+)
+def test_what_cannot_be_met_is_refused_before_training(options, said):
+    with pytest.raises(MemboundError) as raised:
+        fit(**options)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_other_targets_are_as_they_were():
+    problem = make_problem(Small, Examples(train_data=TRAIN), Choices(steps=5), Target())
+    assert problem.data.preprocess.mean[0] != round(float(problem.data.preprocess.mean[0]))
+
+
+def test_flash_and_ram_are_said_part_by_part(fitted):
+    flash, ram = on_device(fitted.facts["micro"], RAM)
+    assert f"{fitted.size:,} bytes: " in flash
+    assert "of code at -Os for a Cortex-M4" in flash
+    assert f"bytes of {RAM:,}: " in ram
+    assert on_device(None, None) == []
+
+
+@pytest.mark.full
+def test_the_command_fits_for_a_microcontroller(tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", x_train=TRAIN[0], y_train=TRAIN[1], x_test=HELD_OUT[0], y_test=HELD_OUT[1])
+    command = ["fit", "lenet", "--data", str(tmp_path / "d.npz"), "--target", "micro", "--budget", "9KB"]
+    more = ["--ram", "4KB", "--steps", "3", "--no-dense", "--json", "--out", str(tmp_path / "n.safetensors")]
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, *more])
+    facts = json.loads(capsys.readouterr().out)["finals"][0]
+    assert stopped.value.code == 0
+    assert facts["micro"]["flash_bytes"] <= 9_000
+    assert facts["memory_limit"] == 4_000
+    assert (tmp_path / "n.report.html").exists()
