@@ -79,7 +79,7 @@ def race(
     ports = inputs_of(model.graph, model.shapes)
     if int8 and (len(ports) > 1 or ports[0].whole):
         raise MemboundError(
-            f"{file.name} takes {'; '.join(map(str, ports))}: --int8 calibrates networks of one float32 input",
+            f"{file.name} takes {'; '.join(map(str, ports))}: 8 bits are calibrated for networks of one float32 input",
             about="int8",
         )
     elsewhere = {name: _ask(python, name) for name, python in pythons.items()}

@@ -76,7 +76,7 @@ class Net:
         self._remake: Callable[[], Net] = partial(
             Net, model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa
         )
-        self.model = model
+        self.model, self._graph = model, model.graph  # calls go on where somebody lets the model go
         self.input_shape = model.shapes[0]
         self.output_shape = model.shapes[model.graph.output]
         self.inputs = inputs_of(model.graph, model.shapes)
@@ -95,7 +95,7 @@ class Net:
             raise ModelError(f"this network cannot be run: {error}") from None
 
     def __call__(self, *given: npt.ArrayLike, **named: npt.ArrayLike) -> Any:
-        return give(self.model.graph, self._run(given, named)[0])
+        return give(self._graph, self._run(given, named)[0])
 
     def time(self, *given: npt.ArrayLike, **named: npt.ArrayLike) -> list[float]:
         """Run the network, and say how many seconds each of its operators took, in the graph's order."""
