@@ -156,7 +156,7 @@ def test_other_targets_are_as_they_were():
 
 
 def test_flash_and_ram_are_said_part_by_part(fitted):
-    flash, ram = on_device(fitted.facts["micro"], RAM)
+    (_, flash), (_, ram) = on_device(fitted.facts["micro"], RAM)
     assert f"{fitted.size:,} bytes: " in flash
     assert "of code at -Os for a Cortex-M4" in flash
     assert f"bytes of {RAM:,}: " in ram

@@ -166,7 +166,7 @@ def test_a_stage_that_ends_early_says_so(tmp_path, capsys):
     split = digits(0, 200)
     mb.fit(
         Small, (split.images / 256, split.labels), stages=Stages([{"fc1": 2}], tolerance=0.0, keep=0.01, tries=1),
-        steps=40, candidate_steps=1, batch_size=20, device="cpu", run_dir=tmp_path, dense=False,
+        steps=40, candidate_steps=1, batch_size=20, device="cpu", run_dir=tmp_path, dense=False, progress=False,
     )  # fmt: skip
     said = capsys.readouterr().err
     assert "stage 1: fc1 keeps" in said

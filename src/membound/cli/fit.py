@@ -90,7 +90,7 @@ def fit_command(
         with _terminable():
             network, dataset, preprocess = source.load(net, data, choices.seed)
             examples = replace(examples, train_data=dataset, preprocess=preprocess)
-            choices = replace(choices, pretrained=source.init is not None)
+            choices = replace(choices, pretrained=source.has_weights(net))
             if teacher_init is not None:
                 choices = replace(choices, teacher=_load_teacher(choices.teacher, teacher_init, dataset))
             results = _fit(network, examples, bound, choices, place, ray=ray, verbose=verbose, quiet=as_json)

@@ -134,10 +134,18 @@ class Source:
         )
         if self.mean is not None:
             found = preprocess_for(model, dataset.train, self.mean)
+        if self.has_weights(net):
+            return model, dataset, found
         make = partial(zoo.build_for, net, len(dataset.classes), dataset.shape[0])
         if spec_takes_width(net):
             make = partial(make, width=1.0)  # a width that can be searched
-        return make if self.init is None else model, dataset, found
+        return make, dataset, found
+
+    def has_weights(self, net: str) -> bool:
+        """Whether the network starts from weights that are trained."""
+        from membound.zoo.onnx_file import is_onnx
+
+        return self.init is not None or is_onnx(net)
 
 
 class Stopped(Exception):

@@ -1,4 +1,4 @@
-"""A network by name: one of the zoo's, or the user's own `package.module:callable`."""
+"""A network by name: one of the zoo's, the user's own `package.module:callable`, or an ONNX file."""
 
 import importlib
 import inspect
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 
@@ -16,6 +17,7 @@ from membound.zoo.cifar10_quick import Cifar10Quick, cifar10_quick
 from membound.zoo.efficientnet_lite0 import efficientnet_lite0
 from membound.zoo.lenet import LeNet, lenet
 from membound.zoo.messages import choices
+from membound.zoo.onnx_file import is_onnx, read_onnx
 from membound.zoo.solver import Solver
 from membound.zoo.tiny import ds_cnn, mobilenet_v1, resnet8
 
@@ -146,12 +148,14 @@ def _found(spec: str) -> object:
     """What a spec names: of the zoo, or the module imported and the attribute's dots followed."""
     if (known := find(spec)) is not None:
         return known.make
+    if is_onnx(spec):
+        return partial(read_onnx, spec)
     module, colon, attribute = spec.partition(":")
     if not colon:
         aliases = [network.alias for network in ZOO.values() if network.alias is not None]
         raise WeightsError(
             f"no network called {spec!r}; {choices(spec, [*ZOO, *aliases])}; "
-            "or give your own as package.module:callable"
+            "or give your own as package.module:callable, or an .onnx file"
         )
     if module.endswith(".py") or "/" in module or os.sep in module:
         dotted = module.removesuffix(".py").strip("./").replace(os.sep, "/").replace("/", ".")
@@ -185,6 +189,8 @@ def _made(spec: str, target: object, options: dict[str, object]) -> nn.Module:
         raise WeightsError(f"{spec!r} is a {type(target).__name__}; name a function or class to call")
     try:
         net = target(**options)
+    except WeightsError:  # it says what is wrong, and of which file
+        raise
     except (Exception, SystemExit) as error:
         raise _wrapped(f"calling {spec!r}", error) from error
     if not isinstance(net, nn.Module):

@@ -1,0 +1,69 @@
+"""Networks from ONNX files."""
+
+import importlib.util
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from membound import zoo
+from membound.errors import WeightsError
+from membound.zoo.onnx_file import _use_initializers_directly
+
+
+def small_model():
+    """y = relu(x w + b), with w named by way of Identity twice, as exporters do."""
+    random = np.random.default_rng(0)
+    weight, bias = random.normal(size=(4, 3)).astype(np.float32), random.normal(size=3).astype(np.float32)
+    nodes = [
+        helper.make_node("Identity", ["w"], ["w1"]),
+        helper.make_node("Identity", ["w1"], ["w2"]),
+        helper.make_node("Gemm", ["x", "w2", "b"], ["z"]),
+        helper.make_node("Relu", ["z"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])],
+        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(bias, "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model, weight, bias
+
+
+def test_weights_that_have_several_names_are_used_by_their_own():
+    model, _, _ = small_model()
+    _use_initializers_directly(model.graph)
+    assert [node.op_type for node in model.graph.node] == ["Gemm", "Relu"]
+    assert list(model.graph.node[0].input) == ["x", "w", "b"]
+    onnx.checker.check_model(model)
+
+
+def test_a_network_of_an_onnx_file_computes_what_the_file_says(tmp_path):
+    pytest.importorskip("onnx2torch")
+    model, weight, bias = small_model()
+    onnx.save(model, tmp_path / "small.onnx")
+    network = zoo.build(str(tmp_path / "small.onnx"))
+    x = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    with torch.no_grad():
+        found = network(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(found, np.maximum(x @ weight + bias, 0), rtol=1e-5, atol=1e-6)
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_what_is_wrong_with_a_file_is_said_in_a_line(tmp_path):
+    with pytest.raises(WeightsError, match=r"nothere\.onnx: there is no such file"):
+        zoo.build(str(tmp_path / "nothere.onnx"))
+    (tmp_path / "bad.onnx").write_text("no network")
+    wanted = (
+        "not a valid ONNX file"
+        if importlib.util.find_spec("onnx2torch")
+        else r"pip install .membound\[onnx\]"
+    )
+    with pytest.raises(WeightsError, match=wanted) as caught:
+        zoo.build(str(tmp_path / "bad.onnx"))
+    assert "\n" not in str(caught.value)
