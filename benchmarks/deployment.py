@@ -11,7 +11,8 @@ Each network is stored in float32 for speed, which races dense peers in float32,
 bytes in f16 and in codes of 4 bits (p8 in first and depthwise layers), which race peers in 8 bits. All take turns in
 every round, each in a process of its own. A ratio is a peer's time over ours: the least of each turn, its geometric
 mean over the turns, and the 95 % interval of that (Student's t on logarithms). OpenVINO's own choice of precision is a
-row of its own. What is in --out already is not measured again, so that an interrupted race goes on.
+row of its own. `load` is how many processes wanted to run when a race began. What is in --out already is not measured
+again, so that an interrupted race goes on.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ def measure(
     net: nn.Module,
     shape: tuple[int, ...],
     batch: int,
+    counts: list[int],
     options: argparse.Namespace,
 ) -> list[dict[str, Any]]:
     """One network in batches of one size: an entry for each number of threads."""
     graph, found = capture(net, torch.zeros(1, *shape)), []
     runs = options.runs * (30 if shape[-1] < 64 else 1)
     share = runs if batch == 1 else max(runs // 8, options.rounds)
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # what else ran on the machine, before
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.safetensors"
         beside = {values: Path(folder) / f"{stem}.safetensors" for values, stem in FITTED.items()}
@@ -66,16 +69,16 @@ def measure(
         for values, file in beside.items():
             write(file, graph, values)
         facts = race(
-            path, beside=list(beside.values()), int8=True, threads=(1, 2), runs=share, rounds=options.rounds,
+            path, beside=list(beside.values()), int8=True, threads=counts, runs=share, rounds=options.rounds,
             batch=batch, peers=options.peers, pythons=interpreters(options.python),
         )  # fmt: skip
         layers = time_layers(path, runs=max(runs // 4, 5)) if batch == 1 and options.layers else None
-    for threads in (1, 2):
+    for threads in counts:
         rows = [row for row in facts["results"] if row["threads"] == threads]
         about = {"network": name, "formats_for": "speed", "batch": batch, "threads": threads}
         entry = about | {"file_bytes": stored.file_bytes, "runs": share} | compare(rows)
         entry |= {"rows": [{key: row[key] for key in KEPT if key in row} for row in rows]}
-        entry |= {key: facts[key] for key in ("missing", "versions")}
+        entry |= {key: facts[key] for key in ("missing", "versions")} | {"load": busy}
         if layers is not None and threads == 1:
             entry |= {key: layers[key] for key in ("layers", "machine")}
         found.append(entry)
@@ -146,6 +149,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS)
     parser.add_argument(
         "--python", action="append", default=[], help="of a peer, such as deepsparse=venv/bin/python"
@@ -159,14 +163,15 @@ def main() -> None:
     before = json.loads(Path(options.out).read_text()) if Path(options.out).exists() else {}
     results: list[dict[str, Any]] = before.get("results", [])
     versions: dict[str, str] = before.get("versions", {})
-    done = {(entry["network"], entry["batch"]) for entry in results}
+    done = {(entry["network"], entry["batch"], entry["threads"]) for entry in results}
     for name, (net, shape) in everything(options.skimcaffe).items():
         if options.only is not None and not any(part in name for part in options.only):
             continue
         for batch in options.batches:
-            if (name, batch) in done:
+            counts = [threads for threads in options.threads if (name, batch, threads) not in done]
+            if not counts:
                 continue
-            results += measure(name, net.eval(), shape, batch, options)
+            results += measure(name, net.eval(), shape, batch, counts, options)
             for row in results:
                 versions |= row.pop("versions", {})
             about = {"hardware": machine.hardware(), "versions": versions, "seed": 0}  # no GPU takes part
