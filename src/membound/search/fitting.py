@@ -33,6 +33,7 @@ from membound.train.palette import LargeWeightError
 from membound.train.projection import project_
 from membound.train.rules import load_plain_
 
+NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
 WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too much
 
 
@@ -343,12 +344,17 @@ class Fitting:
 
     def _not_bound(self, plan: Plan, about: dict[str, Any]) -> list[str]:
         """Said of a budget that allows the whole network: nothing was taken away."""
-        whole = self.problem.plain_bytes if self.problem.target.kind != "nonzeros" else self.problem.dense()
-        if plan.exact or self.bound.within is not None or plan.share < whole:
+        problem, target = self.problem, self.problem.target
+        whole = problem.plain_bytes if target.kind != "nonzeros" else problem.dense()
+        binds = plan.share < whole
+        if target.values not in (AUTO, target.base):  # few bits that were asked for
+            whole = about["file_bytes"]
+            binds = target.kind != "file" or NEARLY * plan.share < whole
+        if plan.exact or self.bound.within is not None or binds:
             return []
         return [
-            f"the budget does not bind: {plan.limit.text} ({plan.limit.number:,}) is more than the {whole:,} "
-            f"{self.problem.target.unit} that all weights take, so all are kept"
+            f"the budget does not bind: {plan.limit.text} ({plan.limit.number:,}) is more than all weights take "
+            f"({whole:,} {target.unit}), so none has to go"
         ]
 
     def _for_device(self, files: FileBytes, state: State) -> FileBytes:
