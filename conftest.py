@@ -15,6 +15,7 @@ settings.register_profile("full", max_examples=100, deadline=None, print_blob=Tr
 settings.load_profile("few")
 
 # Tests are about the CPU, wherever they run. Those of CUDA: MEMBOUND_TEST_GPU=1 pytest tests/train/test_cuda.py
+os.environ.pop("COLUMNS", None)  # tests see what is printed into a pipe, whatever terminal they are started from
 if not os.environ.get("MEMBOUND_TEST_GPU"):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

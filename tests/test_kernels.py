@@ -154,6 +154,7 @@ def test_the_drivers_pass_on_the_other_kind_of_cpu(slice_):
 
 
 @emulated
+@pytest.mark.full
 def test_networks_are_replayed_on_the_other_kind_of_cpu(networks):
     path, count = networks
     outcome = listen(*EMULATOR[OTHER], build_for_the_other() / REPLAY, path, *NATIVE)

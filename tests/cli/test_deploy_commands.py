@@ -87,7 +87,8 @@ def test_inspect_as_a_table(file, capsys):
     assert "input     1x6x6 of uint8, pixels" in said
 
 
-def test_inspect_says_what_few_bits_are_made_of(tmp_path, capsys):
+def test_inspect_says_what_few_bits_are_made_of(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # room for every column, whatever the terminal is
     write(tmp_path / "net.safetensors", network(), "p2")
     assert run("inspect", tmp_path / "net.safetensors", "--json") == 0
     facts = json.loads(capsys.readouterr().out)

@@ -117,6 +117,7 @@ def test_ram_is_weights_and_working_memory_of_the_loaded_file(batch, ram, tmp_pa
 
 
 @pytest.mark.parametrize("isa", chiefly(["neon"], known_isas()))
+@pytest.mark.full
 def test_ram_may_hold_on_one_instruction_set(isa, tmp_path):
     result = fit(ram="24 KiB", isa=isa, steps=10)
     result.save(tmp_path / "net.safetensors")
@@ -175,6 +176,7 @@ def test_images_for_the_last_word_are_not_chosen_by():
     assert told == ["final-5KiB-0"]  # nothing is chosen, so nothing else is trained
 
 
+@pytest.mark.full
 def test_the_smallest_size_within_some_points_of_dense():
     told = {}
     watch = Watch(done=lambda job, facts: told.update({job.key: facts}))
