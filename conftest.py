@@ -14,8 +14,10 @@ settings.register_profile("few", max_examples=FEW, deadline=None, derandomize=Tr
 settings.register_profile("full", max_examples=100, deadline=None, print_blob=True)
 settings.load_profile("few")
 
+# What is printed is as in a pipe, however wide the terminal is that tests are started from.
+os.environ.pop("COLUMNS", None)
+
 # Tests are about the CPU, wherever they run. Those of CUDA: MEMBOUND_TEST_GPU=1 pytest tests/train/test_cuda.py
-os.environ.pop("COLUMNS", None)  # tests see what is printed into a pipe, whatever terminal they are started from
 if not os.environ.get("MEMBOUND_TEST_GPU"):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
