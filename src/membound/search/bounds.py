@@ -35,7 +35,7 @@ class Bound:
     ] = None
     ram: Annotated[
         Amount | Several | None,
-        Option("Or, or also, bound the memory it runs in; repeatable.", "SIZE", list[str]),
+        Option("Bound the memory it runs in, alone or with a budget; repeatable.", "SIZE", list[str]),
     ] = None
     nonzeros: Annotated[
         Amount | Several | None,
@@ -50,7 +50,7 @@ class Bound:
     ] = None
     latency: Annotated[
         str | float | None,
-        Option("Or, or beside a budget, bound the time of one image on this machine: 5ms.", "TIME"),
+        Option("Bound the time of one image on this machine, alone or with a budget: 5ms.", "TIME"),
     ] = None
     threads: Annotated[int, Option("Threads for a bound on latency (default: 1).", "N", int, least=1)] = 1
     batch: Annotated[

@@ -204,32 +204,16 @@ class Problem:
         """The same for another network on the same data."""
         if self.target.kind == "nonzeros":
             return Nonzeros(model)
+        kind: Callable[..., FileBytes]
         if self.target.micro:
-            return self._micro_bytes(files)
-        if self.target.kind == "file" and self.target.memory is None:
+            kind = partial(MicroBytes, spare=self.target.spare)
+        elif self.target.spare is not None:
+            kind = partial(BothBytes, spare=self.target.spare, batch=self.target.batch, isa=self.target.isa)
+        elif self.target.kind == "ram":
+            kind = partial(RamBytes, batch=self.target.batch, isa=self.target.isa)
+        else:
             return files
-        kind: Callable[..., RamBytes] = RamBytes
-        if self.target.spare is not None:
-            kind = partial(BothBytes, spare=self.target.spare)
-        return kind(
-            files.tracer,
-            files.values,
-            files.preprocess,
-            files.classes,
-            types=files.types,
-            batch=self.target.batch,
-            isa=self.target.isa,
-        )
-
-    def _micro_bytes(self, files: FileBytes) -> MicroBytes:
-        return MicroBytes(
-            files.tracer,
-            files.values,
-            files.preprocess,
-            files.classes,
-            types=files.types,
-            spare=self.target.spare,
-        )
+        return kind(files.tracer, files.values, files.preprocess, files.classes, types=files.types)
 
     @property
     def cost(self) -> TypedCost:
