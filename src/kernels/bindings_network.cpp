@@ -170,6 +170,7 @@ class PyNetwork {
  private:
   void run(const nb::sequence& inputs, const nb::sequence& outputs, size_t batch, double* seconds) const {
     std::vector<Buffer> kept;  // for as long as it runs
+    kept.reserve(network_->inputs() + network_->outputs());
     std::vector<const float*> from;
     std::vector<float*> to;
     for (nb::handle each : inputs) {
