@@ -92,6 +92,7 @@ def test_a_width_that_cannot_be_met_is_left_out():
         (wide, {"widths": [1, 2], "strategy": "greedy"}, "leave out"),
         (wide, {"effort": "much"}, "no effort"),
         (wide, {"smoothing": 1}, "from 0 to below 1"),
+        (wide, {"precision": "float16"}, "choose float32, bf16"),
     ],
 )
 def test_what_cannot_be_asked_for(model, more, message):
@@ -115,6 +116,15 @@ def test_effort_chooses_what_is_not_given():
         assert usual_steps(effort, solver, 60_000, 64) == times * 10_000
         assert usual_steps(effort, None, 128_000, 128) == times * 30_000
         assert usual_steps(effort, None, 100, 10) == times * 5_000
+
+
+def test_bf16_is_autocast_and_keeps_the_promises():
+    asked = {**QUICK, "steps": 8, "dense": False, "teacher": "auto"}
+    fitted = mb.fit(wide, digits(0, 80), 6000, test_data=digits(200, 240), precision="bf16", **asked)
+    plain = mb.fit(wide, digits(0, 80), 6000, test_data=digits(200, 240), **asked)
+    assert fitted.file_bytes <= 6000
+    weights = [next(iter(each.model.parameters())) for each in (fitted, plain)]
+    assert not torch.equal(*weights)
 
 
 def test_smoothed_labels_are_torchs():

@@ -81,6 +81,26 @@ def test_the_first_step_follows_the_loss(augment):
         torch.testing.assert_close(found.grad, wanted)
 
 
+@pytest.mark.parametrize(
+    "augment", [Augment(mirror=True, shift=2), Augment(mirror=True), Augment(shift=1)], ids=str
+)
+def test_all_variants_asked_before_are_those_of_each_step(augment):
+    """Where pupils see every image more often than it has variants; the teacher itself is the reference."""
+    torch.manual_seed(1)
+    teacher = Small().eval()
+    run = begun(Teaching(teacher, 2.0, 0.7, passes=50), augment)
+    stepper = make_stepper(run).__self__
+    assert stepper.table.shape == (60 * augment.variants, 10)
+    for _ in range(3):
+        x, _, hints = stepper.next_batch()
+        torch.testing.assert_close(hints, teacher(x).detach(), rtol=2e-3, atol=2e-3)
+    rarely = make_stepper(begun(Teaching(teacher, passes=augment.variants - 1), augment)).__self__
+    assert rarely.table is None
+    without_end = Augment(mirror=True, cutout=4)
+    assert without_end.variants is None
+    assert make_stepper(begun(Teaching(teacher, passes=1e9), without_end)).__self__.table is None
+
+
 def test_the_teacher_stays_as_it_is_and_is_told_apart():
     torch.manual_seed(1)
     teacher = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(784, 10))

@@ -53,6 +53,17 @@ class Augment:
     def __bool__(self) -> bool:
         return self != NONE
 
+    @property
+    def variants(self) -> int | None:
+        """How many images one can become; None where there is no end to them.
+
+        >>> Augment(mirror=True, shift=4).variants
+        162
+        """
+        if self.cutout or self.turn or self.zoom:
+            return None
+        return (2 * self.shift + 1) ** 2 * (2 if self.mirror else 1)
+
     def __str__(self) -> str:
         given = [each.name for each in fields(self) if getattr(self, each.name)]
         shown = [name if name == "mirror" else f"{name}={getattr(self, name):g}" for name in given]

@@ -28,7 +28,7 @@ from membound.search.progress import by_lines, tell_resumed
 from membound.search.request import Choices, Examples, Keywords, split_keywords
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
-from membound.search.widths import check_width
+from membound.search.widths import SHARE, check_width
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
 from membound.train.distill import PART, TEMPERATURE
@@ -134,7 +134,9 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
         tried = describe_training(problem, choices)
         if choices.teacher == teachers.AUTO:
             watch.say("training the teacher")
-            teaching, facts = teachers.train_teacher(workshop, choices.seed, *_teaching_numbers(choices))
+            teaching, facts = teachers.train_teacher(
+                workshop, choices.seed, *_teaching_numbers(choices), _passes(problem, bound, choices)
+            )
             workshop.problem = replace(workshop.problem, teaching=teaching)
             tried.append(teachers.describe_teacher(facts))
         if latency is not None:
@@ -197,7 +199,10 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
         teachers.check_classifies(problem)
         problem = teachers.with_wider(problem)
     elif choices.teacher is not None:
-        teaching = teachers.make_teaching(choices.teacher, problem, *_teaching_numbers(choices))
+        numbers = _teaching_numbers(choices)
+        teaching = teachers.make_teaching(
+            choices.teacher, problem, *numbers, _passes(problem, bound, choices)
+        )
         problem = replace(problem, teaching=teaching)
     if bound.within is not None:
         check_searchable(problem)
@@ -210,6 +215,14 @@ def _teaching_numbers(choices: Choices) -> tuple[float, float]:
     """The temperature and the teacher's part."""
     heat, part = choices.temperature, choices.teacher_part
     return TEMPERATURE if heat is None else heat, PART if part is None else part
+
+
+def _passes(problem: Problem, bound: Bound, choices: Choices) -> float:
+    """Through the images, that all networks under the bound take, at least."""
+    recipe = problem.training.recipe
+    trainings = 1.0 if choices.widths is None or len(choices.widths) < 2 else 1.0 + SHARE
+    networks = max(len(bound.amounts), 1) * bound.members
+    return trainings * networks * recipe.steps * recipe.batch_size / len(problem.data.train)
 
 
 def _storable(problem: Problem) -> Problem:
@@ -245,6 +258,7 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
         "effort",
         "widths",
         "smoothing",
+        "precision",
         *TEACHING,
     )
     chosen = {
@@ -258,6 +272,7 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
         "teacher": taught,
         "widths": None if choices.widths is None else list(choices.widths),
         "smoothing": choices.smoothing or None,
+        "precision": choices.precision if choices.precision != "float32" else None,
         "latency": None if bound.latency is None else [str(bound.latency), bound.threads],
     }
     return {

@@ -181,6 +181,7 @@ class _Bench:
         settings = Settings(
             seed=job.seed,
             device=str(self.device),
+            precision=training.precision,
             evaluate_every=max(steps // (job.looks or (4 if job.tuning else 20)), 1),
             run_dir=order.folder,
             tensorboard=order.curves or False,

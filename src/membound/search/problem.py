@@ -106,6 +106,7 @@ class Training:
     fresh: bool = True  # networks start from nothing, not from trained weights
     augment: Augment = NONE
     smoothing: float = 0.0  # of labels
+    precision: str = "float32"
 
     @property
     def warm(self) -> Recipe:

@@ -28,6 +28,7 @@ STRATEGIES = {
     "greedy": "lamp",
 }  # and scores
 SOLVERS = ("caffe", "sgd", "adamw")
+PRECISIONS = ("float32", "bf16")
 EFFORTS = ("quick", "normal", "best")
 
 
@@ -44,6 +45,7 @@ class Choices:
     - `widths` are tried at the same bytes, as multiples of the default of `width`, a parameter of the function that
       makes the network; the best on validation images is taken.
     - `smoothing`: what a label leaves to the other classes.
+    - `precision`: 'float32', or 'bf16' (autocast), which is faster on most GPUs.
     - `teacher` is a network whose scores are learned beside the labels: a module, a list of them (averaged), the path
       of a model file, (module, Preprocess) where it takes images prepared otherwise, or 'auto', which trains a wider
       one first. `teacher_part` of the loss is the teacher's, both softened by `temperature`.
@@ -94,6 +96,10 @@ class Choices:
     smoothing: Annotated[
         float | None,
         Option("Label smoothing: what a label leaves to other classes (default: 0).", "X", float),
+    ] = None
+    precision: Annotated[
+        str | None,
+        Option("float32 (default) or bf16, which trains faster on most GPUs.", "TYPE", words=PRECISIONS),
     ] = None
     teacher: Annotated[
         Any,
@@ -172,6 +178,10 @@ class Choices:
             raise MemboundError(
                 f"smoothing={self.smoothing!r}: a number from 0 to below 1 is needed", about="smoothing"
             )
+        if self.precision not in (None, *PRECISIONS):
+            raise MemboundError(
+                f"there is no precision {self.precision!r}: choose {', '.join(PRECISIONS)}", about="precision"
+            )
         if self.widths is not None:
             object.__setattr__(self, "widths", read_widths(self.widths))
         given = [name for name in ("temperature", "teacher_part") if getattr(self, name) is not None]
@@ -228,6 +238,7 @@ class Keywords(TypedDict, total=False):
     effort: str | None
     widths: str | Sequence[float] | None
     smoothing: float | None
+    precision: str | None
     teacher: Any
     temperature: float | None
     teacher_part: float | None

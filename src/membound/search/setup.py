@@ -85,6 +85,7 @@ def make_problem(
         training,
         augment=choose(choices.augment, data.input_shape, photos, has_own),
         smoothing=choices.smoothing or 0.0,
+        precision=choices.precision or "float32",
     )
     return Problem(make, data, training, target, names, task)
 

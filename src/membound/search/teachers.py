@@ -54,16 +54,19 @@ class StoredNetwork(nn.Module):
         return values[self.graph.output]
 
 
-def make_teaching(asked: Any, problem: Problem, temperature: float, part: float) -> Teaching:
+def make_teaching(
+    asked: Any, problem: Problem, temperature: float, part: float, passes: float = 0.0
+) -> Teaching:
     """The teacher that was asked for, checked with one image.
 
     `asked` is a module, a list of them (their scores are averaged), the path of a model file, or (module, Preprocess)
-    where it takes images prepared in another way than its pupil does.
+    where it takes images prepared in another way than its pupil does. Its pupils go through the images `passes` times.
     """
     network, prepared = _load(asked)
     change = None if prepared is None else input_change(problem.data.preprocess, prepared)
     factor, offset = change or (None, None)
-    teaching = Teaching(network, temperature, part, factor, offset)
+    bf16 = problem.training.precision == "bf16"
+    teaching = Teaching(network, temperature, part, factor, offset, passes, bf16)
     cpu = torch.device("cpu")
     teaching.to(cpu)
     check_classifies(problem)
@@ -115,7 +118,7 @@ def _wider(problem: Problem) -> Callable[[int], nn.Module]:
 
 
 def train_teacher(
-    workshop: Workshop, seed: int, temperature: float, part: float
+    workshop: Workshop, seed: int, temperature: float, part: float, passes: float = 0.0
 ) -> tuple[Teaching, dict[str, Any]]:
     """A dense teacher, trained at no more than its pupil's own cost in multiplications: a wider one for fewer steps.
 
@@ -132,7 +135,7 @@ def train_teacher(
     (facts,) = workshop.do([job])
     network = make(seed)
     load_plain_(network, workshop.state(KEY))
-    return make_teaching(network, problem, temperature, part), facts
+    return make_teaching(network, problem, temperature, part, passes), facts
 
 
 def describe_teacher(facts: Mapping[str, Any]) -> str:

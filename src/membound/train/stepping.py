@@ -5,6 +5,7 @@ Several steps in one recording are not faster: with many networks side by side i
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,9 @@ from membound.train.batches import Indices, Rows, index_stream, order_of
 from membound.train.graphed import Recorded, draws_random_numbers, record
 from membound.train.recipe import set_learning_rate_
 from membound.train.run import Run
-from membound.train.warp import warp
+from membound.train.warp import variant_of, warp
 
+Numbers = Iterator[npt.NDArray[np.float32]]
 Batch = tuple[Tensor, ...]  # images, targets, and a teacher's scores where there is one
 
 
@@ -48,43 +50,53 @@ class Eager:
         self.rows: Rows | None = None
         self.numbers: Rows | None = None  # that images are augmented by
         self.batches: Iterator[Batch] = iter(())
-        self.table: Tensor | None = None  # of the teacher's scores, where images are always the same
-        if run.teaching is not None and run.feeder.chooses_on_device and not run.augment:
-            self.table = run.teaching.table(run.feeder)
+        self.table: Tensor | None = (
+            None  # of the teacher's scores, where there is an end to what it can be asked
+        )
+        if run.teaching is not None and run.teaching.has_table(run.feeder, run.augment):
+            self.table = run.teaching.table(run.feeder, run.augment)
         if run.device.type == "cuda" and run.world.size == 1 and run.feeder.chooses_on_device:
             self.rows = Rows(indices, run.device)
             self.numbers = None if numbers is None else Rows(numbers, run.device)
         elif self.table is not None:
-            self.batches = self._looked_up(indices)
+            self.batches = self._looked_up(indices, numbers)
         else:
             plain = run.feeder.augmented(indices, seed, run.step, run.world.share())
             self.batches = self._varied(plain, numbers)
 
-    def _looked_up(self, indices: Iterator[Indices]) -> Iterator[Batch]:
+    def _looked_up(self, indices: Iterator[Indices], numbers: Numbers | None) -> Iterator[Batch]:
         """Batches of images that are in memory, with what the teacher says of them."""
         run = self.run
         for chosen in indices:
-            mine = torch.from_numpy(np.ascontiguousarray(chosen[run.world.share()])).to(run.device)
-            yield self._with_hints(*run.feeder.at(mine), mine)
+            mine = self._share(chosen)
+            yield self._finish(
+                *run.feeder.at(mine), mine, None if numbers is None else self._share(next(numbers))
+            )
 
-    def _varied(
-        self, batches: Iterator[tuple[Tensor, Tensor]], numbers: Iterator[npt.NDArray[np.float32]] | None
-    ) -> Iterator[Batch]:
+    def _varied(self, batches: Iterator[tuple[Tensor, Tensor]], numbers: Numbers | None) -> Iterator[Batch]:
         """Augmented; each process draws the numbers of the whole batch and takes those of its share."""
-        run = self.run
         for x, y in batches:
-            if numbers is not None:
-                mine = np.ascontiguousarray(next(numbers)[run.world.share()])
-                x = warp(run.augment, x, torch.from_numpy(mine).to(run.device))
-            yield self._with_hints(x, y)
+            yield self._finish(x, y, numbers=None if numbers is None else self._share(next(numbers)))
 
-    def _with_hints(self, x: Tensor, y: Tensor, indices: Tensor | None = None) -> Batch:
-        """The batch, and the teacher's scores of it, where there is one."""
-        if self.run.teaching is None:
+    def _share(self, batch: npt.NDArray[Any]) -> Tensor:
+        """What is this process's of something that a batch has for each image, on the device."""
+        return torch.from_numpy(np.ascontiguousarray(batch[self.run.world.share()])).to(self.run.device)
+
+    def _finish(
+        self, x: Tensor, y: Tensor, indices: Tensor | None = None, numbers: Tensor | None = None
+    ) -> Batch:
+        """The batch, augmented by the numbers, and the teacher's scores of it, where there is one."""
+        run = self.run
+        if numbers is not None:
+            numbers = numbers.to(x.dtype)
+            x = warp(run.augment, x, numbers)
+        if run.teaching is None:
             return x, y
-        if self.table is not None and indices is not None:
-            return x, y, self.table[indices]
-        return x, y, self.run.teaching.scores(x)
+        if self.table is None or indices is None:
+            return x, y, run.teaching.scores(x)
+        if numbers is not None:
+            indices = indices * (run.augment.variants or 1) + variant_of(run.augment, numbers)
+        return x, y, self.table[indices].to(x.dtype)
 
     @property
     def places(self) -> list[Tensor]:
@@ -101,10 +113,8 @@ class Eager:
         """The next batch as work for the device alone, which can be recorded: `expect` it first, every time."""
         assert self.rows is not None
         indices = self.rows.take()
-        x, y = self.run.feeder.at(indices)
-        if self.numbers is not None:
-            x = warp(self.run.augment, x, self.numbers.take())
-        return self._with_hints(x, y, indices)
+        numbers = None if self.numbers is None else self.numbers.take()
+        return self._finish(*self.run.feeder.at(indices), indices, numbers)
 
     def next_batch(self) -> Batch:
         if self.rows is None:

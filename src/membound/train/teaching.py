@@ -1,6 +1,7 @@
 """A teacher for a training: another network, whose scores of the same images are learned from beside the labels.
 
-Where images are augmented, it sees each of them as its pupil does, in every step; else it is asked about all at once.
+It is asked about all images at once where they are not augmented, or where its pupils together see them more often than
+there are ways to mirror and shift them; else it sees each of them as its pupil does, in every step.
 """
 
 from dataclasses import dataclass, field
@@ -11,12 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from membound.data import Preprocess
+from membound.data.augment import NONE, Augment
 from membound.errors import TrainingError
 from membound.train.batches import Feeder, whole
 from membound.train.distill import PART, TEMPERATURE, check_numbers, taught_loss
 from membound.train.fingerprints import network_digest
+from membound.train.warp import numbers_of, warp
 
-TOGETHER = 500  # images that it is asked about at once
+TOGETHER = 1000  # images that it is asked about at once
+LARGEST_TABLE = 1 << 30  # bytes of scores that are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +28,8 @@ class Teaching:
     """A network that gives class scores, and how much its pupils listen.
 
     `part` of the loss compares with its probabilities, both softened by `temperature`. `factor` and `offset` [C, 1, 1]
-    turn images as the pupil takes them into those that the teacher takes.
+    turn images as the pupil takes them into those that the teacher takes. Its pupils go through all images `passes`
+    times, together.
     """
 
     network: nn.Module
@@ -32,6 +37,8 @@ class Teaching:
     part: float = PART
     factor: Tensor | None = None
     offset: Tensor | None = None
+    passes: float = 0.0
+    bf16: bool = False  # it computes as its pupils do
     # By feeder, as long as there is one: those of bagged images go when their members are trained.
     tables: WeakKeyDictionary[Feeder, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
 
@@ -72,14 +79,33 @@ class Teaching:
         inputs = x.float()
         if self.factor is not None and self.offset is not None:
             inputs = inputs * self.factor + self.offset
-        found: Tensor = self.network(inputs)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
+            found: Tensor = self.network(inputs)
         return found.to(x.dtype)
 
-    def table(self, feeder: Feeder) -> Tensor:
-        """The scores of all images of a feeder, in their order, computed once."""
+    def has_table(self, feeder: Feeder, augment: Augment) -> bool:
+        """Whether all that its pupils will ask is asked before: where that is less work, and there is room for it."""
+        variants = augment.variants
+        if variants is None or not feeder.chooses_on_device:
+            return False
+        if variants == 1:
+            return True
+        scores = variants * len(feeder.split) * (int(feeder.labels.max()) + 1)
+        return variants <= self.passes and 2 * scores <= LARGEST_TABLE
+
+    def table(self, feeder: Feeder, augment: Augment = NONE) -> Tensor:
+        """The scores of all variants of all images of a feeder, in their order, computed once."""
         if feeder not in self.tables:
-            batches = feeder.batches(whole(feeder.split, TOGETHER))
-            self.tables[feeder] = torch.cat([self.scores(x) for x, _ in batches])
+            variants = augment.variants or 1
+            rows = [numbers_of(augment, at).to(feeder.device) for at in range(variants)]
+            found = []
+            for x, _ in feeder.batches(whole(feeder.split, TOGETHER)):
+                if variants == 1:
+                    found.append(self.scores(x))
+                else:  # rounded to 16 bits: there are many of them
+                    varied = (warp(augment, x, row.expand(len(x), -1)) for row in rows)
+                    found.append(torch.stack([self.scores(y).half() for y in varied], 1).flatten(0, 1))
+            self.tables[feeder] = torch.cat(found)
             if feeder.device.type == "cuda":  # others of a population use it on streams of their own
                 torch.cuda.current_stream(feeder.device).synchronize()
         return self.tables[feeder]

@@ -21,6 +21,27 @@ def warp(how: Augment, x: Tensor, numbers: Tensor) -> Tensor:
     return _cut(how.cutout, x, numbers[:, 5], numbers[:, 6]) if how.cutout else x
 
 
+def variant_of(how: Augment, numbers: Tensor) -> Tensor:
+    """Which of its variants `warp` makes of each image, counted from 0, where there is an end to them."""
+    side = 2 * how.shift + 1
+    down, right = (_pixels(numbers[:, at], how.shift)[:, 0] + how.shift for at in (1, 2))
+    found = down * side + right
+    return 2 * found + (numbers[:, 0] < 0.5) if how.mirror else found
+
+
+def numbers_of(how: Augment, variant: int) -> Tensor:
+    """A row of numbers that make `warp` give this variant.
+
+    >>> how = Augment(mirror=True, shift=2)
+    >>> [int(variant_of(how, numbers_of(how, at)[None])) for at in (0, 17, 49)]
+    [0, 17, 49]
+    """
+    side = 2 * how.shift + 1
+    place, mirrored = divmod(variant, 2) if how.mirror else (variant, 0)
+    down, right = divmod(place, side)
+    return torch.tensor([0.25 if mirrored else 0.75, (down + 0.5) / side, (right + 0.5) / side, 0, 0, 0, 0])
+
+
 def _moved(how: Augment, x: Tensor, numbers: Tensor) -> Tensor:
     """Mirrored and shifted by whole pixels: each pixel is one of the image."""
     if not (how.mirror or how.shift):
