@@ -101,6 +101,7 @@ class Order:
     start: State | None = None
     folder: Path | None = None
     curves: Path | None = None
+    problem: Problem | None = None  # instead of that of all
 
 
 def carry_out(
@@ -115,8 +116,11 @@ def carry_out(
     One that diverges, and must not, is told when all others are done.
     `feeders` keeps the images on the device from one call to the next.
     """
-    bench = _Bench(problem, device, {} if feeders is None else feeders)
-    members = [partial(bench.begin, order, show) for order in orders]
+    feeders = {} if feeders is None else feeders
+    problems = [order.problem or problem for order in orders]
+    benches = {id(each): _Bench(each, device, feeders) for each in problems}
+    mine = [benches[id(each)] for each in problems]
+    members = [partial(bench.begin, order, show) for bench, order in zip(mine, orders, strict=True)]
     before = torch.backends.cudnn.deterministic
     torch.backends.cudnn.deterministic = (
         True  # the same job is the same network, at no cost that could be measured
@@ -128,13 +132,14 @@ def carry_out(
             if run.failure is not None and not job.may_fail:
                 failure = failure or run.failure
             else:
-                yield job, bench.conclude(job, run)
+                yield job, mine[number].conclude(job, run)
             del run  # its memory is the next ones'
         if failure is not None:
             raise failure
     finally:
         torch.backends.cudnn.deterministic = before
-        bench.let_go()
+        for bench in benches.values():
+            bench.let_go()
 
 
 class _Bench:
