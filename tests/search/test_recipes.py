@@ -77,7 +77,7 @@ def test_a_width_that_cannot_be_met_is_left_out():
     asked = {"widths": [1, 64], "protect": ["0", "3"], "validation": 20, "dense": False, **QUICK}
     fitted = mb.fit(deep, digits(0, 80), 8000, test_data=digits(200, 240), **asked)
     assert fitted.facts["width"] == 1
-    assert "width 1 is the only one that fits" in fitted.facts["tried"]
+    assert "width 1, the only one that fits" in fitted.facts["tried"]
 
 
 @pytest.mark.parametrize(
