@@ -168,19 +168,22 @@ struct Unpack {
     shifts = _mm512_and_si512(first, fill_ints(7));
   }
   size_t step() const { return 2 * bits; }
-  Ints operator()(const uint8_t* p) const {
+  Ints loose(const uint8_t* p) const {
     const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + bits));
-    const Ints both = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_broadcastsi128_si256(low)),
-                                         _mm256_broadcastsi128_si256(high), 1);
-    return _mm512_and_si512(_mm512_srlv_epi32(_mm512_shuffle_epi8(both, bytes), shifts), mask);
+    const Ints both = _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(low), 0xff00, high);
+    return _mm512_srlv_epi32(_mm512_shuffle_epi8(both, bytes), shifts);
   }
+  Ints operator()(const uint8_t* p) const { return _mm512_and_si512(loose(p), mask); }
 };
 
-// A palette times a scale: in one register, in two or in four.
+// A palette times a scale: in one register, again and again, or in two or four. The bits above a code are not looked at.
 struct Palette16 {
   Vec all;
-  Palette16(const float* entries, size_t count, float scale) : all(_mm512_mul_ps(load_some(entries, count), fill(scale))) {}
+  Palette16(const float* entries, size_t count, float scale) {
+    const Ints again = _mm512_and_si512(count_up(), fill_ints(static_cast<int>(count) - 1));
+    all = _mm512_mul_ps(_mm512_permutexvar_ps(again, load_some(entries, count)), fill(scale));
+  }
   Vec operator()(Ints codes) const { return _mm512_permutexvar_ps(codes, all); }
 };
 struct Palette32 {
@@ -197,11 +200,13 @@ struct Palette64 {
   }
 };
 struct Steps {  // of a palette of equal steps: nothing is looked up
-  Ints middle;
+  Ints mask, middle;
   Vec step, scale;
-  Steps(const Codes& codes, float scale_) : middle(fill_ints(1 << (codes.bits - 1))), step(fill(codes.step)), scale(fill(scale_)) {}
+  Steps(const Codes& codes, float scale_)
+      : mask(fill_ints((1 << codes.bits) - 1)), middle(fill_ints(1 << (codes.bits - 1))), step(fill(codes.step)), scale(fill(scale_)) {}
   Vec operator()(Ints codes) const {
-    return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(subtract(codes, middle)), step), scale);
+    const Ints steps = subtract(_mm512_and_si512(codes, mask), middle);
+    return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(steps), step), scale);
   }
 };
 // body(palette), by the bits of the codes; false if the registers do not hold it.
@@ -222,34 +227,6 @@ inline float single(Half half) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_s
 inline float single(float x) { return x; }
 
 #include "net_gather_x86.inc"
-
-inline __m256 load_eight(const float* p) { return _mm256_loadu_ps(p); }
-inline __m256 load_eight(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
-
-// Eight sums, in the lanes that they have in a whole vector: halves of vectors leave another unit free to put them together.
-template <class Column, class Value>
-inline __m256 gather_add(const Column* columns, const Value* values, const float* x, __m256 sums) {
-  const __m256 eight = _mm256_insertf128_ps(_mm256_castps128_ps256(gather_four(columns, x)), gather_four(columns + 4, x), 1);
-  return _mm256_fmadd_ps(load_eight(values), eight, sums);
-}
-
-template <class Column, class Value>
-float gather_dot(const Column* columns, const Value* values, size_t count, const float* x) {
-  __m256 sums[4] = {};
-  size_t k = 0;
-  for (; k + 2 * kWidth <= count; k += 2 * kWidth)
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; ++i) sums[i] = gather_add(columns + k + 8 * i, values + k + 8 * i, x, sums[i]);
-  if (k + kWidth <= count) {
-#pragma GCC unroll 2
-    for (size_t i = 0; i < 2; ++i) sums[i] = gather_add(columns + k + 8 * i, values + k + 8 * i, x, sums[i]);
-    k += kWidth;
-  }
-  const __m256 low = _mm256_add_ps(sums[0], sums[2]), high = _mm256_add_ps(sums[1], sums[3]);
-  float rest = total(_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1));
-  for (; k < count; ++k) rest += single(values[k]) * x[columns[k]];
-  return rest;
-}
 
 // Sixteen values, or the `left` that there are before the end.
 inline Vec load_before_end(const float* p, size_t left) { return left < kWidth ? load_some(p, left) : load(p); }

@@ -119,6 +119,11 @@ struct NetKernels {
   // The sum over the row's entries of their values times x[column]; reads nothing behind the ends.
   float (*row_dot)(const Row& row, const float* x) = nullptr;
 
+  // The same of several rows whose entries are decoded, starts[r] - starts[0] of them before row r: their columns are
+  // positions[k] - r step.
+  void (*dots_at)(const int32_t* positions, const float* values, const uint32_t* starts, size_t rows, size_t step,
+                  const float* x, float* out) = nullptr;
+
   // a[r][k] for gemm_rows rows, of values `a_step` apart, the first from `entry` on, as packed[k][r]; each row times
   // its scale, if there are any.
   void (*pack)(const Values& a, size_t entry, size_t a_step, size_t depth, const float* scales, float* packed) = nullptr;

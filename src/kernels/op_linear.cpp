@@ -83,11 +83,44 @@ class Linear final : public Op {
     if (weight_.matrix().format == Format::dense) {
       const size_t columns = weight_.columns();
       kernels.dots(weight_.values(), begin * columns, columns, end - begin, x, columns, y + begin);
+    } else if (is_decoded()) {
+      dot_decoded(x, y, begin, end, kernels);
     } else {
       for (size_t row = begin; row < end; ++row) y[row] = kernels.row_dot(weight_.row(row), x);
     }
     if (const float* scales = weight_.matrix().scales)
       for (size_t row = begin; row < end; ++row) y[row] *= scales[row];
+  }
+
+  // Bits are met where they are, with the values that they stand for.
+  bool is_decoded() const {
+    const Format format = weight_.matrix().format;
+    return weight_.slack() > 0 && format != Format::dense && format != Format::bitmask;
+  }
+
+  // To begin to decode costs as much as dozens of entries: it is done for many rows at once.
+  void dot_decoded(const float* x, float* y, size_t begin, size_t end, const NetKernels& kernels) const {
+    constexpr size_t kEntries = 1024, kRows = 128;
+    int32_t places[kEntries + kReadSlack];
+    float values[kEntries + kReadSlack];
+    uint32_t starts[kRows + 1];
+    const size_t most_rows = std::min(kRows, kMostPositions / std::max<size_t>(1, weight_.columns()));
+    for (size_t row = begin; row < end;) {
+      size_t rows = 0;
+      for (const size_t first = weight_.row_start(row);; ++rows) {
+        starts[rows] = static_cast<uint32_t>(weight_.row_start(row + rows));
+        if (rows == most_rows || row + rows == end || weight_.row_start(row + rows + 1) - first > kEntries) break;
+      }
+      if (rows == 0) {  // too long
+        y[row] = kernels.row_dot(weight_.row(row), x);
+        ++row;
+        continue;
+      }
+      const size_t step = weight_.read_places(row, row + rows, places, kernels);
+      kernels.to_float(weight_.values(), starts[0], 1.0f, values, starts[rows] - starts[0]);
+      kernels.dots_at(places, values, starts, rows, step, x, y + row);
+      row += rows;
+    }
   }
 
   size_t vectors_;
