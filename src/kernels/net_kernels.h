@@ -120,9 +120,11 @@ struct NetKernels {
   float (*row_dot)(const Row& row, const float* x) = nullptr;
 
   // The same of several rows whose entries are decoded, starts[r] - starts[0] of them before row r: their columns are
-  // positions[k] - r step.
+  // positions[k] - r step, or as the file tells them.
   void (*dots_at)(const int32_t* positions, const float* values, const uint32_t* starts, size_t rows, size_t step,
                   const float* x, float* out) = nullptr;
+  void (*short_dots_at)(const uint16_t* columns, const float* values, const uint32_t* starts, size_t rows, const float* x,
+                        float* out) = nullptr;
 
   // a[r][k] for gemm_rows rows, of values `a_step` apart, the first from `entry` on, as packed[k][r]; each row times
   // its scale, if there are any.

@@ -101,7 +101,7 @@ class Linear final : public Op {
   // To begin to decode costs as much as dozens of entries: it is done for many rows at once.
   void dot_decoded(const float* x, float* y, size_t begin, size_t end, const NetKernels& kernels) const {
     constexpr size_t kEntries = 1024, kRows = 128;
-    int32_t places[kEntries + kReadSlack];
+    int32_t positions[kEntries + kReadSlack];
     float values[kEntries + kReadSlack];
     uint32_t starts[kRows + 1];
     const size_t most_rows = std::min(kRows, kMostPositions / std::max<size_t>(1, weight_.columns()));
@@ -116,9 +116,13 @@ class Linear final : public Op {
         ++row;
         continue;
       }
-      const size_t step = weight_.read_places(row, row + rows, places, kernels);
       kernels.to_float(weight_.values(), starts[0], 1.0f, values, starts[rows] - starts[0]);
-      kernels.dots_at(places, values, starts, rows, step, x, y + row);
+      if (const uint16_t* columns = weight_.short_columns()) {
+        kernels.short_dots_at(columns + starts[0], values, starts, rows, x, y + row);
+      } else {
+        weight_.read_positions(row, row + rows, positions, kernels);
+        kernels.dots_at(positions, values, starts, rows, weight_.columns(), x, y + row);
+      }
       row += rows;
     }
   }

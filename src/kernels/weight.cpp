@@ -302,17 +302,6 @@ void Weight::read_positions(size_t first, size_t last, int32_t* positions, const
   }
 }
 
-size_t Weight::read_places(size_t first, size_t last, int32_t* places, const NetKernels& kernels) const {
-  if (matrix_.format == Format::csr && matrix_.index_bytes == 2) {
-    const size_t begin = row_start(first);
-    const auto* from = static_cast<const uint16_t*>(matrix_.index) + begin;
-    kernels.short_columns(from, row_start(last) - begin, matrix_.columns, places);
-    return 0;
-  }
-  read_positions(first, last, places, kernels);
-  return matrix_.columns;
-}
-
 void Weight::read_values(size_t first, size_t last, float* values, const NetKernels& kernels) const {
   const size_t begin = row_start(first);
   kernels.to_float(values_, begin, 1.0f, values, row_start(last) - begin);
