@@ -114,25 +114,27 @@ inline void place_each(const int32_t* columns, int32_t base, size_t count, const
 void place(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets) {
   constexpr int32_t kMostArea = 32;
   constexpr size_t kMostColumns = size_t{1} << 20;
-  const bool stepped = places.table == nullptr;
-  if (!stepped && (places.area > kMostArea || places.columns > kMostColumns))
-    return place_each(columns, base, count, places, offsets);
-  const auto area = static_cast<size_t>(stepped ? 0 : places.area), low = area < 16 ? area : 16;
+  if (places.table == nullptr) {
+    const Ints start = fill_ints(base), step = fill_ints(places.step);
+    for (size_t n = 0; n < count; n += kWidth) {
+      const __mmask16 there = first_lanes(count - n < kWidth ? count - n : kWidth);
+      const Ints column = subtract(_mm512_maskz_loadu_epi32(there, columns + n), start);
+      _mm512_mask_storeu_epi32(offsets + n, there, _mm512_mullo_epi32(column, step));
+    }
+    return;
+  }
+  if (places.area > kMostArea || places.columns > kMostColumns) return place_each(columns, base, count, places, offsets);
+  const auto area = static_cast<size_t>(places.area), low = area < 16 ? area : 16;
   const Ints first = _mm512_maskz_loadu_epi32(first_lanes(low), places.table);
   const Ints second = _mm512_maskz_loadu_epi32(first_lanes(area - low), places.table + low);
   const Ints start = fill_ints(base), step = fill_ints(places.step), wide = fill_ints(places.area);
-  const Vec part = fill(stepped ? 0.0f : 1.0f / static_cast<float>(places.area)), half = fill(0.5f);
+  const Vec part = fill(1.0f / static_cast<float>(places.area)), half = fill(0.5f);
   for (size_t n = 0; n < count; n += kWidth) {
     const __mmask16 there = first_lanes(count - n < kWidth ? count - n : kWidth);
     const Ints column = subtract(_mm512_maskz_loadu_epi32(there, columns + n), start);
-    Ints to;
-    if (stepped) {
-      to = _mm512_mullo_epi32(column, step);
-    } else {
-      const Ints channel = _mm512_cvttps_epi32(_mm512_mul_ps(add(_mm512_cvtepi32_ps(column), half), part));
-      const Ints tap = subtract(column, _mm512_mullo_epi32(channel, wide));
-      to = add(_mm512_mullo_epi32(channel, step), _mm512_permutex2var_epi32(first, tap, second));
-    }
+    const Ints channel = _mm512_cvttps_epi32(_mm512_mul_ps(add(_mm512_cvtepi32_ps(column), half), part));
+    const Ints tap = subtract(column, _mm512_mullo_epi32(channel, wide));
+    const Ints to = add(_mm512_mullo_epi32(channel, step), _mm512_permutex2var_epi32(first, tap, second));
     _mm512_mask_storeu_epi32(offsets + n, there, to);
   }
 }
@@ -227,6 +229,24 @@ inline float single(Half half) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_s
 inline float single(float x) { return x; }
 
 #include "net_gather_x86.inc"
+
+// Of a window's sixteen places the last is 0. What is looked up is in the lowest four bits; others are not looked at.
+#define MEMBOUND_OWN_SLICES
+void slice_dots(const FourSteps* steps, size_t count, const float* palette, const float* x, float* out) {
+  static_assert(kSliceRows == kWidth, "a lane for each row");
+  const Vec table = load(palette);
+  Vec sums[4] = {fill(0.0f), fill(0.0f), fill(0.0f), fill(0.0f)};
+  for (; count > 0; --count, ++steps) {
+    const Ints lanes = _mm512_loadu_si512(steps->lanes);
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < 4; ++i) {
+      const Vec window = _mm512_maskz_loadu_ps(0x7fff, x + steps->windows[i]);
+      const Vec value = _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, 8 * i + 4), table);
+      sums[i] = fma(value, _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, 8 * i), window), sums[i]);
+    }
+  }
+  store(out, add(add(sums[0], sums[1]), add(sums[2], sums[3])));
+}
 
 // Sixteen values, or the `left` that there are before the end.
 inline Vec load_before_end(const float* p, size_t left) { return left < kWidth ? load_some(p, left) : load(p); }

@@ -173,7 +173,8 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   float* waiting = room;
   if (!plan.straight()) room += plan.group * plan.step;
   const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
-  const Places places{image_.offsets, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
+  const int32_t* table = image_.channel_columns > 1 ? image_.offsets : nullptr;
+  const Places places{table, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
   const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.traits.width);
   const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
