@@ -85,7 +85,7 @@ class RowReader {
 
  private:
   static constexpr size_t kEntries = 512;
-  static size_t entries(const Weight& weight) { return std::max(kEntries, weight.widest()); }
+  static size_t entries(const Weight& weight) { return std::min(weight.matrix().entries, std::max(kEntries, weight.widest())); }
   static size_t part(const Weight& weight) { return (entries(weight) + kReadSlack + kLine - 1) / kLine * kLine; }
   static bool in_file(const Weight& weight) {
     return weight.matrix().type == ValueType::f32 && weight.matrix().scales == nullptr;
