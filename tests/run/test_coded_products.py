@@ -135,7 +135,9 @@ def test_slices_are_counted_where_they_are_made_and_stay_below_float32():
     def memory(density, values, isa):
         weight = sparse(np.random.default_rng(0), (64, 1000), density)
         plan = linear_plan(coded(weight, "csr", values), np.zeros(64, np.float32))[0]
-        return {each: _core.Network([plan], [1000], [1], isa=isa).memory(each)[0] for each in _core.known_isas()}
+        return {
+            each: _core.Network([plan], [1000], [1], isa=isa).memory(each)[0] for each in _core.known_isas()
+        }
 
     for isa in ISAS:
         for values in ("p4", "p3"):
