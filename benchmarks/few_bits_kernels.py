@@ -8,11 +8,13 @@ compute the same.
 
 Floors. A convolution cannot take less than its multiplications over the machine's peak (vector lanes x multipliers x
 GHz, which --peak gives in billions a second): nonzeros x pixels. To decode adds to that, for each tile of up to 448 or
-1024 pixels (AVX-512, AVX2) and each nonzero, about 0.1 ns for a code and 0.6 to 0.8 ns for a position of rice; the
+1024 pixels (AVX-512, AVX2) and each nonzero, about 0.1 ns for a code and 0.5 ns for a position of rice; the
 multiplications of a nonzero with 14 x 14 pixels take 12 cycles of AVX-512 at least. A linear layer on one vector reads
 all its bytes once: over the bandwidth that --bandwidth gives in GB a second, 3 million nonzeros are 18 MB in csr with
-float32, 7.5 MB with codes of 4 bits and 3.4 MB in rice; and it loads an element of the vector for each nonzero, half a
-cycle, and finds out which, so that what fits the caches is bound by that.
+float32, 7.5 MB with codes of 4 bits and 3.4 MB in rice. It also loads an element of the vector for each nonzero and
+finds out which: 3.6 instructions, of which a core starts four a cycle, so that csr takes 0.35 ns a nonzero at 3 GHz
+however few bytes it has. Slices (src/kernels/slices.h: codes of up to 4 bits in csr on AVX-512) take 7.5 instructions
+for a step of about 8 nonzeros, and 2.2 bytes a nonzero.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ CONVOLUTIONS = (
     (7, 256, 3),
 )  # fmt: skip
 DENSITIES = (0.05, 0.1, 0.2, 0.3)
-LINEARS = ((4096, 9216, 3_000_000), (4096, 4096, 4096 * 4096 // 10), (1000, 2048, 204_800))
+LINEARS = (
+    (4096, 25088, 10_000_000), (4096, 9216, 3_000_000), (4096, 4096, 4096 * 4096 // 10), (1000, 2048, 204_800),
+    (500, 800, 10_000),
+)  # fmt: skip
 
 
 def weight(shape: tuple[int, ...], nonzeros: int, seed: int) -> np.ndarray:
@@ -57,24 +62,33 @@ def network(model: Model, layout: str, values: str, isa: str) -> tuple[Net, int]
 
 
 def race(model: Model, isa: str, rounds: int, seed: int) -> dict[str, Any]:
-    """A layer in all contenders: the least and the median time of each, how far it is off, its bytes."""
+    """A layer in all contenders: the least and the median time of each, how far it is off, its bytes and tables.
+
+    Ratios are medians, over rounds, of the least times in a round: other work slows a round as a whole.
+    """
     x = np.random.default_rng(seed).standard_normal((1, *model.graph.input_shape), dtype=np.float32)
     made = {"+".join(each): network(model, *each, isa) for each in CONTENDERS}
     first = next(iter(made.values()))[0](x)
-    times: Mapping[str, list[float]] = {name: [] for name in made}
+    times: Mapping[str, list[list[float]]] = {name: [] for name in made}
     for _ in range(rounds):
         for name, (net, _) in made.items():
             net(x)  # brings its data back into the caches, as in a run of the same layer
-            times[name] += [sum(net.time(x)) for _ in range(3)]
+            times[name].append([sum(net.time(x)) for _ in range(3)])
     least, median = (
-        {name: way(each) * 1e3 for name, each in times.items()} for way in (min, statistics.median)
+        {name: way(sum(each, [])) * 1e3 for name, each in times.items()} for way in (min, statistics.median)
     )
+    of_rounds = {name: [min(each) for each in found] for name, found in times.items()}
+    ratios = {
+        name: statistics.median(mine / other for mine, other in zip(found, of_rounds["csr+f32"], strict=True))
+        for name, found in of_rounds.items()
+    }
     return {
         "isa": isa,
         "min_ms": least,
         "median_ms": median,
-        "times_csr_f32": {name: ms / least["csr+f32"] for name, ms in least.items()},
+        "times_csr_f32": ratios,
         "bytes": {name: size for name, (_, size) in made.items()},
+        "tables": {name: net.memory().tables for name, (net, _) in made.items()},
         "off": max(float(np.abs(net(x) - first).max() / np.abs(first).max()) for net, _ in made.values()),
     }
 

@@ -36,6 +36,11 @@ size_t entries_at_once(const Weight& weight, size_t columns) {
   return weight.slack() > 0 ? divide_up(entries, kLine) * kLine : entries;
 }
 
+// Whether rows of this weight are read as a whole, where all of their columns are met at once.
+bool reads_rows(const Weight& weight) {
+  return RowReader::takes(weight) && weight.widest() <= entries_at_once(weight, weight.columns());
+}
+
 }  // namespace
 
 // Whether nonzeros are met one by one. Of an image of one row, a batch of vectors, the number of pixels counts on both
@@ -66,8 +71,8 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
     const auto plan = Product::plan_direct(weight, image, traits);
     const size_t most_columns = image.rows == 1 ? weight.columns() : plan.block_columns;
     const size_t sums = plan.straight() ? 0 : plan.group * plan.step;
-    const size_t whole_rows = plan.whole_rows || image.rows == 1 ? RowReader::room(weight) : 0;
-    if (plan.whole_rows && image.rows > 1) return sums + whole_rows;
+    if (plan.whole_rows && image.rows > 1) return sums + RowReader::room(weight);
+    const size_t whole_rows = image.rows == 1 && reads_rows(weight) ? RowReader::room(weight) : 0;  // of fewer pixels
     const Reader::Plan blocks{std::min(kMostRows, weight.rows()), entries_at_once(weight, most_columns), plan.ahead};
     return sums + std::max(whole_rows, Reader::room(weight, blocks));
   }
@@ -154,7 +159,7 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   const size_t most_rows = std::min(kMostRows, weight.rows());
   const bool one_block = plan.block_columns >= weight.columns();
   plan.group = one_block ? 1 : std::clamp<size_t>((image.together ? kSumsOfMany : kSums) / plan.step, 1, most_rows);
-  plan.whole_rows = one_block && RowReader::takes(weight) && weight.widest() <= entries_at_once(weight, weight.columns());
+  plan.whole_rows = one_block && reads_rows(weight);
   if (plan.whole_rows) return plan;
   // Of a batch of vectors there may be fewer, which are cut otherwise; their blocks have many columns anyway.
   const size_t entries_ahead = (one_block ? kFewAhead : kAhead) / Reader::floats_ahead(weight);
