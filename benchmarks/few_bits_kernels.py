@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,8 @@ def race(model: Model, isa: str, rounds: int, seed: int) -> dict[str, Any]:
             net(x)  # brings its data back into the caches, as in a run of the same layer
             times[name].append([sum(net.time(x)) for _ in range(3)])
     least, median = (
-        {name: way(sum(each, [])) * 1e3 for name, each in times.items()} for way in (min, statistics.median)
+        {name: way(chain.from_iterable(each)) * 1e3 for name, each in times.items()}
+        for way in (min, statistics.median)
     )
     of_rounds = {name: [min(each) for each in found] for name, found in times.items()}
     ratios = {
