@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -36,6 +36,7 @@ from membound.store.graph import Graph, Node
 from membound.store.model import Model
 
 CONTENDERS = (("csr", "f32"), ("csr", "f16"), ("csr", "p4"), ("rice", "p4"), ("csr", "p8"), ("rice", "f32"))
+DENSE = ("dense", "f32")  # beside linear layers
 # height and width, channels in and out, kernel
 CONVOLUTIONS = (
     (14, 64, 3), (14, 128, 3), (14, 256, 3), (14, 128, 1), (14, 256, 1), (28, 64, 3), (28, 128, 1), (56, 64, 3),
@@ -70,13 +71,15 @@ def seconds(net: Net, x: np.ndarray) -> float:
     return min(of_operator, time.process_time() - before)
 
 
-def race(model: Model, isa: str, rounds: int, seed: int) -> dict[str, Any]:
+def race(
+    model: Model, contenders: Sequence[tuple[str, str]], isa: str, rounds: int, seed: int
+) -> dict[str, Any]:
     """A layer in all contenders: the least and the median time of each, how far it is off, its bytes and tables.
 
     Ratios are medians, over rounds, of the least times in a round: other work slows a round as a whole.
     """
     x = np.random.default_rng(seed).standard_normal((1, *model.graph.input_shape), dtype=np.float32)
-    made = {"+".join(each): network(model, *each, isa) for each in CONTENDERS}
+    made = {"+".join(each): network(model, *each, isa) for each in contenders}
     first = next(iter(made.values()))[0](x)
     times: Mapping[str, list[list[float]]] = {name: [] for name in made}
     for _ in range(rounds):
@@ -140,7 +143,7 @@ def main() -> None:
         for size, channels, kernel in CONVOLUTIONS:
             for density in DENSITIES:
                 model = convolution(size, channels, kernel, density, options.seed)
-                found = race(model, isa, options.rounds, options.seed)
+                found = race(model, CONTENDERS, isa, options.rounds, options.seed)
                 name = f"{channels} channels of {size} x {size}, {kernel} x {kernel}, {density:.0%}"
                 layer: dict[str, Any] = {
                     "layer": name, "size": size, "channels": channels, "kernel": kernel, "density": density,
@@ -151,7 +154,8 @@ def main() -> None:
                 tell(name, found)
                 layers.append(layer | found)
         for rows, columns, nonzeros in LINEARS:
-            found = race(linear(rows, columns, nonzeros, options.seed), isa, options.rounds, options.seed)
+            model = linear(rows, columns, nonzeros, options.seed)
+            found = race(model, (*CONTENDERS, DENSE), isa, options.rounds, options.seed)
             name = f"{columns} -> {rows}, {nonzeros:,} nonzeros"
             layer = {"layer": name, "rows": rows, "columns": columns, "nonzeros": nonzeros}
             if options.bandwidth:
