@@ -8,17 +8,21 @@ compute the same.
 
 Floors. A convolution cannot take less than its multiplications over the machine's peak (vector lanes x multipliers x
 GHz, which --peak gives in billions a second): nonzeros x pixels. To decode adds to that, for each tile of up to 448 or
-1024 pixels (AVX-512, AVX2) and each nonzero, about 0.1 ns for a code and 0.6 to 0.8 ns for a position of rice; the
+1024 pixels (AVX-512, AVX2) and each nonzero, about 0.1 ns for a code and 0.5 ns for a position of rice; the
 multiplications of a nonzero with 14 x 14 pixels take 12 cycles of AVX-512 at least. A linear layer on one vector reads
 all its bytes once: over the bandwidth that --bandwidth gives in GB a second, 3 million nonzeros are 18 MB in csr with
-float32, 7.5 MB with codes of 4 bits and 3.4 MB in rice; and it loads an element of the vector for each nonzero, half a
-cycle, and finds out which, so that what fits the caches is bound by that.
+float32, 7.5 MB with codes of 4 bits and 3.4 MB in rice. It also loads an element of the vector for each nonzero and
+finds out which: 3.6 instructions, of which a core starts four a cycle, so that csr takes 0.35 ns a nonzero at 3 GHz
+however few bytes it has. Slices (src/kernels/slices.h: codes of up to 4 bits in csr on AVX-512) take 7.5 instructions
+for a step of about 8 nonzeros, and 2.2 bytes a nonzero.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,13 +36,17 @@ from membound.store.graph import Graph, Node
 from membound.store.model import Model
 
 CONTENDERS = (("csr", "f32"), ("csr", "f16"), ("csr", "p4"), ("rice", "p4"), ("csr", "p8"), ("rice", "f32"))
+DENSE = ("dense", "f32")  # beside linear layers
 # height and width, channels in and out, kernel
 CONVOLUTIONS = (
     (14, 64, 3), (14, 128, 3), (14, 256, 3), (14, 128, 1), (14, 256, 1), (28, 64, 3), (28, 128, 1), (56, 64, 3),
     (7, 256, 3),
 )  # fmt: skip
 DENSITIES = (0.05, 0.1, 0.2, 0.3)
-LINEARS = ((4096, 9216, 3_000_000), (4096, 4096, 4096 * 4096 // 10), (1000, 2048, 204_800))
+LINEARS = (
+    (4096, 25088, 10_000_000), (4096, 9216, 3_000_000), (4096, 4096, 4096 * 4096 // 10), (1000, 2048, 204_800),
+    (500, 800, 10_000),
+)  # fmt: skip
 
 
 def weight(shape: tuple[int, ...], nonzeros: int, seed: int) -> np.ndarray:
@@ -56,25 +64,44 @@ def network(model: Model, layout: str, values: str, isa: str) -> tuple[Net, int]
     return Net(assemble(model, {"layer.weight": stored}, values)[1], threads=1, isa=isa), stored.nbytes
 
 
-def race(model: Model, isa: str, rounds: int, seed: int) -> dict[str, Any]:
-    """A layer in all contenders: the least and the median time of each, how far it is off, its bytes."""
+def seconds(net: Net, x: np.ndarray) -> float:
+    """Of the operator; without the time that other processes had the CPU, where a run takes so long that they had."""
+    before = time.process_time()
+    of_operator = sum(net.time(x))
+    return min(of_operator, time.process_time() - before)
+
+
+def race(
+    model: Model, contenders: Sequence[tuple[str, str]], isa: str, rounds: int, seed: int
+) -> dict[str, Any]:
+    """A layer in all contenders: the least and the median time of each, how far it is off, its bytes and tables.
+
+    Ratios are medians, over rounds, of the least times in a round: other work slows a round as a whole.
+    """
     x = np.random.default_rng(seed).standard_normal((1, *model.graph.input_shape), dtype=np.float32)
-    made = {"+".join(each): network(model, *each, isa) for each in CONTENDERS}
+    made = {"+".join(each): network(model, *each, isa) for each in contenders}
     first = next(iter(made.values()))[0](x)
-    times: Mapping[str, list[float]] = {name: [] for name in made}
+    times: Mapping[str, list[list[float]]] = {name: [] for name in made}
     for _ in range(rounds):
         for name, (net, _) in made.items():
             net(x)  # brings its data back into the caches, as in a run of the same layer
-            times[name] += [sum(net.time(x)) for _ in range(3)]
+            times[name].append([seconds(net, x) for _ in range(3)])
     least, median = (
-        {name: way(each) * 1e3 for name, each in times.items()} for way in (min, statistics.median)
+        {name: way(chain.from_iterable(each)) * 1e3 for name, each in times.items()}
+        for way in (min, statistics.median)
     )
+    of_rounds = {name: [min(each) for each in found] for name, found in times.items()}
+    ratios = {
+        name: statistics.median(mine / other for mine, other in zip(found, of_rounds["csr+f32"], strict=True))
+        for name, found in of_rounds.items()
+    }
     return {
         "isa": isa,
         "min_ms": least,
         "median_ms": median,
-        "times_csr_f32": {name: ms / least["csr+f32"] for name, ms in least.items()},
+        "times_csr_f32": ratios,
         "bytes": {name: size for name, (_, size) in made.items()},
+        "tables": {name: net.memory().tables for name, (net, _) in made.items()},
         "off": max(float(np.abs(net(x) - first).max() / np.abs(first).max()) for net, _ in made.values()),
     }
 
@@ -116,7 +143,7 @@ def main() -> None:
         for size, channels, kernel in CONVOLUTIONS:
             for density in DENSITIES:
                 model = convolution(size, channels, kernel, density, options.seed)
-                found = race(model, isa, options.rounds, options.seed)
+                found = race(model, CONTENDERS, isa, options.rounds, options.seed)
                 name = f"{channels} channels of {size} x {size}, {kernel} x {kernel}, {density:.0%}"
                 layer: dict[str, Any] = {
                     "layer": name, "size": size, "channels": channels, "kernel": kernel, "density": density,
@@ -127,7 +154,8 @@ def main() -> None:
                 tell(name, found)
                 layers.append(layer | found)
         for rows, columns, nonzeros in LINEARS:
-            found = race(linear(rows, columns, nonzeros, options.seed), isa, options.rounds, options.seed)
+            model = linear(rows, columns, nonzeros, options.seed)
+            found = race(model, (*CONTENDERS, DENSE), isa, options.rounds, options.seed)
             name = f"{columns} -> {rows}, {nonzeros:,} nonzeros"
             layer = {"layer": name, "rows": rows, "columns": columns, "nonzeros": nonzeros}
             if options.bandwidth:

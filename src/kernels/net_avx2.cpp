@@ -112,16 +112,20 @@ struct Unpack {
     shifts = _mm256_and_si256(first, fill_ints(7));
   }
   size_t step() const { return bits; }
-  Ints operator()(const uint8_t* p) const {
+  Ints loose(const uint8_t* p) const {
     const Ints all = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    return _mm256_and_si256(_mm256_srlv_epi32(_mm256_shuffle_epi8(all, bytes), shifts), mask);
+    return _mm256_srlv_epi32(_mm256_shuffle_epi8(all, bytes), shifts);
   }
+  Ints operator()(const uint8_t* p) const { return _mm256_and_si256(loose(p), mask); }
 };
 
-// A palette times a scale: in one register, in two or in four.
+// A palette times a scale: in one register, again and again, or in two or four. The bits above a code are not looked at.
 struct Palette8 {
   Vec all;
-  Palette8(const float* entries, size_t count, float scale) : all(_mm256_mul_ps(load_some(entries, count), fill(scale))) {}
+  Palette8(const float* entries, size_t count, float scale) {
+    const Ints again = _mm256_and_si256(count_up(), fill_ints(static_cast<int>(count) - 1));
+    all = _mm256_mul_ps(_mm256_permutevar8x32_ps(load_some(entries, count), again), fill(scale));
+  }
   Vec operator()(Ints codes) const { return _mm256_permutevar8x32_ps(all, codes); }
 };
 struct Palette16 {
@@ -139,11 +143,13 @@ struct Palette32 {
   }
 };
 struct Steps {  // of a palette of equal steps: nothing is looked up
-  Ints middle;
+  Ints mask, middle;
   Vec step, scale;
-  Steps(const Codes& codes, float scale_) : middle(fill_ints(1 << (codes.bits - 1))), step(fill(codes.step)), scale(fill(scale_)) {}
+  Steps(const Codes& codes, float scale_)
+      : mask(fill_ints((1 << codes.bits) - 1)), middle(fill_ints(1 << (codes.bits - 1))), step(fill(codes.step)), scale(fill(scale_)) {}
   Vec operator()(Ints codes) const {
-    return _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(subtract(codes, middle)), step), scale);
+    const Ints steps = subtract(_mm256_and_si256(codes, mask), middle);
+    return _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(steps), step), scale);
   }
 };
 // body(palette), by the bits of the codes; false if the registers do not hold it.
@@ -162,24 +168,6 @@ inline float single(Half half) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_s
 inline float single(float x) { return x; }
 
 #include "net_gather_x86.inc"
-
-template <class Column>
-inline Vec gather(const Column* columns, const float* x) {
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(gather_four(columns, x)), gather_four(columns + 4, x), 1);
-}
-
-template <class Column, class Value>
-float gather_dot(const Column* columns, const Value* values, size_t count, const float* x) {
-  Vec a = fill(0.0f), b = fill(0.0f);
-  size_t k = 0;
-  for (; k + 2 * kWidth <= count; k += 2 * kWidth) {
-    a = fma(load(values + k), gather(columns + k, x), a);
-    b = fma(load(values + k + kWidth), gather(columns + k + kWidth, x), b);
-  }
-  float rest = total(add(a, b));
-  for (; k < count; ++k) rest += single(values[k]) * x[columns[k]];
-  return rest;
-}
 
 // Eight values, or the `left` that there are before the end.
 inline Vec load_before_end(const float* p, size_t left) { return left < kWidth ? load_some(p, left) : load(p); }

@@ -114,25 +114,27 @@ inline void place_each(const int32_t* columns, int32_t base, size_t count, const
 void place(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets) {
   constexpr int32_t kMostArea = 32;
   constexpr size_t kMostColumns = size_t{1} << 20;
-  const bool stepped = places.table == nullptr;
-  if (!stepped && (places.area > kMostArea || places.columns > kMostColumns))
-    return place_each(columns, base, count, places, offsets);
-  const auto area = static_cast<size_t>(stepped ? 0 : places.area), low = area < 16 ? area : 16;
+  if (places.table == nullptr) {
+    const Ints start = fill_ints(base), step = fill_ints(places.step);
+    for (size_t n = 0; n < count; n += kWidth) {
+      const __mmask16 there = first_lanes(count - n < kWidth ? count - n : kWidth);
+      const Ints column = subtract(_mm512_maskz_loadu_epi32(there, columns + n), start);
+      _mm512_mask_storeu_epi32(offsets + n, there, _mm512_mullo_epi32(column, step));
+    }
+    return;
+  }
+  if (places.area > kMostArea || places.columns > kMostColumns) return place_each(columns, base, count, places, offsets);
+  const auto area = static_cast<size_t>(places.area), low = area < 16 ? area : 16;
   const Ints first = _mm512_maskz_loadu_epi32(first_lanes(low), places.table);
   const Ints second = _mm512_maskz_loadu_epi32(first_lanes(area - low), places.table + low);
   const Ints start = fill_ints(base), step = fill_ints(places.step), wide = fill_ints(places.area);
-  const Vec part = fill(stepped ? 0.0f : 1.0f / static_cast<float>(places.area)), half = fill(0.5f);
+  const Vec part = fill(1.0f / static_cast<float>(places.area)), half = fill(0.5f);
   for (size_t n = 0; n < count; n += kWidth) {
     const __mmask16 there = first_lanes(count - n < kWidth ? count - n : kWidth);
     const Ints column = subtract(_mm512_maskz_loadu_epi32(there, columns + n), start);
-    Ints to;
-    if (stepped) {
-      to = _mm512_mullo_epi32(column, step);
-    } else {
-      const Ints channel = _mm512_cvttps_epi32(_mm512_mul_ps(add(_mm512_cvtepi32_ps(column), half), part));
-      const Ints tap = subtract(column, _mm512_mullo_epi32(channel, wide));
-      to = add(_mm512_mullo_epi32(channel, step), _mm512_permutex2var_epi32(first, tap, second));
-    }
+    const Ints channel = _mm512_cvttps_epi32(_mm512_mul_ps(add(_mm512_cvtepi32_ps(column), half), part));
+    const Ints tap = subtract(column, _mm512_mullo_epi32(channel, wide));
+    const Ints to = add(_mm512_mullo_epi32(channel, step), _mm512_permutex2var_epi32(first, tap, second));
     _mm512_mask_storeu_epi32(offsets + n, there, to);
   }
 }
@@ -168,19 +170,22 @@ struct Unpack {
     shifts = _mm512_and_si512(first, fill_ints(7));
   }
   size_t step() const { return 2 * bits; }
-  Ints operator()(const uint8_t* p) const {
+  Ints loose(const uint8_t* p) const {
     const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + bits));
-    const Ints both = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_broadcastsi128_si256(low)),
-                                         _mm256_broadcastsi128_si256(high), 1);
-    return _mm512_and_si512(_mm512_srlv_epi32(_mm512_shuffle_epi8(both, bytes), shifts), mask);
+    const Ints both = _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(low), 0xff00, high);
+    return _mm512_srlv_epi32(_mm512_shuffle_epi8(both, bytes), shifts);
   }
+  Ints operator()(const uint8_t* p) const { return _mm512_and_si512(loose(p), mask); }
 };
 
-// A palette times a scale: in one register, in two or in four.
+// A palette times a scale: in one register, again and again, or in two or four. The bits above a code are not looked at.
 struct Palette16 {
   Vec all;
-  Palette16(const float* entries, size_t count, float scale) : all(_mm512_mul_ps(load_some(entries, count), fill(scale))) {}
+  Palette16(const float* entries, size_t count, float scale) {
+    const Ints again = _mm512_and_si512(count_up(), fill_ints(static_cast<int>(count) - 1));
+    all = _mm512_mul_ps(_mm512_permutexvar_ps(again, load_some(entries, count)), fill(scale));
+  }
   Vec operator()(Ints codes) const { return _mm512_permutexvar_ps(codes, all); }
 };
 struct Palette32 {
@@ -197,11 +202,13 @@ struct Palette64 {
   }
 };
 struct Steps {  // of a palette of equal steps: nothing is looked up
-  Ints middle;
+  Ints mask, middle;
   Vec step, scale;
-  Steps(const Codes& codes, float scale_) : middle(fill_ints(1 << (codes.bits - 1))), step(fill(codes.step)), scale(fill(scale_)) {}
+  Steps(const Codes& codes, float scale_)
+      : mask(fill_ints((1 << codes.bits) - 1)), middle(fill_ints(1 << (codes.bits - 1))), step(fill(codes.step)), scale(fill(scale_)) {}
   Vec operator()(Ints codes) const {
-    return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(subtract(codes, middle)), step), scale);
+    const Ints steps = subtract(_mm512_and_si512(codes, mask), middle);
+    return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(steps), step), scale);
   }
 };
 // body(palette), by the bits of the codes; false if the registers do not hold it.
@@ -223,32 +230,22 @@ inline float single(float x) { return x; }
 
 #include "net_gather_x86.inc"
 
-inline __m256 load_eight(const float* p) { return _mm256_loadu_ps(p); }
-inline __m256 load_eight(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
-
-// Eight sums, in the lanes that they have in a whole vector: halves of vectors leave another unit free to put them together.
-template <class Column, class Value>
-inline __m256 gather_add(const Column* columns, const Value* values, const float* x, __m256 sums) {
-  const __m256 eight = _mm256_insertf128_ps(_mm256_castps128_ps256(gather_four(columns, x)), gather_four(columns + 4, x), 1);
-  return _mm256_fmadd_ps(load_eight(values), eight, sums);
-}
-
-template <class Column, class Value>
-float gather_dot(const Column* columns, const Value* values, size_t count, const float* x) {
-  __m256 sums[4] = {};
-  size_t k = 0;
-  for (; k + 2 * kWidth <= count; k += 2 * kWidth)
+// Of a window's sixteen places the last is 0. What is looked up is in the lowest four bits; others are not looked at.
+#define MEMBOUND_OWN_SLICES
+void slice_dots(const FourSteps* steps, size_t count, const float* palette, const float* x, float* out) {
+  static_assert(kSliceRows == kWidth, "a lane for each row");
+  const Vec table = load(palette);
+  Vec sums[4] = {fill(0.0f), fill(0.0f), fill(0.0f), fill(0.0f)};
+  for (; count > 0; --count, ++steps) {
+    const Ints lanes = _mm512_loadu_si512(steps->lanes);
 #pragma GCC unroll 4
-    for (size_t i = 0; i < 4; ++i) sums[i] = gather_add(columns + k + 8 * i, values + k + 8 * i, x, sums[i]);
-  if (k + kWidth <= count) {
-#pragma GCC unroll 2
-    for (size_t i = 0; i < 2; ++i) sums[i] = gather_add(columns + k + 8 * i, values + k + 8 * i, x, sums[i]);
-    k += kWidth;
+    for (unsigned i = 0; i < 4; ++i) {
+      const Vec window = _mm512_maskz_loadu_ps(0x7fff, x + steps->windows[i]);
+      const Vec value = _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, 8 * i + 4), table);
+      sums[i] = fma(value, _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, 8 * i), window), sums[i]);
+    }
   }
-  const __m256 low = _mm256_add_ps(sums[0], sums[2]), high = _mm256_add_ps(sums[1], sums[3]);
-  float rest = total(_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1));
-  for (; k < count; ++k) rest += single(values[k]) * x[columns[k]];
-  return rest;
+  store(out, add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
 // Sixteen values, or the `left` that there are before the end.

@@ -62,6 +62,14 @@ struct Chunk {
   size_t from, to, count;
 };
 
+// Four steps of a slice (slices.h). A lane has a byte for each: in the lower half its place in the window of x, which begins
+// at that column, and in the upper one its code.
+constexpr size_t kSliceRows = 16;
+struct alignas(8) FourSteps {
+  uint32_t lanes[kSliceRows];
+  uint16_t windows[4];
+};
+
 // Where the columns of a weight meet an image. There may be a table, of a channel after another: column c area + t is at
 // c step + table[t]. Without one, a column is at so many steps.
 struct Places {
@@ -118,6 +126,16 @@ struct NetKernels {
 
   // The sum over the row's entries of their values times x[column]; reads nothing behind the ends.
   float (*row_dot)(const Row& row, const float* x) = nullptr;
+
+  // The same of several rows whose entries are decoded, starts[r] - starts[0] of them before row r: their columns are
+  // positions[k] - r step, or as the file tells them.
+  void (*dots_at)(const int32_t* positions, const float* values, const uint32_t* starts, size_t rows, size_t step,
+                  const float* x, float* out) = nullptr;
+  void (*short_dots_at)(const uint16_t* columns, const float* values, const uint32_t* starts, size_t rows, const float* x,
+                        float* out) = nullptr;
+
+  // The same of the rows of a slice. The palette has kSliceRows entries. Null where weights are not sliced.
+  void (*slice_dots)(const FourSteps* steps, size_t count, const float* palette, const float* x, float* out) = nullptr;
 
   // a[r][k] for gemm_rows rows, of values `a_step` apart, the first from `entry` on, as packed[k][r]; each row times
   // its scale, if there are any.

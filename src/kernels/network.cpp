@@ -98,7 +98,7 @@ NetworkMemory Network::memory(const Target& target) const {
   check_target(target);
   const NetworkPlan plan = plan_network(sizes_, ops_, outputs_, target);
   size_t tables = plan.table_bytes() + sizes_.size() * sizeof(size_t);
-  for (const auto& op : ops_) tables += op->table_bytes();
+  for (const auto& op : ops_) tables += op->table_bytes() + op->table_bytes_on(target.traits);
   return {tables, plan.batch.floats * sizeof(float), concurrency_};
 }
 

@@ -52,6 +52,10 @@ class Op {
   // What it runs faster with, if the network has room for it anyway.
   virtual Needs likes(size_t batch, const Traits& traits) const { return needs(batch, traits); }
   virtual size_t table_bytes() const { return 0; }
+  // The same of tables that are made for one instruction set.
+  virtual size_t table_bytes_on(const Traits& traits) const {
+    (void)traits; return 0;
+  }
   // The output is the input under another shape: nothing runs, and they share their place.
   virtual bool is_alias() const { return false; }
   // The value comes from the caller: the network copies it, nothing runs.
@@ -66,7 +70,8 @@ class Op {
 
 std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias,
                               const Window& window, size_t groups, const Fused& fused, const Traits& traits);
-std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused);
+std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused,
+                                const Traits& traits);
 std::unique_ptr<Op> make_max_pool(const Shape& input, const Shape& output, const Window& window);
 std::unique_ptr<Op> make_average_pool(const Shape& input, const Shape& output, const Window& window,
                                       const Count& count);

@@ -105,13 +105,13 @@ Made conv_of(const OpPlan& plan, const Attributes& given, const Traits& traits) 
   return make_conv(input, output, Weight(weight), bias_of(plan), window, groups, plan.fused, traits);
 }
 
-Made linear_of(const OpPlan& plan, const Attributes&, const Traits&) {
+Made linear_of(const OpPlan& plan, const Attributes&, const Traits& traits) {
   const Shape &input = input_of(plan), &output = plan.output_shape;
   const Matrix& weight = weight_of(plan);
   require(!input.empty() && !output.empty() && input.back() == weight.columns && output.back() == weight.rows &&
               elements(input) / weight.columns == elements(output) / weight.rows,
           "a linear layer's shapes");
-  return make_linear(elements(input) / weight.columns, Weight(weight), bias_of(plan), plan.fused);
+  return make_linear(elements(input) / weight.columns, Weight(weight), bias_of(plan), plan.fused, traits);
 }
 
 Made max_pool_of(const OpPlan& plan, const Attributes& given, const Traits&) {

@@ -36,6 +36,11 @@ size_t entries_at_once(const Weight& weight, size_t columns) {
   return weight.slack() > 0 ? divide_up(entries, kLine) * kLine : entries;
 }
 
+// Whether rows of this weight are read as a whole, where all of their columns are met at once.
+bool reads_rows(const Weight& weight) {
+  return RowReader::takes(weight) && weight.widest() <= entries_at_once(weight, weight.columns());
+}
+
 }  // namespace
 
 // Whether nonzeros are met one by one. Of an image of one row, a batch of vectors, the number of pixels counts on both
@@ -66,7 +71,10 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
     const auto plan = Product::plan_direct(weight, image, traits);
     const size_t most_columns = image.rows == 1 ? weight.columns() : plan.block_columns;
     const size_t sums = plan.straight() ? 0 : plan.group * plan.step;
-    return sums + Reader::room(weight, {std::min(kMostRows, weight.rows()), entries_at_once(weight, most_columns), plan.ahead});
+    if (plan.whole_rows && image.rows > 1) return sums + RowReader::room(weight);
+    const size_t whole_rows = image.rows == 1 && reads_rows(weight) ? RowReader::room(weight) : 0;  // of fewer pixels
+    const Reader::Plan blocks{std::min(kMostRows, weight.rows()), entries_at_once(weight, most_columns), plan.ahead};
+    return sums + std::max(whole_rows, Reader::room(weight, blocks));
   }
   return Product::dense_room(weight, image, rows, traits);
 }
@@ -151,6 +159,8 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   const size_t most_rows = std::min(kMostRows, weight.rows());
   const bool one_block = plan.block_columns >= weight.columns();
   plan.group = one_block ? 1 : std::clamp<size_t>((image.together ? kSumsOfMany : kSums) / plan.step, 1, most_rows);
+  plan.whole_rows = one_block && reads_rows(weight);
+  if (plan.whole_rows) return plan;
   // Of a batch of vectors there may be fewer, which are cut otherwise; their blocks have many columns anyway.
   const size_t entries_ahead = (one_block ? kFewAhead : kAhead) / Reader::floats_ahead(weight);
   const size_t fitting = entries_ahead / std::max<size_t>(1, weight.widest());
@@ -165,57 +175,61 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
 
 void Product::multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
   const DirectPlan& plan = direct_plan_;
-  const size_t most = entries_at_once(weight_, plan.block_columns);
   float* waiting = room;
   if (!plan.straight()) room += plan.group * plan.step;
-  const size_t waiting_rows = std::min(kMostRows, weight_.rows());
   const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
-  const Places places{image_.offsets, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
-  Reader reader(weight_, places, {waiting_rows, most, plan.ahead}, part.last_row, kernels_, room);
+  const int32_t* table = image_.channel_columns > 1 ? image_.offsets : nullptr;
+  const Places places{table, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
   const size_t tile = part.last - part.first, width = static_cast<size_t>(kernels_.traits.width);
   const size_t rows = plan.whole ? 1 : tile, pixels = plan.whole ? tile : image_.pixels;
   x += part.first * (plan.whole ? 1 : image_.row_step);
   y += part.first * (plan.whole ? 1 : image_.pixels);
   // What is copied later is summed in whole vectors.
   const size_t floats = plan.whole ? pixels : divide_up((rows - 1) * image_.row_step + pixels, width) * width;
-  const bool whole_rows = plan.block_columns >= weight_.columns() && reader.reads_rows();
+  const bool in_parts = image_.offsets == nullptr;  // of linear layers
+  const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
+  // Sums wait, if they do, in place `number`.
+  const auto accumulate = [&](size_t row, size_t number, const Reader::Entries& entries) {
+    const float* start = entries.first ? finish_.bias + row : nullptr;
+    const Sums how{start, entries.last && limits_.limited, limits_.low, limits_.high, in_parts};
+    if (plan.by_rows) {
+      kernels_.accumulate_rows(entries.offsets, entries.values, entries.count, x, image_.row_step, out(row), pixels, rows,
+                               pixels, how);
+    } else {
+      float* to = plan.whole ? out(row) : waiting + number * plan.step;
+      kernels_.accumulate(entries.offsets, entries.values, entries.count, x, to, floats, how);
+    }
+  };
+  const auto finish = [&](size_t row, size_t number) {
+    if (!plan.straight()) kernels_.copy_rows(waiting + number * plan.step, image_.row_step, out(row), pixels, rows, pixels);
+    if (!limits_suffice_) finish_row(out(row), rows * pixels);
+  };
+  if (plan.whole_rows) {
+    RowReader reader(weight_, places, part.last_row, kernels_, room);
+    for (size_t row = part.first_row; row < part.last_row; ++row) {
+      accumulate(row, 0, reader.read(row));
+      finish(row, 0);
+    }
+    return;
+  }
+  const size_t most = entries_at_once(weight_, plan.block_columns), waiting_rows = std::min(kMostRows, weight_.rows());
+  Reader reader(weight_, places, {waiting_rows, most, plan.ahead}, part.last_row, kernels_, room);
   for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
     const size_t end = std::min(begin + plan.group, part.last_row);
-    const bool in_parts = image_.offsets == nullptr;  // of linear layers
-    const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
-    const auto accumulate = [&](size_t row, const Reader::Entries& entries, const Sums& how) {
-      if (plan.by_rows) {
-        kernels_.accumulate_rows(entries.offsets, entries.values, entries.count, x, image_.row_step, out(row), pixels, rows,
-                                 pixels, how);
-      } else {
-        float* to = plan.whole ? out(row) : waiting + (row - begin) * plan.step;
-        kernels_.accumulate(entries.offsets, entries.values, entries.count, x, to, floats, how);
-      }
-    };
-    if (whole_rows) {
-      for (size_t row = begin; row < end; ++row)
-        accumulate(row, reader.read_row(row), {finish_.bias + row, limits_.limited, limits_.low, limits_.high, in_parts});
-    } else {
-      reader.start(begin, end);
-    }
-    for (size_t row = begin; row < end && !whole_rows; ++row)
-      if (reader.is_empty(row)) accumulate(row, {}, {finish_.bias + row, limits_.limited, limits_.low, limits_.high, in_parts});
-    for (size_t column = 0; column < weight_.columns() && !whole_rows; column += plan.block_columns) {
+    reader.start(begin, end);
+    for (size_t row = begin; row < end; ++row)
+      if (reader.is_empty(row)) accumulate(row, row - begin, {0, nullptr, nullptr, true, true, false});
+    for (size_t column = 0; column < weight_.columns(); column += plan.block_columns) {
       const size_t column_end = std::min(column + plan.block_columns, weight_.columns());
       for (size_t row = begin; row < end; ++row)
         for (bool more = true; more;) {
           const Reader::Entries entries = reader.read(row, column_end);
           more = entries.more;
           if (entries.count == 0) break;
-          const float* start = entries.first ? finish_.bias + row : nullptr;
-          accumulate(row, entries, {start, entries.last && limits_.limited, limits_.low, limits_.high, in_parts});
+          accumulate(row, row - begin, entries);
         }
     }
-    for (size_t row = begin; row < end; ++row) {
-      if (!plan.straight())
-        kernels_.copy_rows(waiting + (row - begin) * plan.step, image_.row_step, out(row), pixels, rows, pixels);
-      if (!limits_suffice_) finish_row(out(row), rows * pixels);
-    }
+    for (size_t row = begin; row < end; ++row) finish(row, row - begin);
   }
 }
 

@@ -71,6 +71,7 @@ class Product {
     size_t tile;           // how many of these are summed at once
     size_t block_columns;  // columns of the weight at once
     size_t group;          // rows of the weight whose sums wait for the next block
+    bool whole_rows;       // of which many are read at once (RowReader); else
     size_t ahead;          // entries that are decoded at once (Reader)
     size_t step;           // floats between their sums, where these are copied
     bool straight() const { return whole || by_rows; }

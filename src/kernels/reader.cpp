@@ -59,19 +59,39 @@ Reader::Entries Reader::read(size_t row, size_t end) {
   return {found.count, offsets_, found.values, first, weight_.at_end(row, cursor), found.more};
 }
 
-Reader::Entries Reader::read_row(size_t row) {
-  const Matrix& matrix = weight_.matrix();
-  const size_t entry = weight_.row_start(row), next = weight_.row_start(row + 1);
-  if (row < decoded_begin_ || row >= decoded_end_) {
-    decoded_begin_ = decoded_end_ = row;
-    decoded_entry_ = entry;
-    size_t end = entry;
-    for (size_t behind; decoded_end_ < last_row_ && (behind = weight_.row_start(decoded_end_ + 1)) - entry <= rows_room(); end = behind)
-      ++decoded_end_;
-    kernels_.short_columns(static_cast<const uint16_t*>(matrix.index) + entry, end - entry, matrix.columns, offsets_);
-    kernels_.place(offsets_, 0, end - entry, places_, offsets_);
+void RowReader::decode(size_t row) {
+  const size_t most_rows = std::max<size_t>(1, kMostPositions / weight_.columns());
+  const size_t first = weight_.row_start(row);
+  size_t end = row + 1;
+  while (end < last_row_ && end - row < most_rows && weight_.row_start(end + 1) - first <= entries(weight_)) ++end;
+  const size_t count = weight_.row_start(end) - first;
+  if (const uint16_t* columns = weight_.short_columns()) {
+    kernels_.short_columns(columns + first, count, weight_.columns(), offsets_);
+    kernels_.place(offsets_, 0, count, places_, offsets_);
+  } else {  // positions go where values will be
+    auto* positions = reinterpret_cast<int32_t*>(converted_);
+    weight_.read_positions(row, end, positions, kernels_);
+    for (size_t each = row, at = 0; each < end; ++each) {
+      const size_t next = weight_.row_start(each + 1) - first;
+      kernels_.place(positions + at, static_cast<int32_t>((each - row) * weight_.columns()), next - at, places_, offsets_ + at);
+      at = next;
+    }
   }
-  return {next - entry, offsets_ + (entry - decoded_entry_), static_cast<const float*>(matrix.values) + entry, true, true, false};
+  if (in_file(weight_)) {
+    values_ = static_cast<const float*>(weight_.matrix().values) + first;
+  } else {
+    weight_.read_values(row, end, converted_, kernels_);
+    values_ = converted_;
+  }
+  begin_ = row;
+  end_ = end;
+  entry_ = first;
+}
+
+Reader::Entries RowReader::read(size_t row) {
+  if (row < begin_ || row >= end_) decode(row);
+  const size_t first = weight_.row_start(row), at = first - entry_;
+  return {weight_.row_start(row + 1) - first, offsets_ + at, values_ + at, true, true, false};
 }
 
 }  // namespace membound

@@ -48,18 +48,7 @@ class Reader {
   // Entries of the row, on from those before, whose columns are below `end`.
   Entries read(size_t row, size_t end);
 
-  // Whether rows may be read as a whole, many at once: their columns and values lie in the file one behind the other.
-  bool reads_rows() const {
-    const Matrix& matrix = weight_.matrix();
-    return plan_.ahead == 0 && matrix.format == Format::csr && matrix.index_bytes == 2 && matrix.type == ValueType::f32 &&
-           matrix.scales == nullptr && weight_.widest() <= rows_room();
-  }
-  // All entries of the row; without start().
-  Entries read_row(size_t row);
-
  private:
-  // Entries of whole rows that there is room for: also in that of values, which are not converted.
-  size_t rows_room() const { return 2 * plan_.most; }
   static size_t lines(size_t floats) { return (floats + kLine - 1) / kLine * kLine; }
   void decode(size_t begin);
   size_t place_decoded(size_t row, Weight::Cursor& cursor, size_t end);
@@ -76,6 +65,41 @@ class Reader {
   int32_t* positions_ = nullptr;  // of these rows' entries, from the start of the first row on
   Cursors cursors_;
   size_t decoded_begin_ = 0, decoded_end_ = 0, decoded_entry_ = 0;
+};
+
+// The entries of whole rows, of one after the other. As many rows as there is room for are decoded at once, and placed.
+class RowReader {
+ public:
+  // Weights that are decoded, or that tell columns in 16 bits.
+  static bool takes(const Weight& weight) {
+    return weight.short_columns() || (weight.slack() > 0 && weight.matrix().format != Format::dense);
+  }
+  // In floats.
+  static size_t room(const Weight& weight) { return (weight.short_columns() && in_file(weight) ? 1 : 2) * part(weight); }
+
+  RowReader(const Weight& weight, const Places& places, size_t last_row, const NetKernels& kernels, float* room)
+      : weight_(weight), places_(places), last_row_(last_row), kernels_(kernels), offsets_(reinterpret_cast<int32_t*>(room)),
+        converted_(room + part(weight)) {}
+
+  Reader::Entries read(size_t row);
+
+ private:
+  static constexpr size_t kEntries = 512;
+  static size_t entries(const Weight& weight) { return std::min(weight.matrix().entries, std::max(kEntries, weight.widest())); }
+  static size_t part(const Weight& weight) { return (entries(weight) + kReadSlack + kLine - 1) / kLine * kLine; }
+  static bool in_file(const Weight& weight) {
+    return weight.matrix().type == ValueType::f32 && weight.matrix().scales == nullptr;
+  }
+  void decode(size_t row);
+
+  const Weight& weight_;
+  const Places places_;
+  const size_t last_row_;
+  const NetKernels& kernels_;
+  int32_t* offsets_;
+  float* converted_;
+  const float* values_ = nullptr;
+  size_t begin_ = 0, end_ = 0, entry_ = 0;  // the rows that are decoded, and their first entry
 };
 
 }  // namespace membound

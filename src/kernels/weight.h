@@ -93,6 +93,11 @@ class Weight {
   // start of the first row, and values. There is space for that many and for slack() more.
   void read_positions(size_t first, size_t last, int32_t* positions, const NetKernels& kernels) const;
   void read_values(size_t first, size_t last, float* values, const NetKernels& kernels) const;
+  // Columns of all entries, where the file tells them as they are, in 16 bits; else null.
+  const uint16_t* short_columns() const {
+    const bool told = matrix_.format == Format::csr && matrix_.index_bytes == 2;
+    return told ? static_cast<const uint16_t*>(matrix_.index) : nullptr;
+  }
 
   // The whole row as it lies in the file, and what it is multiplied by.
   Row row(size_t row) const;

@@ -398,7 +398,9 @@ void add_linear(Built& built, size_t from, size_t vectors, std::shared_ptr<Store
       }
   };
   built.add(
-      vectors * rows, {from}, [=](const NetKernels&) { return make_linear(vectors, Weight(weight->matrix), bias, fused_of(act)); },
+      vectors * rows, {from}, [=](const NetKernels& kernels) {
+        return make_linear(vectors, Weight(weight->matrix), bias, fused_of(act), kernels.traits);
+      },
       [=](const std::vector<const double*>& x, double* y) { reference(x, y, false); });
   built.sizes_of_sums = [=](const std::vector<const double*>& x, double* y) { reference(x, y, true); };
 }
@@ -928,7 +930,7 @@ void check_smaller_batches() {
   for (const auto& [rows, columns, nonzeros] : {std::array<size_t, 3>{7, 45, 312}, {7, 43, 300}, {7, 50, 342}, {64, 120, 900}}) {
     Stored stored(rows, columns, 1.0, Format::dense, kSingles, random);
     stored.matrix.entries = nonzeros;  // all that a plan looks at
-    const auto linear = make_linear(1, Weight(stored.matrix), Floats(rows, 0.0f), {});
+    const auto linear = make_linear(1, Weight(stored.matrix), Floats(rows, 0.0f), {}, kScalar);
     for (const Traits* traits : kEveryTraits)
       for (size_t batch = 1, most_shared = 0, most_worker = 0; batch <= 64; ++batch) {
         const Needs needs = linear->needs(batch, *traits);

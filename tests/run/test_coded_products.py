@@ -99,6 +99,54 @@ def test_gaps_cut_at_any_bit(k):
     check_linear(3, 70001, 1, 0.001, "rice", "f16", False, k=k)
 
 
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "dense"])
+def test_linear_layers_of_empty_short_and_long_rows(layout):
+    """Rows are decoded some hundred at once, and long ones in parts."""
+    check_linear(400, 97, 1, 0.02, layout, "p4", True)
+    check_linear(300, 60, 1, 0.15, layout, "f16", False)
+    check_linear(3, 4000, 1, 0.6, layout, "p3", False)
+
+
+@pytest.mark.parametrize("bits", range(1, 5))
+@pytest.mark.parametrize("columns", [15, 16, 31, 200])
+def test_linear_layers_in_slices(bits, columns):
+    """Of 16 rows and windows of 15 columns, where the instruction set has them: also at the edges."""
+    check_linear(16 * 7 + bits, columns, 1, 0.7, "csr", f"p{bits}", bits % 2 == 0)
+    check_linear(2000 + bits, columns, 3, 0.05, "csr", f"p{bits}", False)
+
+
+@pytest.mark.parametrize(
+    ("layout", "values"), [("csr", "f32"), ("csr", "p4"), ("csr", "p8"), ("rice", "p4"), ("rice", "f16")]
+)
+def test_what_no_row_takes_may_be_infinite(layout, values):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 61)).astype(np.float32)
+    weight = sparse(rng, (90, 61), 0.3)
+    weight[:, ::5] = 0
+    x[:, ::5] = np.inf
+    stored = coded(weight, layout, values)
+    wanted = np.where(np.isinf(x), 0, x).astype(np.float64) @ stored.meaning.T
+    for isa in ISAS:
+        found = run(linear_plan(stored, np.zeros(90, np.float32)), (61,), x, isa)
+        assert np.abs(found - wanted).max() < 1e-4, isa
+
+
+def test_slices_are_counted_where_they_are_made_and_stay_below_float32():
+    def memory(density, values, isa):
+        weight = sparse(np.random.default_rng(0), (64, 1000), density)
+        plan = linear_plan(coded(weight, "csr", values), np.zeros(64, np.float32))[0]
+        return {
+            each: _core.Network([plan], [1000], [1], isa=isa).memory(each)[0] for each in _core.known_isas()
+        }
+
+    for isa in ISAS:
+        for values in ("p4", "p3"):
+            dense, thin = memory(0.1, values, isa), memory(0.01, values, isa)
+            assert 12_000 < dense["avx512"] - dense["avx2"] < 6_400 * 3.5
+            assert dense["scalar"] == dense["avx2"] == dense["neon"]
+            assert len(set(thin.values())) == len(set(memory(0.1, "p5", isa).values())) == 1
+
+
 @pytest.mark.parametrize("bits", range(2, 9))
 def test_palettes_of_equal_steps(bits):
     """They are computed, not looked up, to the same numbers."""

@@ -85,12 +85,6 @@ inline float _mm512_reduce_add_ps(const __m512& v) {
   for (float lane : v.lane) all += lane;
   return all;
 }
-inline __m512 _mm512_i32gather_ps(const __m512i& index, const void* x, int scale) {
-  __m512 v;
-  for (int i = 0; i < 16; ++i)
-    v.lane[i] = emulated::load<float>(static_cast<const char*>(x) + long(emulated::at<int32_t>(index, i)) * scale);
-  return v;
-}
 inline __m512i _mm512_loadu_si512(const void* p) { return emulated::load<__m512i>(p); }
 inline __m256i _mm256_loadu_si256(const __m256i* p) { return emulated::load<__m256i>(p); }
 inline void _mm256_storeu_si256(__m256i* p, const __m256i& v) { std::memcpy(static_cast<void*>(p), &v, sizeof v); }
@@ -291,16 +285,6 @@ inline __m512i _mm512_shuffle_epi8(const __m512i& a, const __m512i& index) {  //
   for (int i = 0; i < 64; ++i) v.byte[i] = index.byte[i] & 0x80 ? 0 : a.byte[i / 16 * 16 + index.byte[i] % 16];
   return v;
 }
-inline __m256i _mm256_broadcastsi128_si256(const __m128i& a) {
-  __m256i v{};
-  for (int i = 0; i < 32; ++i) v.byte[i] = a.byte[i % 16];
-  return v;
-}
-inline __m512i _mm512_castsi256_si512(const __m256i& a) { return emulated::load<__m512i>(a.byte, sizeof a); }
-inline __m512i _mm512_inserti64x4(__m512i a, const __m256i& b, int half) {
-  std::memcpy(a.byte + 32 * half, b.byte, sizeof b);
-  return a;
-}
 inline __m512 _mm512_mul_ps(__m512 a, const __m512& b) {
   for (int i = 0; i < 16; ++i) a.lane[i] *= b.lane[i];
   return a;
@@ -339,8 +323,40 @@ inline __m256 _mm256_insertf128_ps(__m256 a, const __m128& b, int half) {
   std::memcpy(a.lane + 4 * half, b.lane, sizeof b);
   return a;
 }
-inline __m512 _mm512_castps256_ps512(const __m256& a) { return emulated::load<__m512>(&a, sizeof a); }
-inline __m512 _mm512_insertf32x8(__m512 a, const __m256& b, int half) {
-  std::memcpy(a.lane + 8 * half, b.lane, sizeof b);
+inline __m512i _mm512_broadcast_i32x4(const __m128i& a) {
+  __m512i v{};
+  for (int i = 0; i < 64; ++i) v.byte[i] = a.byte[i % 16];
+  return v;
+}
+inline __m512i _mm512_mask_broadcast_i32x4(__m512i v, __mmask16 mask, const __m128i& a) {
+  for (int i = 0; i < 64; ++i)
+    if (mask >> i / 4 & 1) v.byte[i] = a.byte[i % 16];
+  return v;
+}
+inline __m256i _mm256_setr_epi32(int a, int b, int c, int d, int e, int f, int g, int h) {
+  const int all[8] = {a, b, c, d, e, f, g, h};
+  return emulated::load<__m256i>(all);
+}
+inline __m256i _mm256_cmpgt_epi32(const __m256i& a, const __m256i& b) {
+  __m256i v{};
+  for (int i = 0; i < 8; ++i) emulated::put<int32_t>(v, i, emulated::at<int32_t>(a, i) > emulated::at<int32_t>(b, i) ? -1 : 0);
+  return v;
+}
+inline __m256 _mm256_castsi256_ps(const __m256i& a) { return emulated::load<__m256>(&a); }
+inline __m256 _mm256_and_ps(const __m256& a, const __m256& b) {
+  auto v = emulated::load<__m256i>(&a), mask = emulated::load<__m256i>(&b);
+  for (int i = 0; i < 32; ++i) v.byte[i] = uint8_t(v.byte[i] & mask.byte[i]);
+  return emulated::load<__m256>(&v);
+}
+inline __m128 _mm256_castps256_ps128(const __m256& a) { return emulated::load<__m128>(&a); }
+inline __m128 _mm256_extractf128_ps(const __m256& a, int half) { return emulated::load<__m128>(a.lane + 4 * half); }
+inline __m128 _mm_add_ps(__m128 a, const __m128& b) {
+  for (int i = 0; i < 4; ++i) a.lane[i] += b.lane[i];
   return a;
 }
+inline __m128 _mm_add_ss(__m128 a, const __m128& b) {
+  a.lane[0] += b.lane[0];
+  return a;
+}
+inline __m128 _mm_movehl_ps(const __m128& a, const __m128& b) { return {{b.lane[2], b.lane[3], a.lane[2], a.lane[3]}}; }
+inline __m128 _mm_movehdup_ps(const __m128& a) { return {{a.lane[1], a.lane[1], a.lane[3], a.lane[3]}}; }
