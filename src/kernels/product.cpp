@@ -90,7 +90,7 @@ Tasks Product::cut(size_t products, int threads) const {
     if (threads == 1) return tasks;
     // Rows of the weight first: a task decodes its own.
     const size_t wanted = 2 * static_cast<size_t>(threads), tiles = divide_up(blocked_plan_.extent, blocked_plan_.tile);
-    tasks.row_tasks = std::clamp<size_t>(divide_up(wanted, products), 1, std::max<size_t>(1, rows_ / 16));
+    tasks.row_tasks = std::clamp<size_t>(divide_up(wanted, products), 1, std::max<size_t>(1, rows_ / 32));
     tasks.image_tasks = std::clamp<size_t>(divide_up(static_cast<size_t>(threads), tasks.row_tasks * products), 1, tiles);
     return tasks;
   }

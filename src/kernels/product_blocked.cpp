@@ -11,6 +11,7 @@ constexpr size_t kEntriesAtOnce = 40960;  // of the rows of a group: decoded, th
 constexpr size_t kSecond = 131072;        // floats of an image that stay there, where the nearest would hold too few,
 constexpr size_t kSumsAtOnce = 65536;     // as do their sums, in floats
 constexpr size_t kLeastRowsAtOnce = 8;    // of a group: fewer are not worth their way
+constexpr size_t kMostTiles = 4;          // of pixels that are read once
 // Entries of a row's block, on the average: fewer are not worth the way of its sums to and fro.
 constexpr double kLeastOfBlock = 3;
 constexpr double kLeastWork = 64;  // times vectors of sums
@@ -31,6 +32,7 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   plan.whole = !image.together && (image.row_step == image.pixels || image.rows == 1);
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
   if (image.pixels > most && !plan.whole) return {};
+  if (plan.whole && plan.extent > kMostTiles * most && !traits.copies_to_lines) return {};  // these gain by longer tiles
   const size_t fitting = image.together ? image.tile : plan.whole ? most : 1 + (most - image.pixels) / image.row_step;
   plan.tile = image.together ? image.tile : divide_up(plan.extent, divide_up(plan.extent, fitting));
   if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;

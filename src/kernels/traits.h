@@ -29,7 +29,7 @@ struct Traits {
 };
 
 constexpr Traits kScalar{"scalar", 4, 2, 4, 1, 0.7f, 1024, 0, false, false, false};
-constexpr Traits kAvx2{"avx2", 8, 13, 4, 3, 0.6f, 1024, 0, false, true, false};       // 13 of 16 registers
+constexpr Traits kAvx2{"avx2", 8, 13, 4, 3, 0.6f, 1024, 5120, false, true, false};       // 13 of 16 registers
 constexpr Traits kAvx512{"avx512", 16, 28, 8, 3, 0.35f, 28 * 16, 5120, true, true, true};  // 28 of 32
 constexpr Traits kNeon{"neon", 4, 25, 8, 3, 0.75f, 1024, 0, false, false, false};         // 25 of 32
 
