@@ -16,7 +16,7 @@ constexpr double kMostUnused = 1.25; // vectors more than without bands
 Bands plan_bands(const Window& window, size_t channels, size_t out_h, size_t out_w, size_t vectors, double reads,
                  const Traits& traits) {
   const size_t width = static_cast<size_t>(traits.width), across = (out_w + width - 1) / width;
-  if (!traits.copies_to_lines || reads < kLeastReads || across > kMostVectors || window.kernel_h < window.stride_h ||
+  if (!traits.copies_to_lines || (window.stride_h == 1 && window.stride_w == 1) || reads < kLeastReads || across > kMostVectors || window.kernel_h < window.stride_h ||
       window.kernel_h * window.kernel_w == 1 || static_cast<double>(out_h * across) > kMostUnused * static_cast<double>(vectors))
     return {};
   const size_t reach = static_cast<size_t>(window.dilation_h * (window.kernel_h - 1));

@@ -1,5 +1,5 @@
-// A convolution's image laid out for loads of whole lines of the cache: some rows of outputs at a time, and for each column
-// of the kernel a copy whose rows begin where lines do. Where a vector is a line, others take two lines each.
+// The image of a convolution with strides laid out for loads of whole lines of the cache: some rows of outputs at a time, and
+// for each column of the kernel a copy whose rows begin where lines do. Where a vector is a line, others take two lines each.
 #pragma once
 
 #include "op.h"

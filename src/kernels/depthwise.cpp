@@ -11,6 +11,11 @@ bool is_read_in_place(const Window& window, const Traits& traits) {
          window.dilation_h == 1 && window.dilation_w == 1;
 }
 
+bool is_small(const Window& window, size_t height, size_t width, size_t out_h, size_t out_w) {
+  return height * width <= kSmallMap && out_h == height && out_w == width && window.stride_h == 1 && window.stride_w == 1 &&
+         window.kernel_w <= 5;
+}
+
 // As many as take no more room than a product of the same weight would.
 size_t DenseRows::rows_at_once(const Weight& weight) {
   const size_t floats = 96 + 2 * std::min<size_t>(256, weight.rows());
@@ -36,6 +41,7 @@ void DenseRows::read(size_t row) {
   if (matrix.format == Format::dense) {
     if (matrix.type == ValueType::f32 && matrix.scales == nullptr) {
       rows_ = static_cast<const float*>(matrix.values) + row * columns;
+      end_ = matrix.rows;
     } else {
       weight_.read_values(begin_, end_, room_, kernels_);
     }

@@ -8,6 +8,9 @@ namespace membound {
 // Whether there is a kernel for such a window; others need a channel that is padded and split by strides first.
 bool is_read_in_place(const Window& window, const Traits& traits);
 
+// Whether there is one for channels of this size, many at once.
+bool is_small(const Window& window, size_t height, size_t width, size_t out_h, size_t out_w);
+
 // The dense kernels of a weight's rows, some at a time, in a worker's room.
 class DenseRows {
  public:
@@ -16,6 +19,7 @@ class DenseRows {
   DenseRows(const Weight& weight, const NetKernels& kernels, float* room);
   // Of `row`, which is the one after the last one asked for, or any: then those behind it are read anew.
   const float* operator()(size_t row);
+  size_t left(size_t row) const { return end_ - row; }  // rows that are there from this one on, one behind the other
 
  private:
   static size_t rows_at_once(const Weight& weight);

@@ -42,6 +42,8 @@ inline Lanes lanes_inside(int first, int width) {
   const int begin = first >= 0 ? 0 : first > -16 ? -first : 16, end = width <= first ? 0 : width - first < 16 ? width - first : 16;
   return static_cast<Lanes>((0xffffu << begin) & (0xffffu >> (16 - end)));
 }
+#define MEMBOUND_OWN_LANE_BITS
+inline Lanes lanes_of(unsigned bits) { return static_cast<Lanes>(bits); }
 inline Vec load_lanes(const float* p, Lanes lanes) { return _mm512_maskz_loadu_ps(lanes, p); }
 inline Vec load_lanes(const float* p, Lanes lanes, Vec outside) { return _mm512_mask_loadu_ps(outside, lanes, p); }
 inline Vec lanes_after(Vec v, Vec before) {
@@ -137,6 +139,18 @@ void place(const int32_t* columns, int32_t base, size_t count, const Places& pla
     const Ints to = add(_mm512_mullo_epi32(channel, step), _mm512_permutex2var_epi32(first, tap, second));
     _mm512_mask_storeu_epi32(offsets + n, there, to);
   }
+}
+
+size_t count_below(const int32_t* numbers, size_t n, int32_t limit) {
+  const Ints most = fill_ints(limit);
+  for (size_t k = 0; k < n; k += kWidth) {
+    const __mmask16 below = _mm512_mask_cmplt_epi32_mask(0xffff, load_ints(numbers + k), most);
+    if (below != 0xffff) {
+      const size_t found = k + static_cast<size_t>(__builtin_popcount(below));
+      return found < n ? found : n;
+    }
+  }
+  return n;
 }
 
 // The places of the bits that are set in a word, `first` added, sixteen bits at a time.

@@ -15,6 +15,8 @@ namespace membound {
 
 constexpr size_t kSlack = 16;
 
+constexpr size_t kSmallMap = 64;  // pixels (depthwise_small)
+
 // What is decoded, codes and columns of rice, is written in whole vectors: up to so many numbers behind the last.
 constexpr size_t kReadSlack = 32;
 
@@ -78,6 +80,15 @@ struct Places {
   size_t columns;
 };
 
+// Rows of nonzeros, decoded: where they meet an image, and their values. Those of row r in block b are the ones from
+// cuts[r cut_step + b] to the next cut.
+struct Segments {
+  const int32_t* offsets;
+  const float* values;
+  const uint32_t* cuts;
+  size_t cut_step, rows;
+};
+
 struct NetKernels {
   const Traits& traits;
 
@@ -88,6 +99,11 @@ struct NetKernels {
   // The same for `rows` rows of n, which lie `x_step` and `y_step` floats apart.
   void (*accumulate_rows)(const int32_t* offsets, const float* values, size_t count, const float* x, size_t x_step,
                           float* y, size_t y_step, size_t rows, size_t n, const Sums& sums) = nullptr;
+
+  // The same for each row's part of a block: row r's sums begin at y[r y_step], and are `rows` times n, as many as a tile has
+  // or fewer. sums.start, if there, is row 0's.
+  void (*accumulate_each)(const Segments& segments, size_t block, const float* x, size_t x_step, float* y, size_t y_step,
+                          size_t rows, size_t n, const Sums& sums) = nullptr;
 
   // Rows of n floats, which lie steps apart, to other such rows.
   void (*copy_rows)(const float* from, size_t from_step, float* to, size_t to_step, size_t rows, size_t n) = nullptr;
@@ -109,6 +125,11 @@ struct NetKernels {
   // of 2 from column to column. sums.start is there. Null where the instruction set masks no lanes.
   void (*depthwise)(const float* x, int h, int w, const float* taps, float* y, int out_h, int out_w, const Window& window,
                     const Sums& sums) = nullptr;
+
+  // Channels one behind the other, of kSmallMap pixels or fewer, whose results are as large: steps of 1, a square kernel of 3
+  // or 5. sums.start is the first one's. Null where a row of such a map fills a vector.
+  void (*depthwise_small)(const float* x, size_t channels, int h, int w, const float* taps, float* y, const Window& window,
+                          const Sums& sums) = nullptr;
 
   // c[r][p] (+)= sum over k of a[k][r] b[k][p]: a is packed [depth][gemm_rows], rows <= gemm_rows of it count;
   // b has rows `b_step` floats apart, c `c_step`. With `start`, c begins as start[r], else as it is.
@@ -163,6 +184,9 @@ struct NetKernels {
 
   // Where columns, less `base`, meet an image; `offsets` may be `columns`.
   void (*place)(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets) = nullptr;
+
+  // How many of n numbers, which ascend, are below a limit; may read kSlack numbers behind them.
+  size_t (*count_below)(const int32_t* numbers, size_t n, int32_t limit) = nullptr;
 
   // Values from `entry` on in single precision, times `scale`; reads nothing behind the end of all values.
   void (*to_float)(const Values& values, size_t entry, float scale, float* out, size_t n) = nullptr;

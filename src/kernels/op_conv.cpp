@@ -13,7 +13,6 @@
 namespace membound {
 namespace {
 
-constexpr size_t kMostTogether = size_t{1} << 22;  // floats of many images at once
 constexpr size_t kRowsForCopy = 16;         // rows of a weight, each of which reads channels anew
 
 // How a convolution's image is laid out, channel by channel: padded, and split into planes of the pixels that are one step
@@ -53,7 +52,8 @@ class Conv final : public Op {
       x += lanes * in_floats;
       output += lanes * out_floats;
     }
-    if (batch > 0) place.roomy ? run_bands(x, output, batch, place) : run_each(x, output, batch, place);
+    if (batch == 0) return;
+    place.roomy && bands_for(place.kernels.traits).rows > 0 ? run_bands(x, output, batch, place) : run_each(x, output, batch, place);
   }
 
   Needs needs(size_t batch, const Traits& traits) const override {
@@ -61,16 +61,22 @@ class Conv final : public Op {
     const Together together = together_for(batch, traits);
     if (together.rows == 0) return each;
     const size_t rows = weight_.rows() / groups_;
-    const size_t shared = lines(weight_.columns()) + channels_ * together.channel_floats + weight_.rows() * tile(together, traits);
+    const size_t shared = lines(weight_.columns()) + channels_ * together.channel_floats;
     const size_t worker = product_room(weight_, image(together, together.rows, offsets_.data(), traits), rows, traits);
     return {std::max(each.shared, shared), std::max(each.worker, worker)};
   }
   bool gains_by_batch(size_t batch, const Traits& traits) const override { return together_for(batch, traits).rows > 0; }
   Needs likes(size_t batch, const Traits& traits) const override {
+    const ImageLayout layout = layout_for(traits);
     const Bands bands = bands_for(traits);
-    if (bands.rows == 0 || together_for(batch, traits).rows > 0) return needs(batch, traits);
-    return {lines(weight_.columns()) + bands.floats(channels_),
-            product_room(weight_, image(bands, bands.rows, offsets_.data()), weight_.rows() / groups_, traits)};
+    if (bands.rows > 0 && together_for(batch, traits).rows == 0)
+      return {lines(weight_.columns()) + bands.floats(channels_),
+              product_room(weight_, image(bands, bands.rows, offsets_.data()), weight_.rows() / groups_, traits)};
+    if (by_channel_ || together_for(batch, traits).rows > 0 ||
+        !may_be_decoded(weight_, image(layout), weight_.rows() / groups_, traits))
+      return needs(batch, traits);
+    return {layout.in_place ? 0 : channels_ * layout.channel_floats + kSlack,
+            product_room(weight_, image(layout, true), weight_.rows() / groups_, traits)};
   }
   size_t table_bytes() const override {
     return weight_.table_bytes() + bias_.size() * sizeof(float) + offsets_.size() * sizeof(int32_t);
@@ -79,7 +85,7 @@ class Conv final : public Op {
  private:
   void run_each(const float* input, float* output, size_t batch, const Workplace& place) const {
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_;
-    const Product product(weight_, image(layout_), rows, finish(), place.kernels);
+    const Product product(weight_, image(layout_, place.roomy), rows, finish(), place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
     const Tasks tasks = product.cut(groups_ * (layout_.in_place ? batch : 1), place.threads);
     const size_t each_image = groups_ * tasks.count();
@@ -148,7 +154,7 @@ class Conv final : public Op {
     return layout;
   }
 
-  Image image(const ImageLayout& layout) const {
+  Image image(const ImageLayout& layout, bool decoded = false) const {
     Image image;
     image.offsets = offsets_.data();
     image.channel_columns = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
@@ -156,6 +162,7 @@ class Conv final : public Op {
     image.row_step = layout.plane_w;
     image.rows = out_h_;
     image.pixels = out_w_;
+    image.decoded = decoded;
     return image;
   }
 
@@ -182,35 +189,36 @@ class Conv final : public Op {
 
   Together together_for(size_t batch, const Traits& traits) const {
     if (by_channel_ || !is_direct(weight_, image(layout_for(traits)), weight_.rows() / groups_, traits)) return {};
-    const Together together = plan_together(window_, batch, out_h_, out_w_, traits);
-    return channels_ * together.channel_floats <= kMostTogether ? together : Together{};
+    const Together together = plan_together(window_, batch, channels_, out_h_, out_w_, traits);
+    if (together.rows == 0) return {};
+    return may_be_decoded(weight_, image(together, together.rows, offsets_.data(), traits), weight_.rows() / groups_, traits)
+               ? together
+               : Together{};
   }
-  // Floats of a row of the weight's outputs, of some rows of all images.
-  size_t tile(const Together& together, const Traits& traits) const {
-    return together.rows * out_w_ * static_cast<size_t>(traits.width);
-  }
-
   Image image(const Together& together, size_t rows, const int32_t* offsets, const Traits& traits) const {
     Image image;
     image.offsets = offsets;
     image.channel_columns = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
     image.channel_floats = together.channel_floats;
-    image.row_step = together.pitch * static_cast<size_t>(traits.width);
+    image.row_step = static_cast<size_t>(window_.stride_h) * together.pitch * static_cast<size_t>(traits.width);
     image.rows = rows;
     image.pixels = out_w_ * static_cast<size_t>(traits.width);
-    image.together = true;
+    image.together = image.decoded = true;
+    image.tile = together.tile;
+    image.tile_floats = together.tile_floats;
+    image.image_step = weight_.rows() * out_h_ * out_w_;
     return image;
   }
 
   // As many images as a vector has lanes.
   void run_together(const Together& together, const float* x, float* y, const Workplace& place) const {
     const Traits& traits = place.kernels.traits;
-    const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, in = height_ * width_, step = tile(together, traits);
+    const auto lanes = static_cast<size_t>(traits.width);
+    const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, in = height_ * width_;
     auto* offsets = reinterpret_cast<int32_t*>(place.shared);
     float* laid_out = place.shared + lines(weight_.columns());
-    float* sums = laid_out + channels_ * together.channel_floats;
     place_columns(together, window_, weight_.columns(), traits, offsets);
-    const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * step);
+    const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * out_w_ * lanes);
     const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
     for (size_t first = 0; first < out_h_; first += together.rows) {
       place.each(parts, static_cast<double>(channels_ * together.channel_floats), [&](size_t part, int) {
@@ -221,15 +229,10 @@ class Conv final : public Op {
       const size_t here = std::min(together.rows, out_h_ - first);
       const Product product(weight_, image(together, here, offsets, traits), rows, finish(), place.kernels);
       const Tasks tasks = product.cut(groups_, place.threads);
-      place.each(groups_ * tasks.count(), operations, [&](size_t task, int worker) {
+      place.each(groups_ * tasks.count(), operations * static_cast<double>(here), [&](size_t task, int worker) {
         const size_t group = task / tasks.count();
         product.multiply(laid_out + group * (channels_ / groups_) * together.channel_floats, group * rows,
-                         sums + group * rows * step, step, tasks, task % tasks.count(), place.room(worker));
-      });
-      const size_t row_parts = std::min(weight_.rows(), 4 * static_cast<size_t>(place.threads));
-      place.each(row_parts, static_cast<double>(weight_.rows() * step), [&](size_t part, int) {
-        for (size_t row = weight_.rows() * part / row_parts; row < weight_.rows() * (part + 1) / row_parts; ++row)
-          place.kernels.separate(sums + row * step, here * out_w_, y + row * pixels + first * out_w_, weight_.rows() * pixels);
+                         y + group * rows * pixels + first * out_w_, pixels, tasks, task % tasks.count(), place.room(worker));
       });
     }
   }
@@ -268,11 +271,21 @@ class Conv final : public Op {
     const size_t all = batch * rows, parts = std::min(all, (place.threads > 1 ? 4 : 1) * static_cast<size_t>(place.threads));
     const int h = static_cast<int>(height_), w = static_cast<int>(width_);
     const Sums limits = limits_of(fused_.activation, fused_.first, fused_.second);
+    const bool small = place.kernels.depthwise_small && each == 1 && is_small(window_, height_, width_, out_h_, out_w_);
     const bool unfinished = !limits.limited && fused_.activation != Activation::none;
     place.each(parts, static_cast<double>(all * (weight_.columns() * out + in)), [&](size_t part, int worker) {
       Sums sums = limits;
       DenseRows taps(weight_, place.kernels, place.room(worker));
-      for (size_t i = all * part / parts; i < all * (part + 1) / parts; ++i) {
+      size_t at_once = 0;
+      const size_t last = all * (part + 1) / parts;
+      for (size_t i = all * part / parts; i < last && small; i += at_once) {
+        const float* kernel = taps(i % rows);
+        at_once = std::min(taps.left(i % rows), last - i);
+        sums.start = &bias_[i % rows];
+        place.kernels.depthwise_small(x + i * in, at_once, h, w, kernel, y + i * out, window_, sums);
+        if (unfinished) place.kernels.activate(fused_.activation, fused_.first, fused_.second, y + i * out, at_once * out);
+      }
+      for (size_t i = all * part / parts; i < last && !small; ++i) {
         sums.start = &bias_[i % rows];
         place.kernels.depthwise(x + i / each * in, h, w, taps(i % rows), y + i * out, static_cast<int>(out_h_),
                                 static_cast<int>(out_w_), window_, sums);

@@ -11,7 +11,6 @@ constexpr size_t kNear = 10240;          // of the image, for the nonzeros of on
 constexpr size_t kAlignedNear = 131072;  // where every load is a line: these are as fast from the second cache
 constexpr size_t kCrowded = 1024;        // channels a multiple of this apart are in each other's place in the cache
 constexpr size_t kSums = 16384;          // of output rows that wait for the next channels,
-constexpr size_t kSumsOfMany = 65536;    // of many images at once,
 constexpr size_t kMostRows = 256;        // and how many rows may
 constexpr size_t kMostEntries = 4096;    // that are unpacked at once
 constexpr double kLeastEntries = 16;     // of a row in a block: fewer are not worth the way of its sums to and fro
@@ -46,7 +45,7 @@ bool reads_rows(const Weight& weight) {
 // Whether nonzeros are met one by one. Of an image of one row, a batch of vectors, the number of pixels counts on both
 // sides alike and is left out: room is planned for the largest batch, and a smaller one must not choose otherwise.
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
-  if (image.by_lines || image.together) return true;
+  if (image.by_lines || image.decoded) return true;
   const size_t gemm_rows = static_cast<size_t>(traits.gemm_rows);
   const size_t length = (image.rows - 1) * image.row_step + image.pixels;
   const size_t direct_vectors = image.rows == 1 ? 1 : vectors(length, traits);
@@ -63,10 +62,16 @@ Product::Product(const Weight& weight, const Image& image, size_t rows, const Fi
                  const NetKernels& kernels)
     : weight_(weight), image_(image), rows_(rows), finish_(finish), limits_(limits_of(finish.activation, finish.first, finish.second)),
       limits_suffice_(limits_.limited || finish.activation == Activation::none), kernels_(kernels),
-      direct_plan_(plan_direct(weight, image, kernels.traits)), dense_plan_(plan_dense(weight, image, rows, kernels.traits)),
+      direct_plan_(plan_direct(weight, image, kernels.traits)),
+      blocked_plan_(image.decoded ? plan_blocked(weight, image, kernels.traits) : BlockedPlan{}), dense_plan_(plan_dense(weight, image, rows, kernels.traits)),
       direct_(is_direct(weight, image, rows, kernels.traits)) {}
 
+bool may_be_decoded(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
+  return traits.near_floats > 0 && is_direct(weight, image, rows, traits) && Product::plan_blocked(weight, image, traits).tile > 0;
+}
+
 size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
+  if (image.decoded) return Product::blocked_room(weight, Product::plan_blocked(weight, image, traits));
   if (is_direct(weight, image, rows, traits)) {
     const auto plan = Product::plan_direct(weight, image, traits);
     const size_t most_columns = image.rows == 1 ? weight.columns() : plan.block_columns;
@@ -81,6 +86,14 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
 
 Tasks Product::cut(size_t products, int threads) const {
   Tasks tasks{1, 1};
+  if (image_.decoded) {
+    if (threads == 1) return tasks;
+    // Rows of the weight first: a task decodes its own.
+    const size_t wanted = 2 * static_cast<size_t>(threads), tiles = divide_up(blocked_plan_.extent, blocked_plan_.tile);
+    tasks.row_tasks = std::clamp<size_t>(divide_up(wanted, products), 1, std::max<size_t>(1, rows_ / 32));
+    tasks.image_tasks = std::clamp<size_t>(divide_up(static_cast<size_t>(threads), tasks.row_tasks * products), 1, tiles);
+    return tasks;
+  }
   if (!direct_) {
     tasks.image_tasks = divide_up(image_.rows * image_.pixels, dense_plan_.pixels);
     if (dense_plan_.pack_once) tasks.image_tasks = threads == 1 ? 1 : std::min(tasks.image_tasks, 2 * static_cast<size_t>(threads));
@@ -103,7 +116,12 @@ void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step
   part.first_row = first_row + std::min(rows_, units * row_task / tasks.row_tasks * unit);
   part.last_row = first_row + std::min(rows_, units * (row_task + 1) / tasks.row_tasks * unit);
   y += (part.first_row - first_row) * y_step;
-  if (direct_) {
+  if (image_.decoded) {
+    const size_t tile = blocked_plan_.tile, tiles = divide_up(blocked_plan_.extent, tile);
+    part.first = tiles * image_task / tasks.image_tasks * tile;
+    part.last = std::min(blocked_plan_.extent, tiles * (image_task + 1) / tasks.image_tasks * tile);
+    multiply_blocked(x, part, y, y_step, room);
+  } else if (direct_) {
     for (part.first = 0; part.first < direct_plan_.extent; part.first = part.last) {
       part.last = std::min(part.first + direct_plan_.tile, direct_plan_.extent);
       multiply_direct(x, part, y, y_step, room);
@@ -138,17 +156,16 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   DirectPlan plan{};
   plan.whole = image.row_step == image.pixels || image.rows == 1;
   if (image.by_lines) plan.whole = false;
-  plan.by_rows = !plan.whole && (image.by_lines || image.together || entries <= kFewEntries);
+  plan.by_rows = !plan.whole && (image.by_lines || entries <= kFewEntries);
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
   const size_t most = plan.whole ? near : std::max<size_t>(1, near / std::max<size_t>(1, image.row_step));
   plan.tile = divide_up(plan.extent, divide_up(plan.extent, most));
   if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
   if (plan.by_rows && (all_channels == 1 || image.by_lines)) plan.tile = plan.extent;  // nothing is read again later
-  if (image.together) plan.tile = plan.extent;
   const size_t footprint = plan.whole ? plan.tile + image.channel_floats - std::min(image.channel_floats, plan.extent)
                                       : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
-  const bool aligned = image.together || (plan.whole && traits.copies_to_lines && image.offsets && image.channel_columns == 1 &&
-                       image.channel_floats % kLine == 0);
+  const bool aligned = plan.whole && traits.copies_to_lines && image.offsets && image.channel_columns == 1 &&
+                       image.channel_floats % kLine == 0;
   const size_t channels = std::max<size_t>(1, (aligned ? kAlignedNear : kNear) / footprint);
   const size_t enough = static_cast<size_t>(kLeastEntries / std::max(weight.density(), 1e-6));
   plan.block_columns =
@@ -158,7 +175,7 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   plan.step = divide_up(length, width) * width;
   const size_t most_rows = std::min(kMostRows, weight.rows());
   const bool one_block = plan.block_columns >= weight.columns();
-  plan.group = one_block ? 1 : std::clamp<size_t>((image.together ? kSumsOfMany : kSums) / plan.step, 1, most_rows);
+  plan.group = one_block ? 1 : std::clamp<size_t>(kSums / plan.step, 1, most_rows);
   plan.whole_rows = one_block && reads_rows(weight);
   if (plan.whole_rows) return plan;
   // Of a batch of vectors there may be fewer, which are cut otherwise; their blocks have many columns anyway.

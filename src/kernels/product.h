@@ -22,8 +22,11 @@ struct Image {
   size_t channel_floats = 0;         // floats of a channel that a row of output may touch, for blocking
   size_t row_step = 0;
   size_t rows = 1, pixels = 0;       // the output: rows of pixels
-  bool together = false;             // a pixel is as many as a vector has lanes, one of each image (Together)
+  bool together = false;             // a pixel is as many as a vector has lanes, one of each image (Together);
+  size_t tile = 0, tile_floats = 0;  // then, rows that are summed at once, floats of a channel that these read,
+  size_t image_step = 0;             // and floats from one image's result to the next one's
   bool by_lines = false;             // every row that is read begins where a line of the cache does (Bands)
+  bool decoded = false;              // there is room for decoded rows of the weight
 };
 
 struct Finish {
@@ -38,6 +41,9 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
 
 // Whether a product meets the nonzeros of a weight one by one.
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
+
+// Whether a product gains by rows that are decoded before, if there is room.
+bool may_be_decoded(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
 // How a product is cut into tasks.
 struct Tasks {
@@ -76,6 +82,17 @@ class Product {
     size_t step;           // floats between their sums, where these are copied
     bool straight() const { return whole || by_rows; }
   };
+  // Of decoded rows. Without a tile, there is no such plan.
+  struct BlockedPlan {
+    bool whole;      // rows of the image follow one another as their outputs do; else sums wait, and are copied
+    size_t extent;   // of the image: pixels if it is whole, else rows
+    size_t tile;     // how many of these are summed at once
+    size_t columns;  // of the weight at once
+    size_t blocks;   // of so many columns
+    size_t group;    // rows of the weight that are decoded at once,
+    size_t entries;  // and how many entries these have
+    size_t step;     // floats between their sums, where these wait
+  };
   // The weight is packed as it is used, block of columns by block, anew for each block of pixels; or all of it at once,
   // where it is small, for many smaller blocks of pixels.
   struct DensePlan {
@@ -85,12 +102,17 @@ class Product {
     size_t step;    // floats between their rows
     bool pack_once;
   };
+  friend bool may_be_decoded(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
   friend size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
   static DirectPlan plan_direct(const Weight& weight, const Image& image, const Traits& traits);
+  static BlockedPlan plan_blocked(const Weight& weight, const Image& image, const Traits& traits);
+  static size_t blocked_room(const Weight& weight, const BlockedPlan& plan);
   static DensePlan plan_dense(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
   static size_t dense_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
   void multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
+  void multiply_blocked(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
+  void decode(size_t begin, size_t end, uint32_t* cuts, int32_t* offsets) const;
   void multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
   size_t find_chunks(size_t& first, size_t last, Chunk* chunks) const;
   void gather_pixels(const float* x, size_t begin, size_t end, size_t first, size_t last, float* out) const;
@@ -106,6 +128,7 @@ class Product {
   const bool limits_suffice_;    // if limits say it all: their kernel brings them within
   const NetKernels& kernels_;
   const DirectPlan direct_plan_;
+  const BlockedPlan blocked_plan_;
   const DensePlan dense_plan_;
   const bool direct_;
 };

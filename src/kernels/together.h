@@ -7,13 +7,16 @@
 namespace membound {
 
 struct Together {
-  size_t rows = 0;        // of outputs, at once; 0: images are taken one by one
+  size_t rows = 0;            // of outputs, laid out at once; 0: images are taken one by one
+  size_t tile = 0;            // and summed at once
   size_t image_rows = 0;      // that these read
-  size_t pitch = 0;           // pixels from one of these to the next
-  size_t channel_floats = 0;
+  size_t planes = 0;          // of the pixels of these that are a stride apart
+  size_t pitch = 0;           // pixels from one row of a plane to the next
+  size_t channel_floats = 0, tile_floats = 0;
 };
 
-Together plan_together(const Window& window, size_t batch, size_t out_h, size_t out_w, const Traits& traits);
+// Of images of so many channels.
+Together plan_together(const Window& window, size_t batch, size_t channels, size_t out_h, size_t out_w, const Traits& traits);
 
 // Where each column of the weight reads.
 void place_columns(const Together& together, const Window& window, size_t columns, const Traits& traits, int32_t* offsets);

@@ -18,6 +18,9 @@ struct Traits {
   // How fast nonzeros are met one by one, relative to a dense product: what decides between the two.
   float direct_speed;
   int channel_near;  // floats of a channel that a tile takes, so that it stays near, where its nonzeros are not few
+  // Floats of an image that stay in the nearest cache while rows of nonzeros pass by, where these are decoded before; 0: they
+  // are not.
+  int near_floats;
   // Whether channels that many rows of nonzeros read are copied to whole lines of the cache first: where a vector is a
   // line, every load that is not aligned takes two.
   bool copies_to_lines;
@@ -25,10 +28,10 @@ struct Traits {
   bool slices;       // whether linear layers of few bits are sliced (slices.h)
 };
 
-constexpr Traits kScalar{"scalar", 4, 2, 4, 1, 0.7f, 1024, false, false, false};
-constexpr Traits kAvx2{"avx2", 8, 13, 4, 3, 0.6f, 1024, false, true, false};          // 13 of 16 registers
-constexpr Traits kAvx512{"avx512", 16, 28, 8, 3, 0.35f, 28 * 16, true, true, true};  // 28 of 32
-constexpr Traits kNeon{"neon", 4, 25, 8, 3, 0.75f, 1024, false, false, false};         // 25 of 32
+constexpr Traits kScalar{"scalar", 4, 2, 4, 1, 0.7f, 1024, 0, false, false, false};
+constexpr Traits kAvx2{"avx2", 8, 13, 4, 3, 0.6f, 1024, 5120, false, true, false};       // 13 of 16 registers
+constexpr Traits kAvx512{"avx512", 16, 28, 8, 3, 0.35f, 28 * 16, 5120, true, true, true};  // 28 of 32
+constexpr Traits kNeon{"neon", 4, 25, 8, 3, 0.75f, 1024, 0, false, false, false};         // 25 of 32
 
 constexpr const Traits* kEveryTraits[] = {&kScalar, &kAvx2, &kAvx512, &kNeon};
 

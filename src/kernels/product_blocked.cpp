@@ -1,0 +1,140 @@
+// Products with nonzeros that were decoded before: rows of the weight in groups, tile after tile of the image, and of each
+// tile block after block of channels, so few that they stay in the nearest cache while the rows pass by.
+#include <algorithm>
+
+#include "product.h"
+
+namespace membound {
+namespace {
+
+constexpr size_t kEntriesAtOnce = 40960;  // of the rows of a group: decoded, they stay in the second cache,
+constexpr size_t kSecond = 131072;        // floats of an image that stay there, where the nearest would hold too few,
+constexpr size_t kSumsAtOnce = 65536;     // as do their sums, in floats
+constexpr size_t kLeastRowsAtOnce = 8;    // of a group: fewer are not worth their way
+constexpr size_t kMostTiles = 4;          // of pixels that are read once
+// Entries of a row's block, on the average: fewer are not worth the way of its sums to and fro.
+constexpr double kLeastOfBlock = 3;
+constexpr double kLeastWork = 64;  // times vectors of sums
+constexpr size_t kBehind = Weight::kLeastRead + kReadSlack;  // entries that may be written behind those that are decoded
+
+size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
+
+bool values_lie_in_file(const Weight& weight) {
+  return weight.matrix().type == ValueType::f32 && weight.matrix().scales == nullptr;
+}
+
+}  // namespace
+
+Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& image, const Traits& traits) {
+  const size_t width = static_cast<size_t>(traits.width), most = static_cast<size_t>(traits.tile) * width;
+  const size_t channels = weight.columns() / image.channel_columns;
+  BlockedPlan plan{};
+  plan.whole = !image.together && (image.row_step == image.pixels || image.rows == 1);
+  plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
+  if (image.pixels > most && !plan.whole) return {};
+  if (plan.whole && plan.extent > kMostTiles * most && !traits.copies_to_lines) return {};  // these gain by longer tiles
+  const size_t fitting = image.together ? image.tile : plan.whole ? most : 1 + (most - image.pixels) / image.row_step;
+  plan.tile = image.together ? image.tile : divide_up(plan.extent, divide_up(plan.extent, fitting));
+  if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
+  const size_t footprint = plan.whole       ? std::min(plan.tile, image.channel_floats)
+                           : image.together ? image.tile_floats
+                                            : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
+  const size_t sums = image.together ? image.tile * image.pixels
+                      : plan.whole   ? plan.tile
+                                     : divide_up((plan.tile - 1) * image.row_step + image.pixels, width) * width;
+  // Where each load is a line, more of them may come from the second cache.
+  const auto fitting_channels = [&](size_t floats) { return std::clamp<size_t>(floats / footprint, 1, channels); };
+  const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * (image.together ? 3 : 2) / 2);
+  const double entries = weight.density() * static_cast<double>(near * image.channel_columns);
+  const bool few = entries < kLeastOfBlock || entries * static_cast<double>(divide_up(sums, width)) < kLeastWork;
+  const size_t most_channels = few ? fitting_channels(kSecond) : near;
+  const size_t at_once = divide_up(channels, divide_up(channels, most_channels));
+  plan.columns = at_once * image.channel_columns;
+  plan.blocks = divide_up(channels, at_once);
+  plan.step = plan.whole ? 0 : sums;
+  const size_t widest = std::max<size_t>(1, weight.widest());
+  plan.group = std::min({weight.rows(), kEntriesAtOnce / widest, std::max<size_t>(1, kSumsAtOnce / sums)});
+  if (image.together) plan.group = std::max<size_t>(1, plan.group);
+  else if (plan.group < std::min(weight.rows(), kLeastRowsAtOnce)) return {};
+  if (plan.group * weight.columns() > kMostPositions) return {};
+  plan.entries = std::min(plan.group * widest, weight.matrix().entries);
+  return plan;
+}
+
+size_t Product::blocked_room(const Weight& weight, const BlockedPlan& plan) {
+  const size_t decoded = lines(plan.entries + kBehind) * (values_lie_in_file(weight) ? 1 : 2);
+  return lines(plan.group * (plan.blocks + 1)) + decoded + plan.group * plan.step;
+}
+
+// Where the rows [begin, end) meet the image, in `offsets`, and where the blocks of each row begin and end, in `cuts`.
+void Product::decode(size_t begin, size_t end, uint32_t* cuts, int32_t* offsets) const {
+  const Matrix& matrix = weight_.matrix();
+  const size_t first = weight_.row_start(begin), all = weight_.row_start(end) - first;
+  const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
+  const Places places{image_.offsets, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
+  const bool at_once = matrix.format == Format::csr && matrix.index_bytes == 2;  // columns lie in the file as they are
+  if (at_once) {
+    kernels_.short_columns(static_cast<const uint16_t*>(matrix.index) + first, all, matrix.columns, offsets);
+    kernels_.place(offsets, 0, all, places, offsets);
+  } else {
+    weight_.read_positions(begin, end, offsets, kernels_);
+  }
+  const auto block_step = static_cast<int32_t>(blocked_plan_.columns / image_.channel_columns * step);
+  for (size_t row = begin, from = 0; row < end; ++row) {
+    const size_t to = weight_.row_start(row + 1) - first;
+    if (!at_once)
+      kernels_.place(offsets + from, static_cast<int32_t>((row - begin) * matrix.columns), to - from, places, offsets + from);
+    *cuts++ = static_cast<uint32_t>(from);
+    for (size_t block = 1; block < blocked_plan_.blocks; ++block) {
+      from += kernels_.count_below(offsets + from, to - from, static_cast<int32_t>(block) * block_step);
+      *cuts++ = static_cast<uint32_t>(from);
+    }
+    *cuts++ = static_cast<uint32_t>(to);
+    from = to;
+  }
+}
+
+void Product::multiply_blocked(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
+  const BlockedPlan& plan = blocked_plan_;
+  // Pixels of a row of the result, each of one image.
+  const size_t across = plan.whole ? 1 : image_.pixels / (image_.together ? static_cast<size_t>(kernels_.traits.width) : 1);
+  auto* cuts = reinterpret_cast<uint32_t*>(room);
+  auto* offsets = reinterpret_cast<int32_t*>(room + lines(plan.group * (plan.blocks + 1)));
+  const bool in_file = values_lie_in_file(weight_);
+  float* decoded = reinterpret_cast<float*>(offsets) + lines(plan.entries + kBehind);
+  float* waiting = decoded + (in_file ? 0 : lines(plan.entries + kBehind));
+  for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
+    const size_t end = std::min(begin + plan.group, part.last_row), rows = end - begin;
+    decode(begin, end, cuts, offsets);
+    const float* values = static_cast<const float*>(weight_.matrix().values) + (in_file ? weight_.row_start(begin) : 0);
+    if (!in_file) {
+      weight_.read_values(begin, end, decoded, kernels_);
+      values = decoded;
+    }
+    for (size_t first = part.first; first < part.last; first += plan.tile) {
+      const size_t here = std::min(plan.tile, part.last - first);
+      float* out = y + (begin - part.first_row) * y_step + first * across;
+      const bool waits = plan.step > 0;
+      const size_t floats = plan.whole ? here : image_.together ? image_.pixels : (here - 1) * image_.row_step + image_.pixels;
+      const Segments segments{offsets, values, cuts, plan.blocks + 1, rows};
+      for (size_t block = 0; block < plan.blocks; ++block) {
+        const bool last = block + 1 == plan.blocks;
+        const Sums how{block == 0 ? finish_.bias + begin : nullptr, last && limits_.limited, limits_.low, limits_.high, false};
+        kernels_.accumulate_each(segments, block, x + first * (plan.whole ? 1 : image_.row_step), image_.row_step,
+                                 waits ? waiting : out, waits ? plan.step : y_step, image_.together ? here : 1, floats, how);
+      }
+      for (size_t row = 0; row < rows; ++row, out += y_step) {
+        float* summed = waiting + row * plan.step;
+        if (image_.together) {
+          if (!limits_suffice_) finish_row(summed, here * image_.pixels);
+          kernels_.separate(summed, here * across, out, image_.image_step);
+          continue;
+        }
+        if (waits) kernels_.copy_rows(summed, image_.row_step, out, image_.pixels, here, image_.pixels);
+        if (!limits_suffice_) finish_row(out, plan.whole ? here : here * image_.pixels);
+      }
+    }
+  }
+}
+
+}  // namespace membound
