@@ -55,6 +55,12 @@ def ray_cluster(
     `auto` is CUDA where the cluster has GPUs. A task is `chunk` jobs: by default one on CPUs, and on GPUs an even
     share for each slot, of which a GPU has 1 / `gpus_per_task`. A task that is lost is done again `retries` times.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise MemboundError(
+            "a Ray cluster under torchrun: each would spread the work its own way; start the fit alone, or leave the "
+            "cluster out",
+            about="workers",
+        )
     if not re.fullmatch(r"auto|cpu|cuda", device):
         raise MemboundError(f"on a cluster there is no device {device!r}: choose auto, cpu or cuda")
     share = 1.0 if gpus_per_task is None else gpus_per_task
