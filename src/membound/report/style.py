@@ -27,7 +27,8 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 @media (min-width: 900px) { .tiles { grid-template-columns: repeat(4, minmax(0, 1fr)); } }
 .tile { border: 1px solid var(--line); border-radius: 8px; padding: 12px 14px; background: var(--faint); }
 .tile h2 { font-size: .875rem; font-weight: 400; color: var(--soft); margin: 0; }
-.tile .number { font-size: 1.6rem; line-height: 1.3; margin: 0 0 4px; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.tile .number { font-size: 1.6rem; line-height: 1.3; margin: 0 0 4px; white-space: nowrap; }
+.tile .number { font-variant-numeric: tabular-nums; }
 .tile .against { font-size: .875rem; margin: 0; color: var(--soft); }
 .against code { white-space: nowrap; }
 .against strong { display: block; font-size: 1rem; color: var(--ink); }
