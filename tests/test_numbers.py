@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
+    "MEASURED",
     "FITTING",
     "TRAINING",
     "DEPLOYING",
@@ -84,10 +85,9 @@ def test_every_number_of_a_document_was_measured(name):
     missing = []
     for piece in pieces(path.read_text()):
         named = set(re.findall(r"results/([\w/-]+\.json)", piece))
-        peers = {
-            name.replace("few-bits", "quantized") for name in named
-        }  # raced with them, in files of their own
-        named |= {name for name in peers if (ROOT / "results" / name).exists()}
+        # Each of the two is shown beside the other.
+        peers = {each.replace(*two) for each in named for two in (PEERS, PEERS[::-1])}
+        named |= {each for each in peers if (ROOT / "results" / each).exists()}
         for text, unit in MEASURED.findall(piece):
             said = f"{text} {unit}"
             if said not in GIVEN.get(name, ()) and not is_known(text, unit, tuple(sorted(named))):
