@@ -65,11 +65,11 @@ def ray_cluster(
         raise MemboundError(f"on a cluster there is no device {device!r}: choose auto, cpu or cuda")
     share = 1.0 if gpus_per_task is None else gpus_per_task
     if not 0 < share <= 1:
-        raise MemboundError(f"{share} GPUs for a task cannot be: it is a fraction above 0, up to 1")
+        raise MemboundError(f"gpus_per_task must be above 0 and at most 1, got {share}")
     if chunk is not None and chunk < 1:
-        raise MemboundError(f"tasks of {chunk} jobs cannot be: take 1 or more")
+        raise MemboundError(f"chunk must be at least 1 job, got {chunk}")
     if retries < 0:
-        raise MemboundError(f"{retries} retries cannot be: take 0 or more")
+        raise MemboundError(f"retries must be at least 0, got {retries}")
     ray = _import_ray()
     own = _connect(ray, address)
     try:
