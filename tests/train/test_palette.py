@@ -694,7 +694,8 @@ def test_what_cannot_be_attached_is_refused() -> None:
     with pytest.raises(RuleError, match="one weight has one palette, and this chain has 2"):
         mb.chain(mb.palette(4), mb.palette(4))
     with pytest.raises(
-        RuleError, match=r"'fc1.weight' of shape \(4, 3\): palette: levels must be a whole number from 1 to 256"
+        RuleError,
+        match=r"'fc1.weight' of shape \(4, 3\): palette: levels must be a whole number from 1 to 256",
     ):
         mb.attach(momentum(model), model, {"*": mb.palette(mb.ramp(300, 4))}, total_steps=10)
     tied = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
