@@ -98,7 +98,7 @@ SAID = {
         "bytes in all",
         "errors in 200 images",
     ),
-    "HOWTO": ("pictures/2.png", "flash", "Built target recognize", "with whole maps"),
+    "HOWTO": ("2.png", "flash", "Built target recognize", "with whole maps"),
 }
 FILES = {
     "TUTORIAL": {"lenet.safetensors": 20480, "again.safetensors": 20480, "lenet.report.html": 10**6},
