@@ -17,14 +17,14 @@ PEERS = ("f32", "int8", "4 bits, trained")
 FILES = 2  # of a network, the largest ones
 
 
-def show(point: Point) -> str:
+def show(point: Point, between: str = "<br>") -> str:
     """
     >>> show(Point("int8", "", 433980, 99.33, 0.0436, 3))
-    '99.33 ± 0.04 %, 434 KB'
+    '99.33 ± 0.04 %<br>434 KB'
     """
     unit, number = ("MB", point.size / 1e6) if point.size >= 1e6 else ("KB", point.size / 1e3)
     digits = 0 if number >= 100 else 1 if number >= 10 else 2 if unit == "MB" else 1
-    return f"{point.mean:.2f} ± {point.std:.2f} %, {number:,.{digits}f} {unit}"
+    return f"{point.mean:.2f} ± {point.std:.2f} %{between}{number:,.{digits}f} {unit}"
 
 
 def rows() -> Iterator[tuple[str, list[Point], list[Point]]]:
@@ -40,7 +40,7 @@ def make_table() -> str:
     lines = ["| | dense, float32 | int8 | 4 bits, trained | **membound fit** |", "|---|---|---|---|---|"]
     for name, peers, ours in rows():
         title = f"[{NETWORKS[name]}](results/few-bits-{name}.json)"
-        cells = [title, *map(show, peers), "; ".join(f"**{show(point)}**" for point in ours)]
+        cells = [title, *map(show, peers), "<br>".join(f"**{show(point, ', ')}**" for point in ours)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -259,10 +259,10 @@ def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypat
 BAD = {
     "net": (("fit", "lenett", "--data", "mnist", "--budget", "4KiB", *OUT), "did you mean"),
     "data": (("fit", NET, "--data", "minst", "--budget", "4KiB", *OUT), "did you mean mnist?"),
-    "no bound": ((*SHORT, *OUT), "there is none (--budget, --ram, --nonzeros, --within, --stages)"),
+    "no bound": ((*SHORT, *OUT), "got none (--budget, --ram, --nonzeros, --within, --stages, --latency)"),
     "two bounds": (
         (*SHORT, *OUT, "--budget", "4KiB", "--within", "1"),
-        "budget and within are given (--budget, --within)",
+        "got budget and within (--budget, --within)",
     ),
     "zero": ((*SHORT, *OUT, "--budget", "0"), "cannot be met"),
     "parsecs": ((*SHORT, *OUT, "--budget", "12 parsecs"), "'12 parsecs' is not a size"),

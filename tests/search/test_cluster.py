@@ -277,9 +277,9 @@ def test_a_connection_that_is_there_is_used_and_left(cluster, unconnected):
         ({"address": "127.0.0.1:70000"}, "no address"),
         ({"address": "no.such.host.invalid:6379"}, "no Ray cluster at no.such.host.invalid:6379"),
         ({"address": "auto", "device": "cuda:1"}, "choose auto, cpu or cuda"),
-        ({"address": "auto", "gpus_per_task": 1.5}, "a fraction above 0, up to 1"),
-        ({"address": "auto", "chunk": 0}, "take 1 or more"),
-        ({"address": "auto", "retries": -1}, "take 0 or more"),
+        ({"address": "auto", "gpus_per_task": 1.5}, "gpus_per_task must be above 0 and at most 1, got 1.5"),
+        ({"address": "auto", "chunk": 0}, "chunk must be at least 1 job, got 0"),
+        ({"address": "auto", "retries": -1}, "retries must be at least 0, got -1"),
     ],
 )
 def test_options_that_cannot_be_are_refused(unconnected, options, message):

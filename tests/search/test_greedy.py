@@ -262,7 +262,7 @@ def test_a_limit_that_the_layers_never_reach_is_said(problem):
 
 @pytest.mark.parametrize("step", [0, 1, -0.2, 1.5])
 def test_steps_that_cannot_be(step):
-    with pytest.raises(MemboundError, match="it is a fraction between 0 and 1"):
+    with pytest.raises(MemboundError, match="greedy_step must be a fraction between 0 and 1, got"):
         Greedy(step=step)
 
 

@@ -67,7 +67,7 @@ def test_without_total_steps_there_is_no_progress_and_no_schedule() -> None:
 @pytest.mark.parametrize("total_steps", [0, -5, 2.5, True, math.nan, math.inf, "100", "many", [10]])
 def test_total_steps_is_a_whole_number_from_one(total_steps: Any) -> None:
     model = make_net()
-    with pytest.raises(mb.RuleError, match=r"total_steps=.* cannot be"):
+    with pytest.raises(mb.RuleError, match="total_steps must be a whole number from 1"):
         mb.attach(momentum(model), model, {"fc1": mb.l2_decay(0.1)}, total_steps=total_steps)
 
 

@@ -341,7 +341,7 @@ def test_a_fraction_above_one_is_told_about_counts() -> None:
 
 @pytest.mark.parametrize("every", [0, -1, 2.0, True, None, "often"])
 def test_every_is_a_whole_number_from_one(every: Any) -> None:
-    with pytest.raises(mb.RuleError, match=r"every=.* cannot be"):
+    with pytest.raises(mb.RuleError, match="every must be a whole number of steps from 1, got"):
         mb.l0_project(0.5, every=every)
 
 
@@ -364,7 +364,7 @@ def test_a_schedule_whose_strength_cannot_be_stops_with_the_layers_name(make: An
         optimizer, model, {"fc2": make(lambda progress: 0.1 if progress < 0.5 else value)}, total_steps=4
     )
     train(model, optimizer, make_batches(1))
-    with pytest.raises(mb.RuleError, match=rf"'fc2\.weight': {make.__name__} takes .*: {value} cannot be"):
+    with pytest.raises(mb.RuleError, match=rf"'fc2\.weight': {make.__name__} takes .*, got {value}"):
         train(model, optimizer, make_batches(1))
 
 

@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
         elif not hasattr(error, "format_message"):
             raise
         else:
-            code = _refuse(f"{error.format_message()} (membound --help says what there is)")
+            code = _refuse(f"{error.format_message().rstrip('.')}: see {_help_of(given)}")
     sys.exit(code or 0)
 
 
@@ -129,6 +129,17 @@ def _name_options(given: list[str], error: MemboundError) -> str:
     found = [options[name] for name in (ELSEWHERE.get(each, each) for each in error.about) if name in options]
     missing = [option for option in found if option.startswith("--") and option not in str(error)]
     return f" ({', '.join(missing)})" if missing else ""
+
+
+def _help_of(given: list[str]) -> str:
+    """The command that shows what there is.
+
+    >>> _help_of(["fit", "lenet"]), _help_of(["fitt"])
+    ('membound fit --help', 'membound --help')
+    """
+    named = next(iter(given), "")
+    known = getattr(typer.main.get_command(app), "commands", {})
+    return f"membound {named} --help" if named in known else "membound --help"
 
 
 def _refuse(message: str) -> int:

@@ -85,6 +85,8 @@ def fit_command(
     page, files = beside.page(out), _name_files(out, bound.amounts)
     _check_files([out, *files], page, source.init)
     _check_hub(beside.hub, files)
+    from membound.train.parallel import choose_device, leads
+
     begun = time.monotonic()
     try:
         with _terminable():
@@ -94,6 +96,8 @@ def fit_command(
             if teacher_init is not None:
                 choices = replace(choices, teacher=_load_teacher(choices.teacher, teacher_init, dataset))
             results = _fit(network, examples, bound, choices, place, ray=ray, verbose=verbose, quiet=as_json)
+            if not leads(place.device):
+                return
             for result, file in zip(results, files, strict=True):
                 result.save(file)
             if beside.hub is not None:
@@ -103,7 +107,6 @@ def fit_command(
         again = kept if place.run_dir is None else "run the same command again to go on"
         raise options.Stopped(f"interrupted: {again}") from None
     from membound.search.summary import summarise
-    from membound.train.parallel import choose_device
 
     summary = summarise(
         results, network=net, data=data, strategy=choices.strategy or "global", seed=choices.seed,
@@ -242,9 +245,11 @@ def _fit(
     from membound.search.cluster import ray_cluster
     from membound.search.fit import fit_all
     from membound.search.workshop import this_process
-    from membound.train.parallel import choose_device
+    from membound.train.parallel import choose_device, leads
 
     device = place.device or "auto"
+    if ray is None and not leads(device):  # the first process of a torchrun tells for all
+        return fit_all(network, examples, bound, choices, place)
     with ExitStack() as stack:
         if ray is not None:
             cluster = stack.enter_context(ray_cluster(ray, device=device))

@@ -113,8 +113,10 @@ def reproduce_command(
     from membound.paper import figure
     from membound.paper import reproduce as work
     from membound.train.loop import Interrupted
+    from membound.train.parallel import choose_device
 
     names = work.choose(name)
+    choose_device(device)  # said before a folder is made
     if not draw:
         out.mkdir(parents=True, exist_ok=True)  # what cannot be written to is said before anything is trained
     documents = {}

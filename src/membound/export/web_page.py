@@ -6,20 +6,38 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>A network in your browser</title>
 <style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 2rem auto; padding: 0 1rem; color: #1a1d21; }
-main { display: flex; flex-wrap: wrap; gap: 2rem; }
-canvas { width: 280px; height: 280px; border: 1px solid #59616b; image-rendering: pixelated; touch-action: none; }
-table { border-collapse: collapse; }
-td { padding: 0 .6rem 0 0; }
-.bar { background: #2f7d55; height: .8rem; }
+:root { color-scheme: light dark; --page: #fff; --ink: #1a1d21; --soft: #59616b; --faint: #eceff2; --good: #2f7d55; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #14171a; --ink: #e8eaed; --soft: #a3abb5; --faint: #2a3037; --good: #63d29b; }
+}
+body {
+  font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 2rem auto; padding: 0 1rem;
+  background: var(--page); color: var(--ink);
+}
+h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .5rem; }
+main { display: flex; flex-wrap: wrap; gap: 1.5rem 2rem; }
+canvas {
+  display: block; width: 280px; height: 280px; border: 1px solid var(--soft); border-radius: 6px;
+  image-rendering: pixelated; touch-action: none; cursor: crosshair;
+}
+.controls { display: flex; align-items: center; gap: .6rem; margin-top: .6rem; max-width: 282px; }
+.controls input { min-width: 0; flex: 1; }
+table { border-collapse: collapse; align-self: start; font-variant-numeric: tabular-nums; }
+td { padding: 0 .7rem 0 0; }
+td:nth-child(2) { text-align: right; min-width: 4rem; color: var(--soft); }
+.track { background: var(--faint); border-radius: 3px; width: min(11rem, 38vw); }
+.bar { background: var(--good); border-radius: 3px; height: .8rem; }
 .best { font-weight: 600; }
-#facts { color: #59616b; }
+.best td:nth-child(2) { color: inherit; }
+.blank { opacity: .45; }
+#facts { color: var(--soft); }
 </style>
 <h1>A network in your browser</h1>
 <p id="how"></p>
 <main>
-<div><canvas id="canvas" aria-label="the picture"></canvas><br><button id="clear">Clear</button>
-<input id="file" type="file" accept="image/*" aria-label="a picture"></div>
+<div><canvas id="canvas" aria-label="the picture"></canvas>
+<div class="controls"><button id="clear">Clear</button>
+<input id="file" type="file" accept="image/*" aria-label="a picture"></div></div>
 <table id="classes"></table>
 </main>
 <p id="facts"></p>
@@ -59,33 +77,42 @@ loadNetwork(about, module).then(classify => {
   small.width = about.width;
   small.height = about.height;
   const pen = small.getContext("2d", { willReadFrequently: true });
+  let blank = true;  // nothing was drawn yet: what the network makes of that is of no interest
   function update() {
     pen.drawImage(canvas, 0, 0, small.width, small.height);
     const rgba = pen.getImageData(0, 0, small.width, small.height).data;
     const { numbers, milliseconds } = classify(toPixels(rgba, about.channels));
     const scores = numbers.map(q => about.scale * (q - about.zero)), most = Math.max(...scores);
     const total = scores.reduce((sum, score) => sum + Math.exp(score - most), 0);
-    const shares = scores.map((score, i) => [Math.exp(score - most) / total, i]).sort((a, b) => b[0] - a[0]);
-    shown.replaceChildren(...shares.slice(0, 10).map(([share, i], place) => {
-      const row = document.createElement("tr"), bar = document.createElement("div");
+    const shares = scores.map((score, i) => [Math.exp(score - most) / total, i]);
+    if (shares.length > 10) shares.sort((a, b) => b[0] - a[0]);  // of few classes each has its place
+    const best = Math.max(...shares.map(([share]) => share));
+    shown.className = blank ? "blank" : "";
+    shown.replaceChildren(...shares.slice(0, 10).map(([share, i]) => {
+      const row = document.createElement("tr");
+      const bar = document.createElement("div"), track = document.createElement("div");
+      track.className = "track";
       bar.className = "bar";
-      bar.style.width = `${Math.round(150 * share)}px`;
-      for (const part of [about.classes[i], `${(100 * share).toFixed(1)} %`, bar])
+      bar.style.width = `${blank ? 0 : 100 * share}%`;
+      track.append(bar);
+      for (const part of [about.classes[i], blank ? "" : `${(100 * share).toFixed(1)} %`, track])
         row.appendChild(document.createElement("td")).append(part);
-      if (place === 0) row.className = "best";
+      if (share === best && !blank) row.className = "best";
       return row;
     }));
     facts.textContent = `${milliseconds.toFixed(2)} ms. Constants ${about.flash.toLocaleString()} bytes, working ` +
-      `memory ${about.ram.toLocaleString()} bytes, the module ${about.wasm.toLocaleString()} bytes.`;
+      `memory ${about.ram.toLocaleString()} bytes, the whole module ${about.wasm.toLocaleString()} bytes.`;
   }
   function clear() {
     context.fillStyle = "#000";
     context.fillRect(0, 0, 280, 280);
+    blank = true;
     update();
   }
   function show(file) {
     createImageBitmap(file).then(picture => {
       context.drawImage(picture, 0, 0, 280, 280);
+      blank = false;
       update();
     });
   }
@@ -102,6 +129,7 @@ loadNetwork(about, module).then(classify => {
     context.lineTo(event.offsetX, event.offsetY);
     context.stroke();
     last = [event.offsetX, event.offsetY];
+    blank = false;
     update();
   });
   addEventListener("dragover", event => event.preventDefault());

@@ -31,7 +31,7 @@ def threshold_(model: nn.Module, delta: float, layers: Sequence[str] = ("*",)) -
     {'weight': 2}
     """
     if not delta >= 0:
-        raise RuleError(f"a threshold of {delta!r} cannot be: it is a number of at least 0")
+        raise RuleError(f"the threshold must be a number of at least 0, got {delta!r}")
     left = {}
     for name, weight in _weights(model, layers).items():
         weight.masked_fill_(weight.abs() < delta, 0.0)

@@ -27,8 +27,10 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 @media (min-width: 900px) { .tiles { grid-template-columns: repeat(4, minmax(0, 1fr)); } }
 .tile { border: 1px solid var(--line); border-radius: 8px; padding: 12px 14px; background: var(--faint); }
 .tile h2 { font-size: .875rem; font-weight: 400; color: var(--soft); margin: 0; }
-.tile .number { font-size: 1.6rem; line-height: 1.3; margin: 0 0 4px; font-variant-numeric: tabular-nums; }
+.tile .number { font-size: 1.6rem; line-height: 1.3; margin: 0 0 4px; white-space: nowrap; }
+.tile .number { font-variant-numeric: tabular-nums; }
 .tile .against { font-size: .875rem; margin: 0; color: var(--soft); }
+.against code { white-space: nowrap; }
 .against strong { display: block; font-size: 1rem; color: var(--ink); }
 .against .better { color: var(--s2); }
 .against .worse { color: var(--s1); }
@@ -97,7 +99,8 @@ COLOURS
   .tiles { gap: 8px; }
   .against strong { font-size: .9rem; }
   .tile { padding: 8px 10px; }
-  .tile .number { font-size: 1.2rem; }
+  .tile .number { font-size: 1.05rem; }
+  .scroll th.text:first-child { position: sticky; left: 0; background: var(--page); }
   .wide { display: none; }
   .narrow { display: block; }
 }

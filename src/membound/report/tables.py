@@ -152,7 +152,7 @@ def make_layers(result: Facts) -> Markup | None:
         layers = find_rows(final, "layers")
         head = ["layer", "shape", "format", "values", "size", "nonzeros", "kept", "bytes"]
         rows = [*(_layer_row(layer) for layer in layers), _total_row(layers)]
-        words = f"{name}: {len(layers)} layers"
+        words = f"{name}: {len(layers)} tensors"
         is_open = index == 0 and len(layers) <= MOST_OPEN
         tables.append(fold(words, draw_table(head, rows, f"layers of {name}", texts=4), is_open))
     return join(*tables) if tables else None

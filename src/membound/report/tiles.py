@@ -77,7 +77,7 @@ def _tile(
         if (theirs := find_number(net, key)) is not None
     ]
     if key == "latency_ms" and int8:  # float32 on 8-bit weights says nothing of int8 kernels
-        lines.append(tag("p", "8 bits: membound bench --int8 races it", class_="against"))
+        lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
     return _draw(head, show(ours), lines)
 
 

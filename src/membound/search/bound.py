@@ -48,7 +48,7 @@ class Ramp:
     def __post_init__(self) -> None:
         if not 0 <= self.begin < self.until <= 1:
             raise MemboundError(
-                f"a ramp from {self.begin} to {self.until} cannot be: 0 <= begin < until <= 1 is needed"
+                f"a ramp must have 0 <= begin < until <= 1, got begin {self.begin} and until {self.until}"
             )
 
     @property

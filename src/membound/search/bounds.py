@@ -101,8 +101,9 @@ class Bound:
         if given == ["budget", "ram"]:
             self._check_pair()
         elif len(given) != 1:
-            found = " and ".join(given) + " are given" if given else "there is none"
-            raise MemboundError(f"one bound is needed, of {', '.join(KINDS)}: {found}", about=given or KINDS)
+            found = f"got {' and '.join(given)}" if given else "got none"
+            kinds = (*KINDS, "latency")
+            raise MemboundError(f"give one bound, of {', '.join(kinds)}: {found}", about=given or kinds)
         check_whole("batch", self.batch)
         points = self.within
         if points is not None and not (is_number(points) and 0 <= points < 100):

@@ -55,15 +55,21 @@ def ray_cluster(
     `auto` is CUDA where the cluster has GPUs. A task is `chunk` jobs: by default one on CPUs, and on GPUs an even
     share for each slot, of which a GPU has 1 / `gpus_per_task`. A task that is lost is done again `retries` times.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise MemboundError(
+            "a Ray cluster under torchrun: each would spread the work its own way; start the fit alone, or leave the "
+            "cluster out",
+            about="workers",
+        )
     if not re.fullmatch(r"auto|cpu|cuda", device):
         raise MemboundError(f"on a cluster there is no device {device!r}: choose auto, cpu or cuda")
     share = 1.0 if gpus_per_task is None else gpus_per_task
     if not 0 < share <= 1:
-        raise MemboundError(f"{share} GPUs for a task cannot be: it is a fraction above 0, up to 1")
+        raise MemboundError(f"gpus_per_task must be above 0 and at most 1, got {share}")
     if chunk is not None and chunk < 1:
-        raise MemboundError(f"tasks of {chunk} jobs cannot be: take 1 or more")
+        raise MemboundError(f"chunk must be at least 1 job, got {chunk}")
     if retries < 0:
-        raise MemboundError(f"{retries} retries cannot be: take 0 or more")
+        raise MemboundError(f"retries must be at least 0, got {retries}")
     ray = _import_ray()
     own = _connect(ray, address)
     try:

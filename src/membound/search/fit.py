@@ -5,9 +5,9 @@ on validation images that no candidate was trained on. Then the final networks a
 trained on all training images, as one population where that is possible, and judged through the deployed runtime.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, overload
 
@@ -21,10 +21,10 @@ from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
 from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
-from membound.search.ledger import open_run
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
 from membound.search.progress import by_lines, tell_resumed
+from membound.search.ranks import open_together
 from membound.search.request import Choices, Examples, Keywords, split_keywords
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
@@ -33,7 +33,7 @@ from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
 from membound.train.distill import PART, TEMPERATURE
 from membound.train.fingerprints import describe_preprocess, describe_split, describe_task, network_digest
-from membound.train.parallel import choose_device
+from membound.train.parallel import World, choose_device, join
 from membound.train.population import trains_together
 from membound.train.tensorboard import check_installed
 
@@ -105,12 +105,18 @@ def fit(
 
 
 def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
-    """A network for each amount of the bound."""
+    """A network for each amount of the bound; under torchrun all of its processes train each network together."""
     if place.tensorboard:
         check_installed()
+    device = choose_device(place.device or "auto")
+    world = join(device)
+    if isinstance(model, nn.Module):
+        world.share_weights(model)
     if isinstance(bound.stages, str | Path):
         bound = replace(bound, stages=Stages.read(bound.stages))
     watch = place.watch or (by_lines() if place.progress else Watch())
+    if not world.leads:
+        watch = Watch(warn=lambda text: None)
     choices = with_effort(choices, model, bound)
     problem = _pose(model, examples, bound, choices, watch)
     latency = None if bound.latency is None else LatencyBound(parse_latency(bound.latency), bound.threads)
@@ -118,15 +124,9 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
     if bound.memory is not None:
         problem = with_memory(problem, limits[0], bound.memory)
     plans = make_plans(problem, limits, bound.members, bound.average, choices.seed)
-    device = choose_device(place.device or "auto")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise MemboundError(
-            "fit under torchrun would do all work in every process: start it alone, with a ray_cluster as workers",
-            about="workers",
-        )
     run_dir = None if place.run_dir is None else Path(place.run_dir)
     described, parameters = _describe(problem, bound, choices), {**PARAMETERS, "wanted.amounts": bound.name}
-    with open_run(run_dir, described, parameters=parameters) as directory:
+    with open_together(world, run_dir, described, parameters) as directory:
         if run_dir is not None:
             tell_resumed(directory, watch)
         workers = place.workers or this_process(device)
@@ -140,15 +140,16 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
             workshop.problem = replace(workshop.problem, teaching=teaching)
             tried.append(teachers.describe_teacher(facts))
         if latency is not None:
-            limits = [latency.limit(workshop.problem, directory, limits[0])]
+            limits = [latency.limit(workshop.problem, directory, limits[0], world)]
             plans = make_plans(workshop.problem, limits, bound.members, bound.average, choices.seed)
         together = place.workers is not None or trains_together(problem.make(choices.seed), device)
-        fitting = Fitting(workshop, bound, choices, watch, at_once=7 if together else 1)
+        at_once = 7 if together and world.size == 1 else 1
+        fitting = Fitting(workshop, bound, choices, watch, at_once, world)
         fitting.tried += tried
         run = fitting.run if choices.widths is None else fitting.run_widths
         if latency is None:
             return run(plans)
-        return _run_fast_enough(run, plans, latency, workshop.problem, choices.seed)
+        return _run_fast_enough(run, plans, latency, workshop.problem, choices.seed, world)
 
 
 def _run_fast_enough(
@@ -157,11 +158,12 @@ def _run_fast_enough(
     latency: LatencyBound,
     problem: Problem,
     seed: int,
+    world: World,
 ) -> list[Fitted]:
     """The network under its limit; smaller ones, as long as that is too slow."""
     for _ in range(TRIES):
         (fitted,) = run(plans)
-        taken = latency.time(fitted)
+        taken = world.from_leader(partial(latency.time, fitted))
         if taken <= latency.ms:
             return [told(fitted, taken, latency)]
         limit = smaller(plans[0].limit, taken, latency)

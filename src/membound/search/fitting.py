@@ -30,6 +30,7 @@ from membound.search.workshop import Workshop, as_candidate
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
 from membound.train.palette import LargeWeightError
+from membound.train.parallel import World
 from membound.train.projection import project_
 from membound.train.rules import load_plain_
 
@@ -46,9 +47,16 @@ class Fitting:
     """One fit: choices first, then the final networks."""
 
     def __init__(
-        self, workshop: Workshop, bound: Bound, choices: Choices, watch: Watch, at_once: int
+        self,
+        workshop: Workshop,
+        bound: Bound,
+        choices: Choices,
+        watch: Watch,
+        at_once: int,
+        world: World | None = None,
     ) -> None:
         self.workshop, self.watch, self.at_once = workshop, watch, at_once
+        self.world = world or World()
         self.bound, self.choices = bound, choices
         self.candidates: list[dict[str, Any]] = []
         self.tried: list[str] = []  # what a person should know of it
@@ -119,7 +127,8 @@ class Fitting:
             self.watch.say(f"16 bits cannot hold a value: trained again in {wider}")
             return self._fit_wider(plans)
         for number, result in enumerate(results):
-            if rounding_hurts(self.problem, result.files, result.model.state_dict()):
+            hurts = rounding_hurts(self.problem, result.files, result.model.state_dict())
+            if self.world.agree(hurts):
                 results[number] = self._retry_wider(plans[number : number + 1]) or result
         return results
 

@@ -27,7 +27,7 @@ class Greedy:
 
     def __post_init__(self) -> None:
         if not 0 < self.step < 1:
-            raise MemboundError(f"a greedy step of {self.step} cannot be: it is a fraction between 0 and 1")
+            raise MemboundError(f"greedy_step must be a fraction between 0 and 1, got {self.step}")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from membound.search.problem import AT_ONCE, Problem, State
 from membound.train.batches import Feeders
 from membound.train.evaluation import evaluate, wrong_images
 from membound.train.fingerprints import describe_update
+from membound.train.parallel import World
 from membound.train.population import train_all
 from membound.train.recipe import Recipe, Scaled
 from membound.train.regularizer import Regularizer
@@ -110,15 +111,17 @@ def carry_out(
     device: torch.device,
     show: Show | None = None,
     feeders: Feeders | None = None,
+    world: World | None = None,
 ) -> Iterator[tuple[Job, Outcome]]:
     """Train all, on a GPU side by side; each outcome comes as soon as it is there.
 
     One that diverges, and must not, is told when all others are done.
-    `feeders` keeps the images on the device from one call to the next.
+    `feeders` keeps the images on the device from one call to the next. The processes of a `world` train each network
+    together, and all get the same outcomes.
     """
-    feeders = {} if feeders is None else feeders
+    feeders, world = {} if feeders is None else feeders, world or World()
     problems = [order.problem or problem for order in orders]
-    benches = {id(each): _Bench(each, device, feeders) for each in problems}
+    benches = {id(each): _Bench(each, device, feeders, world) for each in problems}
     mine = [benches[id(each)] for each in problems]
     members = [partial(bench.begin, order, show) for bench, order in zip(mine, orders, strict=True)]
     before = torch.backends.cudnn.deterministic
@@ -127,7 +130,7 @@ def carry_out(
     )
     try:
         failure: Diverged | None = None
-        for number, run in train_all(members, device):
+        for number, run in train_all(members, device, world):
             job = orders[number].job
             if run.failure is not None and not job.may_fail:
                 failure = failure or run.failure
@@ -145,8 +148,8 @@ def carry_out(
 class _Bench:
     """Makes runs of one problem on one device; images are there once."""
 
-    def __init__(self, problem: Problem, device: torch.device, feeders: Feeders) -> None:
-        self.problem, self.device, self.feeders = problem, device, feeders
+    def __init__(self, problem: Problem, device: torch.device, feeders: Feeders, world: World) -> None:
+        self.problem, self.device, self.feeders, self.world = problem, device, feeders, world
         self.drawn: dict[tuple[Any, ...], Split] = {}
         self.stored_as: dict[str, Problem] = {}
 
@@ -172,6 +175,7 @@ class _Bench:
         job, problem = order.job, self.problem
         make = problem.make if job.network is None else problem.variants[job.network]
         model = make(job.seed)
+        self.world.share_weights(model)
         # Convolutions are a fifth faster so on a CPU, and up to twice as fast on a GPU; values and names stay.
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if order.start is not None:
@@ -199,6 +203,7 @@ class _Bench:
             problem.data.preprocess,
             settings,
             self.device,
+            self.world,
             rules=self._rules(job),
             held_out=problem.data.test if job.everything else problem.data.validation,
             bound=self._bound(job, steps),
@@ -255,10 +260,15 @@ class _Bench:
         def attach(optimizer: Optimizer, model: nn.Module) -> Regularizer:
             assert job.limit is not None
             plain = problem.target.chooses and problem.plain_bytes <= job.limit  # there is nothing to save
+
+            def measure(state: State, types: Types) -> int:
+                self.world.share_buffers(model)  # which are in the state: all processes measure the same
+                return problem.measure(state, types)
+
             bound = NetworkBound(
                 model,
                 problem.weights,
-                measure=problem.measure,
+                measure=measure,
                 limit=job.limit,
                 cost=problem.cost,
                 types=problem.plain_types if plain else problem.types,
@@ -279,6 +289,7 @@ class _Bench:
         """What a finished run has come to."""
         if run.failure is not None:
             return Outcome(self._describe_failure(job, run), {})
+        self.world.share_buffers(run.model)
         result, problem = run.result(), self.problem_of(job)
         state = {
             name: value.detach().cpu().contiguous()

@@ -17,6 +17,7 @@ from membound.search.budget import Limit
 from membound.search.deployed import Fitted, measure_latency
 from membound.search.ledger import RunDirectory
 from membound.search.problem import Problem
+from membound.train.parallel import World
 from membound.train.projection import project_
 
 PARTS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01)  # of each layer's weights
@@ -37,10 +38,11 @@ class LatencyBound:
         stored = fitted.files.stored(fitted.model.state_dict())
         return measure_latency(Net(stored, threads=self.threads))
 
-    def limit(self, problem: Problem, directory: RunDirectory, limit: Limit) -> Limit:
+    def limit(self, problem: Problem, directory: RunDirectory, limit: Limit, world: World) -> Limit:
         """The limit, or less where the network would be too slow; a run that goes on keeps what it measured first."""
         entry = directory.finished(KEY)
-        facts = find_size(problem, self) if entry is None else entry.facts
+        # One process alone: others would be in its way.
+        facts = world.from_leader(lambda: find_size(problem, self)) if entry is None else entry.facts
         if entry is None:
             directory.record(KEY, facts, None)
         found = min(int(facts["bytes"]), limit.number)

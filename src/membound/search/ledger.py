@@ -57,7 +57,7 @@ class RunDirectory:
     """Finished jobs and their tensors, places for the checkpoints of others, a log; opened by `open_run`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.jobs = path, path / JOBS
         self._lines: dict[str, _Line] = {}
         self._last = 0  # the number of the ledger's last line
         self._read()
@@ -125,7 +125,7 @@ class RunDirectory:
     def job_folder(self, key: str) -> Path:
         """Where a job that is under way keeps its checkpoints; it goes when the job is recorded."""
         self._check_unfinished(key)
-        folder = self.path / JOBS / key
+        folder = self.jobs / key
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -292,7 +292,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _check_same(
     there: dict[str, Any], wanted: dict[str, Any], path: Path, parameters: Mapping[str, str]
 ) -> None:
-    if difference := _first_difference(there, wanted):
+    if difference := first_difference(there, wanted):
         place, old, new = difference
         name = place
         if parameters:  # what the caller calls it: by the last word of the place, unless it says otherwise
@@ -305,7 +305,7 @@ def _check_same(
         )
 
 
-def _first_difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | None:
+def first_difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | None:
     """Where two JSON values part, with a short text of both; 1 and 1.0 are two: a count and a fraction."""
     if isinstance(old, dict) and isinstance(new, dict):
         pairs: Iterator[tuple[str, Any, Any]] = (
@@ -317,7 +317,7 @@ def _first_difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str
     else:
         return None if _text(old) == _text(new) else (name, _text(old, 60), _text(new, 60))
     return next(
-        (found for place, one, other in pairs if (found := _first_difference(one, other, place))), None
+        (found for place, one, other in pairs if (found := first_difference(one, other, place))), None
     )
 
 

@@ -56,7 +56,7 @@ class Stages:
             if not whole or not least <= value <= most or (name == "keep" and not 0 < value < SMALLEST):
                 most = SMALLEST if name == "keep" else most
                 raise MemboundError(
-                    f"stages: {name} = {shorten(value)} cannot be: it lies between {least:g} and {most:g}"
+                    f"stages: {name} must lie between {least:g} and {most:g}, got {shorten(value)}"
                 )
         if not self.stages or any(not isinstance(stage, Mapping) or not stage for stage in self.stages):
             raise MemboundError(

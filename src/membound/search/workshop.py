@@ -10,6 +10,7 @@ from membound.search.jobs import Job, Order, Outcome, Show, carry_out
 from membound.search.ledger import RunDirectory
 from membound.search.problem import Problem
 from membound.train.batches import Feeders
+from membound.train.parallel import join
 
 # Does orders, in any order, and gives outcomes as they come.
 Workers = Callable[[Problem, Sequence[Order], Show | None], Iterator[tuple[Job, Outcome]]]
@@ -17,9 +18,18 @@ Finished = Callable[[Job, dict[str, Any]], None]
 
 
 def this_process(device: torch.device) -> Workers:
-    """All work is done here, on one device, to which the images go once."""
+    """All work is done here, on one device, to which the images go once.
+
+    Under torchrun all of its processes do it together, and come to what the leader finds.
+    """
     feeders: Feeders = {}
-    return lambda problem, orders, show: carry_out(problem, orders, device, show, feeders)
+    world = join(device)
+
+    def work(problem: Problem, orders: Sequence[Order], show: Show | None) -> Iterator[tuple[Job, Outcome]]:
+        for job, outcome in carry_out(problem, orders, device, show, feeders, world):
+            yield job, Outcome(world.from_leader(outcome.facts.copy), outcome.state)
+
+    return work
 
 
 class Workshop:

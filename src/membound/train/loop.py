@@ -70,7 +70,7 @@ def run_folder(settings: Settings, world: World) -> AbstractContextManager[None]
 def take_steps(run: Run, interrupted: Callable[[], bool]) -> Iterator[None]:
     """From where it is to the end: each time it goes on, one step is taken."""
     try:
-        if run.path is not None and run.path.exists():
+        if run.path is not None and run.world.agree(run.path.exists()):
             resume(run, run.path)
         if not run.finished:
             yield from _train(run, interrupted)

@@ -45,14 +45,10 @@ class Levels:
         if not callable(self.levels):
             _check_levels(self.levels)
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
-            raise RuleError(
-                f"a palette is fitted every so many steps, a whole number from 1: every={self.every!r} cannot be"
-            )
+            raise RuleError(f"palette: every must be a whole number of steps from 1, got {self.every!r}")
         is_number = isinstance(self.begin, int | float) and not isinstance(self.begin, bool)
         if not is_number or not 0 <= self.begin <= 1:
-            raise RuleError(
-                f"a palette begins at a progress from 0 to 1, such as begin=0.6: {self.begin!r} cannot be"
-            )
+            raise RuleError(f"palette: begin must be a progress from 0 to 1, such as 0.6, got {self.begin!r}")
 
     @property
     def scheduled(self) -> bool:
@@ -82,7 +78,7 @@ def _number(levels: Any, progress: float | None) -> Any:
 def _check_levels(levels: Any) -> int:
     if isinstance(levels, bool) or not isinstance(levels, int) or not 1 <= levels <= MOST:
         raise RuleError(
-            f"a palette has from 1 to {MOST} levels, a whole number or a schedule of it: levels={levels!r} cannot be"
+            f"palette: levels must be a whole number from 1 to {MOST}, or a schedule of it, got {levels!r}"
         )
     return levels
 

@@ -2,10 +2,11 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from membound.errors import MemboundError
 from membound.train.sharded import is_sharded, shard_
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,27 @@ class World:
         if self.size > 1:
             for buffer in model.buffers():
                 dist.broadcast(buffer, 0)
+
+    def share_weights(self, model: nn.Module) -> None:
+        """Give every process the leader's weights and statistics, so that all begin alike."""
+        if self.size > 1:
+            model.load_state_dict(self.from_leader(model.state_dict))
+
+    def from_leader(self, make: Callable[[], Found]) -> Found:
+        """What `make` gives in the leader, in all processes; or the error that it raises there."""
+        if self.size == 1:
+            return make()
+        found: list[Any] = [None, None]
+        if self.leads:
+            try:
+                found[0] = make()
+            except MemboundError as error:
+                found[1] = error
+        dist.broadcast_object_list(found, 0)
+        if found[1] is not None:
+            raise found[1]
+        result: Found = found[0]
+        return result
 
     def parallel(self, model: nn.Module, device: torch.device) -> nn.Module:
         """The model with gradients averaged over all processes."""
@@ -100,6 +124,11 @@ def join(device: torch.device) -> World:
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=timedelta(minutes=10))
     return World(dist.get_rank(), dist.get_world_size())
+
+
+def leads(device: str | None) -> bool:
+    """Whether this process, on this device, is the one that writes files and prints."""
+    return join(choose_device(device or "auto")).leads
 
 
 def choose_device(name: str) -> torch.device:

@@ -30,17 +30,21 @@ def trains_together(model: nn.Module, device: torch.device) -> bool:
     return device.type == "cuda" and not draws_random_numbers(model)
 
 
-def train_all(members: Sequence[Callable[[], Run]], device: torch.device) -> Iterator[tuple[int, Run]]:
+def train_all(
+    members: Sequence[Callable[[], Run]], device: torch.device, world: World | None = None
+) -> Iterator[tuple[int, Run]]:
     """Train every member; each comes back, with its number, when it is done.
 
     A member is a function that begins its run: it is called when its turn has come and there is memory for it. One that
-    diverges does not disturb the others: it comes back with its `failure`.
+    diverges does not disturb the others: it comes back with its `failure`. The processes of a `world` of several take
+    the steps of one member together, so there its members train one after another.
     """
-    with graceful_interrupt(World()) as interrupted:
+    world = world or World()
+    with graceful_interrupt(world) as interrupted:
         waiting = list(enumerate(members))
         while waiting:
             chunk = _Chunk(device, interrupted)
-            while waiting and chunk.has_room():
+            while waiting and (chunk.is_empty or (world.size == 1 and chunk.has_room())):
                 chunk.add(*waiting.pop(0))
             yield from chunk.train()
             del chunk  # and its members: the next one counts what memory is free
@@ -64,10 +68,12 @@ class _Chunk:
     def _free(self) -> int:
         return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 0
 
+    @property
+    def is_empty(self) -> bool:
+        return not self.lanes
+
     def has_room(self) -> bool:
         """Whether one more member fits: it is taken to need as much memory as those before it."""
-        if not self.lanes:
-            return True
         if len(self.lanes) >= MOST or not trains_together(self.lanes[0].model, self.device):
             return False
         taken = (self.free - self._free()) / len(self.lanes)

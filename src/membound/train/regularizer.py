@@ -68,7 +68,7 @@ class Regularizer:
     ) -> None:
         if total_steps is not None and not _is_whole(total_steps):
             raise RuleError(
-                f"total_steps={total_steps!r} cannot be: a whole number from 1, or None without schedules"
+                f"total_steps must be a whole number from 1, or None without schedules, got {total_steps!r}"
             )
         check_rules(rules)
         self.optimizer, self.model, self.rules, self.total_steps = optimizer, model, dict(rules), total_steps

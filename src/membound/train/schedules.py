@@ -120,7 +120,7 @@ def _of_one_kind(*values: Number) -> list[Number]:
     """All ints (counts) or all floats: beside a float, 0 and 1 are floats too, and any other int is an error."""
     if not all(map(_is_number, values)):
         raise RuleError(
-            f"a schedule of {', '.join(map(repr, values))} cannot be: its values are ints or floats"
+            f"the values of a schedule must be ints or floats, got {', '.join(map(repr, values))}"
         )
     if all(isinstance(value, int) for value in values):
         return list(values)

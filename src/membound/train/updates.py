@@ -135,9 +135,7 @@ def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
     if not callable(keep):
         _check_keep(keep)
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise RuleError(
-            f"l0_project runs every so many steps, a whole number from 1: every={every!r} cannot be"
-        )
+        raise RuleError(f"l0_project: every must be a whole number of steps from 1, got {every!r}")
 
     def bound(size: int, progress: float | None) -> int:
         return keep_count(value_at(keep, progress), size)
@@ -254,7 +252,7 @@ def _strength(name: str, strength: float | Schedule) -> Callable[[Moment], float
     def check(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise RuleError(
-                f"{name} takes a finite strength of at least 0, or a schedule of it: {value!r} cannot be"
+                f"{name} takes a finite strength of at least 0, or a schedule of it, got {value!r}"
             )
         return value
 
@@ -266,9 +264,9 @@ def _strength(name: str, strength: float | Schedule) -> Callable[[Moment], float
 def _check_keep(keep: Number) -> None:
     if isinstance(keep, bool) or not isinstance(keep, int | float):
         raise RuleError(
-            f"keep is a count (int), a fraction (float) or a schedule of either: {keep!r} cannot be"
+            f"keep must be a count (int), a fraction (float) or a schedule of either, got {keep!r}"
         )
     if isinstance(keep, float) and not 0.0 <= keep <= 1.0:
         raise RuleError(f"keep={keep} is no fraction between 0 and 1: write an int for a count of weights")
     if isinstance(keep, int) and keep < 0:
-        raise RuleError(f"keep={keep} weights cannot be: a count is at least 0")
+        raise RuleError(f"keep must be at least 0 weights, got {keep}")

@@ -128,7 +128,10 @@ def _parse(buffer: memoryview) -> dict[str, list[Array]]:
             raise Malformed(f"two layers with weights are called {name[:80]!r}")
         layers[name] = [_blob_of(name, i, message) for i, message in enumerate(messages)]
     if not layers:
-        raise WeightsError("no layer with weights in it; is this a model that Caffe trained (.caffemodel)?")
+        raise WeightsError(
+            "no layer with weights in it; weights are read from .safetensors, .pt and .pth files, and from models that "
+            "Caffe trained (.caffemodel)"
+        )
     for name, blobs in layers.items():
         for i, blob in enumerate(blobs):
             _require_finite(blob, f"layer {name[:80]!r}, blob {i}")

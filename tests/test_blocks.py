@@ -1,0 +1,276 @@
+"""Every block of the pages that show fragments: each command is read by the command line, and all of them run.
+
+The tests of this module stage what a page takes for granted (a network, data, pictures, a folder of photos), and train
+for two steps on a few images; `make test` only lets the command line read every command, `make test-full` runs them.
+Pages that run as they stand are in test_pages.py. What is not run says why.
+"""
+
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import textwrap
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import lightning
+import numpy as np
+import pytest
+import torch
+import typer
+from PIL import Image
+from torch import nn
+
+import membound as mb
+from membound.cli import app, main
+from membound.data import ArraySplit, Dataset
+from membound.data.named import NAMED
+from membound.search.workshop import this_process
+
+ROOT = Path(__file__).parents[1]
+PAGES = (
+    "README",
+    "FITTING",
+    "TRAINING",
+    "DEPLOYING",
+    "CLUSTER",
+    "GALLERY",
+    "MICRO",
+    "REPRODUCTION",
+    "YOUR_OWN_MODEL",
+)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}(?:membound|pip) [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
+# Beginnings of lines that are not run, and why.
+OTHERS = {
+    "make demo": "what CI runs",
+    "pip install": "installs",
+    "python3.11 -m venv": "installs",
+    "hf upload": "writes to the network",
+    "membound bench": "measures time; HOWTO.md's is run",
+    "membound reproduce": "takes minutes; tests/paper runs the experiments",
+    "membound data cifar10": "reads a data set that is not in a checkout",
+    "membound fit alexnet": "takes gigabytes",
+    "membound fit lenet --data mnist --budget 10KiB --budget 20KiB --budget 40KiB": "minutes; tools/gallery.py runs it",
+    "membound train alexnet": "takes gigabytes, and several processes",
+}
+FEW = {
+    "fit": ["--steps", "2", "--batch-size", "8", "--device", "cpu"],
+    "train": ["--steps", "2", "--batch-size", "8", "--device", "cpu"],
+}
+
+
+def page_of(name: str) -> str:
+    return (ROOT / ("README.md" if name == "README" else f"docs/{name}.md")).read_text()
+
+
+def blocks(name: str) -> list[tuple[str, str]]:
+    """Language and text of the blocks; four spaces in front of a command make one, too."""
+    found = [(each[1] or "", each[2] or textwrap.dedent(each[3])) for each in BLOCK.finditer(page_of(name))]
+    if name == "YOUR_OWN_MODEL":  # its other blocks are run by test_pages.py
+        return [("", text) for language, text in found if language == "sh"]
+    return [(language, text.replace("\\\n", " ")) for language, text in found]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands of a block, without comments; torchrun's are what each of its processes runs."""
+    lines = [re.sub(r"^torchrun .*?-m membound", "membound", line) for line in text.splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def in_blocks() -> list[tuple[str, list[str]]]:
+    shell = [(name, text) for name in PAGES for language, text in blocks(name) if language in ("", "sh")]
+    return [(name, words) for name, text in shell for words in commands(text)]
+
+
+def is_left_out(words: list[str]) -> bool:
+    return any(" ".join(words).startswith(beginning) for beginning in OTHERS)
+
+
+def test_the_command_line_reads_every_command_in_the_documents():
+    """Options, their values and the arguments; nothing is run."""
+    group = typer.main.get_command(app)
+    assert len(in_blocks()) > 40
+    for name, words in in_blocks():
+        assert words[0] == "membound" or is_left_out(words), (name, words)
+        if words[0] == "membound":
+            command = group.commands[words[1]]
+            with command.make_context(words[1], list(words[2:])):
+                pass
+
+
+class TwoInputs(nn.Module):
+    """An image, and the numbers of some words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.fc = nn.Embedding(9, 4), nn.Linear(64 + 4, 2)
+
+    def forward(self, image: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.cat([image.flatten(1), self.words(ids).mean(1)], 1))
+
+
+def few_images(shape: tuple[int, ...], count: int = 40) -> Dataset:
+    """Noise, of ten classes."""
+    rng = np.random.default_rng(0)
+    halves = [
+        ArraySplit(rng.integers(0, 256, (size, *shape), np.uint8), np.arange(size) % 10)
+        for size in (count, 20)
+    ]
+    return Dataset("noise", *halves, tuple(map(str, range(10))))
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    """An empty folder with what pages take for granted, and small data sets under the names of large ones."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(ROOT))
+    whole = NAMED["mnist"].load()
+    digits = replace(whole, train=whole.train.take(np.arange(1200)), test=whole.test.take(np.arange(50)))
+    photos = few_images((3, 32, 32))
+    for name, few in (("mnist", digits), ("cifar10", replace(photos, photos=True))):
+        monkeypatch.setitem(NAMED, name, replace(NAMED[name], load=lambda few=few: few))
+    rng = np.random.default_rng(0)
+    for kind in ("photos/cat", "photos/dog", "scans/images"):
+        Path(kind).mkdir(parents=True)
+        for number in range(20):
+            Image.fromarray(rng.integers(0, 256, (64, 64, 3), np.uint8)).save(f"{kind}/{number}.png")
+    Path("scans/masks").mkdir()
+    for number in range(20):
+        Image.fromarray(rng.integers(0, 2, (64, 64), np.uint8)).save(f"scans/masks/{number}.png")
+    for name in ("cat", "dog"):
+        Image.fromarray(whole.test.read([0])[0, 0]).save(f"{name}.jpg")
+    np.save("images.npy", whole.test.read(range(3)))
+    words = rng.normal(size=(60, 40, 49)).astype(np.float32)
+    np.savez(
+        "words.npz",
+        x_train=words[:40],
+        y_train=np.arange(40) % 10,
+        x_test=words[40:],
+        y_test=np.arange(20) % 10,
+    )
+    Path("mypackage").mkdir()
+    Path("mypackage/nets.py").write_text("from examples.residual import small_resnet as small\n")
+    Path("mine.py").write_text(
+        "from membound.zoo import resnet8\n\n\ndef large():\n    return resnet8(width=24)\n"
+    )
+    torch.save(mb.zoo.resnet8(width=24).state_dict(), "large.pt")
+    mb.save(mb.zoo.resnet8(width=24), "large.safetensors", torch.zeros(1, 3, 32, 32))
+    quick(monkeypatch)
+    return given(digits)
+
+
+def quick(monkeypatch) -> None:
+    """Two steps from Python, too; a cluster, a network's time and the Hub are all here."""
+    fit = mb.fit
+
+    def fit_shortly(*arguments, **keywords):
+        return fit(*arguments, **{"steps": 2, "batch_size": 8, "device": "cpu", **keywords})
+
+    @contextmanager
+    def cluster(address, **options):
+        yield this_process(torch.device("cpu"))
+
+    monkeypatch.setattr(mb, "fit", fit_shortly)
+    for place in ("membound.ray_cluster", "membound.search.cluster.ray_cluster"):
+        monkeypatch.setattr(place, cluster)
+    monkeypatch.setattr("membound.search.latency.measure_latency", lambda net: 0.01)
+    for place in ("membound.run.net.fetch", "membound.run.files.fetch"):
+        monkeypatch.setattr(place, lambda text: Path("net.safetensors"))
+
+
+def given(digits: Dataset) -> dict[str, object]:
+    """Names that blocks of Python use without saying where they come from."""
+    model = mb.zoo.lenet()
+    images = digits.test.read(range(4))
+    pair = (digits.train.images[:100], digits.train.labels[:100])
+    return {
+        "mb": mb,
+        "torch": torch,
+        "lightning": lightning,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "train_data": pair,
+        "test_data": (digits.test.images, digits.test.labels),
+        "data": digits,
+        "scores": np.zeros((len(digits.train), 10), np.float32),
+        "example_input": torch.zeros(1, 1, 28, 28),
+        "x": np.zeros((1, 1, 28, 28), np.float32),
+        "images": images,
+        "__name__": "page",
+    }
+
+
+SPECIAL = {  # blocks that begin with other things than the page before them
+    "mb.attach(": lambda: fresh(),
+    "mb.save(model": lambda: fresh(),
+    "(image, torch.tensor": lambda: {
+        "model": TwoInputs(),
+        "image": torch.zeros(1, 1, 8, 8),
+        "images": np.zeros((1, 1, 8, 8), np.float32),
+        "ids": np.array([[1, 2, 3]]),
+    },
+    'values="p8", calibrate=images': lambda: {"images": torch.rand(8, 1, 28, 28)},
+    'engine="micro"': lambda: (
+        shutil.rmtree("firmware") or {"images": mb.data.load("mnist").test.read(range(4))}
+    ),
+}
+
+
+def fresh() -> dict[str, object]:
+    """A network that no block before has attached to."""
+    model = mb.zoo.lenet()
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+
+
+def run_python(text: str, names: dict[str, object], number: int) -> None:
+    own = {key: value for part, make in SPECIAL.items() if part in text for key, value in make().items()}
+    Path(f"block{number}.py").write_text(text)
+    found = runpy.run_path(f"block{number}.py", init_globals={**names, **own}, run_name="page")
+    names.update({key: value for key, value in found.items() if key not in own})
+
+
+def run_command(words: list[str]) -> None:
+    if is_left_out(words):
+        return
+    with pytest.raises(SystemExit) as stopped:
+        main([*words[1:], *FEW.get(words[1], [])])
+    assert stopped.value.code == 0, words
+
+
+def compile_fragment(text: str) -> None:
+    """C, as the body of a program that has a camera."""
+    head = '#include <stdio.h>\n#include "net.h"\nconst uint8_t *next_row(void);\nint main(void) {\n'
+    Path("fragment.c").write_text(f"{head}{text}return 0;\n}}\n")
+    command = ["cc", "-std=c99", "-Wall", "-Werror", "-Ifirmware", "-c", "fragment.c"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+BEFORE = {  # what the commands of a page find in their folder
+    "MICRO": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors",
+                    "export net.safetensors --int8 calibrated.safetensors --data mnist"],
+    "DEPLOYING": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors"],
+    "README": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors"],
+}  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PAGES)
+def test_every_block_of_a_page_runs(name, stage, capsys):
+    torch.manual_seed(0)
+    for line in BEFORE.get(name, ()):
+        run_command(["membound", *line.split()])
+    for number, (language, text) in enumerate(blocks(name)):
+        if language == "python":
+            run_python(text, stage, number)
+        elif language == "c":
+            compile_fragment(text)
+        else:
+            assert language == ""
+            if name in ("README", "MICRO"):  # a block before has written another network there
+                run_command(["membound", *BEFORE[name][0].split()])
+            for words in commands(text):
+                run_command(words)
