@@ -7,7 +7,7 @@ The ViT and the ConvNeXt classify Imagenette at 64 pixels, in patches of 8 and 2
 images are composed: one to three MNIST digits, in random colors, lie on a photo of Imagenette at 64 pixels. A pixel is
 a digit's where its ink covers more than half, else background: eleven classes, and the score is the mean IoU.
 Training images are made of training digits on training photos, test images of test digits on test photos, all with
-fixed seeds. Networks are trained from nothing, for the same steps by the same recipe; nothing was chosen by test images.
+fixed seeds. Networks are trained from nothing, by the same recipe; nothing was chosen by test images.
 
     dense    in float32, as `fit` trains it beside the others; through the runtime
     int8     the same network, its weights rounded to 8 bits after training, a scale for each output channel;
