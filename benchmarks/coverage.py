@@ -19,6 +19,10 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).parent
+NOTE = (
+    "'unstable' is beyond 1e-4 and by the letter wrong: torch in float32 is as far from torch in float64 there. Each "
+    "network names the commit that it ran on."
+)
 PACKAGES = ("torch", "numpy", "timm", "pytorchcv", "transformers", "segmentation-models-pytorch", "monai")
 
 
@@ -57,6 +61,7 @@ def _write(out: str, results: list[dict[str, str]]) -> None:
     found = {
         **describe(PACKAGES),
         "command": "python benchmarks/coverage.py results/coverage.json",
+        "note": NOTE,
         "counts": Counter(result["result"] for result in results),
         "families": families,
         "networks": results,
@@ -85,7 +90,7 @@ def judge(row: dict[str, str]) -> dict[str, str]:
         return {"result": "absent", "why": f"{type(error).__name__}: {error}"[:300]}
     if row["sparse"] == "True":
         _thin_out(net)
-    return _compare(net, shape, words=row["name"].startswith("BERT"))
+    return _compare(net, shape, words=1000 if row["name"].startswith("BERT") else 0)
 
 
 def _thin_out(net) -> None:
@@ -99,7 +104,7 @@ def _thin_out(net) -> None:
             parameter.data[torch.rand(len(parameter), generator=chance) < 0.25] = 0
 
 
-def _compare(net, shape, words) -> dict[str, str]:
+def _compare(net, shape, words=0) -> dict[str, str]:
     import copy
 
     import numpy as np
@@ -113,7 +118,7 @@ def _compare(net, shape, words) -> dict[str, str]:
     def example(batch: int):
         chance = torch.Generator().manual_seed(batch)
         if words:
-            return torch.randint(0, 1000, (batch, *shape), generator=chance)
+            return torch.randint(0, words, (batch, *shape), generator=chance)
         return torch.randn(batch, *shape, generator=chance)
 
     try:

@@ -61,6 +61,26 @@ inline Vec lanes_after(Vec v, Vec before) {
 }
 inline void store_lanes(float* p, Vec v, Lanes lanes) { _mm256_maskstore_ps(p, lanes, v); }
 
+// Pairs of rows, then pairs of pairs, of each half of a vector; then halves change places.
+#define MEMBOUND_OWN_SQUARE
+inline __attribute__((always_inline)) void transpose(Vec (&square)[kWidth]) {
+  Vec turned[kWidth];
+#pragma GCC unroll 2
+  for (size_t i = 0; i < kWidth; i += 4) {
+    const Vec a = _mm256_unpacklo_ps(square[i], square[i + 1]), b = _mm256_unpackhi_ps(square[i], square[i + 1]);
+    const Vec c = _mm256_unpacklo_ps(square[i + 2], square[i + 3]), d = _mm256_unpackhi_ps(square[i + 2], square[i + 3]);
+    turned[i] = _mm256_shuffle_ps(a, c, 0x44);
+    turned[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+    turned[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+    turned[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+  }
+#pragma GCC unroll 4
+  for (size_t i = 0; i < 4; ++i) {
+    square[i] = _mm256_permute2f128_ps(turned[i], turned[i + 4], 0x20);
+    square[i + 4] = _mm256_permute2f128_ps(turned[i], turned[i + 4], 0x31);
+  }
+}
+
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_add_epi32(wide, _mm256_set1_epi32(x)));

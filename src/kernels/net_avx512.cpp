@@ -323,6 +323,7 @@ inline Halves interleave(Vec a, Vec b, __m512i low, __m512i high) {
 
 // Row i and row i + 8 interleaved are rows 2 i and 2 i + 1: four times, and rows are columns.
 #define MEMBOUND_OWN_TRANSPOSE
+#define MEMBOUND_OWN_SQUARE
 inline __attribute__((always_inline)) void transpose(Vec (&square)[kWidth]) {
   const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);

@@ -121,6 +121,9 @@ struct NetKernels {
   void (*interleave)(const float* from, size_t step, size_t pixels, size_t w, float* to, size_t pitch) = nullptr;
   void (*separate)(const float* from, size_t pixels, float* to, size_t step) = nullptr;
 
+  // to[c to_step + r] = from[r from_step + c]: rows become columns.
+  void (*turn)(const float* from, size_t from_step, size_t rows, size_t columns, float* to, size_t to_step) = nullptr;
+
   // One channel of a depthwise convolution, read where it lies: `taps` are the kernel, a square of 3, 5 or 7; steps of 1, or
   // of 2 from column to column. sums.start is there. Null where the instruction set masks no lanes.
   void (*depthwise)(const float* x, int h, int w, const float* taps, float* y, int out_h, int out_w, const Window& window,

@@ -35,6 +35,16 @@ inline void store_some(float* p, Vec v, size_t n) {
   if (n == 3) vst1q_lane_f32(p + 2, v, 2);
 }
 
+#define MEMBOUND_OWN_SQUARE
+inline __attribute__((always_inline)) void transpose(Vec (&square)[kWidth]) {
+  const float32x4x2_t low = vtrnq_f32(square[0], square[1]), high = vtrnq_f32(square[2], square[3]);
+#pragma GCC unroll 2
+  for (size_t i = 0; i < 2; ++i) {
+    square[i] = vcombine_f32(vget_low_f32(low.val[i]), vget_low_f32(high.val[i]));
+    square[i + 2] = vcombine_f32(vget_high_f32(low.val[i]), vget_high_f32(high.val[i]));
+  }
+}
+
 inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   const uint16x8_t wide = vmovl_u8(vld1_u8(bytes));
   const int32x4_t base = vdupq_n_s32(x);

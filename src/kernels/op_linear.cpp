@@ -9,6 +9,16 @@
 namespace membound {
 namespace {
 
+constexpr size_t kDeep = 128;         // columns of a dense weight at once: a panel of so many stays in the nearest cache
+constexpr size_t kCrowded = 1024;     // floats: rows a multiple of this apart are in each other's place in the cache
+constexpr size_t kColumnsAtOnce = 64; // of vectors that are turned
+
+// Floats from one row to the next where vectors lie across: whole lines of the cache.
+size_t across_step(size_t vectors) {
+  const size_t step = divide_up(vectors, kLine) * kLine;
+  return step % kCrowded == 0 ? step + kLine : step;
+}
+
 class Linear final : public Op {
  public:
   Linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused, const Traits& traits)
@@ -17,19 +27,25 @@ class Linear final : public Op {
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
     const size_t vectors = vectors_ * batch;
-    if (as_image(vectors, place.kernels.traits)) {
-      run_as_image(inputs[0], output, vectors, place);
-    } else {
+    if (!many(vectors, place.kernels.traits)) {
       for (size_t n = 0; n < vectors; ++n)
         run_vector(inputs[0] + n * weight_.columns(), output + n * weight_.rows(), place);
+    } else if (weight_.matrix().format == Format::dense) {
+      run_dense(inputs[0], output, vectors, place);
+    } else {
+      run_as_image(inputs[0], output, vectors, place);
     }
   }
 
   Needs needs(size_t batch, const Traits& traits) const override {
     // More than these are taken one by one, which needs no room: but a smaller batch is not.
     const size_t vectors = std::min(vectors_ * batch, kMostOffset / std::max<size_t>(1, weight_.columns()));
-    if (!as_image(vectors, traits)) return {};
-    return {vectors * (weight_.columns() + weight_.rows()) + 2 * kSlack,
+    if (!many(vectors, traits)) return {};
+    if (weight_.matrix().format == Format::dense) {
+      const size_t rows = static_cast<size_t>(traits.gemm_rows), panel = depth() * panel_width(traits);
+      return {divide_up(vectors, rows) * rows * weight_.columns(), reads_in_place() ? panel : 2 * panel + kReadSlack};
+    }
+    return {across_step(vectors) * (weight_.columns() + weight_.rows()) + 2 * kSlack,
             product_room(weight_, image(vectors), weight_.rows(), traits)};
   }
   size_t table_bytes() const override { return weight_.table_bytes() + bias_.size() * sizeof(float); }
@@ -39,36 +55,100 @@ class Linear final : public Op {
   bool gains_by_batch(size_t, const Traits&) const override { return true; }  // the weight is read once for all
 
  private:
-  // Enough vectors to fill a register are treated as the pixels of an image.
-  bool as_image(size_t vectors, const Traits& traits) const {
+  // Enough vectors to fill a register: they are treated as a matrix.
+  bool many(size_t vectors, const Traits& traits) const {
     return vectors >= std::max<size_t>(2, static_cast<size_t>(traits.width) / 2) &&
            vectors * weight_.columns() <= kMostOffset;
   }
 
   static Image image(size_t vectors) {
     Image image;
-    image.column_step = image.channel_floats = image.row_step = image.pixels = vectors;
+    image.column_step = image.channel_floats = image.row_step = across_step(vectors);
+    image.pixels = vectors;
     return image;
   }
 
+  // Nonzeros times the pixels of an image: a column for each vector.
   void run_as_image(const float* x, float* y, size_t vectors, const Workplace& place) const {
-    const size_t in = weight_.columns(), out = weight_.rows();
+    const size_t in = weight_.columns(), out = weight_.rows(), step = across_step(vectors);
     float* across = place.shared;
-    float* products = place.shared + vectors * in + kSlack;
-    clear_slack(across + vectors * in);
-    const size_t blocks = divide_up(in, 64);
-    place.each(blocks, static_cast<double>(4 * vectors * in), [&](size_t block, int) {
-      for (size_t n = 0; n < vectors; ++n)
-        for (size_t i = block * 64; i < std::min(in, (block + 1) * 64); ++i) across[i * vectors + n] = x[n * in + i];
+    float* products = place.shared + step * in + kSlack;
+    clear_slack(across + step * in);
+    place.each(divide_up(in, kColumnsAtOnce), static_cast<double>(vectors * in), [&](size_t block, int) {
+      const size_t first = block * kColumnsAtOnce, here = std::min(kColumnsAtOnce, in - first);
+      place.kernels.turn(x + first, in, vectors, here, across + first * step, step);
+      for (size_t i = first; i < first + here; ++i) std::fill(across + i * step + vectors, across + (i + 1) * step, 0.0f);
     });
     const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
     const Product product(weight_, image(vectors), out, finish, place.kernels);
     const Tasks tasks = product.cut(1, place.threads);
     place.each(tasks.count(), weight_.density() * static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
-      product.multiply(across, 0, products, vectors, tasks, task, place.room(worker));
+      product.multiply(across, 0, products, step, tasks, task, place.room(worker));
     });
-    for (size_t n = 0; n < vectors; ++n)
-      for (size_t i = 0; i < out; ++i) y[n * out + i] = products[i * vectors + n];
+    place.each(divide_up(out, kColumnsAtOnce), static_cast<double>(vectors * out), [&](size_t block, int) {
+      const size_t first = block * kColumnsAtOnce, here = std::min(kColumnsAtOnce, out - first);
+      place.kernels.turn(products + first * step, step, here, vectors, y + first, out);
+    });
+  }
+
+  // --- dense: groups of vectors, packed, times panels of the weight's rows, turned as they are used ---
+
+  size_t depth() const {
+    return divide_up(weight_.columns(), std::max<size_t>(1, divide_up(weight_.columns(), kDeep)));
+  }
+  static size_t panel_width(const Traits& traits) { return static_cast<size_t>(traits.gemm_vectors * traits.width); }
+  // Whether rows are turned from where they lie in the file.
+  bool reads_in_place() const { return weight_.matrix().type == ValueType::f32 && weight_.matrix().scales == nullptr; }
+
+  void run_dense(const float* x, float* y, size_t vectors, const Workplace& place) const {
+    const NetKernels& kernels = place.kernels;
+    const size_t in = weight_.columns(), out = weight_.rows(), rows = static_cast<size_t>(kernels.traits.gemm_rows);
+    const size_t wide = panel_width(kernels.traits), groups = divide_up(vectors, rows), panels = divide_up(out, wide);
+    const Values all{ValueType::f32, x, vectors * in * sizeof(float), nullptr, 0.0f};
+    place.each(groups, static_cast<double>(vectors * in), [&](size_t group, int) {
+      const size_t first = group * rows;
+      float* packed = place.shared + first * in;
+      if (first + rows <= vectors) return kernels.pack(all, first * in, in, in, nullptr, packed);
+      std::fill_n(packed, rows * in, 0.0f);
+      kernels.turn(x + first * in, in, vectors - first, in, packed, rows);
+    });
+    // Where there are fewer panels than threads, the vectors are cut, too: each part turns the weight for itself.
+    const size_t parts = std::min(groups, divide_up(static_cast<size_t>(place.threads), std::max<size_t>(1, panels)));
+    place.each(panels * parts, static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
+      const size_t panel = task / parts, part = task % parts, begin = groups * part / parts, end = groups * (part + 1) / parts;
+      multiply_panel(y, panel * wide, begin * rows, std::min(end * rows, vectors), place, place.room(worker));
+    });
+  }
+
+  // Vectors [begin, end) times the rows of the weight from `first` on that make a panel.
+  void multiply_panel(float* y, size_t first, size_t begin, size_t end, const Workplace& place, float* panel) const {
+    const NetKernels& kernels = place.kernels;
+    const size_t in = weight_.columns(), out = weight_.rows(), rows = static_cast<size_t>(kernels.traits.gemm_rows);
+    const size_t wide = panel_width(kernels.traits), here = std::min(wide, out - first);
+    for (size_t n = begin; n < end; ++n) std::copy_n(bias_.data() + first, here, y + n * out + first);
+    if (here < wide) std::fill_n(panel, depth() * wide, 0.0f);
+    for (size_t from = 0; from < in; from += depth()) {
+      const size_t deep = std::min(depth(), in - from);
+      turn_panel(first, here, from, deep, panel, wide, kernels);
+      for (size_t n = begin; n < end; n += rows)
+        kernels.gemm(place.shared + n * in + from * rows, deep, panel, wide, here, y + n * out + first, out,
+                     static_cast<int>(std::min(rows, end - n)), nullptr);
+    }
+    if (fused_.activation != Activation::none)
+      for (size_t n = begin; n < end; ++n)
+        kernels.activate(fused_.activation, fused_.first, fused_.second, y + n * out + first, here);
+  }
+
+  // panel[k][r] = weight[first + r][from + k]
+  void turn_panel(size_t first, size_t rows, size_t from, size_t deep, float* panel, size_t wide,
+                  const NetKernels& kernels) const {
+    const size_t in = weight_.columns();
+    if (reads_in_place())
+      return kernels.turn(static_cast<const float*>(weight_.values().data) + first * in + from, in, rows, deep, panel, wide);
+    float* converted = panel + depth() * wide;
+    for (size_t r = 0; r < rows; ++r)
+      kernels.to_float(weight_.values(), (first + r) * in + from, weight_.scale(first + r), converted + r * deep, deep);
+    kernels.turn(converted, deep, rows, deep, panel, wide);
   }
 
   void run_vector(const float* x, float* y, const Workplace& place) const {

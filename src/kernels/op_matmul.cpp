@@ -37,7 +37,7 @@ class MatMul final : public Op {
   }
   Needs needs(size_t, const Traits& traits) const override {
     const size_t packed = k_ * static_cast<size_t>(traits.gemm_rows);
-    return {0, packed + kSlack + (transpose_ ? k_ * n_ + kSlack : 0)};
+    return {0, packed + kSlack + (transpose_ ? k_ * turned_step() + kSlack : 0)};
   }
   size_t table_bytes() const override { return (lefts_.size() + rights_.size()) * sizeof(size_t); }
 
@@ -60,9 +60,12 @@ class MatMul final : public Op {
     const NetKernels& kernels = place.kernels;
     const size_t rows = static_cast<size_t>(kernels.traits.gemm_rows);
     float* packed = room;
+    size_t step = n_;
     if (transpose_) {
       float* turned = room + k_ * rows + kSlack;
-      turn(b, turned);
+      step = turned_step();
+      kernels.turn(b, k_, n_, k_, turned, step);
+      for (size_t k = 0; k < k_; ++k) std::fill(turned + k * step + n_, turned + (k + 1) * step, 0.0f);
       b = turned;
     }
     float scales[kMostRows], zeros[kMostRows] = {};
@@ -73,21 +76,16 @@ class MatMul final : public Op {
       if (here == rows) {
         kernels.pack(all, row * k_, k_, k_, scale_ == 1.0f ? nullptr : scales, packed);
       } else {
-        for (size_t k = 0; k < k_; ++k)
-          for (size_t r = 0; r < rows; ++r) packed[k * rows + r] = r < here ? a[(row + r) * k_ + k] * scale_ : 0.0f;
+        std::fill_n(packed, k_ * rows, 0.0f);
+        kernels.turn(a + row * k_, k_, here, k_, packed, rows);
+        if (scale_ != 1.0f) kernels.binary(Binary::mul, packed, 1, &scale_, 0, packed, k_ * rows);
       }
-      kernels.gemm(packed, k_, b, n_, n_, c + row * n_, n_, static_cast<int>(here), zeros);
+      kernels.gemm(packed, k_, b, step, n_, c + row * n_, n_, static_cast<int>(here), zeros);
     }
   }
 
-  // [n][k] as [k][n], a few rows and columns at a time, so that both stay near.
-  void turn(const float* b, float* turned) const {
-    constexpr size_t kBlock = 16;
-    for (size_t i = 0; i < n_; i += kBlock)
-      for (size_t j = 0; j < k_; j += kBlock)
-        for (size_t row = i; row < std::min(i + kBlock, n_); ++row)
-          for (size_t k = j; k < std::min(j + kBlock, k_); ++k) turned[k * n_ + row] = b[row * k_ + k];
-  }
+  // Of the right matrix, turned: its rows begin where a line of the cache does.
+  size_t turned_step() const { return (n_ + kLine - 1) / kLine * kLine; }
 
   size_t m_, n_, k_;
   bool transpose_;

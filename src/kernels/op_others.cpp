@@ -189,7 +189,7 @@ class Permute final : public Op {
         break;
       }
   }
-  void run(const float* const* inputs, float* output, size_t batch, const Workplace&) const override {
+  void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
     for (size_t n = 0; n < batch; ++n) {
       const float* x = inputs[0] + n * size_;
       float* y = output + n * size_;
@@ -197,7 +197,7 @@ class Permute final : public Op {
         if (column_step_ == 1) {
           std::memcpy(y + to, x + from, columns_ * sizeof(float));
         } else {
-          turn(x + from, y + to);
+          place.kernels.turn(x + from, column_step_, columns_, rows_, y + to, row_to_);
         }
       });
     }
@@ -212,16 +212,6 @@ class Permute final : public Op {
     outer_.erase(outer_.begin() + at);
     from_.erase(from_.begin() + at);
     to_.erase(to_.begin() + at);
-  }
-
-  // Rows and columns change places, a few of each at a time, so that both stay near.
-  void turn(const float* x, float* y) const {
-    constexpr size_t kBlock = 16;
-    for (size_t i = 0; i < rows_; i += kBlock)
-      for (size_t j = 0; j < columns_; j += kBlock)
-        for (size_t row = i; row < std::min(i + kBlock, rows_); ++row)
-          for (size_t column = j; column < std::min(j + kBlock, columns_); ++column)
-            y[row * row_to_ + column] = x[row + column * column_step_];
   }
 
   size_t size_;

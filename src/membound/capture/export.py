@@ -19,6 +19,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export.graph_signature import InputKind
 
 from membound.capture.examples import Example, Examples, example_batch, random_like
+from membound.capture.gelu import join_gelu_
 from membound.capture.operators import CONVERSIONS
 from membound.capture.outputs import flat_tensors, read_outputs
 from membound.errors import ModelError
@@ -255,6 +256,7 @@ def _read(program: ExportedProgram) -> Exported:
     nodes = {node.name: node for node in program.graph.nodes}
     used = [nodes[name] for name in inputs if isinstance(nodes[name].meta.get("val"), Tensor)]
     outputs, named = read_outputs(program, nodes)
+    join_gelu_(outputs, weights)
     return Exported(_batch(used), tuple(used), outputs, named, weights, names)
 
 

@@ -77,6 +77,8 @@ def export_command(
 
     membound export lenet --init weights.safetensors --values p4 --data mnist --out net.safetensors
 
+    membound export model.onnx --out net.safetensors
+
     membound export net.safetensors --onnx net.onnx
 
     membound export net.safetensors --hub lenet-20k --data mnist

@@ -1,4 +1,4 @@
-"""Data sets in .npz files: x_train, y_train, x_test, y_test."""
+"""Data sets in .npz files: x_train, y_train, x_test, y_test; or, of several inputs, x_train.NAME and so on."""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from membound.data.examples import IGNORED, REGRESSION, SEGMENTATION, ExampleSplit
+from membound.data.several import Inputs, SeveralSplit
 from membound.data.splits import Array, ArraySplit, Dataset, as_labels
 from membound.errors import DataError
 
@@ -20,9 +21,13 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
     """The data set in an .npz file of images (uint8 or float) or features (float), and their targets.
 
     Integer labels are classes, which count from 0 to the largest one; a class may have no images (a gap in the
-    labels). Integers of two or more dimensions are masks, and floating-point numbers are for regression.
+    labels). Integers of two or more dimensions are masks, and floating-point numbers are for regression. For a network
+    of several inputs, x_train.NAME and x_test.NAME are those of the input that it calls NAME: floating point as
+    prepared, or whole numbers.
     """
     x_train, y_train, x_test, y_test = _read(path)
+    if isinstance(x_train, dict) or isinstance(x_test, dict):
+        return _several(path, x_train, y_train, x_test, y_test)
     if layout is not None and layout not in (*LAYOUTS, *FEATURES):
         raise DataError(f"layout {layout!r} is not known: allowed are {', '.join((*LAYOUTS, *FEATURES))}")
     if y_train.dtype.kind == "f" or (y_train.ndim >= 2 and y_train.shape[1:] != (1,)):
@@ -41,6 +46,10 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
             f"{path}: x_train is {x_train.dtype} but x_test is {x_test.dtype}: both must be uint8 (0 to 255) or both "
             "floating point, on the same scale"
         )
+    return _of_classes(path, train, test)
+
+
+def _of_classes(path: Path, train: Any, test: Any) -> Dataset:
     count = int(max(train.labels.max(), test.labels.max())) + 1
     if count > _MOST_CLASSES:
         raise DataError(f"{path}: labels go up to {count - 1}: number the classes from 0 without wide gaps")
@@ -49,6 +58,28 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
             f"{path}: y_train holds one class only ({train.labels[0]}): there must be two or more"
         )
     return Dataset(path.stem, train, test, tuple(map(str, range(count))))
+
+
+def _several(path: Path, x_train: Any, y_train: Array, x_test: Any, y_test: Array) -> Dataset:
+    """Inputs by name, and classes or numbers."""
+    if not (isinstance(x_train, dict) and isinstance(x_test, dict)):
+        raise DataError(f"{path}: one half has x, the other has inputs by name: they must be alike")
+    inputs, halves = Inputs.of(x_train), []
+    numbers = y_train.dtype.kind == "f"
+    for name, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        rows = inputs.pack(x, f"{path}: x_{name}")
+        labels = y.astype(np.float32) if numbers else _labels(path, f"y_{name}", y, len(rows))
+        if len(rows) != len(labels):
+            raise DataError(
+                f"{path}: x_{name} has {len(rows)} examples and y_{name} {len(y)}: there must be one each"
+            )
+        if numbers and not np.isfinite(labels).all():
+            raise DataError(f"{path}: y_{name} holds values that are not finite (NaN or infinite)")
+        halves.append(SeveralSplit(rows, labels, inputs))
+    if not numbers:
+        return _of_classes(path, *halves)
+    names = tuple(f"output {number}" for number in range(max(y_train[0].size, 1)))
+    return Dataset(path.stem, halves[0], halves[1], names, task=REGRESSION)
 
 
 def _are_features(x: Array, layout: str | None) -> bool:
@@ -114,18 +145,22 @@ def channels_first(x: Array, layout: str | None) -> Array:
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if layout == "NHWC" else x
 
 
-def _read(path: Path) -> list[Array]:
+def _read(path: Path) -> list[Any]:
     try:
         with open(path, "rb") as stream:
             file = np.load(stream, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise DataError(f"{path} is not an .npz file: write one with np.savez")
-            if missing := [key for key in KEYS if key not in file.files]:
+            named = {key: _named(file.files, key) for key in KEYS if key.startswith("x_")}
+            if missing := [key for key in KEYS if key not in file.files and not named.get(key)]:
                 raise DataError(
                     f"{path} lacks {', '.join(missing)}: it has {', '.join(file.files) or 'nothing'}, "
                     f"and needs {', '.join(KEYS)}"
                 )
-            arrays = [file[key] for key in KEYS]
+            arrays: list[Any] = [
+                {name: file[f"{key}.{name}"] for name in named[key]} if named.get(key) else file[key]
+                for key in KEYS
+            ]
     except DataError:
         raise
     except Exception as error:  # a damaged file makes numpy and zipfile raise almost anything
@@ -133,10 +168,16 @@ def _read(path: Path) -> list[Array]:
         raise DataError(
             f"{path} cannot be read ({reason}): it must be an .npz of plain arrays, without pickled objects"
         ) from error
-    for key, array in zip(KEYS, arrays, strict=True):
-        if not isinstance(array, np.ndarray):  # numpy hands out the bytes of what is no array
+    for key, given in zip(KEYS, arrays, strict=True):
+        each = given.values() if isinstance(given, dict) else [given]
+        if not all(isinstance(array, np.ndarray) for array in each):  # numpy hands out the bytes of others
             raise DataError(f"{path}: {key} is not an array: write the file with np.savez")
     return arrays
+
+
+def _named(files: list[str], key: str) -> list[str]:
+    """The inputs whose arrays are there: x_train.NAME, in the order of the file."""
+    return [name.removeprefix(f"{key}.") for name in files if name.startswith(f"{key}.")]
 
 
 def _images(path: Path, name: str, x: Array, layout: str | None) -> Array:

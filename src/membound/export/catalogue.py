@@ -173,7 +173,7 @@ def _write_model_file(request: Request) -> Written:
     from membound.train.job import image_size
     from membound.train.weights import saved_facts
 
-    net, about, dataset = request.source, saved_facts(weights), None
+    net, about, dataset = request.source, {} if weights is None else saved_facts(weights), None
     if request.data is not None:
         side = request.size or image_size(net, request.data, about.get("image_size"))
         dataset = load(request.data, layout=request.layout, size=side, seed=about.get("seed", 0))
@@ -246,17 +246,20 @@ def _write_rounded(request: Request, found: "Rounded") -> Written:
     return Written({"out": out, "stored_as": request.values, **compared, **facts}, lines)
 
 
-def _check_weights(request: Request) -> Path:
-    """All that can be said before torch is imported; the file of weights."""
+def _check_weights(request: Request) -> Path | None:
+    """All that can be said before torch is imported; the file of weights, unless the network is a file with its own."""
     from membound.store.values import VALUE_TYPES
 
     net, init, out = request.source, request.init, request.target
-    if init is None:
+    is_whole = net.lower().endswith(".onnx")
+    if is_whole and init is not None:
+        raise MemboundError(f"{net} has weights of its own: leave out the others", about="init")
+    if init is None and not is_whole:
         raise MemboundError(
             f"no weights: {net} becomes {out} with trained weights, so name their file", about="init"
         )
     if out is not None:
-        _check_target(out, init)
+        _check_target(out, Path(net) if init is None else init)
     if request.values not in VALUE_TYPES:
         *some, last = VALUE_TYPES
         raise MemboundError(
@@ -327,7 +330,7 @@ INT8 = Export(
 MODEL_FILE = Export(
     option="--out",
     metavar="OUT",
-    help="Write NET with the weights of --init as a model file here (.safetensors).",
+    help="Write NET with the weights of --init, or an .onnx file, as a model file here (.safetensors).",
     usage="NET --init WEIGHTS --out FILE",
     takes=frozenset({"init", "name", "values", "prefer", "shape", "data", "mean", "layout", "size"}),
     write=_write_model_file,

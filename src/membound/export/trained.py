@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def capture_trained(
     model: "nn.Module",
-    weights: Path,
+    weights: Path | None,
     *,
     names: Mapping[str, str] | None = None,
     shape: Shape | None = None,
@@ -29,6 +29,8 @@ def capture_trained(
 ) -> Model:
     """Load `weights` into `model` and capture it with how its images are prepared and what its classes are called.
 
+    Without weights, the network has its own, as one of an ONNX file has.
+
     What the weights do not say is taken from `dataset`: the shape of images, their mean, the classes.
     """
     from membound.capture.capture import capture
@@ -36,8 +38,8 @@ def capture_trained(
     from membound.train.preprocessing import preprocess_for
     from membound.train.weights import load_weights_, saved_facts
 
-    about = saved_facts(weights)
-    preprocess = load_weights_(model, weights, names)
+    about = {} if weights is None else saved_facts(weights)
+    preprocess = None if weights is None else load_weights_(model, weights, names)
     if dataset is not None and (preprocess is None or mean is not None):
         preprocess = preprocess_for(model, dataset.train, mean)
     classes = about.get("classes") or (list(dataset.classes) if dataset is not None else None)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from membound.data import Dataset, Split
 from membound.data.examples import CLASSES, REGRESSION, SEGMENTATION
 from membound.data.preprocess import taken_by
+from membound.data.several import inputs_of
 from membound.data.source import has_own_size
 from membound.errors import DataError
 from membound.run.files import find_model_file, image_side, prepare
@@ -31,7 +32,7 @@ def evaluate_file(
     correct = among_five = 0
     for begin in range(0, len(half), batch):
         rows = np.arange(begin, min(begin + batch, len(half)))
-        scores = first_output(net(prepare(net, half.read(rows))))
+        scores = first_output(_run(net, half, rows))
         labels = half.labels[rows]
         correct += int((scores.argmax(1) == labels).sum())
         if scores.shape[1] > 5:
@@ -53,7 +54,7 @@ def _evaluate_beyond(net: Net | MicroNet, dataset: Dataset, half: Split, batch: 
     score = score_for(dataset.task, len(dataset.classes), dataset.train.labels)
     for begin in range(0, len(half), batch):
         rows = np.arange(begin, min(begin + batch, len(half)))
-        score.add(first_output(net(prepare(net, half.read(rows)))), half.labels[rows])
+        score.add(first_output(_run(net, half, rows)), half.labels[rows])
     return {
         "task": dataset.task,
         "score_name": score.name,
@@ -62,6 +63,30 @@ def _evaluate_beyond(net: Net | MicroNet, dataset: Dataset, half: Split, batch: 
         **count_nonzeros(net.model),
         "file_bytes": net.model.file_bytes,
     }
+
+
+def _run(net: Net | MicroNet, half: Split, rows: npt.NDArray[np.int64]) -> Any:
+    """What the network gives for some examples."""
+    inputs, x = inputs_of(half), half.read(rows)
+    return net(prepare(net, x)) if inputs is None else inputs.call(net, x)
+
+
+def _check_inputs(net: Net | MicroNet, dataset: Dataset) -> None:
+    """Several inputs: those of the data, by their names."""
+    inputs = inputs_of(dataset.test)
+    wanted = net.inputs if isinstance(net, Net) else ()
+    if inputs is None and (len(wanted) > 1 or any(port.whole for port in wanted)):
+        keys = ", ".join(f"x_test.{port.name}" for port in wanted)
+        raise DataError(
+            f"the network takes {'; '.join(map(str, wanted))}: give an .npz with an array for each of them, {keys}, "
+            f"and the same of x_train"
+        )
+    if inputs is None:
+        return
+    found = {(part.name, part.shape, part.whole) for part in inputs.parts}
+    if found != {(port.name, tuple(port.shape), port.whole) for port in wanted}:
+        takes = "; ".join(map(str, wanted)) or "one input, in integers"
+        raise DataError(f"{dataset.name} has {'; '.join(map(str, inputs.parts))}: this network takes {takes}")
 
 
 def _check_outputs(net: Net | MicroNet, dataset: Dataset) -> None:
@@ -103,11 +128,16 @@ def image_size(net: Net | MicroNet, data: str) -> int | None:
 
 def _check_fits(net: Net | MicroNet, dataset: Dataset) -> None:
     """One image through the network, and the names of the classes, so that what does not fit is said at once."""
-    if isinstance(net, Net) and (len(net.inputs) > 1 or net.inputs[0].whole):
-        raise DataError(
-            f"the network takes {'; '.join(map(str, net.inputs))}: images and classes are evaluated; for others "
-            "call mb.load(file) and score what it gives"
-        )
+    _check_inputs(net, dataset)
+    if inputs_of(dataset.test) is None:
+        _check_images(net, dataset)
+    if dataset.task != CLASSES:
+        _check_outputs(net, dataset)
+        return
+    _check_classes(net, dataset)
+
+
+def _check_images(net: Net | MicroNet, dataset: Dataset) -> None:
     images = dataset.test.read(np.zeros(1, np.int64))
     if net.model.preprocess is None and images.dtype != np.float32:
         raise DataError(
@@ -125,9 +155,9 @@ def _check_fits(net: Net | MicroNet, dataset: Dataset) -> None:
             f"images of {dataset.name} are {list(prepared.shape[1:])} once prepared: this network takes "
             f"{list(net.input_shape)}"
         )
-    if dataset.task != CLASSES:
-        _check_outputs(net, dataset)
-        return
+
+
+def _check_classes(net: Net | MicroNet, dataset: Dataset) -> None:
     classes = len(dataset.classes)
     if len(net.output_shape) != 1 or net.output_shape[0] < classes:
         raise DataError(

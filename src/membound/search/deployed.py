@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from membound.data import Split
+from membound.data.several import inputs_of
 from membound.notebook import html_block, html_table
 from membound.report import write_report
 from membound.run.inspection import inspect
@@ -156,6 +157,7 @@ def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) 
     nets = [_runner(stored) for stored in networks]
     tallies = [_Tally(problem.task) for _ in nets]
     together = size_together(split)  # as in training
+    inputs = inputs_of(split)
     for begin in range(0, len(split), together):
         rows = np.arange(begin, min(begin + together, len(split)))
         images = split.read(rows)
@@ -163,8 +165,18 @@ def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) 
         targets = torch.from_numpy(np.ascontiguousarray(split.labels[rows]))
         for net, tally in zip(nets, tallies, strict=True):
             pixels = isinstance(net, MicroNet) and net.plan.net.takes_pixels
-            tally.add(torch.from_numpy(net(images if pixels else x)), targets)
+            outputs = net(images if pixels else x) if inputs is None else inputs.call(net, x)
+            tally.add(_as_tensors(outputs), targets)
     return [tally.score(len(split)) for tally in tallies]
+
+
+def _as_tensors(outputs: Any) -> Any:
+    """What the network gives in torch: a tensor, a tuple of them or a dict."""
+    if isinstance(outputs, dict):
+        return {name: torch.from_numpy(each) for name, each in outputs.items()}
+    if isinstance(outputs, tuple):
+        return tuple(map(torch.from_numpy, outputs))
+    return torch.from_numpy(outputs)
 
 
 def _runner(stored: StoredModel) -> Net | MicroNet:
@@ -181,7 +193,7 @@ class _Tally:
     loss: float = 0.0
 
     @torch.no_grad()
-    def add(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+    def add(self, outputs: Any, targets: torch.Tensor) -> None:
         self.loss += float(self.task.batch_loss(outputs, targets)) * len(targets)
         if self.task.counts:
             self.gained += int((outputs.argmax(1) == targets).sum())

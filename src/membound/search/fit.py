@@ -13,6 +13,7 @@ from typing import Any, Unpack, overload
 
 from torch import nn
 
+from membound.data.several import inputs_of
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
@@ -195,6 +196,11 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
     values = "f16" if bound.may_widen and bound.kind == "nonzeros" else bound.values
     target = Target(bound.kind, values, bound.batch, bound.isa, micro=bound.is_micro or None)
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)
+    if bound.members > 1 and inputs_of(problem.data.train) is not None:
+        raise MemboundError(
+            "members make an ensemble of networks of one input, and examples are of several: leave it out",
+            about="members",
+        )
     if bound.may_widen:
         problem = _storable(problem)
     if choices.teacher == teachers.AUTO:

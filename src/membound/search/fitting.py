@@ -33,6 +33,7 @@ from membound.train.palette import LargeWeightError
 from membound.train.parallel import World
 from membound.train.projection import project_
 from membound.train.rules import load_plain_
+from membound.train.several import plain
 
 NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
 WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too much
@@ -331,7 +332,7 @@ class Fitting:
         seconds = sum(found["seconds"] for found in facts)
         return Fitted(
             name=plan.limit.text,
-            model=model,
+            model=plain(model),
             files=files,
             limit=size if plan.exact else plan.limit.number,
             size=size,

@@ -27,6 +27,7 @@ from membound.store.values import value_type
 from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
 from membound.train.rules import select
+from membound.train.several import Several
 from membound.train.task import Task
 from membound.train.teaching import Teaching
 from membound.train.updates import l0_project
@@ -153,6 +154,8 @@ class Problem:
 
     def files_of(self, model: nn.Module) -> FileBytes:
         """The same for another network on the same data, such as an ensemble."""
+        if isinstance(model, Several):
+            return FileBytes(Tracer(model.module, model.example()), self.target.base, None, self.data.classes)
         tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
         return FileBytes(tracer, self.target.base, self.data.preprocess, self.data.classes)
 
@@ -227,7 +230,7 @@ class Problem:
         """What the budget counts, of the network without a zero in float32."""
         if self.target.kind == "nonzeros":
             return self.measure.dense()
-        plain = FileBytes(self.files.tracer, "f32", self.data.preprocess, self.data.classes)
+        plain = FileBytes(self.files.tracer, "f32", self.files.preprocess, self.data.classes)
         return self.measure_of(self._model, plain).dense()
 
     def least(self) -> int:

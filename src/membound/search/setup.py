@@ -14,6 +14,7 @@ from torch import nn
 from membound.data import ArraySplit, Dataset, Split
 from membound.data.augment import choose
 from membound.data.examples import REGRESSION
+from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError
 from membound.search.bound import Ramp
 from membound.search.effort import usual_steps
@@ -36,6 +37,7 @@ from membound.train.job import BATCH, choose_recipe
 from membound.train.loaders import LoaderSplit
 from membound.train.preprocessing import preprocess_for, solver_of
 from membound.train.recipe import Recipe, Scaled, annealed
+from membound.train.several import MakesSeveral
 from membound.train.task import Task
 from membound.train.tasks import task_of
 from membound.train.user_data import as_split, hold_out, preprocess_of
@@ -62,9 +64,13 @@ def make_problem(
         raise MemboundError(
             f"the model is a {type(model).__name__}: give a torch.nn.Module, or a function that makes one"
         )
-    make = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
+    make: Callable[[int], nn.Module] = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(choices.seed)
     data = _data(network, examples, choices, hold_out)
+    if (inputs := inputs_of(data.train)) is not None:
+        _refuse_for_several(choices, target)
+        make = MakesSeveral(make, inputs)
+        network = make(choices.seed)
     if target.micro and examples.preprocess is None:
         data = replace(data, preprocess=alike(data.preprocess, data.train.shape[0]))
     task = _task(examples, choices)
@@ -88,6 +94,21 @@ def make_problem(
         precision=choices.precision or "float32",
     )
     return Problem(make, data, training, target, names, task)
+
+
+def _refuse_for_several(choices: Choices, target: Target) -> None:
+    """What is made for networks of one input."""
+    refused = {
+        "teacher": choices.teacher is not None,
+        "widths": choices.widths is not None,
+        "augment": choices.augment not in (None, "none"),
+        "target": bool(target.micro),
+    }
+    if given := [name for name, is_given in refused.items() if is_given]:
+        raise MemboundError(
+            f"{given[0]} is for networks of one input, and examples are of several: leave it out",
+            about=given[0],
+        )
 
 
 def _task(examples: Examples, choices: Choices) -> Task:
@@ -131,6 +152,8 @@ def _data(network: nn.Module, examples: Examples, choices: Choices, wants_valida
                 f"{name} has examples of shape {list(split.shape)} and type {_dtype(split)}, the training data "
                 f"{list(train.shape)} and {dtype}: they must be alike"
             )
+        if split is not None and inputs_of(split) != inputs_of(train):
+            raise DataError(f"{name} has other inputs than the training data: they must be alike")
     part, validation = train, given
     if given is None and (wants_validation or test is None):
         part, validation = hold_out(train, choices.validation, choices.seed)

@@ -12,13 +12,16 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from membound.data import Split
+from membound.data.several import Inputs, inputs_of
 from membound.data.splits import as_indices
 from membound.errors import DataError, MemboundError
 from membound.train.arrays import Array, as_array, as_inputs, as_targets, reason_of
 from membound.train.loaders import Reading
+from membound.train.several import SeveralCollate, SeveralItems, as_arrays, has_several, split_item
 
 Collate = Callable[[list[Any]], Any]
 
+_BATCH = "the batch of the DataLoader's collate_fn"
 _PROBES = 8  # items that are read to see whether `targets` says what the items say
 
 
@@ -35,6 +38,11 @@ class ItemSplit:
     shape: Any
     dtype: Any
     collate: Collate | None = None  # of a DataLoader: what makes a batch of items
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What rows are made of, where items are of several inputs."""
+        return inputs_of(self.collate) or inputs_of(self.dataset)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -71,6 +79,7 @@ def from_items(dataset: Any, reading: Reading | None = None, collate: Collate | 
         ) from error
     if count == 0:
         raise DataError("the data has no examples")
+    dataset, collate = _with_rows(dataset, collate)
     first, _ = next(_read_items(dataset, [0], collate))
     if first.size == 0:
         raise DataError(f"item 0 of the data has shape {list(first.shape)}: there is nothing in it")
@@ -78,6 +87,27 @@ def from_items(dataset: Any, reading: Reading | None = None, collate: Collate | 
     if labels is None:
         labels = _read_targets(_Item(dataset, first.shape, first.dtype, collate), count, reading)
     return ItemSplit(dataset, np.arange(count), labels, first.shape, first.dtype, collate)
+
+
+def _with_rows(dataset: Any, collate: Collate | None) -> tuple[Any, Collate | None]:
+    """The same, where items are of several inputs as rows of all of them."""
+    first = _get(dataset, 0)
+    if collate is None:
+        return SeveralItems.of(dataset, first) if has_several(first) else dataset, None
+    batch = _collated(collate, [first])
+    if not has_several(batch):
+        return dataset, collate
+    arrays = as_arrays(split_item(batch, _BATCH)[0], f"x of {_BATCH}")
+    return dataset, SeveralCollate(collate, Inputs.of(arrays))
+
+
+def _collated(collate: Collate, items: list[Any]) -> Any:
+    try:
+        return collate(items)
+    except MemboundError:
+        raise
+    except Exception as error:
+        raise DataError(f"the collate_fn of the DataLoader failed with {reason_of(error)}") from error
 
 
 def _read_items(
@@ -88,14 +118,8 @@ def _read_items(
         for index in indices:
             yield _as_item(_get(dataset, index), f"item {index} of the data")
         return
-    items = [_get(dataset, index) for index in indices]
-    try:
-        batch = collate(items)
-    except MemboundError:
-        raise
-    except Exception as error:
-        raise DataError(f"the collate_fn of the DataLoader failed with {reason_of(error)}") from error
-    what = "the batch of the DataLoader's collate_fn"
+    batch = _collated(collate, [_get(dataset, index) for index in indices])
+    what = _BATCH
     x, y = (
         as_array(part, name)
         for part, name in zip(_as_pair(batch, what), (f"x of {what}", f"y of {what}"), strict=True)

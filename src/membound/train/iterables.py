@@ -8,6 +8,7 @@ from torch.utils import data as torch_data
 
 from membound.errors import DataError, MemboundError
 from membound.train.arrays import Array, as_array, reason_of
+from membound.train.several import is_several
 
 MOST_BYTES = 8 * 1024**3
 
@@ -34,6 +35,11 @@ def read_all(data: Iterable[Any], most: int = MOST_BYTES) -> tuple[Array, Array]
     for number, item in enumerate(items):
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(f"item {number} of the data is a {type(item).__name__}: it must be a pair (x, y)")
+        if is_several(item[0]):
+            raise DataError(
+                f"item {number} of the data has several inputs, which are not read from a stream: pass a Dataset with "
+                "__getitem__, or arrays ((a, b), y)"
+            )
         x, y = (as_array(part, f"{name} of item {number}") for part, name in zip(item, "xy", strict=True))
         if batched and (x.ndim == 0 or y.ndim == 0 or len(x) != len(y)):
             raise DataError(

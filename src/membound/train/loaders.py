@@ -15,6 +15,7 @@ import torch
 from torch.utils import data as torch_data
 
 from membound.data import Split
+from membound.data.several import Inputs, inputs_of
 from membound.data.splits import Array, as_indices
 from membound.errors import DataError, MemboundError
 from membound.train.arrays import reason_of
@@ -90,6 +91,11 @@ class LoaderSplit:
     @property
     def shape(self) -> Any:
         return self.inner.shape
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What rows are made of, where examples are of several inputs."""
+        return inputs_of(self.inner)
 
     @property
     def images(self) -> Any:

@@ -16,6 +16,7 @@ from membound.train.batches import RESIDENT_BYTES
 from membound.train.items import ItemSplit, from_items
 from membound.train.iterables import is_iterable_loader, read_all
 from membound.train.loaders import LoaderSplit, Reading, follow
+from membound.train.several import from_several, has_several
 
 MOMENTS_OF = 10_000  # items of a torch Dataset that are read for their mean and deviation
 _WANTED = "(x, y) arrays, a torch Dataset, a DataLoader or a set of mb.data"
@@ -27,6 +28,9 @@ def as_split(data: Any) -> Split:
     - A split of membound as it is; of a membound Dataset its training half.
     - (x, y), numpy arrays or tensors: x uint8 or floating point [n, ...] of any shape, y class numbers [n], or
       for other tasks floats [n, ...] (or integers of two or more dimensions, such as masks).
+    - Several inputs: x is a tuple of arrays, for a network that is called with them in order, or a dict of them, for
+      one that takes them by name; or all is a dict, with targets under 'labels'. Floating point is taken as
+      prepared, integers as whole numbers. Items and batches of a Dataset or DataLoader may be so, too.
     - A torch Dataset, or a list, of items (x, y). Only a plain TensorDataset is held in memory; other items are read
       on demand, each time anew and from several threads. Their targets are needed first: they come from `targets`
       where there is such an attribute (and no target_transform), or else from reading every item once.
@@ -49,6 +53,8 @@ def as_split(data: Any) -> Split:
         return _from_pair(read_all(data))
     if isinstance(data, torch_data.DataLoader):
         return _from_loader(data)
+    if _is_whole_dict(data) or (isinstance(data, tuple) and has_several(data)):
+        return from_several(data)
     if isinstance(data, tuple) or (isinstance(data, list) and len(data) == 2 and all(map(_is_array, data))):
         return _from_pair(data)
     _refuse_unusable(data)
@@ -99,6 +105,10 @@ def hold_out(
 
 def _is_split(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("labels", "shape", "read", "take", "__len__"))
+
+
+def _is_whole_dict(data: Any) -> bool:
+    return isinstance(data, dict) and len(data) > 1 and all(map(_is_array, data.values()))
 
 
 def _is_array(value: Any) -> bool:

@@ -1,14 +1,19 @@
 """Networks that come as ONNX files, from any framework: made torch modules by onnx2torch, weights and all."""
 
 import importlib.util
+import warnings
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from membound.errors import WeightsError
+from membound.zoo.onnx_linear import with_linear_layers
+from membound.zoo.onnx_static import with_constant_sizes
 
 SUFFIX = ".onnx"
+WHOLE = (2, 3, 4, 5, 6, 7, 9, 12, 13)  # element types of ONNX: integers and booleans
+ADVICE = "export it again with the batch as a dynamic axis, or give the network as package.module:callable"
 
 
 def is_onnx(spec: str) -> bool:
@@ -36,13 +41,61 @@ def read_onnx(path: str | Path) -> nn.Module:
         raise WeightsError(f"{path} is not a valid ONNX file: {_first_line(error)}") from error
     _use_initializers_directly(model.graph)
     try:
-        found: nn.Module = onnx2torch.convert(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of resizing, which is checked below
+            found = onnx2torch.convert(model)
     except Exception as error:
         raise WeightsError(
-            f"{path}: onnx2torch cannot convert it: {_first_line(error)}; export it again with constant shapes, or "
-            "give the network as package.module:callable"
+            f"{path}: onnx2torch cannot convert it: {_first_line(error)}; give the network as "
+            "package.module:callable"
         ) from error
-    return found.requires_grad_(True)
+    _check_resizing(path, model.graph)
+    shapes = input_shapes(path, model)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of how onnx2torch indexes
+            found = with_linear_layers(with_constant_sizes(found, *shapes))
+    except WeightsError as error:
+        raise WeightsError(f"{path}: {error}; {ADVICE}") from None
+    except Exception as error:
+        raise WeightsError(
+            f"{path}: the network does not run on batches of 2 and 3: {_first_line(error)}; {ADVICE}"
+        ) from error
+    plain: nn.Module = found.requires_grad_(True)
+    plain.input_shape = shapes[0][0] if len(shapes[0]) == 1 else None  # type: ignore[assignment]
+    return plain
+
+
+def input_shapes(path: str | Path, model: Any) -> tuple[list[tuple[int, ...]], list[bool]]:
+    """Of each input the shape without the batch, and whether it takes whole numbers."""
+    weights = {each.name for each in model.graph.initializer}
+    shapes, whole = [], []
+    for each in model.graph.input:
+        if each.name in weights:
+            continue
+        sizes = [axis.dim_value for axis in each.type.tensor_type.shape.dim][1:]
+        if any(size < 1 for size in sizes):
+            raise WeightsError(
+                f"{path}: input {each.name!r} leaves sizes open: export it again with every size but the batch's "
+                "given"
+            )
+        shapes.append(tuple(sizes))
+        whole.append(each.type.tensor_type.elem_type in WHOLE)
+    return shapes, whole
+
+
+def _check_resizing(path: str | Path, graph: Any) -> None:
+    """onnx2torch takes every way to place pixels for torch's own."""
+    for node in graph.node:
+        if node.op_type != "Resize":
+            continue
+        told = {each.name: each.s.decode() or each.f or each.i for each in node.attribute}
+        place = told.get("coordinate_transformation_mode", "half_pixel")
+        torchs = ("half_pixel", "pytorch_half_pixel", "align_corners")
+        if told.get("mode", "nearest") != "nearest" and (
+            place not in torchs or told.get("exclude_outside") or told.get("cubic_coeff_a", -0.75) != -0.75
+        ):
+            raise WeightsError(f"{path}: {node.name}: torch does not resize as {told} says; {ADVICE}")
 
 
 def _use_initializers_directly(graph: Any) -> None:
