@@ -90,7 +90,9 @@ class WidthSearch:
         last = {each["width"]: each["accuracy"] for each in mine}  # of the last round that it was in
         first = {each["width"]: each["accuracy"] for each in mine if each["round"] == 1}
         if not mine:
-            return f"width {chosen:g}, the only one that {'fits' if len(self.problems) > 1 else 'was asked for'}"
+            return (
+                f"width {chosen:g}, the only one that {'fits' if len(self.problems) > 1 else 'was asked for'}"
+            )
         shown = [f"{factor:g}: {_show(score)}" for factor, score in sorted(last.items())]
         gain = ""
         if chosen != 1 and first.get(1.0) is not None and first[chosen] is not None:
