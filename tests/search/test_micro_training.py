@@ -17,8 +17,10 @@ from membound.search.jobs import Job, Order, carry_out
 from membound.search.measure import FileBytes
 from membound.search.micro_points import find_points
 from membound.search.problem import Target
+from membound.train import stepping
 from membound.train.activations import INPUT, RoundedActivations
 from membound.train.batches import Feeder
+from membound.train.graphed import record
 from membound.train.loop import Interrupted, take_steps
 from membound.train.run import Run, Settings
 
@@ -172,3 +174,29 @@ def test_it_can_be_left_out():
         mb.fit(Small, digits(), 6_000, target="micro", activations="none")
     with pytest.raises(mb.MemboundError, match="on the target micro only"):
         mb.fit(Small, digits(), 6_000, activations="calibrated")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_steps_are_recorded_anew_when_values_are_rounded(monkeypatch):
+    problem, found, recordings = micro_problem(), [], []
+
+    def spy(*args, **kwargs):
+        recordings.append(record(*args, **kwargs))
+        return recordings[-1]
+
+    monkeypatch.setattr(stepping, "record", spy)
+    for launched in (True, False):
+        monkeypatch.setattr(stepping, "draws_random_numbers", lambda model, launched=launched: launched)
+        torch.manual_seed(0)
+        run = Run(
+            Small(), digits(), problem.training.recipe, problem.data.preprocess, Settings(), torch.device("cuda"),
+            points=problem.points,
+        )  # fmt: skip
+        for _ in take_steps(run, lambda: False):
+            pass
+        assert run.rounded.begun
+        found.append({name: value.cpu() for name, value in run.model.state_dict().items()})
+    assert len(recordings) == 2
+    assert None not in recordings
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-2, atol=1e-3)
