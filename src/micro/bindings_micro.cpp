@@ -125,7 +125,6 @@ mb_op read_op(const Record& from, Parts& parts, nb::list& kept) {
   mb_op to{};
   from.number("kind", to.kind);
   from.number("then", to.then);
-  from.number("pads", to.pads);
   from.number("in", to.in);
   from.number("in2", to.in2);
   from.number("out", to.out);
@@ -159,9 +158,7 @@ class Micro {
     const Record from(net, kept_);
     from.array("input", net_.input);
     from.number("sums", net_.sums);
-    from.number("offsets", net_.offsets);
-    from.number("codes", net_.codes);
-    from.number("blank", net_.blank);
+    from.number("entries", net_.entries);
     from.number("op_count", net_.op_count);
     from.number("value_count", net_.value_count);
     from.number("output", net_.output);

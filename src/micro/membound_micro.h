@@ -68,7 +68,7 @@ typedef struct {
 } mb_pool;
 
 typedef struct {
-  uint8_t kind, then, pads; /* pads: a window reaches beyond the first or the last row */
+  uint8_t kind, then;
   uint16_t in, in2, out;
   uint16_t first;                   /* the channel of `out` that it starts with */
   uint16_t channels, height, width; /* that it computes, before `then` */
@@ -85,7 +85,7 @@ typedef struct {
   const mb_op *ops;
   const mb_value *values; /* the input first */
   const int32_t *input;   /* a multiplier and a constant for each channel */
-  uint32_t sums, offsets, codes, blank; /* working room in the arena */
+  uint32_t sums, entries; /* working room in the arena */
   uint16_t op_count, value_count, output;
   uint8_t input_shift;
   uint8_t whole; /* an operation waits until its inputs are whole */

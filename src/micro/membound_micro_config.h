@@ -2,7 +2,6 @@
 #ifndef MEMBOUND_MICRO_CONFIG_H
 #define MEMBOUND_MICRO_CONFIG_H
 
-#define MB_OFFSET uint32_t /* uint16_t where the arena is below 64 KiB */
 #define MB_HAS_DENSE 1     /* weights without positions */
 #define MB_HAS_SPARSE 1
 #define MB_HAS_STRIDE 1 /* convolutions of another horizontal stride than 1 */

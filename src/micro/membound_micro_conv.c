@@ -4,13 +4,35 @@
 #include <arm_mve.h>
 #endif
 
+#if defined(__GNUC__)
+#define MB_RARELY(condition) __builtin_expect(!!(condition), 0)
+#define MB_APART __attribute__((noinline))
+#else
+#define MB_RARELY(condition) (condition)
+#define MB_APART
+#endif
+
+/* A function of which there is a copy for each number that it is called with, unless code is to be small. */
+#if defined(__OPTIMIZE_SIZE__)
+#define MB_COPIED static MB_APART
+#elif defined(__GNUC__)
+#define MB_COPIED static inline __attribute__((always_inline))
+#else
+#define MB_COPIED static inline
+#endif
+
 /* A weight that is being read, channel after channel: its next value, and the place of that in a channel's weight,
  * whose columns go by kernel row, kernel column, input channel. */
 typedef struct {
-  uint32_t bit;       /* of the stream, behind the next value */
-  uint32_t left;      /* values that are not used yet, the next one included */
-  uint32_t i, kx, ky; /* ky may be beyond the kernel: then the value is of a later channel */
-  int32_t value;
+  const mb_run *run;
+  const mb_op *op;
+  uint32_t y, group; /* of the present channel: the row that is computed, and the group */
+  uint32_t bit;      /* of the stream, behind the next value */
+  uint32_t left;     /* values that are not used yet, the next one included */
+  int32_t i;         /* the input channel, less those of a group: below 0 */
+  uint32_t kx, ky;   /* ky may be beyond the kernel: then the value is of a later channel */
+  uint32_t base;     /* where the channel behind the last is read, times 256; 0: not known, or a row of padding */
+  uint32_t value;    /* a byte */
 } reader;
 
 /* 32 bits, the first byte lowest: compilers make it one load where the processor has it. */
@@ -49,109 +71,152 @@ static inline decoder open_decoder(const mb_weight *w) {
   return d;
 }
 
-/* The next value, and how many columns it is behind the one before, less 1. The stream ends with spare bytes. */
-static inline uint32_t decode(const decoder *d, uint32_t *bit, int32_t *value) {
-  uint32_t at = *bit, gap = 0, word = load(d->stream + (at >> 3)) >> (at & 7u);
+/* The next value; i goes on by how many columns it is behind the one before. The stream ends with spare bytes. */
+MB_COPIED uint32_t decode(const decoder *d, int has_palette, uint32_t *bit, int32_t *i) {
+  uint32_t at = *bit, word = load(d->stream + (at >> 3)) >> (at & 7u);
 #if MB_HAS_SPARSE
 #if MB_HAS_DENSE
   if (d->sparse)
 #endif
   {
     uint32_t zeros;
-    while ((word & 0xFFu) == 0u) {
-      gap += 8u;
+    while (MB_RARELY((word << 24) == 0u)) {
+      *i += (int32_t)(UINT32_C(8) << d->k);
       at += 8u;
       word = load(d->stream + (at >> 3)) >> (at & 7u);
     }
     zeros = trailing_zeros(word);
-    word >>= zeros + 1u;
+    word = word >> zeros >> 1;
     at += zeros + 1u;
-    gap = ((gap + zeros) << d->k) + (word & d->low_mask);
+    *i += (int32_t)(zeros << d->k);
+    *i += (int32_t)(word & d->low_mask);
     word >>= d->k;
   }
 #endif
+  *i += 1;
   *bit = at + d->size;
   word &= d->code_mask;
-  *value = d->palette ? d->palette[word] : (int32_t)word - 128;
-  return gap;
+  return has_palette ? (uint8_t)d->palette[word] : word ^ 0x80u;
 }
 
-/* Columns i of kernel column kx and row ky, where i may be beyond the channels of a group. */
-static inline void carry(const mb_op *op, uint32_t *i, uint32_t *kx, uint32_t *ky) {
-  const uint32_t over = *i / op->group_in;
-  *i -= over * op->group_in;
-  *kx += over;
-  if (*kx >= op->kw) {
-    const uint32_t lines = *kx / op->kw;
-    *kx -= lines * op->kw;
-    *ky += lines;
-  }
+/* On to a later kernel column, where i is beyond the channels of a group. */
+static void carry(reader *w) {
+  do {
+    w->i -= w->op->group_in;
+    if (++w->kx == w->op->kw) {
+      w->kx = 0;
+      w->ky++;
+    }
+  } while (w->i >= 0);
 }
 
-static void open_weight(reader *r, const mb_op *op) {
-  memset(r, 0, sizeof *r);
-  r->left = op->weight->count;
-  if (r->left != 0u) {
+static void open_weight(reader *w, const mb_run *r, const mb_op *op, uint32_t y) {
+  memset(w, 0, sizeof *w);
+  w->run = r;
+  w->op = op;
+  w->y = y;
+  w->left = op->weight->count;
+  if (w->left != 0u) {
     const decoder d = open_decoder(op->weight);
-    r->i = decode(&d, &r->bit, &r->value);
-    carry(op, &r->i, &r->kx, &r->ky);
+    w->i = -1 - (int32_t)op->group_in;
+    w->value = decode(&d, d.palette != 0, &w->bit, &w->i);
+    if (w->i >= 0) carry(w);
   }
 }
 
 /* --- convolution --- */
 
-/* Where the first channel of a group is read for kernel row ky and column kx, and how far apart its channels are. */
-static inline uint32_t find_base(const mb_run *r, const mb_op *op, uint32_t y, uint32_t group, uint32_t ky, uint32_t kx,
-                                 uint32_t *step) {
-  const mb_value *in = &r->net->values[op->in];
-  const int32_t row = (int32_t)(y * op->sy + ky * op->dy) - (int32_t)op->pad_top;
-  const uint32_t column = kx * op->dx;
-  if (row < 0 || row >= (int32_t)in->height) {
-    *step = 0; /* a row of padding */
-    return r->net->blank + column;
-  }
-  *step = in->stride;
-  return in->at + ((uint32_t)row % in->rows) * in->pitch + group * op->group_in * in->stride - op->pad_left + column;
+/* Where the next value is read, as `base`. */
+static MB_APART uint32_t find_base(const reader *w) {
+  const mb_op *op = w->op;
+  const mb_value *in = &w->run->net->values[op->in];
+  const uint32_t row = w->y * op->sy + w->ky * op->dy - op->pad_top; /* beyond any height, if above the first */
+  if (row >= in->height) return 0;
+  return (in->at + (row % in->rows) * in->pitch + (w->group + 1u) * op->group_in * in->stride + w->kx * op->dx -
+          op->pad_left)
+         << 8;
 }
 
-/* Decode up to MB_CHUNK values of the present channel; returns how many. What is read is copied meanwhile: offsets and
- * codes are bytes to a compiler, which might change anything that is not a variable of this function. */
-static uint32_t fill(const mb_run *r, const mb_op *op, uint32_t y, uint32_t group, reader *from, MB_OFFSET *offsets,
-                     int8_t *codes) {
-  const decoder d = open_decoder(op->weight);
-  const uint32_t channels = op->group_in;
-  uint32_t n = 0, i = from->i, left = from->left, bit = from->bit, step, base;
-  int32_t value = from->value;
-  if (left == 0u || from->ky >= op->kh) return 0;
-  base = find_base(r, op, y, group, from->ky, from->kx, &step);
+/* An entry as the value of a weight. */
+static inline int32_t weight_of(uint32_t entry) { return (int32_t)((entry & 0xFFu) ^ 0x80u) - 128; }
+
+/* Read the values of a kernel row: what they add to every sum where the image has padding. */
+static MB_APART int32_t pass_padding(reader *w, int32_t zero) {
+  const decoder d = open_decoder(w->op->weight);
+  const uint32_t ky = w->ky;
+  int32_t sum = 0;
   do {
-    offsets[n] = (MB_OFFSET)(base + i * step);
-    codes[n++] = (int8_t)value;
-    if (--left == 0u) break;
-    i += decode(&d, &bit, &value) + 1u;
-    if (i >= channels) {
-      carry(op, &i, &from->kx, &from->ky);
-      if (from->ky >= op->kh) break;
-      base = find_base(r, op, y, group, from->ky, from->kx, &step);
-    }
-  } while (n < MB_CHUNK);
-  from->i = i;
-  from->left = left;
-  from->bit = bit;
-  from->value = value;
-  return n;
+    sum += weight_of(w->value) * zero;
+    if (--w->left == 0u) break;
+    w->value = decode(&d, d.palette != 0, &w->bit, &w->i);
+    if (w->i >= 0) carry(w);
+  } while (w->ky == ky);
+  return sum;
 }
+
+/* Decode up to MB_CHUNK values of the present channel, each as where it is applied times 256, and a byte; up to a row of
+ * padding. Returns how many, an even number. What is read is copied meanwhile: entries might be anything to a compiler
+ * that is not a variable of this function. The last value of all has no next one, and is a case of its own. */
+MB_COPIED uint32_t fill_by(reader *w, int has_palette, uint32_t *entries) {
+  const decoder d = open_decoder(w->op->weight);
+  const uint32_t step = (uint32_t)w->run->net->values[w->op->in].stride << 8;
+  uint32_t *to = entries, *const stop = entries + (w->left - 1u < MB_CHUNK ? w->left - 1u : MB_CHUNK);
+  uint32_t bit = w->bit, value = w->value, base = w->base;
+  int32_t i = w->i;
+  while (to != stop) {
+    *to++ = (base + (uint32_t)i * step) | value;
+    value = decode(&d, has_palette, &bit, &i);
+    if (MB_RARELY(i >= 0)) {
+#if !defined(__OPTIMIZE_SIZE__)
+      if (i < w->op->group_in && w->kx + 1u < w->op->kw) { /* as most often: the next column */
+        i -= w->op->group_in;
+        w->kx++;
+        base += (uint32_t)w->op->dx << 8;
+        continue;
+      }
+#endif
+      w->i = i;
+      carry(w);
+      i = w->i;
+      base = w->ky < w->op->kh ? find_base(w) : 0u;
+      if (base == 0u) break;
+    }
+  }
+  w->left -= (uint32_t)(to - entries);
+  if (w->left == 1u && base != 0u && to != entries + MB_CHUNK) {
+    *to++ = (base + (uint32_t)i * step) | value;
+    w->left = 0;
+  }
+  w->i = i;
+  w->bit = bit;
+  w->base = base;
+  w->value = value;
+  if ((to - entries) & 1) { /* an even number: a 0 with the last place */
+    *to = to[-1] & ~UINT32_C(0xFF);
+    to++;
+  }
+  return (uint32_t)(to - entries);
+}
+
+#if defined(__OPTIMIZE_SIZE__)
+#define fill(w, entries) fill_by(w, (w)->op->weight->palette != 0, entries)
+#else
+static MB_APART uint32_t fill(reader *w, uint32_t *entries) {
+  if (w->op->weight->palette) return fill_by(w, 1, entries);
+  return fill_by(w, 0, entries);
+}
+#endif
 
 #if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
 /* What multiply() does, by vectors of 4 sums: 8 at a time, those beyond `width` masked. */
-static void multiply_vectors(int32_t *sums, uint32_t width, const int8_t *x, const MB_OFFSET *offsets,
-                             const int8_t *codes, uint32_t n) {
+static void multiply_vectors(int32_t *sums, uint32_t width, const int8_t *x, const uint32_t *entries, uint32_t n) {
   uint32_t k, p;
   for (p = 0; p + 8u <= width; p += 8u, x += 8) {
     int32x4_t a = vldrwq_s32(sums + p), b = vldrwq_s32(sums + p + 4u);
     for (k = 0; k < n; k++) {
-      a = vmlaq_n_s32(a, vldrbq_s32(x + offsets[k]), codes[k]);
-      b = vmlaq_n_s32(b, vldrbq_s32(x + offsets[k] + 4), codes[k]);
+      const int8_t *v = x + (entries[k] >> 8);
+      a = vmlaq_n_s32(a, vldrbq_s32(v), weight_of(entries[k]));
+      b = vmlaq_n_s32(b, vldrbq_s32(v + 4), weight_of(entries[k]));
     }
     vstrwq_s32(sums + p, a);
     vstrwq_s32(sums + p + 4u, b);
@@ -159,63 +224,160 @@ static void multiply_vectors(int32_t *sums, uint32_t width, const int8_t *x, con
   for (; p < width; p += 4u, x += 4) {
     const mve_pred16_t there = vctp32q(width - p);
     int32x4_t a = vldrwq_z_s32(sums + p, there);
-    for (k = 0; k < n; k++) a = vmlaq_n_s32(a, vldrbq_z_s32(x + offsets[k], there), codes[k]);
+    for (k = 0; k < n; k++)
+      a = vmlaq_n_s32(a, vldrbq_z_s32(x + (entries[k] >> 8), there), weight_of(entries[k]));
     vstrwq_p_s32(sums + p, a, there);
   }
 }
 #endif
 
-/* sums[p] += codes[k] * x[offsets[k] + p * stride] for all k, at least one: 8 sums at a time in registers. */
-static inline void multiply(int32_t *sums, uint32_t width, const int8_t *x, uint32_t stride, const MB_OFFSET *offsets,
-                            const int8_t *codes, uint32_t n) {
-  uint32_t k;
-  for (; width >= 8u; width -= 8u, sums += 8, x += 8u * stride) {
-    int32_t a = sums[0], b = sums[1], c = sums[2], d = sums[3], e = sums[4], f = sums[5], g = sums[6], h = sums[7];
-    const MB_OFFSET *offset = offsets;
-    const int8_t *code = codes;
-    do {
-      const int8_t *v = x + *offset++;
-      const int32_t w = *code++;
-      a += w * v[0];
-      b += w * v[stride];
-      c += w * v[2u * stride];
-      d += w * v[3u * stride];
-      e += w * v[4u * stride];
-      f += w * v[5u * stride];
-      g += w * v[6u * stride];
-      h += w * v[7u * stride];
-    } while (code != codes + n);
-    sums[0] = a, sums[1] = b, sums[2] = c, sums[3] = d, sums[4] = e, sums[5] = f, sums[6] = g, sums[7] = h;
+#if defined(__thumb2__) && !defined(MB_PLAIN) && !defined(__OPTIMIZE_SIZE__)
+#define MB_ASSEMBLY
+#define MB_UNUSED __attribute__((unused))
+/* 8 sums by all entries: what compilers make of it in C needs a register too many. r4 to r11 have the sums, r12 the
+ * weight, lr its place, r0 a number. */
+#define MB_ENTRY "ldr r12, [r2], #4\n add lr, r1, r12, lsr #8\n sxtb r12, r12\n"
+#define MB_PRODUCT(sum, place) "ldrsb r0, [lr, #" place "]\n mla " sum ", r12, r0, " sum "\n"
+#define MB_PRODUCTS(p1, p2, p3, p4, p5, p6, p7)                                                               \
+  MB_ENTRY MB_PRODUCT("r4", "0") MB_PRODUCT("r5", p1) MB_PRODUCT("r6", p2) MB_PRODUCT("r7", p3)               \
+      MB_PRODUCT("r8", p4) MB_PRODUCT("r9", p5) MB_PRODUCT("r10", p6) MB_PRODUCT("r11", p7)
+#define MB_EIGHT(products)                                                                    \
+  __asm__("push {r0, r3-r11, lr}\n ldmia r0, {r4-r11}\n sub r0, r3, r2\n lsls r0, r0, #28\n bmi 2f\n 1:\n"     \
+          products "2:\n" products MB_END "cmp r2, r3\n bne 1b\n"                                     \
+          "pop {r0, r3}\n stmia r0, {r4-r11}\n pop {r4-r11, pc}\n")
+#if defined(__ARM_FEATURE_DSP)
+/* Four numbers at once, as two pairs of halves; r3 is a number, too. */
+#define MB_PAIRS                                                                                                       \
+  MB_ENTRY "ldr r0, [lr]\n ldr lr, [lr, #4]\n sxtb16 r3, r0\n sxtb16 r0, r0, ror #8\n"                              \
+           "smlabb r4, r12, r3, r4\n smlabb r5, r12, r0, r5\n smlabt r6, r12, r3, r6\n smlabt r7, r12, r0, r7\n"    \
+           "sxtb16 r3, lr\n sxtb16 lr, lr, ror #8\n"                                                                  \
+           "smlabb r8, r12, r3, r8\n smlabb r9, r12, lr, r9\n smlabt r10, r12, r3, r10\n smlabt r11, r12, lr, r11\n"
+#define MB_ONES MB_PAIRS MB_PAIRS
+#define MB_END "ldr r3, [sp, #4]\n"
+#else
+#define MB_STEPS_OF_1 MB_PRODUCTS("1", "2", "3", "4", "5", "6", "7")
+#define MB_ONES MB_STEPS_OF_1 MB_STEPS_OF_1
+#define MB_END
+#endif
+static __attribute__((naked, noinline)) void eight_ones(MB_UNUSED int32_t *sums, MB_UNUSED const int8_t *x,
+                                                        MB_UNUSED const uint32_t *entries,
+                                                        MB_UNUSED const uint32_t *end) {
+  MB_EIGHT(MB_ONES);
+}
+#if MB_HAS_STRIDE
+#define MB_STEPS_OF_2 MB_PRODUCTS("2", "4", "6", "8", "10", "12", "14")
+static __attribute__((naked, noinline)) void eight_twos(MB_UNUSED int32_t *sums, MB_UNUSED const int8_t *x,
+                                                        MB_UNUSED const uint32_t *entries,
+                                                        MB_UNUSED const uint32_t *end) {
+  MB_EIGHT(MB_STEPS_OF_2 MB_STEPS_OF_2);
+}
+#endif
+#endif
+
+static inline void set_sums(int32_t *sums, uint32_t width, int32_t bias) {
+#if !defined(__OPTIMIZE_SIZE__)
+  for (; width >= 8u; width -= 8u, sums += 8) {
+    sums[0] = bias, sums[1] = bias, sums[2] = bias, sums[3] = bias;
+    sums[4] = bias, sums[5] = bias, sums[6] = bias, sums[7] = bias;
   }
+#endif
+  for (; width != 0u; width--) *sums++ = bias;
+}
+
+/* 8 sums at a time in registers. */
+static inline void multiply_eight(int32_t *sums, const int8_t *x, uint32_t stride, const uint32_t *next,
+                                  const uint32_t *end) {
+  int32_t a = sums[0], b = sums[1], c = sums[2], d = sums[3], e = sums[4], f = sums[5], g = sums[6], h = sums[7];
+  do {
+    const uint32_t entry = *next++;
+    const int32_t w = weight_of(entry);
+    const int8_t *v = x + (entry >> 8);
+    a += w * v[0];
+    b += w * v[stride];
+    c += w * v[2u * stride];
+    d += w * v[3u * stride];
+    e += w * v[4u * stride];
+    f += w * v[5u * stride];
+    g += w * v[6u * stride];
+    h += w * v[7u * stride];
+  } while (next != end);
+  sums[0] = a, sums[1] = b, sums[2] = c, sums[3] = d, sums[4] = e, sums[5] = f, sums[6] = g, sums[7] = h;
+}
+
+/* sums[p] += weight * x[place + p * stride] for all n entries, an even number that is not 0. */
+MB_COPIED void multiply(int32_t *sums, uint32_t width, const int8_t *x, uint32_t stride, const uint32_t *entries,
+                        uint32_t n) {
+  const uint32_t *const end = entries + n;
+  for (; width >= 8u; width -= 8u, sums += 8, x += 8u * stride) {
+#if defined(MB_ASSEMBLY)
+    if (stride == 1u) {
+      eight_ones(sums, x, entries, end);
+      continue;
+    }
+#if MB_HAS_STRIDE
+    if (stride == 2u) {
+      eight_twos(sums, x, entries, end);
+      continue;
+    }
+#endif
+#endif
+    multiply_eight(sums, x, stride, entries, end);
+  }
+#if !defined(__OPTIMIZE_SIZE__)
   for (; width >= 2u; width -= 2u, sums += 2, x += 2u * stride) {
     int32_t a = sums[0], b = sums[1];
-    for (k = 0; k < n; k++) {
-      const int8_t *v = x + offsets[k];
-      a += codes[k] * v[0];
-      b += codes[k] * v[stride];
-    }
+    const uint32_t *next = entries;
+    do {
+      const uint32_t entry = *next++;
+      const int8_t *v = x + (entry >> 8);
+      a += weight_of(entry) * v[0];
+      b += weight_of(entry) * v[stride];
+    } while (next != end);
     sums[0] = a, sums[1] = b;
   }
-  if (width != 0u) {
+#endif
+  for (; width != 0u; width--, sums++, x += stride) {
     int32_t a = sums[0];
-    for (k = 0; k < n; k++) a += codes[k] * x[offsets[k]];
+    const uint32_t *next = entries;
+    do {
+      const uint32_t entry = *next++;
+      a += weight_of(entry) * x[entry >> 8];
+    } while (next != end);
     sums[0] = a;
   }
 }
 
 /* Sums as int8. `out` may be where the sums are: it is behind what is still to be read. */
-static void narrow(const mb_scale *s, uint32_t channel, const int32_t *sums, int8_t *out, uint32_t width) {
+MB_COPIED void narrow_by(const mb_scale *s, uint32_t channel, const int32_t *sums, int8_t *out, uint32_t width,
+                         int all) {
   const uint32_t entry = s->each ? channel : 0u, shift = s->shift[entry];
-  const int32_t m = s->multiplier[entry];
-  uint32_t p;
-  for (p = 0; p < width; p++) {
-    const int32_t y = within(rescale(sums[p] * (int32_t)(UINT32_C(1) << s->up), m, shift) + s->zero, s->low, s->high);
+  const int32_t low = s->low, high = s->high;
+  const int32_t m = s->multiplier[entry] * 65536, up = (int32_t)(UINT32_C(1) << s->up);
+  const uint32_t lift = rescale_lift(shift);
+  const int32_t zero = s->zero - (int32_t)(UINT32_C(1) << (30u - shift));
 #if MB_HAS_TABLE
-    out[p] = s->table ? s->table[y + 128] : (int8_t)y;
+  const int8_t *const table = s->table;
+#endif
+  const int32_t *const end = sums + width;
+  while (sums != end) {
+    const int32_t whole = (int32_t)(rescale_lifted(*sums++ * up, m, lift) >> shift) + zero;
+    const int32_t y = all ? to_int8(whole) : within(whole, low, high);
+#if MB_HAS_TABLE
+    *out++ = table ? table[y + 128] : (int8_t)y;
 #else
-    out[p] = (int8_t)y;
+    *out++ = (int8_t)y;
 #endif
   }
+}
+
+static MB_APART void narrow(const mb_scale *s, uint32_t channel, const int32_t *sums, int8_t *out, uint32_t width) {
+#if !defined(__OPTIMIZE_SIZE__)
+  if (s->low == -128 && s->high == 127) { /* many processors have that as one instruction */
+    narrow_by(s, channel, sums, out, width, 1);
+    return;
+  }
+#endif
+  narrow_by(s, channel, sums, out, width, 0);
 }
 
 #if MB_HAS_THEN_POOL
@@ -246,37 +408,43 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
   const mb_net *net = r->net;
   const mb_value *out = &net->values[op->out];
   int32_t *sums = (int32_t *)(void *)(r->arena + net->sums);
-  MB_OFFSET *offsets = (MB_OFFSET *)(void *)(r->arena + net->offsets);
-  int8_t *codes = r->arena + net->codes;
-  uint32_t channel, p, n;
+  uint32_t *entries = (uint32_t *)(void *)(r->arena + net->entries);
+  uint32_t channel, p;
   reader w;
-  const mb_value *in = &net->values[op->in];
-  if (op->pads)
-    memset(r->arena + net->blank, in->zero, (uint32_t)in->width + 2u * ((uint32_t)in->stride - in->width));
-  open_weight(&w, op);
+  open_weight(&w, r, op, y);
   for (channel = 0; channel < op->channels; channel++) {
-    const uint32_t group = channel / op->group_out;
     const mb_scale *scale = op->scale;
     const int32_t bias =
         scale->narrow ? ((const int16_t *)scale->bias)[channel] * (int32_t)(UINT32_C(1) << scale->lift)
                       : ((const int32_t *)scale->bias)[channel];
     int8_t *q = (int8_t *)sums;
-    for (p = 0; p < op->width; p++) sums[p] = bias;
-    while ((n = fill(r, op, y, group, &w, offsets, codes)) != 0u) {
+    int32_t padding = 0;
+    set_sums(sums, op->width, bias);
+    w.group = channel / op->group_out;
+    while (w.left != 0u && w.ky < op->kh) {
+      uint32_t n;
+      if (w.base == 0u) w.base = find_base(&w);
+      if (w.base == 0u) {
+        padding += pass_padding(&w, net->values[op->in].zero);
+        continue;
+      }
+      n = fill(&w, entries);
 #if MB_HAS_STRIDE
       if (op->sx == 2u) /* as a number of its own, for compilers that make code of it */
-        multiply(sums, op->width, r->arena, 2u, offsets, codes, n);
+        multiply(sums, op->width, r->arena, 2u, entries, n);
       else if (op->sx != 1u)
-        multiply(sums, op->width, r->arena, op->sx, offsets, codes, n);
+        multiply(sums, op->width, r->arena, op->sx, entries, n);
       else
 #endif
 #if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
-        multiply_vectors(sums, op->width, r->arena, offsets, codes, n);
+        multiply_vectors(sums, op->width, r->arena, entries, n);
 #else
-        multiply(sums, op->width, r->arena, 1u, offsets, codes, n);
+        multiply(sums, op->width, r->arena, 1u, entries, n);
 #endif
     }
     if (w.ky >= op->kh) w.ky -= op->kh;
+    if (padding != 0)
+      for (p = 0; p < op->width; p++) sums[p] += padding;
     if (op->then == MB_STORE) q = target_of(r, op, y) + channel * out->stride;
     narrow(scale, channel, sums, q, op->width);
 #if MB_HAS_THEN_SUM

@@ -18,17 +18,33 @@ static inline int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline int32_t at_least(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline int32_t within(int32_t y, int32_t low, int32_t high) { return at_least(at_most(y, high), low); }
 
+/* Within -128 and 127. */
+static inline int32_t to_int8(int32_t y) {
+#if defined(__thumb2__) && defined(__ARM_FEATURE_SAT) && !defined(MB_PLAIN)
+  int32_t found;
+  __asm__("ssat %0, #8, %1" : "=r"(found) : "r"(y));
+  return found;
+#else
+  return within(y, -128, 127);
+#endif
+}
+
 /* floor(x / 2^shift), shift from 1 to 31, without a shift of a negative number. */
 static inline int32_t floor_shift(int32_t x, uint32_t shift) {
   const uint32_t lift = UINT32_C(1) << 31;
   return (int32_t)(((uint32_t)x + lift) >> shift) - (int32_t)(lift >> shift);
 }
 
+/* floor(sum m / 2^16) with 2^30 and half of 2^shift added, so that it is above 0: m times 65536 is given. */
+static inline uint32_t rescale_lift(uint32_t shift) { return (UINT32_C(1) << 30) + (UINT32_C(1) << (shift - 1u)); }
+static inline uint32_t rescale_lifted(int32_t sum, int32_t m, uint32_t lift) {
+  return (uint32_t)((uint64_t)((int64_t)sum * m) >> 32) + lift;
+}
+
 /* floor(floor(sum m / 2^16) / 2^shift + 1/2), shift from 1 to 29 and |m| below 2^15: |sum m| < 2^46. */
 static inline int32_t rescale(int32_t sum, int32_t m, uint32_t shift) {
-  const int64_t product = (int64_t)sum * m + ((int64_t)1 << 46);
-  const uint32_t lifted = (uint32_t)((uint64_t)product >> 16) + (UINT32_C(1) << (shift - 1u));
-  return (int32_t)(lifted >> shift) - (int32_t)(UINT32_C(1) << (30u - shift));
+  return (int32_t)(rescale_lifted(sum, m * 65536, rescale_lift(shift)) >> shift) -
+         (int32_t)(UINT32_C(1) << (30u - shift));
 }
 
 /* Row r of a value, at its first channel. */
@@ -55,10 +71,14 @@ static inline int leads(const mb_value *v, const mb_op *op, uint32_t channel, ui
 }
 
 static inline void add_rows(const mb_sum *s, const int8_t *a, const int8_t *b, int8_t *out, uint32_t width) {
-  uint32_t p;
-  for (p = 0; p < width; p++) {
-    const int32_t sum = a[p] * s->left + (b ? b[p] * s->right : 0) + s->constant;
-    out[p] = (int8_t)within(floor_shift(sum, s->shift), s->low, s->high);
+  const int32_t left = s->left, right = b ? s->right : 0, low = s->low, high = s->high;
+  const uint32_t shift = s->shift, lift = (uint32_t)s->constant + (UINT32_C(1) << 31);
+  const int32_t lifted = (int32_t)((UINT32_C(1) << 31) >> shift);
+  const int8_t *const end = a + width;
+  if (!b) b = a; /* times 0 */
+  while (a != end) {
+    const int32_t sum = *a++ * left + *b++ * right; /* with the constant it is within 32 bits, too */
+    *out++ = (int8_t)within((int32_t)(((uint32_t)sum + lift) >> shift) - lifted, low, high);
   }
 }
 

@@ -46,7 +46,7 @@ def test_no_two_values_that_live_at_once_share_bytes():
     for name in NETWORKS:
         layout = micro(NETWORKS[name]()).plan.layout
         lowest = min(buffer.at - (buffer.stride > 0) for buffer in layout.buffers)
-        assert lowest >= layout.codes
+        assert lowest >= layout.entries
         assert all(buffer.at + buffer.nbytes - 1 <= layout.nbytes + 64 for buffer in layout.buffers)
 
 

@@ -8,13 +8,13 @@ from membound.micro.integers import Op
 from membound.micro.plan import MicroPlan
 
 # Of a multiplication: 8 outputs at a time, the pairs that are left over, and the last one.
-EIGHT, PAIR, LAST = 2.9, 4.6, 6.5
-VALUE = 51.0  # to decode a value of a weight: once for each row of outputs,
-MOVE = 45.0  # and to go on to another row or column of the kernel
-ROW = 290.0  # of outputs of a channel
-OUTPUT = 24.0  # from a sum to int8
-SUMMED = 17.0  # of an output of an addition
-POOLED = 20.0  # of an element of a window
+EIGHT, PAIR, LAST = 2.2, 4.8, 7.2
+VALUE = 34.0  # to decode a value of a weight: once for each row of outputs,
+MOVE = 28.0  # and to go on to another row or column of the kernel
+ROW = 420.0  # of outputs of a channel
+OUTPUT = 14.0  # from a sum to int8
+SUMMED = 14.0  # of an output of an addition
+POOLED = 23.0  # of an element of a window
 
 
 def instructions(plan: MicroPlan, number: int) -> int:

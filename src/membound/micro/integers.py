@@ -116,7 +116,7 @@ def make_integers(
             about="data",
         )
     found_scales = {value: _checked(value, *given[value]) for value in quantized_values(found)}
-    scales = _share(found, found_scales)
+    scales = share_scales(found, found_scales)
     order = {0: 0}
     for layer in found.layers:
         order.setdefault(layer.output, len(order))
@@ -144,7 +144,7 @@ def _checked(value: int, scale: float, zero: int) -> Quantization:
     return Quantization(scale, zero)
 
 
-def _share(found: Layers, scales: dict[int, Quantization]) -> dict[int, Quantization]:
+def share_scales(found: Layers, scales: dict[int, Quantization]) -> dict[int, Quantization]:
     """Both sides of a max pool have one scale; values before an activation have what its output asks for."""
     scales = dict(scales)
     uses = Counter(value for layer in found.layers for value in layer.inputs)

@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from membound.micro.flash import Packed, pack_weight
 from membound.micro.integers import INPUT_SHIFT, IntegerNet, Op, mean_range
-from membound.micro.schedule import Layout, make_layout, pool_step, reaches_beyond
+from membound.micro.schedule import Layout, make_layout, pool_step
 
 NONE = 0xFFFF
 KINDS = {"conv": 0, "sum": 1, "pool": 2, "mean": 3, "table": 4}
 THENS = {"store": 0, "sum": 1, "pool": 2}
 # Bytes of the structures where pointers have 4: what a network takes of flash beside its numbers.
-VALUE_BYTES, OP_BYTES, NET_BYTES = 20, 60, 40
+VALUE_BYTES, OP_BYTES, NET_BYTES = 20, 56, 28
 WEIGHT_BYTES, SCALE_BYTES, SUM_BYTES, POOL_BYTES = 16, 24, 16, 28
 
 Record = dict[str, Any]
@@ -112,7 +112,6 @@ def op_record(plan: MicroPlan, number: int) -> Record:
     return {
         "kind": KINDS[op.kind],
         "then": THENS[op.then],
-        "pads": int(reaches_beyond(plan.net, op)),
         "in": op.inputs[0],
         "in2": op.inputs[1] if len(op.inputs) > 1 else NONE,
         "out": op.output,
@@ -204,9 +203,7 @@ def net_record(plan: MicroPlan) -> Record:
     return {
         "input": np.array(plan.net.input, np.int32).reshape(-1),
         "sums": layout.sums,
-        "offsets": layout.offsets,
-        "codes": layout.codes,
-        "blank": layout.blank,
+        "entries": layout.entries,
         "op_count": len(plan.net.ops),
         "value_count": len(plan.net.images),
         "output": plan.net.output,

@@ -14,6 +14,7 @@ from membound.micro.integers import IntegerNet, Op
 from membound.micro.layers import Window
 
 CHUNK = 32  # MB_CHUNK of membound_micro.h
+MOST_BYTES = 1 << 24  # of the arena: places have 24 bits
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,8 @@ class Layout:
     buffers: list[Buffer]
     states: dict[int, int]
     sums: int
-    offsets: int
-    codes: int
-    blank: int
+    entries: int
     nbytes: int
-    wide: bool  # offsets take 4 bytes: the arena is beyond 64 KiB
 
 
 def needed_rows(window: Window, y: int, height: int) -> int:
@@ -147,13 +145,6 @@ def _first_needed(op: Op, place: int, y: int, height: int) -> int:
     return max(0, y * op.window.stride[0] - op.window.pad[0]) if place == 0 else y
 
 
-def reaches_beyond(net: IntegerNet, op: Op) -> bool:
-    """Whether a convolution reads rows of padding, above or below its input."""
-    window = op.window
-    last = (op.size[0] - 1) * window.stride[0] + (window.kernel[0] - 1) * window.dilation[0] - window.pad[0]
-    return op.kind == "conv" and (window.pad[0] > 0 or last >= net.images[op.inputs[0]][1])
-
-
 def paddings(net: IntegerNet) -> list[int]:
     """The columns of padding between the channels of each value: as many as any convolution wants on a side."""
     found = [0] * len(net.images)
@@ -178,24 +169,20 @@ def _place(net: IntegerNet, rows: list[int], spans: dict[int, tuple[int, int]], 
             sizes[~number] = 4 * op.channels * op.pool.size[1]
     convs = [op for op in net.ops if op.kind == "conv"]
     sums = 4 * max((op.size[1] for op in convs), default=0)
-    beyond = [op.inputs[0] for op in convs if reaches_beyond(net, op)]
-    blank = max((net.images[value][2] + 2 * pads[value] for value in beyond), default=0)
-    wide = False
-    while True:
-        room = (sums, CHUNK * (4 if wide else 2), CHUNK, blank)
-        starts = [sum(room[:i]) for i in range(5)] if convs else [0] * 5
-        places = _pack(sizes, spans, -(-starts[4] // 4) * 4)
-        total = max(places[key] + sizes[key] for key in sizes)
-        total = -(-total // 4) * 4
-        if total <= 1 << 16 or wide:
-            break
-        wide = True
+    room = sums + 4 * CHUNK if convs else 0
+    places = _pack(sizes, spans, room)
+    total = -(-max(places[key] + sizes[key] for key in sizes) // 4) * 4
+    if total > MOST_BYTES:
+        raise ModelError(
+            f"this network takes {total:,} bytes of RAM, and the microcontroller's runtime reaches {MOST_BYTES:,}: "
+            "take a narrower one"
+        )
     buffers = [
         Buffer(places[value] + pads[value], rows[value], strides[value], sizes[value])
         for value in range(len(net.images))
     ]
     states = {~key: places[key] for key in sizes if key < 0}
-    return Layout(whole, buffers, states, starts[0], starts[1], starts[2], starts[3], total, wide)
+    return Layout(whole, buffers, states, 0, sums, total)
 
 
 def _pack(sizes: dict[int, int], spans: dict[int, tuple[int, int]], start: int) -> dict[int, int]:

@@ -35,10 +35,10 @@ def calibrate_activations(model: StoredModel, inputs: Float32) -> dict[int, tupl
     chosen = {}
     for value in sorted(quantized_values(found)):
         if value == 0:
-            made = _exact_input(model) or _choose(_sample(inputs))
+            made = exact_input(model) or choose_range(_sample(inputs))
         else:
             numbers = _compute(model, value, inputs)
-            made = _whole(numbers) if value == found.output else _choose(_sample(numbers))
+            made = whole_range(numbers) if value == found.output else choose_range(_sample(numbers))
         chosen[value] = (float(np.float32(made.scale)), made.zero)
     return chosen
 
@@ -51,7 +51,7 @@ def with_activations(
     return assemble(dense, model.tensors)[0]
 
 
-def _exact_input(model: StoredModel) -> Quantization | None:
+def exact_input(model: StoredModel) -> Quantization | None:
     """Where all channels of pixels are prepared alike, with a whole mean, the input is the pixels themselves."""
     said = model.preprocess
     if not said or said.get("takes", "uint8") != "uint8" or said.get("mean") == "image":
@@ -64,11 +64,16 @@ def _exact_input(model: StoredModel) -> Quantization | None:
 
 
 def _compute(model: StoredModel, value: int, inputs: Float32) -> Float32:
-    """A value inside the network, in float32."""
-    graph = replace(model.graph, nodes=model.graph.nodes[:value], output=value)
-    net = Net(replace(model, graph=graph, shapes=model.shapes[: value + 1]), max_batch=BATCH)
+    """Numbers of a value inside the network."""
+    net = net_until(model, value)
     batches = [_sample(net(inputs[begin : begin + BATCH])) for begin in range(0, len(inputs), BATCH)]
     return np.concatenate(batches)
+
+
+def net_until(model: StoredModel, value: int) -> Net:
+    """The network that ends at a value inside of it, in float32."""
+    graph = replace(model.graph, nodes=model.graph.nodes[:value], output=value)
+    return Net(replace(model, graph=graph, shapes=model.shapes[: value + 1]), max_batch=BATCH)
 
 
 def _sample(numbers: Float32) -> Float32:
@@ -79,11 +84,12 @@ def _sample(numbers: Float32) -> Float32:
     return np.concatenate([flat[::step], ends])
 
 
-def _whole(numbers: Float32) -> Quantization:
+def whole_range(numbers: Float32) -> Quantization:
+    """From the least to the largest."""
     return quantization(float(numbers.min()), float(numbers.max()))
 
 
-def _choose(numbers: Float32) -> Quantization:
+def choose_range(numbers: Float32) -> Quantization:
     """The range of least squared error, where what is beyond is clipped."""
     low, high = float(numbers.min()), float(numbers.max())
     x = numbers.astype(np.float64)

@@ -12,7 +12,6 @@ from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
-from membound.micro.schedule import CHUNK
 from membound.run.common import compiled_core, stated_preprocess
 from membound.store.model import StoredModel
 
@@ -53,12 +52,11 @@ class MicroNet:
         self.input_shape = model.shapes[0]
         self.output_shape = _output_shape(self.plan, model)
         net, layout = self.plan.net, self.plan.layout
-        # Offsets take 4 bytes here, whatever they take on the device: they have a place of their own behind the arena.
         self._core = compiled_core().Micro(
-            {**net_record(self.plan), "offsets": layout.nbytes},
+            net_record(self.plan),
             [value_record(self.plan, value) for value in range(len(net.images))],
             [op_record(self.plan, number) for number in range(len(net.ops))],
-            layout.nbytes + 4 * CHUNK,
+            layout.nbytes,
         )
 
     def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -19,6 +19,7 @@ KINDS = {"budget": "file", "ram": "ram", "nonzeros": "nonzeros", "within": "file
 VALUES = ("auto", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "f16", "f32")
 ISAS = ("avx512", "avx2", "neon", "scalar", "every")
 TARGETS = ("cpu", "micro")
+ACTIVATIONS = ("trained", "calibrated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +93,14 @@ class Bound:
             words=TARGETS,
         ),
     ] = "cpu"
+    activations: Annotated[
+        str,
+        Option(
+            "For the target micro: int8 activations are trained (default), or only calibrated afterwards.",
+            "HOW",
+            words=ACTIVATIONS,
+        ),
+    ] = "trained"
 
     def __post_init__(self) -> None:
         if self.latency is not None:
@@ -126,8 +135,18 @@ class Bound:
             raise MemboundError(
                 f"there is no target {self.target!r}: choose {' or '.join(TARGETS)}", about="target"
             )
+        if self.activations not in ACTIVATIONS:
+            raise MemboundError(
+                f"there are no activations {self.activations!r}: choose {' or '.join(ACTIVATIONS)}",
+                about="activations",
+            )
         if self.is_micro:
             self._check_micro()
+        elif self.activations != "trained":
+            raise MemboundError(
+                "activations are int8 on the target micro only: leave this out, or choose that",
+                about="activations",
+            )
 
     def _check_latency(self) -> None:
         """It goes with one budget; alone, any file that is fast enough will do."""

@@ -194,7 +194,14 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
                 about="widths",
             )
     values = "f16" if bound.may_widen and bound.kind == "nonzeros" else bound.values
-    target = Target(bound.kind, values, bound.batch, bound.isa, micro=bound.is_micro or None)
+    target = Target(
+        bound.kind,
+        values,
+        bound.batch,
+        bound.isa,
+        micro=bound.is_micro or None,
+        activations=bound.activations if bound.is_micro else None,
+    )
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)
     if bound.members > 1 and inputs_of(problem.data.train) is not None:
         raise MemboundError(

@@ -212,6 +212,7 @@ class _Bench:
             smoothing=training.smoothing,
             # A dense network shows what its labels alone teach.
             teaching=problem.teaching if job.is_ruled else None,
+            points=problem.points if job.is_ruled and not job.tuning else None,
             show=None if show is None else partial(show, job),
             feeders=self.feeders,
         )

@@ -22,8 +22,10 @@ from membound.search.bits import START, WIDE, palette_bits
 from membound.search.bound import Ramp
 from membound.search.measure import BothBytes, FileBytes, Nonzeros, RamBytes
 from membound.search.micro import MicroBytes
+from membound.search.micro_points import find_points
 from membound.store.choice import layer_weights, value_types
 from membound.store.values import value_type
+from membound.train.activations import Points
 from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
 from membound.train.rules import select
@@ -69,6 +71,7 @@ class Target:
     memory: int | None = None  # bytes of memory that are allowed beside so many of the file
     file_bytes: int | None = None
     micro: bool | None = None  # a microcontroller: the budget is flash, `memory` is RAM alone
+    activations: str | None = None  # of a microcontroller: "trained" in int8, or only "calibrated"
 
     def __post_init__(self) -> None:
         check_isa(self.isa)
@@ -84,6 +87,11 @@ class Target:
     def base(self) -> str:
         """The type of what is not bounded, and so not trained for few bits."""
         return WIDE if self.chooses or palette_bits(self.values) is not None else self.values
+
+    @property
+    def rounds(self) -> bool:
+        """Whether values inside the network are rounded in training."""
+        return self.activations == "trained"
 
     @property
     def spare(self) -> int | None:
@@ -131,7 +139,7 @@ class Problem:
     )  # of the network, by name
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("files", "measure", "types", "rounded", "plain_bytes", "_model")
+        made = ("files", "measure", "types", "rounded", "plain_bytes", "points", "_model")
         return {name: value for name, value in vars(self).items() if name not in made}
 
     @cached_property
@@ -181,6 +189,11 @@ class Problem:
             for name in layer_weights(model.graph)
             if name in trained and name not in self.weights and value_type(types[name]).coded
         }
+
+    @cached_property
+    def points(self) -> Points | None:
+        """The values that are rounded to int8 in training, where a microcontroller will."""
+        return find_points(self.files, self._model) if self.target.rounds else None
 
     @property
     def plain_types(self) -> dict[str, str]:

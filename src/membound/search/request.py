@@ -225,6 +225,7 @@ class Keywords(TypedDict, total=False):
     batch: int
     isa: str
     target: str
+    activations: str
     values: str
     members: int
     average: Average

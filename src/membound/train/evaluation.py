@@ -1,7 +1,7 @@
 """How good a network is on a split."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -127,8 +127,9 @@ def evaluate(
     world: World | None = None,
     bf16: bool = False,
     task: Task = CLASSIFICATION,
+    forward: Callable[[nn.Module, Tensor], Any] = nn.Module.__call__,
 ) -> Score:
-    """Score and mean loss over the whole split; the model's mode is left as it was."""
+    """Score and mean loss over the whole split, of what `forward` gives; the model's mode is left as it was."""
     world, batch_size = world or World(), batch_size or size_together(feeder.split)
     gained = torch.zeros((), dtype=torch.float64, device=feeder.device)  # whole numbers stay exact
     loss = torch.zeros((), dtype=torch.float64, device=feeder.device)
@@ -138,7 +139,7 @@ def evaluate(
         for x, y in feeder.batches(whole(feeder.split, batch_size, world.share())):
             done += 1
             with torch.autocast(feeder.device.type, torch.bfloat16, enabled=bf16):
-                outputs = model(x)
+                outputs = forward(model, x)
             if task.classifies:
                 loss += nn.functional.cross_entropy(outputs.double(), y, reduction="sum")
             else:

@@ -89,6 +89,9 @@ def _train(run: Run, interrupted: Callable[[], bool]) -> Iterator[None]:
     take = make_stepper(run)
     while run.step < run.recipe.steps:
         with _named_failure(run, f"step {run.step + 1}"):
+            if run.rounded is not None and run.rounded.due(run.step):
+                with nullcontext() if run.reg is None else run.reg.projected():
+                    run.rounded.calibrate(run.model, run.feeder)
             take()
         run.step += 1
         last = run.step == run.recipe.steps
@@ -197,9 +200,9 @@ def _score(run: Run) -> Score:
     run.world.share_buffers(run.model)
     bf16 = run.settings.precision == "bf16"
     if run.reg is None or run.reg.finished:
-        return evaluate(run.model, judge, world=run.world, bf16=bf16, task=run.task)
+        return evaluate(run.model, judge, None, run.world, bf16, run.task, run.forward)
     with run.reg.projected():
-        return evaluate(run.model, judge, world=run.world, bf16=bf16, task=run.task)
+        return evaluate(run.model, judge, None, run.world, bf16, run.task, run.forward)
 
 
 def _tell(run: Run, score: Score | None = None, loss: float | None = None) -> None:

@@ -18,6 +18,8 @@ from membound.train.sharded import is_sharded, local_part, shard_all
 from membound.train.weights import CHECKPOINT, MEAN_IMAGE, MODEL
 
 PALETTE = "palette/"  # floats and entries of weights under palettes
+KEYS = ("floats", "entries", "steps")  # of such a weight: one of the last two
+ACTIVATIONS = "activations/"  # how values inside the network are rounded
 
 
 def save(run: Run) -> None:
@@ -29,6 +31,8 @@ def save(run: Run) -> None:
     tensors |= {f"optimizer/{name}": value for name, value in moments.items()}
     regularizer = None if run.reg is None else run.reg.state_dict()
     tensors |= _take_palettes(regularizer)
+    rounded = {} if run.rounded is None else run.rounded.state_dict()
+    tensors |= {ACTIVATIONS + name: value for name, value in rounded.items()}
     mine = {name: local_part(value) for name, value in tensors.items() if is_sharded(value)}
     parts = files.write_part(run.path, mine, run.step, run.world) if mine else []
     if not run.world.leads:
@@ -86,6 +90,8 @@ def _restore(run: Run, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) 
     run.running.copy_(tensors["running"])
     if run.reg is not None:
         run.reg.load_state_dict(_with_palettes(about["regularizer"], _within(tensors, PALETTE)))
+    if run.rounded is not None:
+        run.rounded.load_state_dict(_within(tensors, ACTIVATIONS))
     run.step, run.seconds = int(about["iteration"]), float(about["seconds"])
     run.history = [dict(entry) for entry in about["history"]]
     run.resumed = run.step
@@ -103,7 +109,9 @@ def _take_palettes(state: dict[str, Any] | None) -> dict[str, Tensor]:
 def _with_palettes(state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """The inverse of `_take_palettes`."""
     names = state.get("palette", [])
-    whole = {name: {key: tensors[f"{key}/{name}"] for key in ("floats", "entries")} for name in names}
+    whole = {
+        name: {key: tensors[f"{key}/{name}"] for key in KEYS if f"{key}/{name}" in tensors} for name in names
+    }
     return {**state, "palette": whole} if "palette" in state else dict(state)
 
 

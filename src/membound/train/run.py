@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from membound.data import Preprocess, Split
 from membound.data.augment import NONE, Augment
 from membound.errors import Diverged, MemboundError, TrainingError
+from membound.train.activations import Points, RoundedActivations
 from membound.train.batches import Feeder, Feeders
 from membound.train.divergence import highest_loss
 from membound.train.evaluation import Score, check_fits
@@ -109,6 +110,7 @@ class Run:
     task: Task = field(default_factory=Task)
     augment: Augment = NONE  # of the images that it is trained on
     teaching: Teaching | None = None
+    points: Points | None = None  # values inside the network that are rounded to 8 bits in the last part
     smoothing: float = 0.0  # of labels, in classification
     show: Callable[[Progress], None] | None = None
     feeders: Feeders = field(default_factory=dict)
@@ -154,6 +156,9 @@ class Run:
             own = (self.settings.run_dir or Path("runs")) / "tensorboard"
             self.curves = Curves(asked if isinstance(asked, Path) else own) if self.world.leads else None
         self.evaluate_every = self.settings.evaluate_every or max(self.recipe.steps // 10, 1)
+        self.rounded: RoundedActivations | None = None
+        if self.points is not None:
+            self.rounded = RoundedActivations(self.points, self.recipe.steps, self.device)
         self.description = {} if self.path is None else self._description()  # of the network as it starts
         torch.manual_seed(self.settings.seed + self.world.rank)  # dropout
         if self.settings.shard:
@@ -209,7 +214,7 @@ class Run:
         bf16 = self.settings.precision == "bf16"
         # Without a cache of its own: a recording must not rely on casts made before it.
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
-            outputs = network(x)
+            outputs = self.forward(network, x)
         if bf16:
             outputs = outputs.float()
         # Averaged over processes, whose shares of the batch may differ in size.
@@ -222,6 +227,10 @@ class Run:
         loss = loss * (len(y) * self.world.size / self.recipe.batch_size)
         loss.backward()  # type: ignore[no-untyped-call]
         self.running += loss.detach() / self.world.size
+
+    def forward(self, network: nn.Module, x: Tensor) -> Any:
+        """What the network gives, its values rounded where that has begun."""
+        return network(x) if self.rounded is None else self.rounded.forward(network, x)
 
     def _check_model(self) -> None:
         if not any(weight.requires_grad for weight in self.model.parameters()):
@@ -246,6 +255,7 @@ class Run:
             "augment": str(self.augment) if self.augment else None,  # as in runs from before there was any
             "teaching": None if self.teaching is None else self.teaching.describe(),
             "smoothing": self.smoothing or None,
+            "activations": None if self.rounded is None else self.rounded.describe(),
             "seed": self.settings.seed,
             "precision": self.settings.precision,
             "evaluate_every": self.evaluate_every,

@@ -38,6 +38,11 @@ def make_stepper(run: Run) -> Callable[[], None]:
     return Passes(run, eager).take
 
 
+def rounds(run: Run) -> bool:
+    """Whether values inside the network are rounded by now."""
+    return run.rounded is not None and run.rounded.begun
+
+
 class Eager:
     """Steps launched one by one."""
 
@@ -141,13 +146,14 @@ class Passes:
         self.run, self.eager = run, eager
         self.taken = 0
         self.recorded: Recorded | None = None
+        self.rounds = False  # in the recording
 
     def take(self) -> None:
         run, eager = self.run, self.eager
         set_learning_rate_(run.optimizer, run.recipe.lr(run.step))
         batch = eager.next_batch()
-        if self.taken == 1:
-            kept = [run.running]
+        if self.taken == 1 or (self.recorded is not None and rounds(run) != self.rounds):
+            kept, self.rounds = [run.running], rounds(run)
             self.recorded = record(eager.backward, batch, model=run.model, kept=kept, warm_up=eager.backward)
         (self.recorded or eager.backward)(*batch)
         run.optimizer.step()
@@ -165,16 +171,16 @@ class Whole:
         self.run, self.eager = run, eager
         self.taken = 0
         self.recorded: Recorded | None = None
-        self.palettes = 0  # in the recording
+        self.state = (0, False)  # of the run, in the recording
         steps = range(run.recipe.steps)
         self.rates = torch.tensor([run.recipe.lr(number) for number in steps], device=run.device)
         self.number = torch.zeros(1, dtype=torch.int64, device=run.device)
 
     def take(self) -> None:
-        # The first step after a palette has begun is recorded anew: from then on, steps are the same again.
-        if self.taken == 1 or (self.recorded is not None and self._palettes() != self.palettes):
+        # The first step after a palette or rounding has begun is recorded anew: then steps are the same again.
+        if self.taken == 1 or (self.recorded is not None and self._state() != self.state):
             self.recorded = None  # its memory goes first
-            self.recorded, self.palettes = self._record(), self._palettes()
+            self.recorded, self.state = self._record(), self._state()
         self.taken += 1
         if self.recorded is None:
             self.eager.take()
@@ -186,8 +192,9 @@ class Whole:
         if run.reg is not None:
             run.reg.step_taken()
 
-    def _palettes(self) -> int:
-        return 0 if self.run.reg is None else self.run.reg.palettes
+    def _state(self) -> tuple[int, bool]:
+        """What steps are like: how many palettes there are, and whether values are rounded."""
+        return 0 if self.run.reg is None else self.run.reg.palettes, rounds(self.run)
 
     def _record(self) -> Recorded | None:
         run = self.run
