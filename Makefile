@@ -1,4 +1,4 @@
-# make demo   fit LeNet on the embedded MNIST into 20 KiB, and print it beside the dense network
+# make demo   fit LeNet on the embedded MNIST into 6 KB, and print it beside the dense network
 # make test   every check, as CI runs it: minutes (CONTRIBUTING.md says what a test may take)
 # make test-full   the same with the long tests, the large grids and many more random examples: most of an hour
 # make docs   the documents and the Python reference as a site, build/site/index.html
@@ -32,7 +32,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 demo: $(VENV)/packages $(VENV)/installed
 	mkdir -p runs
-	$(BIN)/membound fit lenet --data mnist --budget 20KiB --steps 2800 --weight-decay 1e-4 --out runs/lenet.safetensors
+	$(BIN)/membound fit lenet --data mnist --budget 6KB --steps 2800 --weight-decay 1e-4 --out runs/lenet.safetensors
 
 test: $(VENV)/packages $(VENV)/installed lint
 	$(PYTEST) -m "not full"

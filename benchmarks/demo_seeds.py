@@ -1,4 +1,4 @@
-"""`make demo` over several seeds: LeNet on MNIST within 20 KiB, and the dense network beside it.
+"""`make demo` over several seeds: LeNet on MNIST within 6 KB, and the dense network beside it.
 
 python benchmarks/demo_seeds.py --seeds 3 --out results/demo.json
 """

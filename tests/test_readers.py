@@ -216,7 +216,7 @@ def test_nothing_is_unpacked_outside_its_folder(tmp_path, name, kind):
         (f"tolerance = {NESTED}", r"stages\.toml is not TOML"),
         (f"[[stage]]\nfc1 = {LONG}", r"stages\.toml is not TOML"),
         (f"stag{LONG} = 1", r"stages\.toml has 'stag999"),
-        (f"tolerance = '{LONG}'", "tolerance = '999"),
+        (f"tolerance = '{LONG}'", "tolerance must lie between 0 and 100, got '999"),
     ],
 )
 def test_stages_beyond_all_bounds(tmp_path, text, said):

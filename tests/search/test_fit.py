@@ -551,7 +551,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"nonzeros": 3}, "cannot be met"),
         ({"nonzeros": "4 KiB"}, "whole number"),
         ({}, "give one bound, of budget, .*: got none"),
-        ({"budget": 5000, "nonzeros": 5000}, "budget and nonzeros are given"),
+        ({"budget": 5000, "nonzeros": 5000}, "got budget and nonzeros"),
         ({"budget": 5000, "ram": 5000}, "allow at least this pair"),
         ({"budget": 5000, "within": 1}, "budget and within"),
         ({"budget": []}, "there is no budget"),

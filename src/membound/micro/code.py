@@ -12,7 +12,7 @@ from membound.micro.code_sizes import CONVOLUTIONS, REST
 from membound.micro.plan import MicroPlan
 
 SOURCES = ("membound_micro.c", "membound_micro_conv.c")
-HEADERS = ("membound_micro.h", "membound_micro_inside.h")
+HEADERS = ("membound_micro.h", "membound_micro_inside.h", "membound_micro_codes.h")
 CONFIG = "membound_micro_config.h"
 COMPILER = ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-std=c99")
 NET_CODE_BYTES = 160  # of the functions in net.c, at most
