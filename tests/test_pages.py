@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from profiles import chiefly
 
 from membound.cli import main
 from membound.data.named import NAMED
@@ -65,7 +64,8 @@ def use_few_digits(monkeypatch) -> None:
     monkeypatch.setitem(NAMED, "mnist", replace(whole, load=lambda: few))
 
 
-@pytest.mark.parametrize("name", chiefly(["YOUR_OWN_MODEL"], PAGES))
+@pytest.mark.full
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     if name == "HOWTO":

@@ -346,6 +346,7 @@ def test_what_save_refuses(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_the_example_deploys_what_it_trains(tmp_path):
     script = Path(__file__).parents[2] / "examples" / "deploy.py"
     command = [sys.executable, str(script), "--steps", "60", "--out", str(tmp_path / "net.safetensors")]

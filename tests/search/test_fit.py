@@ -477,6 +477,7 @@ def test_a_weight_that_grows_beyond_16_bits_is_fitted_again_in_32(bound, tmp_pat
         fit(Tiny, **bound, workers=workers, values="f16", steps=5)
 
 
+@pytest.mark.full
 def test_values_are_widened_only_where_rounding_costs_accuracy(monkeypatch):
     said = []
     monkeypatch.setattr(

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 from kills import COMMAND, ROOT, kill_and_compare, run_command, same_weights, saved_step
-from profiles import full
 from safetensors.torch import load_file
 from torch import nn
 
@@ -593,7 +592,8 @@ if join(torch.device("cpu")).leads:
 """
 
 
-@pytest.mark.parametrize("processes", [2, full(3)])
+@pytest.mark.full  # a fit under torchrun is in make test: tests/search/test_torchrun_fit.py
+@pytest.mark.parametrize("processes", [2, 3])
 def test_torchrun_gives_the_weights_of_one_process(tmp_path, processes):
     """The same global batch, 30 steps, float64: 1e-10. The shares of 23 images are uneven."""
     script = tmp_path / "script.py"
