@@ -36,7 +36,7 @@ import torch.nn.functional as F
 from _quantized import MANY, fake_quantized, layers_of, stored_bytes
 from _record import arguments, record, settings
 from _seeds import each_seed
-from attention_latency import Block, ChannelNorm, UNet
+from attention_latency import UNet, convnext
 from own_network import dense_state
 from torch import Tensor, nn
 
@@ -102,14 +102,7 @@ class SmallViT(nn.Module):
 
 def small_convnext() -> nn.Module:
     """ConvNeXt-atto, with patches of 2 instead of 4: for images of 64 pixels."""
-    parts: list[nn.Module] = [nn.Conv2d(3, 40, 2, 2), ChannelNorm(40)]
-    before = 40
-    for width, depth in ((40, 2), (80, 2), (160, 6), (320, 2)):
-        if width != before:
-            parts += [ChannelNorm(before), nn.Conv2d(before, width, 2, 2)]
-        parts += [Block(width) for _ in range(depth)]
-        before = width
-    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(320), nn.Linear(320, 10))
+    return convnext(patch=2, classes=10)
 
 
 class DigitUNet(UNet):

@@ -64,9 +64,9 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(y))).permute(0, 3, 1, 2)
 
 
-def convnext() -> nn.Module:
+def convnext(patch: int = 4, classes: int = 1000) -> nn.Module:
     """ConvNeXt-atto: blocks of widths 40 to 320, 2, 2, 6 and 2 of them."""
-    parts: list[nn.Module] = [nn.Conv2d(3, 40, 4, 4), ChannelNorm(40)]
+    parts: list[nn.Module] = [nn.Conv2d(3, 40, patch, patch), ChannelNorm(40)]
     before = 40
     for width, depth in ((40, 2), (80, 2), (160, 6), (320, 2)):
         if width != before:
@@ -74,7 +74,7 @@ def convnext() -> nn.Module:
         parts += [Block(width) for _ in range(depth)]
         before = width
     return nn.Sequential(
-        *parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(320), nn.Linear(320, 1000)
+        *parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(320), nn.Linear(320, classes)
     )
 
 
