@@ -1,4 +1,4 @@
-"""The tables of operators, and of codes in packed layers, in docs/FORMAT.md, made of their records.
+"""The tables of operators and of codes in packed layers, and the preset dictionary, in docs/FORMAT.md.
 
 python tools/format_page.py            writes them
 """
@@ -6,6 +6,7 @@ python tools/format_page.py            writes them
 from pathlib import Path
 from typing import Any
 
+from membound.store.compact import DICTIONARY
 from membound.store.operators import OPERATORS, REQUIRED, Operator
 from membound.store.packed import LAYOUT_CODES, PALETTE_CODES, TYPE_CODES
 
@@ -48,6 +49,12 @@ def codes() -> str:
     return "\n".join(lines) + "\n"
 
 
+def dictionary() -> str:
+    """What deflated descriptions refer to, in lines that a page can show."""
+    text = DICTIONARY.decode()
+    return "\n".join(f"    {text[at : at + 100]}" for at in range(0, len(text), 100)) + "\n"
+
+
 def _attributes(operator: Operator) -> str:
     return ", ".join(
         name + _default(operator, name, each.default) + (f" ({each.note})" if each.note else "")
@@ -76,7 +83,7 @@ def _tensors(operator: Operator) -> str:
 
 def page() -> str:
     text = PAGE.read_text()
-    for name, table in (("operators", operators()), ("codes", codes())):
+    for name, table in (("operators", operators()), ("codes", codes()), ("dictionary", dictionary())):
         before, rest = text.split(begin(name))
         text = before + begin(name) + table + END + rest.split(END, 1)[1]
     return text

@@ -1,5 +1,6 @@
 """Files of packed layers that break a rule each, for test_format_rules.py."""
 
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import stored
 from packed import put_array
 
+from membound.store.compact import join, split_text
 from membound.store.file import assemble
 from membound.store.formats import encode
 from membound.store.graph import Graph, Node
@@ -15,25 +17,28 @@ from membound.store.packed import format_prefix, join_sections, take_apart
 
 CASES = []
 LAYOUT, TYPE, PALETTE, FLAGS, AXES = range(5)  # bytes of a prefix
-STEP, TABLE, SCALES, BIAS, VALUES, HIGH, LOW = range(7)  # sections, of rice
+STEP, TABLE, SCALE_STEP, SCALES, BIAS_STEP, BIAS, VALUES, HIGH, LOW = range(9)  # sections, of rice
 
 
-def draft(layout="rice", kind="p3", table=(1.5, 0.0999755859375, -9, 8, 7), scaled=True, bias=True):
+def draft(
+    layout="rice", kind="p3", table=(1.5, 0.0999755859375, -9, 8, 7), scaled=True, bias=True, compact=False
+):
     """A file of one layer `a`: a weight of [6, 50] with 43 nonzeros, the first and the last among them."""
     array = stored.few_valued((6, 50), 41, table, 3)
     array.reshape(-1)[[0, 299]] = table[0]
-    scales = np.arange(1, 7, dtype=np.float32) if scaled else None
+    scales = np.array([127 if compact else 6, 1, 2, 3, 4, 5], np.float32) if scaled else None
     tensors = {"a.weight": encode(array, layout, kind, scales)}
     roles = {"w": "a.weight"}
     if bias:
-        tensors["a.bias"] = encode(np.ones(6, np.float32), "dense", "f16")
+        ones = np.full(6, 127 if compact else 1, np.float32)  # that many steps of 1 in 8 bits
+        tensors["a.bias"] = encode(ones, "dense", "f16")
         roles["b"] = "a.bias"
     model = Model(Graph((50,), (Node("linear", (0,), {}, roles),), 1), {}, activations={0: (0.5, 3)})
-    return stored.Draft(b"".join(assemble(model, tensors)[0]))
+    return stored.Draft(b"".join(assemble(model, tensors, compact=compact)[0]))
 
 
-def content(found):
-    return bytes(found.array("a", np.uint8))
+def content(found, name="a"):
+    return bytes(found.array(name, np.uint8))
 
 
 def case(rule, words, make):
@@ -162,7 +167,18 @@ fields(41, "too large", count=2**31)
 byte(42, "no such layout", LAYOUT, 6)
 byte(42, "no such layout", TYPE, 9)
 byte(42, "no such layout", PALETTE, 5)
-byte(42, "no such layout", FLAGS, 64)
+byte(42, "do not go together", FLAGS, 64)
+byte(42, "do not go together", FLAGS, 128)
+byte(42, "do not go together", FLAGS, 1 | 2 | 64)
+byte(42, "do not go together", FLAGS, 4 | 8 | 128)
+rewritten(
+    42,
+    "which version 3 has",
+    lambda prefix, sections: (
+        sections.__setitem__(slice(SCALE_STEP, BIAS_STEP), [np.array([0x3F80], "<u2"), np.ones(6, np.int8)])
+        or replace(prefix, flags=prefix.flags | 64)
+    ),
+)
 fields(42, "do not go together", palette="")
 byte(42, "do not go together", TYPE, 16)
 fields(42, "do not go together", flags=2 | 4)
@@ -212,3 +228,58 @@ for q in (
     {"0": [1, 0.5]},
 ):
     about(49, "the scale", lambda found, q=q: found.about.update(q=q))
+
+# One array for all
+
+
+def joined(rule, words, edit, text=None):
+    """A file of version 3: its array `membound` (the deflated description first) is changed in place, or replaced."""
+
+    def make():
+        found = draft(compact=True)
+        array = bytearray(content(found, "membound"))
+        if text is not None:
+            found.about = text
+        return put_array(found, "membound", bytes(edit(array) or array))
+
+    case(rule, words, make)
+
+
+def described(array, change):
+    """The array with another description in front of its layers."""
+    text, rest = split_text(np.frombuffer(bytes(array), np.uint8))
+    return bytes(join(change(text), {"a": rest}))
+
+
+def layer_of(array):
+    text, rest = split_text(np.frombuffer(bytes(array), np.uint8))
+    return text, rest.copy()
+
+
+def with_layer(array, edit):
+    text, rest = layer_of(array)
+    prefix, sections = take_apart("a", rest)
+    sections = [section.copy() for section in sections]
+    edit(sections)
+    return bytes(join(text, {"a": np.frombuffer(join_sections(format_prefix(prefix), sections), np.uint8)}))
+
+
+joined(52, "and nothing else but v", lambda array: None, text={"v": 3, "in": [50]})
+joined(52, "and its length at first", lambda array: array[:3])
+joined(52, "in an array of", lambda array: b"\xff\xff\0\0" + array[4:])
+joined(52, "cannot be unpacked", lambda array: array[:4] + b"\xff" * 20 + array[24:])
+joined(52, "ends too early", lambda array: struct.pack("<I", array[0] - 1) + array[4:])
+joined(
+    14, "the version is 2 within", lambda array: described(array, lambda text: text.replace('"v":3', '"v":2'))
+)
+joined(
+    15, "unknown key 'z'", lambda array: described(array, lambda text: text.replace('"v":3', '"v":3,"z":1'))
+)
+joined(53, "bytes follow the last layer", lambda array: array + bytes(8))
+joined(53, "76 are left", lambda array: array[:-4])
+joined(53, "there is no layer 'a'", lambda array: array[: len(array) - len(layer_of(array)[1])])
+joined(12, "no allowed name", lambda array: described(array, lambda text: text.replace('"a"', '"a\\n"')))
+for step in (0, 0x7F80, 0xBF80):
+    joined(54, "a step that is not above 0", lambda array, step=step: with_layer(
+        array, lambda sections: sections[SCALE_STEP].__setitem__(0, step)))  # fmt: skip
+joined(54, "with -128", lambda array: with_layer(array, lambda sections: sections[BIAS].__setitem__(0, -128)))

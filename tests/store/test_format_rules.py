@@ -219,7 +219,7 @@ rename(13, "at most one format", "conv.weight", "another")
 
 for version in (0, -1, 1.0, "1", None, True, [1]):
     put(14, "the version is", "about", "v", to=version)
-put(14, "written by a newer membound", "about", "v", to=3)
+put(14, "written by a newer membound", "about", "v", to=4)
 corrupt(14, "the version is None", lambda draft: draft.about.pop("v"))
 corrupt(15, "lacks 'in'", lambda draft: draft.about.pop("in"))
 corrupt(15, "lacks 'n'", lambda draft: draft.about.pop("n"))

@@ -22,6 +22,7 @@ def simplify_(draft: Draft) -> None:
     """Leave out what cannot matter until nothing more can go; inputs and outputs keep their shapes."""
     while _remove_channels_(draft):
         tidy_(draft)
+    _join_biases_(draft)
     _drop_zero_biases_(draft)
     tidy_(draft)
 
@@ -38,6 +39,31 @@ def _remove_channels_(draft: Draft) -> bool:
         del draft.nodes[number], draft.shapes[number]
     draft.drop_dead()
     return True
+
+
+def _join_biases_(draft: Draft) -> None:
+    """Two layers that are added, as a block and its shortcut are, need one bias: the sum of theirs."""
+    users, uses = draft.users(), draft.uses()
+    for number, node in draft.nodes.items():
+        layers = [draft.nodes.get(value) for value in node.inputs]
+        if node.op != "add" or len(layers) != 2 or node.inputs[0] == node.inputs[1]:
+            continue
+        if not all(
+            layer is not None
+            and layer.op in ("conv", "linear")
+            and "b" in layer.tensors
+            and "act" not in layer.attributes
+            and users[value] == [number]
+            and uses[layer.tensors["b"]] == 1
+            and draft.shapes[value] == draft.shapes[number]
+            for value, layer in zip(node.inputs, layers, strict=True)
+        ):
+            continue
+        first, second = sorted(node.inputs)
+        kept, gone = (draft.nodes[value].tensors["b"] for value in (second, first))
+        if draft.nodes[first].op == draft.nodes[second].op:  # else biases lie along other axes
+            draft.tensors[kept] = draft.tensors[kept] + draft.tensors[gone]
+            draft.tensors[gone] = np.zeros_like(draft.tensors[gone])
 
 
 def _drop_zero_biases_(draft: Draft) -> None:

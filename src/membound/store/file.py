@@ -5,6 +5,7 @@ import mmap as _mmap
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,20 @@ import numpy.typing as npt
 
 from membound.errors import ModelError
 from membound.store.choice import Values, float_type, places, value_types
+from membound.store.compact import NAME, TEXT, join, layer_names
 from membound.store.container import Container, layout, parse
 from membound.store.formats import Encoded, Prefer, best_format, encode, scale_rows
 from membound.store.graph import Shape
-from membound.store.header import PACKED, PLAIN, Header, format_header
+from membound.store.header import Header, format_header, load_fields
 from membound.store.layouts import LAYOUTS
 from membound.store.model import Model, StoredModel
 from membound.store.packed import Layer, pack_layer
+from membound.store.quantize import LINEAR_FROM
+from membound.store.rules import COMPACT, PACKED, PLAIN
 from membound.store.shapes import infer_shapes
+from membound.store.short import short_bias, short_scales
 from membound.store.validate import MEAN_IMAGE, validate
-from membound.store.values import value_type
+from membound.store.values import F32, value_type
 from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
@@ -117,6 +122,7 @@ def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes
     coded = [name for name, kind in types.items() if value_type(kind).coded]
     packed = dict(places(model.graph, types, coded, types)) if coded or model.activations else {}
     biases = {place.bias for place in packed.values()}
+    short = {place.bias for name, place in packed.items() if _is_rough(types[name])}
     found = {}
     for name, array in model.tensors.items():
         try:
@@ -125,14 +131,24 @@ def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes
                 array, scales = scale_rows(array, scales), None
             if name in biases:
                 format = "dense"
+                if name in short and (rounded := short_bias(array)) is not None:
+                    array, kind = rounded, F32.name
             elif name in packed:
                 format = best_format(shape, array, kind, prefer, packed=True)
             else:
                 format = best_format(shape, array, kind, prefer, _overhead(name, shape))
             found[name] = encode(array, format, kind, scales)
+            kept = found[name].scales
+            if kept is not None and _is_rough(kind):
+                found[name] = replace(found[name], scales=short_scales(kept))
         except ModelError as error:
             raise ModelError(f"tensor {name!r}: {error}") from None
     return found
+
+
+def _is_rough(kind: str) -> bool:
+    """Whether weights have so few bits that scales and biases need no more than 8."""
+    return value_type(kind).bits < LINEAR_FROM
 
 
 def _overhead(name: str, shape: Shape) -> dict[str, int]:
@@ -143,15 +159,16 @@ def _overhead(name: str, shape: Shape) -> dict[str, int]:
 
 
 def assemble(
-    model: Model, tensors: dict[str, Encoded], values: Values = "f32"
+    model: Model, tensors: dict[str, Encoded], values: Values = "f32", *, compact: bool = True
 ) -> tuple[list[bytes | memoryview], StoredModel]:
     """The parts of a file with these tensors, in order, and the network as stored, checked as a reader would.
 
-    It has packed layers if a tensor cannot be stored otherwise, or activations have scales.
+    It has packed layers if a tensor cannot be stored otherwise, or activations have scales. Unless it is `compact`,
+    each of them has an array of its own, as in version 2 of the format.
     """
     layers = _layers(model, tensors)
     packed = {full for name, layer in layers.items() for full in layer.tensors(name)}
-    arrays: dict[str, Array] = {name: pack_layer(layer) for name, layer in layers.items()}
+    arrays: dict[str, Array] = {}
     for name, tensor in tensors.items():
         if name in packed:
             continue
@@ -163,8 +180,16 @@ def assemble(
     if model.mean_image is not None:
         image = encode(model.mean_image, "dense", float_type(values))
         arrays[MEAN_IMAGE] = image.values.reshape(model.mean_image.shape)
-    text = _describe(model, tensors, layers)
-    header, ordered = layout(arrays, text, layers)
+    compact = compact and NAME not in tensors and NAME not in layers
+    version = (COMPACT if compact else PACKED) if layers or model.activations else PLAIN
+    text = _describe(model, tensors, layers, version)
+    if version == COMPACT:
+        alone = {*arrays, *(name for name, layer in layers.items() if layer.own_name)}
+        joined = layer_names(load_fields(text)["n"], alone)
+        parts = {name: pack_layer(layers.pop(name), shorten=True) for name in joined}
+        arrays[NAME], text = join(text, parts), TEXT
+    arrays |= {name: pack_layer(layer) for name, layer in layers.items()}
+    header, ordered = layout(arrays, text, {NAME, *layers})
     total = len(header) + sum(array.nbytes for array in ordered)
     stored = validate(Container(arrays, text, len(header), total))
     return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered)], stored
@@ -185,12 +210,11 @@ def _layers(model: Model, tensors: dict[str, Encoded]) -> dict[str, Layer]:
     return found
 
 
-def _describe(model: Model, tensors: dict[str, Encoded], layers: dict[str, Layer]) -> str:
+def _describe(model: Model, tensors: dict[str, Encoded], layers: dict[str, Layer], version: int) -> str:
     shapes: dict[str, tuple[Shape, ...]] = {}
     for name, tensor in tensors.items():
         original = tuple(model.original_shapes.get(name, tensor.shape))
         shapes[name] = (tensor.shape,) if original == tensor.shape else (tensor.shape, original)
-    version = PACKED if layers or model.activations else PLAIN
     header = Header(model.graph, shapes, model.preprocess, model.classes, version, model.activations)
     sparse = {name for name, tensor in tensors.items() if tensor.arrays}
     return format_header(header, sparse, {next(iter(layer.tensors(name))) for name, layer in layers.items()})

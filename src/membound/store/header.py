@@ -15,9 +15,12 @@ from membound.store.container import load_json
 from membound.store.graph import Graph, Input, Node, Output, Shape, freeze
 from membound.store.operators import OPERATORS
 from membound.store.rules import (
+    COMPACT,
     MAX_NODES,
     MAX_PORTS,
     MAX_WINDOW,
+    PACKED,
+    PLAIN,
     RULE_PORTS,
     is_int,
     is_name,
@@ -27,10 +30,9 @@ from membound.store.rules import (
     show,
 )
 
-PLAIN, PACKED = 1, 2  # versions: every tensor in arrays of its own; layers may be packed
 MAX_CLASSES = 1_000_000
 _KEYS = {PLAIN: {"v", "in", "n", "out", "t", "p", "c", "i"}}
-_KEYS[PACKED] = _KEYS[PLAIN] | {"q"}
+_KEYS[PACKED] = _KEYS[COMPACT] = _KEYS[PLAIN] | {"q"}
 Activations = Mapping[int, tuple[float, int]]
 
 
@@ -57,6 +59,16 @@ def parse_header(text: str, names: Iterable[str]) -> Header:
 
 def load_fields(text: str) -> dict[str, Any]:
     """The description in this text, of a version that is known, with the keys that it may have."""
+    fields = load_version(text)
+    unknown, missing = fields.keys() - _KEYS[fields["v"]], {"in", "n"} - fields.keys()
+    if unknown or missing:  # rule 15
+        what = f"lacks {show(min(missing))}" if missing else f"has the unknown key {show(min(unknown))}"
+        refuse(15, f"the description of the network {what}")
+    return fields
+
+
+def load_version(text: str) -> dict[str, Any]:
+    """What this text says, of a version that is known."""
     fields = load_json(text, "the description of the network")
     version = fields.get("v")
     if not is_int(version, 1, 2**31):  # rule 14
@@ -64,12 +76,8 @@ def load_fields(text: str) -> dict[str, Any]:
     if version not in _KEYS:  # rule 14
         refuse(
             14,
-            f"written by a newer membound (version {version} of the format; this one reads {PACKED}): upgrade",
+            f"written by a newer membound (version {version} of the format; this one reads {COMPACT}): upgrade",
         )
-    unknown, missing = fields.keys() - _KEYS[version], {"in", "n"} - fields.keys()
-    if unknown or missing:  # rule 15
-        what = f"lacks {show(min(missing))}" if missing else f"has the unknown key {show(min(unknown))}"
-        refuse(15, f"the description of the network {what}")
     return fields
 
 

@@ -17,17 +17,19 @@ from membound.store.formats import Encoded, matrix_shape
 from membound.store.graph import Shape
 from membound.store.layouts import DENSE, LAYOUTS, MOST_LOW_BITS, Layout, Matrix
 from membound.store.palette import KINDS, STEPPED, Palette, linear
-from membound.store.rules import MAX_AXES, MAX_ELEMENTS, is_shape, refuse, show
+from membound.store.rules import COMPACT, MAX_AXES, MAX_ELEMENTS, is_shape, refuse, show
+from membound.store.short import CODE, STEP, as_short, expand
 from membound.store.values import F16, F32, VALUE_TYPES, ValueType
 
 Array = npt.NDArray[Any]
 ALIGNMENT = 4  # of a packed array, and of its length: that of the widest section
-SCALES, WIDE_SCALES, BIAS, WIDE_BIAS, ORIGINAL, OWN_NAME = (1 << bit for bit in range(6))
+SCALES, WIDE_SCALES, BIAS, WIDE_BIAS, ORIGINAL, OWN_NAME, SHORT_SCALES, SHORT_BIAS = (
+    1 << bit for bit in range(8)
+)
 
 LAYOUT_CODES = {each.code: each for each in LAYOUTS.values()}
 TYPE_CODES = {each.bits: each for each in VALUE_TYPES.values()}
 PALETTE_CODES = dict(enumerate(("", *KINDS)))  # 0 is none
-_FLOATS = (F16.dtype, F32.dtype)  # by whether it is wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,30 +73,41 @@ class Prefix:
         return Matrix(*matrix_shape(self.shape), self.count, self.parameter)
 
     def sections(self) -> Iterator[tuple[np.dtype[Any], int]]:
-        """The type and length of each: step, table, scales, bias, values, arrays of the layout."""
+        """The type and length of each: step, table, scales (step, numbers), bias (step, numbers), values, arrays of
+        the layout."""
         matrix, lengths = self.matrix, iter(self.lengths)
         yield F32.dtype, int(self.palette in STEPPED)
         yield KINDS.get(self.palette, KINDS["i8"]), self.entries
-        yield _FLOATS[bool(self.flags & WIDE_SCALES)], matrix.rows if self.flags & SCALES else 0
-        yield _FLOATS[bool(self.flags & WIDE_BIAS)], self.shape[0] if self.flags & BIAS else 0
+        yield STEP, int(bool(self.flags & SHORT_SCALES))
+        yield self._type(WIDE_SCALES, SHORT_SCALES), matrix.rows if self.flags & SCALES else 0
+        yield STEP, int(bool(self.flags & SHORT_BIAS))
+        yield self._type(WIDE_BIAS, SHORT_BIAS), self.shape[0] if self.flags & BIAS else 0
         size = self.kind.nbytes(self.count)
         yield self.kind.dtype, size // self.kind.dtype.itemsize
         for index in self.layout.arrays:
             length = int(index.length(matrix))
             yield index.dtype(matrix), next(lengths) if length < 0 else length
 
+    def _type(self, wide: int, short: int) -> np.dtype[Any]:
+        """Of scales or biases, by their flags."""
+        return CODE if self.flags & short else F32.dtype if self.flags & wide else F16.dtype
 
-def pack_layer(layer: Layer) -> npt.NDArray[np.uint8]:
-    """The array of a layer."""
+
+def pack_layer(layer: Layer, shorten: bool = False) -> npt.NDArray[np.uint8]:
+    """The array of a layer; with `shorten`, scales and biases that are what 8 bits can hold take 8 bits."""
     weight, palette, scales, bias = layer.weight, layer.weight.palette, layer.weight.scales, layer.bias
     table = None if palette is None or palette.kind == "linear" else palette.table
     chosen = LAYOUTS[weight.format]
-    flags = 0
-    shift = None if bias is None else bias.values
-    for array, there, wide in ((scales, SCALES, WIDE_SCALES), (shift, BIAS, WIDE_BIAS)):
+    flags = (ORIGINAL if layer.original is not None else 0) | (OWN_NAME if layer.own_name else 0)
+    numbers: list[Array | None] = []
+    beside = (scales, SCALES, WIDE_SCALES, SHORT_SCALES), (
+        None if bias is None else bias.values, BIAS, WIDE_BIAS, SHORT_BIAS,
+    )  # fmt: skip
+    for array, there, wide, shorter in beside:
+        short = as_short(array) if array is not None and shorten else None
         if array is not None:
-            flags |= there | (wide if array.itemsize == 4 else 0)
-    flags |= (ORIGINAL if layer.original is not None else 0) | (OWN_NAME if layer.own_name else 0)
+            flags |= there | (shorter if short else wide if array.itemsize == 4 else 0)
+        numbers += short or (None, array)
     open_ended = [index.length(weight.matrix) < 0 for index in chosen.arrays]
     prefix = Prefix(
         chosen,
@@ -110,7 +123,7 @@ def pack_layer(layer: Layer) -> npt.NDArray[np.uint8]:
     )
     empty = np.zeros(0, np.uint8)
     step = np.full(1, palette.step, F32.dtype) if palette is not None and palette.kind in STEPPED else empty
-    parts = [step, table, scales, shift, weight.values, *weight.arrays]
+    parts = [step, table, *numbers, weight.values, *weight.arrays]
     arrays = [empty if part is None else part for part in parts]
     for (dtype, length), array in zip(prefix.sections(), arrays, strict=True):
         assert len(array) == length
@@ -176,10 +189,16 @@ class _Reader:
 _PREFIX = 5 + 5 * (2 * MAX_AXES + 5)  # bytes that one has at most
 
 
-def unpack_layer(name: str, array: Array) -> Layer:
-    """The layer in this array, as views onto it; what sections contain is not checked yet."""
+def unpack_layer(name: str, array: Array, may_be_short: bool = False) -> Layer:
+    """The layer in this array, as views onto it but for numbers of 8 bits, which must be allowed; what sections contain
+    is not checked yet."""
     prefix, sections = take_apart(name, array)
-    step, table, scales, bias, values, *arrays = sections
+    if prefix.flags & (SHORT_SCALES | SHORT_BIAS) and not may_be_short:  # rule 42
+        refuse(42, f"packed layer {show(name)} has scales or biases of 8 bits, which version {COMPACT} has")
+    step, table, *beside, values = sections[:7]
+    arrays = sections[7:]
+    scales = _numbers(name, *beside[:2])
+    bias = _numbers(name, *beside[2:])
     palette = None
     if prefix.palette == "linear":
         palette = linear(prefix.kind.bits, float(step[0]))
@@ -200,6 +219,32 @@ def unpack_layer(name: str, array: Array) -> Layer:
     return Layer(weight, said, prefix.original, bool(prefix.flags & OWN_NAME))
 
 
+def _numbers(name: str, step: Array, stored: Array) -> Array:
+    """Scales or biases: as they are stored, or of 8 bits."""
+    if not len(step):
+        return stored
+    if not 0 < step[0] < 0x7F80 or (stored == -128).any():  # rule 54
+        refuse(
+            54,
+            f"packed layer {show(name)} has numbers of 8 bits with a step that is not above 0, or with -128",
+        )
+    return expand(step, stored)
+
+
+def first_layer(name: str, array: Array) -> Array:
+    """The part of these bytes that the layer at their beginning takes."""
+    what = f"packed layer {show(name)}"
+    reader = _Reader(what, array[:_PREFIX].tobytes())
+    prefix = _read_prefix(what, reader)
+    end = reader.at
+    for dtype, length in prefix.sections():
+        end += (-end % dtype.itemsize if length else 0) + length * dtype.itemsize
+    end += -end % ALIGNMENT
+    if end > len(array):  # rule 53
+        refuse(53, f"{what} takes {end} bytes, and {len(array)} are left: cut short, or damaged")
+    return array[:end]
+
+
 def take_apart(name: str, array: Array) -> tuple[Prefix, list[Array]]:
     """The prefix of this array, and its sections."""
     what = f"packed layer {show(name)}"
@@ -216,11 +261,11 @@ def _read_prefix(what: str, reader: _Reader) -> Prefix:
     layout_code, type_code, palette_code, flags = (reader.byte() for _ in range(4))
     layout, kind = LAYOUT_CODES.get(layout_code), TYPE_CODES.get(type_code)
     palette = PALETTE_CODES.get(palette_code)
-    if layout is None or kind is None or palette is None or flags >> 6:  # rule 42
+    if layout is None or kind is None or palette is None:  # rule 42
         refuse(
             42,
-            f"{what} has the codes {layout_code}, {type_code}, {palette_code}, {flags}: "
-            "no such layout, type of values, palette or flags",
+            f"{what} has the codes {layout_code}, {type_code}, {palette_code}: "
+            "no such layout, type of values or palette",
         )
     coded, scaled, biased = kind.coded, bool(flags & SCALES), bool(flags & BIAS)
     if (
@@ -228,6 +273,8 @@ def _read_prefix(what: str, reader: _Reader) -> Prefix:
         or (scaled and not coded)
         or (flags & WIDE_SCALES and not scaled)
         or (flags & WIDE_BIAS and not biased)
+        or (flags & SHORT_SCALES and (not scaled or flags & WIDE_SCALES))
+        or (flags & SHORT_BIAS and (not biased or flags & WIDE_BIAS))
         or (flags & OWN_NAME and biased)
     ):  # rule 42
         refuse(42, f"{what} has a type of values, a palette and flags ({flags}) that do not go together")

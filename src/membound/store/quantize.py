@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from membound.errors import ModelError
 from membound.store.palette import KINDS, Palette, linear
+from membound.store.short import as_short
 from membound.store.values import ValueType
 
 Array = npt.NDArray[Any]
@@ -147,8 +148,10 @@ def _fits_half(values: Float32) -> bool:
 
 
 def narrow(numbers: Array) -> Array:
-    """Numbers as f16, or as f32 where f16 would not give them to within its usual precision."""
+    """Numbers as f16, or as f32 where f16 would not give them to within its usual precision, or 8 bits have them."""
     wide = numbers.astype("<f4")
+    if as_short(wide) is not None:
+        return wide
     with np.errstate(over="ignore", invalid="ignore"):
         half = wide.astype("<f2")
         near = np.abs(half.astype(np.float32) - wide) <= np.abs(wide) * np.float32(2**-10)

@@ -5,6 +5,8 @@ from typing import Any, NoReturn
 
 from membound.errors import ModelError
 
+# Versions: every tensor in arrays of its own; layers may be packed; all of those, and the description, in one array.
+PLAIN, PACKED, COMPACT = 1, 2, 3
 MAX_ELEMENTS = 2**31 - 1  # of a value, a padded value or a tensor
 MAX_TOTAL = 2**33  # elements of all values together
 MAX_AXES = 8

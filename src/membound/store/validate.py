@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.store.bits import CHUNK, chunks, spare_bits, unpack
+from membound.store.compact import NAME, layer_names, split_layers, split_text
 from membound.store.container import Container
 from membound.store.formats import Encoded, matrix_shape
 from membound.store.graph import Graph, Shape
-from membound.store.header import PACKED, Header, load_fields, read_header, resolve_shapes
+from membound.store.header import Header, load_fields, load_version, read_header, resolve_shapes
 from membound.store.layouts import LAYOUTS, Matrix
 from membound.store.model import StoredModel
 from membound.store.packed import Layer, unpack_layer
 from membound.store.palette import Palette
-from membound.store.rules import is_name, refuse, show
+from membound.store.rules import COMPACT, PACKED, is_name, refuse, show
 from membound.store.shapes import infer_shapes
 from membound.store.values import VALUE_TYPES, type_of
 
@@ -35,9 +36,10 @@ SUFFIXES = tuple(index.suffix for layout in _LAYOUT_OF.values() for index in lay
 
 def validate(container: Container) -> StoredModel:
     """The network in this container, checked: structure, graph and the contents of every array."""
-    fields = load_fields(container.text)
-    layers = _layers(container.arrays) if fields["v"] >= PACKED else {}
-    parts = _group({name: array for name, array in container.arrays.items() if name not in layers})
+    fields, arrays, joined, more = _open(container)
+    layers = {name: unpack_layer(name, array, may_be_short=True) for name, array in joined.items()}
+    layers |= _layers(arrays) if fields["v"] >= PACKED else {}
+    parts = _group({name: array for name, array in arrays.items() if name not in layers})
     packed = _packed_tensors(layers, parts)
     header = _with_shapes_of(layers, read_header(fields, [*parts, *packed]))
     plain = {name: found[""].shape for name, found in parts.items() if len(found) == 1}
@@ -60,10 +62,32 @@ def validate(container: Container) -> StoredModel:
         header.preprocess,
         header.classes,
         mean_image,
-        container.header_bytes,
+        container.header_bytes + more,
         container.file_bytes,
         activations=header.activations,
     )
+
+
+def _open(container: Container) -> tuple[dict[str, Any], dict[str, Array], dict[str, Array], int]:
+    """The description, the arrays that stand alone, those of joined layers, and the bytes of a joined description."""
+    version = load_version(container.text)
+    if version["v"] != COMPACT:
+        return load_fields(container.text), container.arrays, {}, 0
+    arrays = dict(container.arrays)
+    if len(version) > 1 or NAME not in arrays:  # rule 52
+        refuse(
+            52,
+            f"a file of version {COMPACT} has its description in the array {NAME!r}, and nothing else but v",
+        )
+    whole = arrays.pop(NAME)
+    text, rest = split_text(whole)
+    fields = load_fields(text)
+    if fields["v"] != COMPACT:  # rule 14
+        refuse(14, f"the version is {fields['v']} within a file of version {COMPACT}")
+    joined = split_layers(rest, layer_names(fields["n"], arrays))
+    if joined.keys() & arrays.keys():  # rule 46
+        refuse(46, f"layer {show(min(joined.keys() & arrays.keys()))} is there more than once")
+    return fields, arrays, joined, len(whole) - len(rest)
 
 
 def _layers(arrays: dict[str, Array]) -> dict[str, Layer]:
