@@ -1,7 +1,7 @@
 """Read damaged model files, and run those that are accepted: no error but a ModelError, no crash.
 
     python fuzz/files.py --count 1000000 --seed 0
-    python fuzz/files.py --count 1000000 --seed 0 --packed    files of version 2 only
+    python fuzz/files.py --count 1000000 --seed 0 --packed    files of packed layers only, versions 2 and 3
 
 Mutation k of a seed is always the same, so that a failure is repeated by `--first k --count 1`; its bytes are saved as
 fuzz-failure-FIRST.safetensors, FIRST being its process's first mutation, also before a crash of the compiled core if

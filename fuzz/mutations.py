@@ -142,6 +142,10 @@ def mutate(content: bytes, rng: random.Random, mostly_packed: bool = False) -> b
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         packed_now = mostly_packed and rng.random() < 0.85
         content = (_edit_packed if packed_now else rng.choice(_MUTATIONS))(content, rng)
+    if rng.random() < 0.5:
+        content = stored.joined(content)
+        if rng.random() < 0.1:
+            content = rng.choice(_MUTATIONS)(content, rng)
     return content
 
 

@@ -102,7 +102,7 @@ def _other_prefix(prefix: Prefix, rng: random.Random) -> Prefix:
         {"layout": rng.choice(list(LAYOUT_CODES.values()))},
         {"kind": rng.choice(list(TYPE_CODES.values()))},
         {"palette": rng.choice(list(PALETTE_CODES.values()))},
-        {"flags": prefix.flags ^ (1 << rng.randrange(7))},
+        {"flags": prefix.flags ^ (1 << rng.randrange(8))},
         {"shape": tuple(shape)},
         {"count": count},
         {"entries": max(0, rng.choice((prefix.entries + near, 0, 256)))},
