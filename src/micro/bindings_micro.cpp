@@ -138,6 +138,7 @@ mb_op read_op(const Record& from, Parts& parts, nb::list& kept) {
   from.number("sx", to.sx);
   from.number("dy", to.dy);
   from.number("dx", to.dx);
+  from.number("wait", to.wait);
   from.number("pad_top", to.pad_top);
   from.number("pad_left", to.pad_left);
   from.number("group_in", to.group_in);
