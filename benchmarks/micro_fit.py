@@ -1,13 +1,20 @@
 """Networks fitted into the flash and RAM of a microcontroller: accuracy of all test images through the C code.
 
-    python benchmarks/micro_fit.py mnist-8k mnist-16k --seeds 0 1 2 --out results/micro-fit.json
-    python benchmarks/micro_fit.py cifar10-40k cifar10-28k --seeds 0 1 2 --device cuda --out results/micro-fit.json
+    python benchmarks/best_for_bytes.py teacher --width 4 --steps 20000 --out teacher.pt
+    python benchmarks/micro_fit.py cifar10-40k cifar10-28k mnist-16k mnist-8k --seeds 0 --device cuda \\
+        --cifar10-teacher teacher.pt --save fitted --later
+    python benchmarks/micro_fit.py judge --save fitted --out seeds.json
+    python benchmarks/micro_fit.py collect --parts seed?.json --out results/micro-fit.json
 
 Flash counts constants and the runtime's code, RAM the context and the stack; images are fed by rows. All seeds of all
-names are trained in one process, on a GPU side by side; they learn from one teacher for each set of images. Rows are
-written as they come. With --save the files are kept, as NAME-SEED.safetensors in that folder.
+names are trained in one process, on a GPU side by side (a process for each seed keeps it busier); they learn from one
+teacher for each set of images, in bf16 on a GPU. Rows are written as they come. With --save, what was trained is kept
+in that folder as NAME-SEED.pt, and the fitted file as NAME-SEED.safetensors. With --later nothing is judged: `judge`
+does that, on another machine if you like, for all that is in the folder. `collect` joins the rows of --out files.
 """
 
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,14 +29,18 @@ from torch import Tensor, nn
 import membound as mb
 from membound.data import Preprocess, load
 from membound.data.augment import choose
+from membound.paper.lab import spread
 from membound.search.jobs import Job, Order, Outcome, carry_out
 from membound.search.micro import alike
 from membound.search.problem import Problem
+from membound.search.teachers import make_teaching
 from membound.train.job import choose_recipe
 from membound.train.loop import train
 from membound.train.parallel import choose_device
 from membound.train.run import Progress, Settings
+from membound.train.teaching import Teaching
 from membound.train.user_data import preprocess_of
+from membound.zoo.networks import widened
 
 
 class Digits(nn.Module):
@@ -76,13 +87,15 @@ TEACHERS = {
     "mnist": Teacher(partial(Digits, 64, 128, 256), 9_000),
     "cifar10": Teacher(partial(mb.zoo.resnet8, width=32), 20_000),
 }
-CIFAR = {"batch_size": 128, "lr": 0.1, "weight_decay": 2e-4}
+# How much pupils listen, and how soft both are: fit's own numbers, and those of best_for_bytes.py.
+PART, TEMPERATURE = {"mnist": 0.5, "cifar10": 0.9}, {"mnist": 3.0, "cifar10": 4.0}
+ASKED = ("names", "seeds", "length", "teacher", "activations", "precision")
 # A little less flash than their names say: other compilers make more code of the runtime.
 CASES = {
-    "mnist-8k": Case(partial(Digits, 12, 24, 64), "mnist", "7.7KB", "2KB", 20_000, {"batch_size": 128}),
+    "mnist-8k": Case(partial(Digits, 12, 24, 64), "mnist", "7.7KB", "2KB", 30_000, {"batch_size": 128}),
     "mnist-16k": Case(partial(Digits, 24, 64, 96), "mnist", "15.6KB", "4KB", 40_000, {"batch_size": 128}),
-    "cifar10-40k": Case(partial(mb.zoo.resnet8, width=22), "cifar10", "39.4KB", "20KB", 40_000, CIFAR),
-    "cifar10-28k": Case(partial(mb.zoo.resnet8, width=15), "cifar10", "27.4KB", "14KB", 40_000, CIFAR),
+    "cifar10-40k": Case(partial(mb.zoo.resnet8, width=30), "cifar10", "39.4KB", "20KB", 50_000),
+    "cifar10-28k": Case(partial(mb.zoo.resnet8, width=20), "cifar10", "27.4KB", "14KB", 50_000),
 }
 
 
@@ -104,10 +117,28 @@ class Fits:
     def __init__(self, options: Any) -> None:
         self.options = options
         self.sets = {name: load(name) for name in {CASES[each].data for each in options.names}}
-        self.teachers = {name: self.train_teacher(name) for name in self.sets} if options.teacher else {}
+        self.about_teachers: dict[str, dict[str, Any]] = {}
+        self.device = choose_device(options.device)
+        self.precision = options.precision or ("bf16" if self.device.type == "cuda" else "float32")
+        taught = options.teacher and options.judged is None
+        self.teachers = {name: self.teacher_of(name) for name in self.sets} if taught else {}
 
     def steps(self, usual: int) -> int:
         return max(int(usual * self.options.length), 10)
+
+    def teacher_of(self, data: str) -> tuple[nn.Module, Preprocess]:
+        """The one in a file, as best_for_bytes.py wrote it, which is waited for; or one that is trained here."""
+        path = self.options.cifar10_teacher
+        if data != "cifar10" or path is None:
+            return self.train_teacher(data)
+        while not path.exists():
+            time.sleep(1)
+        found = torch.load(path, map_location="cpu")
+        model = mb.zoo.resnet8(width=int(widened(mb.zoo.resnet8, found["facts"]["width"])))
+        model.load_state_dict(found["state"])
+        self.about_teachers[data] = {**found["facts"], "part": PART[data], "temperature": TEMPERATURE[data]}
+        images = self.sets[data]
+        return model, preprocess_of(images, images.train)
 
     def train_teacher(self, data: str) -> tuple[nn.Module, Preprocess]:
         """By the labels alone, on the training images; what it gets right of the test images is said, no more."""
@@ -123,6 +154,12 @@ class Fits:
         )  # fmt: skip
         assert found.score is not None
         print(f"teacher of {data}: {found.score.accuracy} %, {time.monotonic() - begun:.0f} s", flush=True)
+        self.about_teachers[data] = {
+            "accuracy": found.score.accuracy,
+            "steps": recipe.steps,
+            "part": PART[data],
+            "temperature": TEMPERATURE[data],
+        }
         return model.cpu(), prepared
 
     def fit(self, name: str, seed: int, workers: Any) -> Any:
@@ -130,25 +167,39 @@ class Fits:
         return mb.fit(
             case.make, self.sets[case.data], case.flash, ram=case.ram, target="micro", dense=False, seed=seed,
             device="cpu", augment=AUGMENT[case.data], steps=self.steps(case.steps), workers=workers,
-            teacher=self.teachers.get(case.data), activations=self.options.activations, **case.choices,
+            activations=self.options.activations, precision=self.precision, **case.choices,
         )  # fmt: skip
 
     def posed(self) -> list[tuple[str, int, Order]]:
         """What is to be trained; the seeds of a name have one problem, which has no part in chance."""
-        found = []
+        found: list[tuple[str, int, Order]] = []
+        common: dict[str, tuple[Any, Teaching | None]] = {}
         for name in self.options.names:
             problem = None
             for seed in self.options.seeds:
                 try:
                     self.fit(name, seed, only_pose)
                 except Posed as posed:
-                    problem = problem or posed.problem
+                    problem = problem or self.taught(posed.problem, CASES[name].data, common)
                     found += [
                         (name, seed, replace(order, problem=problem, folder=None)) for order in posed.orders
                     ]
         return found
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def taught(self, problem: Problem, data: str, common: dict[str, tuple[Any, Teaching | None]]) -> Problem:
+        """With the images and the teacher that all share: both are on the device once, and so are its scores."""
+        if data not in common:
+            teaching = None
+            if data in self.teachers:
+                # On a GPU it is asked once about every mirrored and shifted image.
+                passes = 1e9 if self.device.type == "cuda" else 0.0
+                teaching = make_teaching(self.teachers[data], problem, TEMPERATURE[data], PART[data], passes)
+            common[data] = problem.data, teaching
+        images, teaching = common[data]
+        return replace(problem, data=images, teaching=teaching)
+
+    def outcomes(self) -> Iterator[tuple[str, int, str, Outcome, float]]:
+        """Names, seeds, keys of jobs, what came of them and seconds: as they are trained."""
         waiting, begun = self.posed(), time.monotonic()
         orders = [order for _, _, order in waiting]
         cases = {id(order.job): (name, seed) for name, seed, order in waiting}
@@ -157,23 +208,41 @@ class Fits:
 
         def show(job: Job, at: Progress) -> None:
             name, seed = cases[id(job)]
-            tell(f"{name}-{seed}", at)
+            tell(f"{name}-{seed}", at, time.monotonic() - begun)
 
-        for job, outcome in carry_out(first, orders, choose_device(self.options.device), show):
+        for job, outcome in carry_out(first, orders, self.device, show):
+            seconds = round(time.monotonic() - begun, 1)
             name, seed = cases[id(job)]
-            workers = partial(_give, job.key, outcome)
-            yield self.describe(name, seed, self.fit(name, seed, workers), outcome, time.monotonic() - begun)
+            if self.options.save is not None:
+                self.options.save.mkdir(parents=True, exist_ok=True)
+                about = {"key": job.key, "seconds": seconds, "precision": self.precision}
+                about |= {"length": self.options.length, "activations": self.options.activations}
+                about["teacher"] = self.about_teachers.get(CASES[name].data)
+                torch.save((about, outcome.facts, outcome.state), self.options.save / f"{name}-{seed}.pt")
+            yield name, seed, job.key, outcome, seconds
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for name, seed, key, outcome, seconds in self.outcomes():
+            print(f"{name}-{seed}: {outcome.facts['accuracy']} % in torch, {seconds} s", flush=True)
+            if not self.options.later:
+                yield self.judge(name, seed, key, outcome, seconds)
+
+    def judge(self, name: str, seed: int, key: str, outcome: Outcome, seconds: float) -> dict[str, Any]:
+        """The network as a file, and all test images through the C code."""
+        fitted = self.fit(name, seed, partial(_give, key, outcome))
+        return self.describe(name, seed, fitted, outcome, seconds)
 
     def describe(self, name: str, seed: int, fitted: Any, outcome: Outcome, seconds: float) -> dict[str, Any]:
         case = CASES[name]
         if self.options.save is not None:
-            self.options.save.mkdir(parents=True, exist_ok=True)
             fitted.save(self.options.save / f"{name}-{seed}.safetensors")
         return {
             "name": name,
             "data": case.data,
             "seed": seed,
             "activations": self.options.activations,
+            "precision": self.precision,
+            "steps": self.steps(case.steps),
             "flash_allowed": case.flash,
             "ram_allowed": case.ram,
             "accuracy": fitted.accuracy,
@@ -183,7 +252,8 @@ class Fits:
             "values": fitted.values,
             "tried": fitted.facts["tried"],
             **fitted.facts["micro"],
-            "seconds": round(seconds, 1),
+            "teacher": self.about_teachers.get(case.data),
+            "seconds": seconds,
         }
 
 
@@ -194,29 +264,79 @@ def _give(key: str, outcome: Outcome, problem: Problem, orders: Sequence[Order],
         yield order.job, outcome
 
 
-def tell(what: str, at: Progress) -> None:
+def tell(what: str, at: Progress, seconds: float) -> None:
     if at.score is not None:
-        print(f"{what}: step {at.step:,} of {at.steps:,}, {at.score.accuracy:.2f} %", flush=True)
+        print(f"{seconds:.0f} s: {what}: {at.step:,} of {at.steps:,}, {at.score.accuracy:.2f} %", flush=True)
+
+
+def judged(options: Any) -> Iterator[dict[str, Any]]:
+    """All that was trained and kept in a folder."""
+    kept = sorted(options.save.glob("*.pt")) if options.save is not None else []
+    if not kept:
+        sys.exit("nothing to judge: --save must name a folder that a training with --save has filled")
+    options.names = sorted({path.stem.rpartition("-")[0] for path in kept})
+    for path in kept:
+        name, _, seed = path.stem.rpartition("-")
+        about, facts, state = torch.load(path, weights_only=False)
+        options.length, options.activations, options.precision = (
+            about[key] for key in ("length", "activations", "precision")
+        )
+        fits = Fits(options)
+        if about["teacher"] is not None:
+            fits.about_teachers[CASES[name].data] = about["teacher"]
+        yield fits.judge(name, int(seed), about["key"], Outcome(facts, state), about["seconds"])
+
+
+def collect(options: Any) -> None:
+    """Rows of several processes as one record, with what each of them ran on."""
+    parts = [json.loads(path.read_text()) for path in options.parts]
+    rows = [row for part in parts for row in part["rows"]]
+    about = [{key: part[key] for key in ("command", "date", "hardware", "versions")} for part in parts]
+    record(options.out, {"made_by": about, "summary": summary(rows), "rows": rows})
+    for each in summary(rows):
+        print(each)
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and spread over the seeds, and the most that any of them takes."""
+    found = []
+    for name in dict.fromkeys(row["name"] for row in rows):
+        mine = [row for row in rows if row["name"] == name]
+        found.append({
+            "name": name, "seeds": len(mine), "accuracy": spread([row["accuracy"] for row in mine]),
+            "accuracy_in_torch": spread([row["accuracy_in_torch"] for row in mine]),
+            "most_flash": max(row["flash_bytes"] for row in mine), "most_ram": max(row["ram_bytes"] for row in mine),
+        })  # fmt: skip
+    return found
 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("names", nargs="+", choices=CASES, metavar="NAME", help=", ".join(CASES))
+    commands = {**CASES, "judge": None, "collect": None}
+    parser.add_argument("names", nargs="+", choices=commands, metavar="NAME", help=", ".join(commands))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--length", type=float, default=1.0, help="of all trainings, times the usual one")
     parser.add_argument("--no-teacher", dest="teacher", action="store_false")
+    parser.add_argument("--cifar10-teacher", type=Path, help="that best_for_bytes.py wrote; waited for")
     parser.add_argument("--activations", default="trained", choices=("trained", "calibrated"))
+    parser.add_argument("--precision", choices=("float32", "bf16"), help="bf16 on a GPU, else float32")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--save", type=Path, metavar="FOLDER")
+    parser.add_argument("--later", action="store_true", help="leave the judging to `judge`")
+    parser.add_argument("--parts", type=Path, nargs="+", default=[], help="results to collect")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if "collect" in options.names:
+        collect(options)
+        return
+    options.judged = True if "judge" in options.names else None
     rows: list[dict[str, Any]] = []
-    for row in Fits(options).rows():
+    for row in judged(options) if options.judged else Fits(options).rows():
         print(row, flush=True)
         rows.append(row)
         if options.out is not None:
-            asked = {name: value for name, value in settings(options).items() if name != "save"}
-            record(options.out, {"settings": asked, "rows": rows})
+            asked = {name: value for name, value in settings(options).items() if name in ASKED}
+            record(options.out, {"settings": asked, "summary": summary(rows), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -138,6 +138,7 @@ mb_op read_op(const Record& from, Parts& parts, nb::list& kept) {
   from.number("sx", to.sx);
   from.number("dy", to.dy);
   from.number("dx", to.dx);
+  from.number("wait", to.wait);
   from.number("pad_top", to.pad_top);
   from.number("pad_left", to.pad_left);
   from.number("group_in", to.group_in);
@@ -168,7 +169,7 @@ class Micro {
     for (size_t i = 0; i < parts_.size(); i++) ops_.push_back(read_op(Record(ops[i], kept_), parts_[i], kept_));
     net_.values = values_.data();
     net_.ops = ops_.data();
-    plain_.assign(2 * values_[0].pitch / values_[0].stride, 0);
+    plain_.assign(2 * (values_[0].pitch / values_[0].stride), 0);
     for (size_t i = 0; i < plain_.size(); i += 2) {
       plain_[i] = INT32_C(1) << net_.input_shift;
       plain_[i + 1] = -128 * plain_[i];

@@ -10,7 +10,7 @@ static void run_sum(const mb_run *r, const mb_op *op, uint32_t y) {
     int8_t *q = target_of(r, op, y) + channel * out->stride;
     add_rows(op->sum, row_of(r, in, y) + channel * in->stride, in2 ? row_of(r, in2, y) + channel * in2->stride : 0, q,
         op->width);
-    pad_behind(out, q, leads(out, op, channel, y));
+    pad_behind(out, q, leads(op, channel));
   }
 }
 #endif
@@ -23,7 +23,7 @@ static void run_table(const mb_run *r, const mb_op *op, uint32_t y) {
     const int8_t *from = row_of(r, in, y) + channel * in->stride;
     int8_t *q = target_of(r, op, y) + channel * out->stride;
     for (p = 0; p < op->width; p++) q[p] = op->scale->table[from[p] + 128];
-    pad_behind(out, q, leads(out, op, channel, y));
+    pad_behind(out, q, leads(op, channel));
   }
 }
 #endif
@@ -71,7 +71,7 @@ static void run_pool(const mb_run *r, const mb_op *op, uint32_t i) {
       }
       q[j] = pool->mean ? mean_of(op, sum, i, j) : (int8_t)most;
     }
-    pad_behind(out, q, leads(out, op, channel, i));
+    pad_behind(out, q, leads(op, channel));
   }
 }
 #endif
@@ -95,7 +95,7 @@ static void run_mean(const mb_run *r, const mb_op *op, uint32_t y) {
       for (; x < right; x++) *sums += row[x] - in->zero;
       if (inside + 1u == pool->kh || y + 1u == in->height) q[j] = mean_of(op, *sums, i, j);
     }
-    if (inside + 1u == pool->kh || y + 1u == in->height) pad_behind(out, q, leads(out, op, channel, i));
+    if (inside + 1u == pool->kh || y + 1u == in->height) pad_behind(out, q, leads(op, channel));
   }
 }
 #endif
@@ -132,7 +132,7 @@ static void run_op(const mb_run *r, const mb_op *op, uint32_t y) {
 /* Whether the rows are there that row y of an operation needs. */
 static int can_run(const mb_run *r, const mb_op *op, uint32_t y) {
   const uint32_t height = r->net->values[op->in].height;
-  uint32_t need = y * op->sy + ((uint32_t)op->kh - 1u) * op->dy + 1u;
+  uint32_t need = y * op->sy + ((uint32_t)op->kh - 1u) * op->dy + 1u + op->wait;
   need = need > op->pad_top ? need - op->pad_top : 0u;
   if (y >= op->height) return 0;
   if (need > height || r->net->whole) need = height;
@@ -181,14 +181,14 @@ int mb_feed_row(const mb_net *net, uint16_t *counters, uint32_t *arena, const ui
   r.next = counters;
   r.rows = counters + net->op_count;
   if (r.rows[0] >= in->height) return 1;
-  for (channel = 0; channel * in->stride < in->pitch; channel++) {
+  for (channel = 0; (channel + 1u) * in->stride <= in->pitch; channel++) {
     int8_t *q = row_of(&r, in, r.rows[0]) + channel * in->stride;
     for (x = 0; x < in->width; x++) {
       const int32_t pixel = row[channel * channel_step + x * pixel_step];
       const int32_t sum = pixel * net->input[2u * channel] + net->input[2u * channel + 1u];
       q[x] = (int8_t)within(floor_shift(sum, net->input_shift), -128, 127);
     }
-    pad_behind(in, q, channel == 0u && r.rows[0] % in->rows == 0u);
+    pad_behind(in, q, channel == 0u);
   }
   r.rows[0]++;
   /* The last operation that can run does, a row, so that rows are used as soon as they are there. */

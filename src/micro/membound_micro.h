@@ -23,10 +23,11 @@ enum { MB_CONV, MB_SUM, MB_POOL, MB_MEAN, MB_TABLE };
 enum { MB_STORE, MB_THEN_SUM, MB_THEN_POOL };
 
 /* A value: a ring of `rows` rows, row r in slot r mod rows. A row has its channels one behind the other, `stride` bytes
- * apart: `width` numbers, then padding, which is also the padding before the next channel. */
+ * apart: `width` numbers, then padding, which is also the padding before the next channel. The first has padding before
+ * it. Two values may have one ring: then a row of one replaces that of the other. */
 typedef struct {
   uint32_t at;    /* its first number in the arena */
-  uint32_t pitch; /* bytes of a row: channels * stride */
+  uint32_t pitch; /* bytes of a row: channels * stride, and padding */
   uint16_t height, width, stride, rows;
   int8_t zero;
 } mb_value;
@@ -72,7 +73,9 @@ typedef struct {
   uint16_t in, in2, out;
   uint16_t first;                   /* the channel of `out` that it starts with */
   uint16_t channels, height, width; /* that it computes, before `then` */
-  uint16_t kh, kw, sy, sx, dy, dx, pad_top, pad_left;
+  uint16_t kh, kw, sy, sx, pad_top, pad_left;
+  uint8_t dy, dx;
+  uint16_t wait; /* rows of `in` that have to be there beside those that are needed */
   uint16_t group_in, group_out; /* channels of a group */
   uint32_t state;               /* sums of a mean, in the arena */
   const mb_weight *weight;

@@ -318,7 +318,7 @@ static void pool_into(const mb_run *r, const mb_op *op, uint32_t channel, uint32
       for (; x < end; x++) most = row[x] > most ? row[x] : most;
       out[j] = most;
     }
-    pad_behind(v, out, leads(v, op, channel, i));
+    pad_behind(v, out, leads(op, channel));
   }
 }
 #endif
@@ -380,6 +380,6 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
       continue;
     }
 #endif
-    pad_behind(out, q, leads(out, op, channel, y));
+    pad_behind(out, q, leads(op, channel));
   }
 }

@@ -52,7 +52,7 @@ static inline int8_t *row_of(const mb_run *r, const mb_value *v, uint32_t row) {
   return r->arena + v->at + (row % v->rows) * v->pitch;
 }
 
-/* The padding behind a channel, and before the first of slot 0, where no other is in front. */
+/* The padding behind a channel, and before the first. */
 static inline void pad_behind(const mb_value *v, int8_t *channel, int leads) {
   const uint32_t padding = (uint32_t)v->stride - v->width;
   if (padding == 0u) return;
@@ -66,9 +66,7 @@ static inline int8_t *target_of(const mb_run *r, const mb_op *op, uint32_t row) 
   return row_of(r, v, row) + (uint32_t)op->first * v->stride;
 }
 
-static inline int leads(const mb_value *v, const mb_op *op, uint32_t channel, uint32_t row) {
-  return op->first + channel == 0u && row % v->rows == 0u;
-}
+static inline int leads(const mb_op *op, uint32_t channel) { return op->first + channel == 0u; }
 
 static inline void add_rows(const mb_sum *s, const int8_t *a, const int8_t *b, int8_t *out, uint32_t width) {
   const int32_t left = s->left, right = b ? s->right : 0, low = s->low, high = s->high;

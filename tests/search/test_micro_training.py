@@ -12,11 +12,13 @@ from torch.nn import functional
 import membound as mb
 from membound.capture.capture import Tracer
 from membound.data import Preprocess
+from membound.data.augment import choose
 from membound.run.micro_net import MicroNet
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.measure import FileBytes
 from membound.search.micro_points import find_points
 from membound.search.problem import Target
+from membound.search.teachers import make_teaching
 from membound.train import stepping
 from membound.train.activations import INPUT, RoundedActivations
 from membound.train.batches import Feeder
@@ -176,8 +178,33 @@ def test_it_can_be_left_out():
         mb.fit(Small, digits(), 6_000, activations="calibrated")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_steps_are_recorded_anew_when_values_are_rounded(monkeypatch):
+def test_values_are_rounded_in_bf16_as_well():
+    """As near to the scales as 8 bits of a mantissa are: within half a step."""
+    problem = micro_problem()
+    torch.manual_seed(0)
+    run = Run(
+        Small(), digits(), problem.training.recipe, problem.data.preprocess, Settings(precision="bf16"), CPU,
+        points=problem.points,
+    )  # fmt: skip
+    for _ in take_steps(run, lambda: False):
+        pass
+    assert run.rounded.begun
+    assert all(value.isfinite().all() for value in run.model.state_dict().values())
+    x = torch.linspace(-3, 3, 1000)
+    call = run.rounded.points.calls[0]
+    wide, narrow = run.rounded._round(call, x), run.rounded._round(call, x.bfloat16())
+    assert narrow.dtype == torch.bfloat16
+    step = float(run.rounded.scales[0])
+    # Rounded twice: the number itself, which may move it across a border, and what comes out.
+    assert (narrow.float() - wide).abs().max() <= 1.5 * step + 3 * 2**-8
+
+
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@CUDA
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_steps_are_recorded_anew_when_values_are_rounded(monkeypatch, precision):
     problem, found, recordings = micro_problem(), [], []
 
     def spy(*args, **kwargs):
@@ -189,8 +216,8 @@ def test_steps_are_recorded_anew_when_values_are_rounded(monkeypatch):
         monkeypatch.setattr(stepping, "draws_random_numbers", lambda model, launched=launched: launched)
         torch.manual_seed(0)
         run = Run(
-            Small(), digits(), problem.training.recipe, problem.data.preprocess, Settings(), torch.device("cuda"),
-            points=problem.points,
+            Small(), digits(), problem.training.recipe, problem.data.preprocess, Settings(precision=precision),
+            torch.device("cuda"), points=problem.points,
         )  # fmt: skip
         for _ in take_steps(run, lambda: False):
             pass
@@ -199,4 +226,23 @@ def test_steps_are_recorded_anew_when_values_are_rounded(monkeypatch):
     assert len(recordings) == 2
     assert None not in recordings
     for name, value in found[0].items():
-        torch.testing.assert_close(found[1][name], value, rtol=1e-2, atol=1e-3)
+        if precision == "float32":
+            torch.testing.assert_close(found[1][name], value, rtol=1e-2, atol=1e-3)
+        assert found[1][name].isfinite().all()
+
+
+@CUDA
+def test_networks_under_a_bound_learn_from_a_teacher_with_rounded_values():
+    """All that benchmarks/micro_fit.py does on a GPU: two networks side by side, in bf16."""
+    problem = micro_problem()
+    training = replace(
+        problem.training, precision="bf16", augment=choose("shift=1", (1, 28, 28), False, False)
+    )
+    torch.manual_seed(0)
+    teaching = make_teaching(Small(), problem, 4.0, 0.9, passes=1e9)
+    problem = replace(problem, training=training, teaching=teaching)
+    orders = [Order(Job(str(seed), seed, limit=6_000, everything=True)) for seed in (0, 1)]
+    outcomes = [outcome for _, outcome in carry_out(problem, orders, torch.device("cuda"))]
+    for outcome in outcomes:
+        assert all(value.isfinite().all() for value in outcome.state.values())
+        assert outcome.facts["accuracy"] is not None

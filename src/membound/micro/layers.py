@@ -17,6 +17,7 @@ from membound.store.operators import attributes
 
 Image = tuple[int, int, int]  # channels, height, width
 Act = tuple[Any, ...]
+MOST_DILATION = 255
 BOUNDING = ("relu", "clip")  # activations that are no more than a lowest and a highest number
 
 
@@ -80,6 +81,7 @@ def find_layers(model: StoredModel) -> Layers:
     found = _Reader(model).read()
     _fold_activations_(found)
     _fuse_(found)
+    _hasten_(found)
     return found
 
 
@@ -162,6 +164,8 @@ class _Reader:
         value = node.inputs[0]
         extra = self.pads.get(value, (0, 0, 0, 0))
         root = self.roots[value]
+        if max(a["dilation"]) > MOST_DILATION:
+            self.refuse(number, node, f"dilates by at most {MOST_DILATION}", "use a smaller dilation")
         pad = tuple(own + more for own, more in zip(a["pad"], extra, strict=True))
         kernel = self.model.tensors[node.tensors["w"]].shape[2:]
         window = Window((kernel[0], kernel[1]), a["stride"], (pad[0], pad[1], pad[2], pad[3]), a["dilation"])
@@ -342,14 +346,39 @@ def _fuse_(found: Layers) -> None:
     for layer in list(found.layers):
         if layer.kind not in ("sum", "max"):
             continue
-        uses = _uses(found)
-        for value in reversed(layer.inputs):  # the last input: what was computed for it is the longer branch
+        uses, depths = _uses(found), _depths(found)
+        # The longer branch first: what the shorter one gives is there before, and has to be stored anyway.
+        for value in sorted(layer.inputs, key=lambda value: -depths[value]):
             writers = _writers(found, value)
             if len(writers) != 1 or uses[value] != 1:
                 continue
             producer = writers[0]
             if _join_(found, producer, layer, value):
                 break
+
+
+def _depths(found: Layers) -> dict[int, int]:
+    """How many layers are between the input and each value, at most."""
+    depths = {0: 0}
+    for layer in found.layers:
+        depth = 1 + max(depths[value] for value in layer.inputs)
+        depths[layer.output] = max(depths.get(layer.output, 0), depth)
+    return depths
+
+
+def _hasten_(found: Layers) -> None:
+    """A layer whose output is only added to that of another comes as soon as it can.
+
+    The runtime prefers later layers: so the longer branch takes a row, and the sum, before the next of the shorter.
+    """
+    for layer in list(found.layers):
+        readers = [each for each in found.layers if layer.output in each.inputs]
+        if layer.part or len(_writers(found, layer.output)) != 1 or layer.output == found.output:
+            continue
+        if readers and all(each.inputs[0] != layer.output for each in readers):
+            found.layers.remove(layer)
+            before = [n for n, each in enumerate(found.layers) if each.output in layer.inputs]
+            found.layers.insert(max(before, default=-1) + 1, layer)
 
 
 def _join_(found: Layers, producer: Layer, layer: Layer, value: int) -> bool:

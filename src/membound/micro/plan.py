@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from membound.micro.flash import Packed, pack_weight
 from membound.micro.integers import INPUT_SHIFT, IntegerNet, Op, mean_range
-from membound.micro.schedule import Layout, make_layout, pool_step
+from membound.micro.layout import Layout, make_layout
+from membound.micro.schedule import pool_step
 
 NONE = 0xFFFF
 KINDS = {"conv": 0, "sum": 1, "pool": 2, "mean": 3, "table": 4}
@@ -92,11 +93,11 @@ def columns_of(op: Op) -> npt.NDArray[np.int8]:
 
 
 def value_record(plan: MicroPlan, value: int) -> Record:
-    channels, height, width = plan.net.images[value]
+    _, height, width = plan.net.images[value]
     buffer = plan.layout.buffers[value]
     return {
         "at": buffer.at,
-        "pitch": channels * buffer.stride,
+        "pitch": buffer.pitch,
         "height": height,
         "width": width,
         "stride": buffer.stride,
@@ -123,10 +124,11 @@ def op_record(plan: MicroPlan, number: int) -> Record:
         "kw": window.kernel[1],
         "sy": window.stride[0],
         "sx": window.stride[1],
-        "dy": window.dilation[0],
-        "dx": window.dilation[1],
         "pad_top": window.pad[0],
         "pad_left": window.pad[1],
+        "dy": window.dilation[0],
+        "dx": window.dilation[1],
+        "wait": plan.layout.waits.get(number, 0),
         "group_in": groups[1],
         "group_out": op.channels // op.groups,
         "state": plan.layout.states.get(number, 0),
