@@ -1,6 +1,6 @@
 """A ViT-tiny, a ConvNeXt-atto and a U-Net in a tenth of their bytes, beside dense and beside int8.
 
-    python benchmarks/attention_fits.py vit unet --data imagenette160 --device cuda --seeds 0 1 2 --processes 3 \\
+    python benchmarks/attention_fits.py vit unet --data imagenette160 --device cuda --seeds 0 1 2 --processes 6 \\
         --out results/attention-fits.json
 
 The ViT and the ConvNeXt classify Imagenette at 64 pixels, in patches of 8 and 2. The U-Net labels each pixel. Its
@@ -9,19 +9,22 @@ a digit's where its ink covers more than half, else background: eleven classes, 
 Training images are made of training digits on training photos, test images of test digits on test photos, all with
 fixed seeds. Networks are trained from nothing, by the same recipe; nothing was chosen by test images.
 
-    dense    in float32, as `fit` trains it beside the others; through the runtime
-    int8     the same network, its weights rounded to 8 bits after training, a scale for each output channel;
-             activations stay in float32, norms and tables of positions are not rounded, no header is counted
-    tenth    what `fit` makes of a tenth of the dense file's bytes; through the runtime, the whole file counted
+    dense    in float32, as `fit` trains it beside the others
+    int8     the same network as it is, without more training: weights rounded to 8 bits, a scale for each output
+             channel; the file that `export --values p8` writes. Activations stay in float32, as in all three
+    tenth    what `fit` makes of a tenth of the dense file's bytes
 
-With --processes, so many networks are trained side by side, a process each. Results are written as they come, and the
-same command goes on where it was stopped.
+All three are whole files, measured through the runtime. With --processes, so many networks are trained side by side, a
+process each, on its share of the cores. Results are written as they come, and the same command goes on where it was
+stopped; with --runs, in the middle of a training, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,21 +36,17 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from _quantized import MANY, fake_quantized, layers_of, stored_bytes
 from _record import arguments, record, settings
 from _seeds import each_seed
 from attention_latency import UNet, convnext
-from own_network import dense_state
 from torch import Tensor, nn
 
 import membound as mb
 from membound.data import Dataset, Split
 from membound.data.examples import SEGMENTATION, ExampleSplit
 from membound.paper.lab import spread
-from membound.search.deployed import score_stored
-from membound.search.problem import Target
-from membound.search.request import Choices, Examples
-from membound.search.setup import make_problem
+from membound.search.place import Watch
+from membound.search.progress import by_lines
 
 SIDE, DIGIT = 64, 28
 MASKED = {"train": 20_000, "test": 4_000}  # images that are composed
@@ -129,74 +128,94 @@ def compose(photos: Split, digits: Split, count: int, seed: int) -> ExampleSplit
     return ExampleSplit(images, masks)
 
 
-def digits_on_photos(path: str) -> Dataset:
-    photos, digits = mb.data.load(path, size=SIDE), mb.data.load("mnist")
+def photos_of(options: argparse.Namespace, cache: str) -> Dataset:
+    found = mb.data.load(options.data, size=SIDE, cache=cache)
+    return replace(found, train=some(found.train, options.images), test=some(found.test, options.images))
+
+
+def some(split: Split, most: int | None) -> Split:
+    """So many images of a split, from all of its classes."""
+    if most is None or most >= len(split):
+        return split
+    return split.take(np.linspace(0, len(split) - 1, most, dtype=np.int64))
+
+
+def digits_on_photos(options: argparse.Namespace, cache: str) -> Dataset:
+    photos, digits = photos_of(options, cache), mb.data.load("mnist")
     classes = ("background", *digits.classes)
-    train = compose(photos.train, digits.train, MASKED["train"], 0)
-    test = compose(photos.test, digits.test, MASKED["test"], 1)
+    count = {half: min(options.images or most, most) for half, most in MASKED.items()}
+    train = compose(photos.train, digits.train, count["train"], 0)
+    test = compose(photos.test, digits.test, count["test"], 1)
     return Dataset("digits on photos", train, test, classes, task=SEGMENTATION)
 
 
 @dataclass(frozen=True)
 class Setup:
     make: Callable[[], nn.Module]
-    data: Callable[[str], Dataset]
+    data: Callable[[argparse.Namespace, str], Dataset]  # decoded into a folder
     choices: dict[str, Any]  # of fit
 
 
-ADAMW = {"solver": "adamw", "batch_size": 128}
-CLASSIFY = {**ADAMW, "augment": "standard", "lr": 1e-3, "weight_decay": 0.05}
+COMMON = {"solver": "adamw", "precision": "bf16"}
+# 81 passes through 9,469 photos. A network without convolutions has to learn from variations that neighbors are
+# neighbors, so there are more of them than `standard` has.
+CLASSIFY = {
+    **COMMON, "steps": 3_000, "batch_size": 256, "lr": 1e-3, "weight_decay": 0.05, "smoothing": 0.1,
+    "augment": "mirror,shift=8,turn=10,zoom=0.25,cutout=16",
+}  # fmt: skip
+LABEL = {**COMMON, "steps": 4_000, "batch_size": 64, "lr": 2e-3, "weight_decay": 0.01}
 SETUPS = {
-    "vit": Setup(SmallViT, partial(mb.data.load, size=SIDE), {**CLASSIFY, "steps": 10_000}),
-    "convnext": Setup(small_convnext, partial(mb.data.load, size=SIDE), {**CLASSIFY, "steps": 10_000}),
-    "unet": Setup(DigitUNet, digits_on_photos, {**ADAMW, "lr": 2e-3, "weight_decay": 0.01, "steps": 6_000}),
+    "vit": Setup(SmallViT, photos_of, CLASSIFY),
+    "convnext": Setup(small_convnext, photos_of, CLASSIFY),
+    "unet": Setup(DigitUNet, digits_on_photos, LABEL),
 }
 
 
-def one_seed(options: argparse.Namespace, task: tuple[str, int]) -> dict[str, Any]:
+def one_seed(options: argparse.Namespace, cache: str, task: tuple[str, int]) -> dict[str, Any]:
     name, seed = task
     begun, setup = time.monotonic(), SETUPS[name]
-    chosen = setup.choices | ({"steps": options.steps} if options.steps else {})
-    data = setup.data(options.data)
-    with tempfile.TemporaryDirectory() as folder:
+    take_share_of_cores(options.processes)
+    given = {name: getattr(options, name) for name in ("steps", "batch_size", "precision")}
+    chosen = setup.choices | {name: value for name, value in given.items() if value is not None}
+    data = setup.data(options, cache)
+    with run_folder(options.runs, f"{name}-{seed}") as folder:
         fitted = mb.fit(
-            setup.make, data, options.budget, seed=seed, device=options.device, run_dir=folder, **chosen
-        )
-        state = dense_state(Path(folder))
-    assert fitted.dense is not None
+            setup.make, data, options.budget, seed=seed, device=options.device, run_dir=folder,
+            watch=lines_of(f"{name}, seed {seed}", begun), **chosen,
+        )  # fmt: skip
+    dense, facts = fitted.dense, fitted.facts
+    assert dense is not None
     return {
-        "network": name, "seed": seed, "score": fitted.facts.get("score_name", "accuracy"), **chosen,
-        "dense": fitted.dense["accuracy"], "dense_bytes": fitted.dense["file_bytes"],
-        **int8(setup, data, state, seed, chosen),
+        "network": name, "seed": seed, "score": facts.get("score_name", "accuracy"), **chosen,
+        "dense": dense["accuracy"], "dense_bytes": dense["file_bytes"],
+        "int8": dense["int8"]["accuracy"], "int8_bytes": dense["int8"]["file_bytes"],
         "tenth": fitted.accuracy, "tenth_bytes": fitted.file_bytes, "limit": fitted.limit,
-        "nonzeros": fitted.facts["nonzeros"], "parameters": fitted.facts["parameters"],
-        "latency_ms": fitted.facts["latency_ms"], "dense_latency_ms": fitted.dense["latency_ms"],
-        "seconds": round(time.monotonic() - begun),
+        "values": fitted.values, "tried": facts["tried"],
+        "nonzeros": facts["nonzeros"], "parameters": facts["parameters"],
+        "latency_ms": facts["latency_ms"], "dense_latency_ms": dense["latency_ms"],
+        "training_seconds": round(facts["seconds"]), "seconds": round(time.monotonic() - begun),
     }  # fmt: skip
 
 
-def int8(setup: Setup, data: Dataset, state: Any, seed: int, chosen: dict[str, Any]) -> dict[str, Any]:
-    """The dense network with its weights rounded to 8 bits, by output channel, and what that takes."""
-    model = setup.make()
-    model.load_state_dict(state)
-    for layer in layers_of(model).values():
-        layer.weight.data = fake_quantized(layer.weight.data, MANY, training=False)
-    choices = Choices(seed=seed, **chosen)
-    problem = make_problem(setup.make, Examples(train_data=data), choices, Target())
-    stored = replace(problem.files, values="f32", types={}).stored(model.state_dict())
-    assert problem.data.test is not None
-    known = {id(weight) for layer in layers_of(model).values() for weight in layer.parameters()}
-    folded = {
-        id(weight)
-        for part in model.modules()
-        if isinstance(part, nn.BatchNorm2d)
-        for weight in part.parameters()
-    }
-    others = sum(weight.numel() for weight in model.parameters() if id(weight) not in known | folded)
-    return {
-        "int8": score_stored(stored, problem.data.test, problem).accuracy,
-        "int8_bytes": stored_bytes(model, MANY) + 4 * others,
-    }
+def take_share_of_cores(processes: int) -> None:
+    """Stay on a few cores: the runtime takes as many threads as it has cores, and so would every process."""
+    if processes > 1:
+        cores = sorted(os.sched_getaffinity(0))
+        share = max(len(cores) // processes, 1)
+        begin = os.getpid() * share % len(cores)  # processes that begin together have numbers in a row
+        os.sched_setaffinity(0, {cores[(begin + number) % len(cores)] for number in range(share)})
+
+
+def run_folder(folder: Path | None, name: str) -> contextlib.AbstractContextManager[str | Path]:
+    """Where a training is kept, to go on from; without a folder, until it is done."""
+    return tempfile.TemporaryDirectory() if folder is None else contextlib.nullcontext(folder / name)
+
+
+def lines_of(name: str, begun: float) -> Watch:
+    """A line now and then about how far a fit is."""
+    return by_lines(
+        lambda text: print(f"{time.monotonic() - begun:.0f} s: {name}: {text}", flush=True), every=15.0
+    )
 
 
 def main() -> None:
@@ -205,29 +224,42 @@ def main() -> None:
     parser.add_argument("--data", default="imagenette160", help="the folder of Imagenette")
     parser.add_argument("--budget", default="10%")
     parser.add_argument("--steps", type=int, help="instead of each network's own")
+    parser.add_argument("--batch-size", type=int, help="instead of each network's own")
+    parser.add_argument("--precision", help="instead of bf16, which is slow on most CPUs: float32")
+    parser.add_argument("--images", type=int, help="to train on, and to judge by, at most: for a dry run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--processes", type=int, default=1, help="trainings side by side")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--runs", type=Path, help="folder for trainings under way, to go on from")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.is_file() else []
     done = {(row["network"], row["seed"]) for row in rows}
     tasks = [(name, seed) for seed in options.seeds for name in options.networks]
     left = [task for task in tasks if task not in done]
-    for row in each_seed(partial(one_seed, options), left, options.processes):
-        rows = sorted([*rows, row], key=lambda row: (row["network"], row["seed"]))
-        print(row, flush=True)
-        summary = {
-            name: {
-                who: spread([row[who] for row in rows if row["network"] == name])
-                for who in ("dense", "int8", "tenth")
-            }
-            for name in dict.fromkeys(row["network"] for row in rows)
+    with tempfile.TemporaryDirectory() as cache:
+        if left:
+            photos_of(options, cache)  # decoded once, for all processes
+        for row in each_seed(partial(one_seed, options, cache), left, options.processes):
+            rows = sorted([*rows, row], key=lambda row: (row["network"], row["seed"]))
+            print(row, flush=True)
+            about = {key: value for key, value in settings(options).items() if key != "runs"}
+            record(
+                options.out,
+                {**about, "data": Path(options.data).name, "summary": summarize(rows), "rows": rows},
+            )
+
+
+def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and spread over the seeds of each network, and bytes: the most of any seed."""
+    summary = {}
+    for name in dict.fromkeys(row["network"] for row in rows):
+        mine = [row for row in rows if row["network"] == name]
+        summary[name] = {"seeds": len(mine), "score": mine[0]["score"]} | {
+            who: spread([row[who] for row in mine]) | {"bytes": max(row[f"{who}_bytes"] for row in mine)}
+            for who in ("dense", "int8", "tenth")
         }
-        record(
-            options.out,
-            {**settings(options), "data": Path(options.data).name, "summary": summary, "rows": rows},
-        )
+    return summary
 
 
 if __name__ == "__main__":

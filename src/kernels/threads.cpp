@@ -11,6 +11,9 @@
 #if !defined(_WIN32)
 #include <pthread.h>
 #endif
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 namespace membound {
 namespace {
@@ -174,10 +177,17 @@ unsigned fork_count() {
   return forks.load();
 }
 
-int thread_count(int requested) {
-  const int count = requested > 0 ? requested : static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(count, 1, kMostThreads);
+// CPUs that this process may use, which in a container or under taskset are fewer than the machine has: threads that
+// outnumber them wait for each other at every operator.
+static int usable_cpus() {
+#if defined(__linux__)
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+  return static_cast<int>(std::thread::hardware_concurrency());
 }
+
+int thread_count(int requested) { return std::clamp(requested > 0 ? requested : usable_cpus(), 1, kMostThreads); }
 
 void parallel_for(int threads, size_t tasks, const Body& body) {
   threads = static_cast<int>(std::min({static_cast<size_t>(threads), tasks, static_cast<size_t>(kMostThreads)}));

@@ -312,3 +312,17 @@ def test_no_memory_is_taken_for_steps_beyond_the_image():
     net = Net(stored(one_node("conv", (20, 1, 1), {"stride": (16384, 16384)}, {"w": weight})))
     assert net.memory().arena < 1 << 20
     assert net(np.ones((1, 20, 1, 1), np.float32)).tolist() == [[[[20.0]]]]
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="this system does not tell which CPUs may be used"
+)
+def test_threads_are_as_many_as_the_cpus_that_a_process_may_use():
+    allowed, model = os.sched_getaffinity(0), stored(network())
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        taken = Net(model, max_batch=4).memory()
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert taken == Net(model, max_batch=4, threads=1).memory()
+    assert taken != Net(model, max_batch=4, threads=2).memory()

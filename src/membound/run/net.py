@@ -195,7 +195,7 @@ def load(
 ) -> Net | MicroNet:
     """Load a model file, or `hf://org/name` from the Hugging Face Hub; all of it is validated before it is used.
 
-    - `threads`: how many work on one call; 0 takes every CPU.
+    - `threads`: how many work on one call; 0 takes every CPU that the process may use.
     - `max_batch`: examples that the working memory has room for; larger batches run in slices of that many.
     - `concurrency`: calls that run at once, each with working memory of its own.
     - `mmap`: None maps files from 1 MiB on, False reads the file into memory, True always maps.
