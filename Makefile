@@ -28,13 +28,16 @@ MAKEFLAGS += --jobs=2
 # other has left, and each begins with tests that lie together, so that they share their fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-full test-boards lint docs bench fuzz sanitize clean
+.PHONY: demo test tests test-full test-boards lint style types docs bench fuzz sanitize clean
 
 demo: $(VENV)/packages $(VENV)/installed
 	mkdir -p runs
 	$(BIN)/membound fit lenet --data mnist --budget 6KB --steps 2800 --weight-decay 1e-4 --out runs/lenet.safetensors
 
-test: $(VENV)/packages $(VENV)/installed lint
+# The type checker is one process for half a minute: it runs beside the tests, not before them.
+test: types tests
+
+tests: $(VENV)/packages $(VENV)/installed style
 	$(PYTEST) -m "not full"
 
 test-full: $(VENV)/packages $(VENV)/installed lint
@@ -45,9 +48,13 @@ test-boards: $(VENV)/packages $(VENV)/installed
 	  apt-get install -y $(BOARD_TOOLS) || echo "install them, or boards are left out: $(BOARD_TOOLS)"
 	$(BIN)/python -m pytest tests/micro/test_micro_boards.py --hypothesis-profile=full
 
-lint: $(VENV)/packages
+lint: style types
+
+style: $(VENV)/packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: style
 	$(BIN)/mypy
 
 # The reference is read from the source: neither torch nor a compiler is needed.

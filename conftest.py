@@ -3,6 +3,9 @@
 import importlib.util
 import os
 from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -26,6 +29,25 @@ if importlib.util.find_spec("triton") is None:  # only torch builds for GPUs bri
     collect_ignore += ["src/membound/train/projection_triton.py", "src/membound/zoo/lrn_triton.py"]
 if not any(map(importlib.util.find_spec, ("lightning", "pytorch_lightning"))):
     collect_ignore.append("src/membound/train/lightning.py")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unpacked_once() -> Iterator[None]:
+    """MNIST takes half a second to unpack, and hundreds of tests load it: in a process of tests it is unpacked once."""
+    from membound.data import named
+
+    @cache
+    def unpack(path: Path, _changed: int, _size: int):
+        return read_idx(path)
+
+    def read_once(path: Path):
+        found = path.stat() if path.exists() else None
+        return read_idx(path) if found is None else unpack(path, found.st_mtime_ns, found.st_size)
+
+    read_idx = named.read_idx
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(named, "read_idx", read_once)
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are left out by their marks

@@ -5,15 +5,15 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import settings
 
-FEW = 20
+FEW = 10
 
 
-def examples(count: int, **options) -> settings:
-    """Settings for a property test: `count` examples in `make test-full`, at most twenty in `make test`.
+def examples(count: int, few: int = FEW, **options) -> settings:
+    """Settings for a property test: `count` examples in `make test-full`, at most `few` in `make test`.
 
     A plain `settings(max_examples=...)` would overrule the profile that conftest.py loads.
     """
-    return settings(max_examples=count if settings.default.max_examples > FEW else min(count, FEW), **options)
+    return settings(max_examples=count if settings.default.max_examples > FEW else min(count, few), **options)
 
 
 def full(*values: object, id: str | None = None):

@@ -250,7 +250,7 @@ def test_a_full_disk_at_the_end_is_said_with_the_name(own, capsys, monkeypatch):
     ("reader", "options"),
     [
         ("head -c 1", ""),
-        ("true", "--json"),
+        full("true", "--json"),
         full("head -1", ""),
         full("true", ""),
         full("head -c 1", "--json"),

@@ -2,10 +2,7 @@
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import api_page
@@ -17,6 +14,7 @@ import reproduction_page
 
 import membound as mb
 from membound.bench import contenders
+from membound.cli import main
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -316,14 +314,20 @@ def test_every_spread_in_the_documents_was_measured():
         assert said <= known, sorted(said - known)
 
 
-def help_of(*command: str) -> str:
-    arguments = [sys.executable, "-m", "membound", *command, "--help"]
-    done = subprocess.run(arguments, capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def help_of(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def ask(*command: str) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, "--help"])
+        assert stopped.value.code == 0
+        return capsys.readouterr().out
+
+    return ask
 
 
-def test_every_command_in_the_documents_exists():
+def test_every_command_in_the_documents_exists(help_of):
     help_text = help_of()
     there = re.findall(r"^  ([a-z]+)  ", help_text, re.MULTILINE)
     for page in PAGES:
@@ -337,7 +341,7 @@ def test_every_command_in_the_documents_exists():
 OF_OTHERS = {"--nproc-per-node", "--max-restarts", "--address", "--build"}  # of torchrun, ray and cmake
 
 
-def test_names_options_and_links_in_the_documents_exist():
+def test_names_options_and_links_in_the_documents_exist(help_of):
     commands = ("fit", "train", "evaluate", "inspect", "run", "bench", "export", "reproduce")
     help_text = help_of() + "".join(help_of(command) for command in commands)
     for page in PAGES:

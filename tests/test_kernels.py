@@ -122,7 +122,7 @@ def test_networks_are_replayed_under_sanitizers(networks):
 
 
 @pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")
-@pytest.mark.parametrize("sanitizers", ["thread", "address,undefined"])
+@pytest.mark.parametrize("sanitizers", ["thread", full("address,undefined")])
 def test_the_pool_passes_under_sanitizers(sanitizers):
     folder = build(sanitizers, f"-DMEMBOUND_SANITIZE={sanitizers}", targets=("test_threads",))
     assert check(1000, folder / "test_threads")["checks"] > 4000

@@ -45,7 +45,7 @@ def check(found):
 
 
 def test_every_reader_for_a_moment(tmp_path):
-    check(fuzz(tmp_path, "--count", "100", "--seconds", "0.7"))
+    check(fuzz(tmp_path, "--count", "60", "--seconds", "0.4"))
 
 
 @pytest.mark.full

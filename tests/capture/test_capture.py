@@ -20,7 +20,7 @@ def agree(module, model, shape, batches=(1, 3, 5)):
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
-@pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::2], "mixer", "unet"], ARCHITECTURES))
+@pytest.mark.parametrize("name", chiefly([*[*ARCHITECTURES][::4], "mixer", "unet"], ARCHITECTURES))
 @pytest.mark.one_in(2)
 def test_architectures(name):
     module, shape = build(name)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, build
 from interpreter import interpret
-from profiles import chiefly
+from profiles import chiefly, full
 
 from membound import zoo
 from membound.bench.torch_graph import GraphModule
@@ -237,7 +237,7 @@ def test_sparse_initializers_of_operators(model):
     assert sparse <= dense
 
 
-@pytest.mark.parametrize("name", ["mobilenet", "densenet"])
+@pytest.mark.parametrize("name", ["mobilenet", full("densenet")])
 def test_sparse_initializers_of_architectures(name):
     module, shape = build(name)
     dense, sparse, names = run_sparse(thinned(capture(module, torch.zeros(1, *shape))))

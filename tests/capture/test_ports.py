@@ -1,5 +1,6 @@
 """Several inputs and outputs, whole numbers and masks: from torch through the file to the runtime and ONNX."""
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +90,9 @@ def flat(found):
     return [found] if parts is None else [each for part in parts for each in flat(part)]
 
 
+@cache
 def made(name):
+    """The module, its inputs and what capture made of it, which takes the longest."""
     torch.manual_seed(0)
     kind, example = CASES[name]
     module = kind().eval()

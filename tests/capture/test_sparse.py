@@ -117,7 +117,7 @@ BLOCK = st.tuples(
 )
 
 
-@examples(12, suppress_health_check=list(HealthCheck))
+@examples(12, few=4, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(BLOCK, min_size=1, max_size=5), st.sampled_from([0.01, 0.05, 0.2, 0.5]), st.integers(0, 2**31)
 )

@@ -39,7 +39,7 @@ def complete(folder, *words: str) -> list[str]:
     ("words", "offered"),
     [
         full(["membound", "ex"], ["export"]),
-        (["membound", "fit", "le"], ["lenet"]),
+        full(["membound", "fit", "le"], ["lenet"]),
         full(["membound", "train", "lenet", "--data", ""], ["mnist", "cifar10"]),
         (["membound", "fit", "lenet", "--strategy", "g"], ["global", "greedy"]),
         full(["membound", "reproduce", "th"], ["thresholding"]),

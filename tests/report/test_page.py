@@ -293,6 +293,7 @@ ABSENT = {
 
 @pytest.mark.parametrize("key", ABSENT)
 @pytest.mark.parametrize("how", ["missing", "none"])
+@pytest.mark.one_in(2)
 def test_absent_part_is_left_out(key, how):
     result = full(**{key: None})
     if how == "missing":

@@ -176,7 +176,7 @@ def test_a_child_goes_on_where_other_threads_were_running(file):
     for worker in workers:
         worker.start()
     try:
-        outcomes = [in_child(lambda: np.array_equal(net(x), wanted)) for _ in range(15)]
+        outcomes = [in_child(lambda: np.array_equal(net(x), wanted)) for _ in range(5)]
     finally:
         stop.set()
         for worker in workers:

@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from profiles import chiefly
 from small import Small, digits, small_problem
 
 import membound as mb
@@ -15,6 +17,7 @@ from membound.store.formats import decode
 from membound.store.values import value_type
 
 CPU = torch.device("cpu")
+GRID = list(product((0.02, 0.1, 0.5), (True, False)))
 
 
 def tail(count: int, size: int, seed: int) -> torch.Tensor:
@@ -38,10 +41,9 @@ def best_error(values: np.ndarray, levels: int) -> float:
     return float(np.square(values[:, None] - np.append(centers, 0.0)).min(1).sum() / np.square(values).sum())
 
 
-@pytest.mark.parametrize("part", [0.02, 0.1, 0.5])
-@pytest.mark.parametrize("fresh", [True, False])
-def test_a_layer_gets_the_bits_whose_error_and_bytes_together_are_least(part, fresh):
-    size = 6000
+@pytest.mark.parametrize("case", chiefly([(0.02, True), (0.1, False)], GRID))
+def test_a_layer_gets_the_bits_whose_error_and_bytes_together_are_least(case):
+    (part, fresh), size = case, 6000
     cut = {"a": tail(round(part * size), size, 1), "b": tail(round(part * 400), 400, 2).reshape(20, 20)}
     found = choose_types(cut, {}, FRESH if fresh else None)
     noise = FRESH if fresh else 1 / part
@@ -167,9 +169,9 @@ def norm_scales(state):
 def test_fit_chooses_few_bits_and_forces_those_that_are_asked_for(tmp_path):
     split = digits(0, 300)
     data = (split.images, split.labels)
-    chosen = mb.fit(Small(), data, "2500", steps=40, dense=False)
-    forced = mb.fit(Small(), data, "2500", steps=40, dense=False, values="p2")
-    half = mb.fit(Small(), data, "2500", steps=40, dense=False, values="f16")
+    chosen = mb.fit(Small(), data, "2500", steps=20, dense=False)
+    forced = mb.fit(Small(), data, "2500", steps=20, dense=False, values="p2")
+    half = mb.fit(Small(), data, "2500", steps=20, dense=False, values="f16")
     assert forced.values == "p2 to p8"  # the first layer keeps 8 bits
     assert half.values == "f16"
     assert chosen.values.startswith("p")

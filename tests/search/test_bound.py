@@ -134,11 +134,11 @@ def test_dense_at_first_then_ever_fewer_then_at_the_limit(kind):
 @pytest.mark.parametrize(
     ("kind", "values", "limits"),
     [
-        ("file", "f16", (1_400, 2_500, 9_000)),
+        ("file", "f16", (1_400, 9_000)),
         full("file", "f32", (2_000, 20_000)),
         ("ram", "f16", (23_500, 46_000)),  # between them is a step: dense convolutions take more room
         full("ram", "f32", (30_000,)),
-        ("nonzeros", "f16", (75, 600, 6_000)),
+        ("nonzeros", "f16", (75, 6_000)),
     ],
 )
 @pytest.mark.one_in(2)

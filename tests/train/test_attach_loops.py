@@ -22,6 +22,7 @@ from by_hand import (
     train,
     train_by_hand,
 )
+from ranks import start
 from torch import Tensor, nn
 
 import membound as mb
@@ -429,7 +430,7 @@ def train_in_parallel(rank: int, folder: str) -> None:
 def test_two_processes_train_as_one_does_on_the_whole_batch(tmp_path: Path) -> None:
     model, batches = make_net(), make_batches(30)
     expected = train_by_hand(model, batches, Sgd(LR, 0.9), MIXED_BEFORE, MIXED_AFTER)
-    torch.multiprocessing.spawn(train_in_parallel, args=(str(tmp_path),), nprocs=2)
+    start(train_in_parallel, args=(str(tmp_path),), nprocs=2)
     for run in ("plain0", "plain1", "zero0", "zero1"):
         result = torch.load(tmp_path / f"{run}.pt", weights_only=True)
         assert result["names"] == ["fc1.weight", "fc2.weight"]

@@ -1,10 +1,11 @@
 """The examples run, write nothing, agree with each other, and without their two marked lines are dense scripts."""
 
 import importlib.util
-import os
 import re
-import subprocess
+import runpy
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,6 @@ NEEDS = {"plain_loop": "torch", "lightning_module": "lightning", "accelerate_loo
 MARK = "# membound"
 BIASES = 300 + 10
 KEPT = round(0.05 * 784 * 300) + round(0.05 * 300 * 10)
-RUN_ALL = "import runpy, sys; paths, sys.argv = sys.argv[1:3], ['example', '--steps', '60']; "
-RUN_ALL += "[runpy.run_path(path, run_name='__main__') for path in paths]"
 
 
 def run_with_and_without_the_marked_lines(name: str, folder: Path) -> list[tuple[float, int]]:
@@ -26,20 +25,16 @@ def run_with_and_without_the_marked_lines(name: str, folder: Path) -> list[tuple
     dense.write_text("".join(line for line in lines if not line.rstrip().endswith(MARK)))
     work = folder / "work"
     work.mkdir()
-    result = subprocess.run(
-        [sys.executable, "-c", RUN_ALL, str(EXAMPLES / f"{name}.py"), str(dense)],
-        cwd=work,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-        },  # threads that wait for a busy CPU cost more than they give
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
+        patch.chdir(work)
+        patch.setattr(sys, "argv", ["example", "--steps", "60"])
+        for path in (EXAMPLES / f"{name}.py", dense):
+            runpy.run_path(str(path), run_name="__main__")
     assert list(work.iterdir()) == []
-    found = [re.fullmatch(r"accuracy ([\d.]+)%, nonzeros (\d+)", line) for line in result.stdout.splitlines()]
-    assert all(found), result.stdout
+    found = [
+        re.fullmatch(r"accuracy ([\d.]+)%, nonzeros (\d+)", line) for line in said.getvalue().splitlines()
+    ]
+    assert all(found), said.getvalue()
     return [(float(match[1]), int(match[2])) for match in found if match]
 
 

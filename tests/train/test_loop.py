@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from kills import COMMAND, ROOT, kill_and_compare, run_command, same_weights, saved_step
+from kills import COMMAND, ROOT, kill_and_compare, same_weights, saved_step
+from profiles import full
 from safetensors.torch import load_file
 from torch import nn
 
@@ -138,7 +139,7 @@ def test_evaluation_is_of_the_projected_network():
     assert set(seen[3:]) == {50}  # before: checks of shapes, of either split, and the loss at the start
 
 
-@pytest.mark.parametrize("optimizer", ["caffe", "sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", [full("caffe"), full("sgd"), "adamw"])
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
     recipe = recipes.Recipe(optimizer, 90, 20, recipes.WarmCosine(0.01, 10, 90), weight_decay=1e-3)
     few = mb.palette(6, every=11, begin=0.4)  # two of the three stops are behind its beginning
@@ -189,9 +190,9 @@ def few_digits(tmp_path) -> str:
 
 def test_a_sigkill_changes_nothing(tmp_path, few_digits):
     """Killed as soon as there is a checkpoint; it goes on in this process, which starts faster."""
-    command = [*COMMAND, "--data", few_digits]
+    command = [*COMMAND, "--data", few_digits, "--steps", "60"]
     killed, peace = (["--run-dir", str(tmp_path / name)] for name in ("killed", "peace"))
-    while saved_step(tmp_path / "killed") in (0, 120):  # not begun, or done before the kill
+    while saved_step(tmp_path / "killed") in (0, 60):  # not begun, or done before the kill
         shutil.rmtree(tmp_path / "killed", ignore_errors=True)
         process = subprocess.Popen([*command, *killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(tmp_path / "killed" / "checkpoint.safetensors")
@@ -649,9 +650,12 @@ def test_processes_evaluate_with_the_statistics_of_the_leader(tmp_path):
 
 
 def test_the_command_prints_json_and_writes_weights_that_evaluate_alike(tmp_path, few_digits, capsys):
-    done = run_command(tmp_path / "run", ("--data", few_digits, "--levels", "conv*=8"))
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
+    more = ("--data", few_digits, "--levels", "conv*=8", "--steps", "60")
+    where = ("--run-dir", str(tmp_path / "run"), "--out", str(tmp_path / "run.safetensors"))
+    with pytest.raises(SystemExit) as stopped:
+        main([*COMMAND[3:], *more, *where])
+    assert stopped.value.code == 0
+    facts = json.loads(capsys.readouterr().out)
     layers = {layer["name"]: layer for layer in facts["layers"]}
     assert layers["fc1.weight"]["nonzeros"] == layers["fc1.weight"]["bound"]
     assert layers["conv2.weight"]["distinct"] == layers["conv2.weight"]["levels"] == 8

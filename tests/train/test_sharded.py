@@ -10,6 +10,7 @@ import time
 
 import pytest
 import torch
+from ranks import start
 from safetensors.torch import load_file
 from sharded_ranks import (
     everything,
@@ -26,8 +27,6 @@ from sharded_ranks import (
 from membound.errors import MemboundError
 from membound.train.checkpoint import read_tensors, write_tensors
 
-spawn = torch.multiprocessing.spawn
-
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
@@ -35,7 +34,7 @@ def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     for name in ("project", "train", "refuse", "run"):
         (folder / name).mkdir()
-    spawn(everything, args=(2, str(folder)), nprocs=2)
+    start(everything, args=(2, str(folder)), nprocs=2)
     return folder
 
 
@@ -70,9 +69,9 @@ def test_fully_sharded_training_is_training_in_one_process(two):
 def test_three_processes_do_as_two(size, tmp_path):
     """With more processes than some weights have rows."""
     (tmp_path / "train").mkdir()
-    spawn(project_many, args=(size, str(tmp_path)), nprocs=size)
+    start(project_many, args=(size, str(tmp_path)), nprocs=size)
     check_projections(tmp_path, size)
-    spawn(train_sharded, args=(size, str(tmp_path / "train")), nprocs=size)
+    start(train_sharded, args=(size, str(tmp_path / "train")), nprocs=size)
     check_training(tmp_path / "train")
 
 
@@ -111,7 +110,7 @@ def test_a_sharded_run_is_the_run_of_one_process_and_goes_on_in_one(two, tmp_pat
 def test_a_run_of_two_processes_goes_on_in_three(two, tmp_path):
     alone, _ = train_run(None)
     shutil.copytree(two / "run" / "halfway", tmp_path / "halfway")
-    spawn(go_on_sharded, args=(3, str(tmp_path)), nprocs=3)
+    start(go_on_sharded, args=(3, str(tmp_path)), nprocs=3)
     found = torch.load(tmp_path / "went-on.pt", weights_only=True)
     assert found["resumed"] == 10
     same(found["weights"], alone.state_dict())
