@@ -200,7 +200,7 @@ def test_inputs_to_calibrate_with_that_are_refused(calibration, says, tmp_path):
     ("name", "values"),
     [
         ("resnet", "p4"),
-        ("shufflenet", "p2"),
+        full("shufflenet", "p2"),
         full("mobilenet", "p8"),
         full("resnet", "p2"),
         full("mobilenet", "p4"),
@@ -312,7 +312,7 @@ def test_fewer_inputs_of_large_networks():
 @pytest.mark.parametrize(
     ("values", "keep", "sparse"),
     [
-        ("p8", 1, False),
+        full("p8", 1, False),
         ("p4", 0.05, True),
         full("p8", 0.05, True),
         full("p4", 0.3, False),

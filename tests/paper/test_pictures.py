@@ -376,7 +376,7 @@ def test_axes_are_named_in_text_and_the_same_numbers_give_the_same_bytes(name, t
     assert draw(tmp_path / "twice", name, document) == (texts, svg, png)
 
 
-@pytest.mark.parametrize("name", chiefly(["frontier", "ensembles", "kernels"], FIGURES))
+@pytest.mark.parametrize("name", chiefly(["kernels"], FIGURES))
 def test_small_numbers_of_one_seed_are_drawn_and_said_to_be_small(name, tmp_path):
     texts, *_ = draw(tmp_path, name, make_document(name, quick=True, seeds=1))
     assert set(LABELS[name]) | {"QUICK: small, not the paper's sizes"} <= set(texts)

@@ -26,7 +26,7 @@ def test_every_layout_and_type_with_scales_and_biases(share):
 @pytest.mark.parametrize("prefer", ["bytes", "speed"])
 @pytest.mark.parametrize("values", ["p1", "p4", "p8"])
 @pytest.mark.parametrize("name", ["resnet", "depthwise", "tied", "mixer"])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 def test_whole_networks(name, values, prefer):
     module, shape = build(name)
     model = thin(capture(module, torch.zeros(1, *shape)), "0.3")

@@ -123,7 +123,7 @@ BLOCKS = {
 
 @pytest.mark.parametrize("thin", ["1", "0.3", "0.05", "rows", "zero"])
 @pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(9)
 def test_convolutions_across_blocks(name, thin):
     shape, weight, attributes = BLOCKS[name]
     for number, format in enumerate(FORMATS):
@@ -165,7 +165,7 @@ def test_linear(lead, outputs, inputs, **options):
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("columns", [65535, 65536, 65537, 140_000])
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(9)
 def test_linear_with_wide_columns(columns, format, values):
     for thin, batch in (("0.001", 1), ("0.001", 5), ("0.6", 3)):
         product("linear", (columns,), (3, columns), 5, thin, format, values, batch, 5)

@@ -152,7 +152,7 @@ def test_the_limit_holds_and_is_used(kind, values, limits):
         assert 0.9 * allowed <= run.history[-1]["nonzeros"] <= allowed
 
 
-@pytest.mark.parametrize("score", ["magnitude", "uniform"])
+@pytest.mark.parametrize("score", [full("magnitude"), "uniform"])
 def test_other_scores_meet_the_limit_too(score):
     problem = small_problem()
     check_use(trained(problem, 4_000, score=score), problem, 4_000)
@@ -186,7 +186,7 @@ def test_the_end_keeps_the_counts_that_training_had_where_they_fit():
     assert run.reg.guide.counts == counts
 
 
-@pytest.mark.parametrize("kind", ["file", "nonzeros"])
+@pytest.mark.parametrize("kind", ["file", full("nonzeros")])
 def test_a_limit_above_dense_changes_nothing(kind):
     problem = small_problem(kind=kind)
     free = begin(problem, 10**6)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from profiles import full
 from torch import nn
 
 import membound as mb
@@ -103,7 +104,7 @@ def test_one_member_is_the_member_itself(lenets, average, more):
         assert np.array_equal(model.tensors[f"0.{name}"], array)
 
 
-@pytest.mark.parametrize("values", ["f32", "f16"])
+@pytest.mark.parametrize("values", [full("f32"), "f16"])
 def test_the_file_is_hardly_larger_than_those_of_the_members(lenets, values):
     """Names are two characters longer and the sums are new; one header's frame serves all."""
     facts = {"values": values, "classes": [f"the digit {number}" for number in range(10)]}

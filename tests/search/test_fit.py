@@ -251,6 +251,7 @@ def errors_in(outputs) -> int:
     return int((outputs.argmax(1).numpy() != HELD_OUT[1]).sum())
 
 
+@pytest.mark.full
 def test_an_ensemble_is_judged_as_a_whole_and_fits_in_memory(tmp_path):
     told = []
     watch = Watch(done=lambda job, facts: told.append(job))
@@ -303,6 +304,7 @@ def test_a_residual_network_with_batch_norm(tmp_path):
     assert result.errors < 80  # of 100: it has learned something
 
 
+@pytest.mark.full  # tests/search/test_bound.py leaves one alone
 def test_depthwise_weights_are_left_alone_unless_they_are_not():
     assert bool(fit(Depthwise, budget="5 KiB").model.deep.weight.all())
     bounded = fit(Depthwise, budget="3 KiB", depthwise=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from profiles import full
 from small import small_problem
 
 from membound.errors import MemboundError, TrainingError
@@ -220,7 +221,7 @@ def test_only_the_layers_that_may_be_cut_are(problem):
 # Bytes
 
 
-@pytest.mark.parametrize("limit", [2_500, 9_000])
+@pytest.mark.parametrize("limit", [2_500, full(9_000)])
 def test_bytes_are_met_by_real_files(limit):
     """The estimate of the last cut may be some bytes off, or more where channels die; then a round more cuts these."""
     files = small_problem()
@@ -282,7 +283,7 @@ def test_without_validation_images_there_is_nothing_to_choose_by(problem):
 # Going on
 
 
-@pytest.mark.parametrize("stop", [0, 1, 3, 5, 11])
+@pytest.mark.parametrize("stop", [full(0), 1, full(3), 5, full(11)])
 def test_a_search_that_was_stopped_goes_on_where_it_was(problem, tmp_path, stop):
     whole, clerk = rounds_of(problem, by_turns, [6_000])
     first, second, third = Clerk(by_turns, stop), Clerk(by_turns), Clerk(by_turns)

@@ -56,6 +56,7 @@ def thinned(module, density, seed=0):
 @pytest.mark.parametrize(
     "facts", [{}, {"preprocess": PREPROCESS, "classes": [f"digit {n}" for n in range(10)]}]
 )
+@pytest.mark.one_in(3)
 def test_a_file_is_as_large_as_was_said_and_is_what_save_writes(lenet, tmp_path, values, prefer, facts):
     net, tracer = lenet
     measure = FileBytes(tracer, values, prefer=prefer, **facts)

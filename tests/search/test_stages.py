@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from profiles import full
 from small import Small, digits, small_problem
 from test_greedy import Clerk
 
@@ -156,7 +157,7 @@ def test_stages_are_a_bound_of_their_own(tmp_path):
     assert replace(Stages([FC]), keep=0.5).describe()["stages"] == [FC]
 
 
-@pytest.mark.parametrize("keep", [0.9, 0.94, 0.6])
+@pytest.mark.parametrize("keep", [full(0.9), full(0.94), 0.6])
 def test_small_counts_are_reached_one_by_one(keep):
     reached, _ = walked(Stages([{"fc2": 3}], keep=keep), lambda about, counts: 90.0)
     assert reached.counts == {"fc2.weight": 3}

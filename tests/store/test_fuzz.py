@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profiles import examples
+from profiles import chiefly, examples
 
 from membound.errors import ModelError
 from membound.store.file import read_bytes
@@ -52,7 +52,7 @@ def test_the_originals_are_sound():
     assert {node.op for node in mutations.every_operator().graph.nodes} == set(OPERATORS)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", chiefly([0], range(4)))
 def test_mutations(seed):
     outcomes = Counter()
     for index in range(1000):

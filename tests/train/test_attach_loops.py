@@ -22,6 +22,7 @@ from by_hand import (
     train,
     train_by_hand,
 )
+from profiles import full
 from ranks import start
 from torch import Tensor, nn
 
@@ -379,7 +380,7 @@ def test_a_compiled_model() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch's own, when it compiles
-@pytest.mark.parametrize("make", [Sgd, Adam])
+@pytest.mark.parametrize("make", [full(Sgd), Adam])
 def test_a_compiled_step_counts_and_updates_every_time(make: Any) -> None:
     model, batches = make_net(), make_batches(6)
     expected = train_by_hand(model, batches, make(LR), MIXED_BEFORE, MIXED_AFTER)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from profiles import full
 from torch import nn
 
 import membound as mb
@@ -54,8 +55,8 @@ def finish(run: Run) -> None:
     [
         {"lr": 1.0},  # ends with a loss of 1e17
         {"lr": 1000.0, "steps": 2},  # all losses on the way are finite, that of the end is not
-        {"lr": 1.0, "score": minus_error},
-        {"lr": 1.0, "members": 2, "budget": 1500},
+        full({"lr": 1.0, "score": minus_error}),
+        full({"lr": 1.0, "members": 2, "budget": 1500}),
     ],
 )
 def test_a_regression_that_explodes_has_diverged(options):

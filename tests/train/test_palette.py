@@ -591,6 +591,7 @@ def test_the_report_shows_values_where_there_is_a_palette() -> None:
 @pytest.mark.parametrize("at", [2, 6, 7, 12])
 @pytest.mark.parametrize("levels", [3, Even(14)])
 @pytest.mark.parametrize("weights_first", [True, False])
+@pytest.mark.one_in(3)
 def test_a_run_goes_on_bit_for_bit(at: int, levels: int, weights_first: bool) -> None:
     """From before the palette begins, from its first step, between two fits, from the end."""
     rules = {"*": mb.chain(mb.l0_project(mb.ramp(1.0, 0.5), every=3), mb.palette(levels, every=4, begin=0.5))}

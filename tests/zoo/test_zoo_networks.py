@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from profiles import full
 from torch.func import functional_call, stack_module_state
 
 from membound import zoo
@@ -108,7 +109,7 @@ def test_order_of_layers_in_lenet():
     torch.testing.assert_close(net(x), y @ net.fc2.weight.T + net.fc2.bias)
 
 
-@pytest.mark.parametrize("name", ["lenet", "cifar10_quick", "alexnet"])
+@pytest.mark.parametrize("name", [full("lenet"), "cifar10_quick", full("alexnet")])
 def test_stacks_and_exports(name, alexnet):
     nets = [alexnet] if name == "alexnet" else [zoo.build(name).eval() for _ in range(3)]
     x = torch.randn(2, *nets[0].input_shape)
