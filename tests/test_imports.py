@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -62,6 +63,7 @@ def part_of(module: str) -> str:
     return [*module.split("."), ""][1]
 
 
+@cache
 def imported_modules(path: Path) -> set[str]:
     """The modules of ours that a file imports, wherever it does: at its top, in functions, for types alone."""
     found = set()

@@ -4,6 +4,7 @@ python tools/import_diagram.py
 """
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from membound.report.markup import Markup, join, tag
@@ -31,6 +32,7 @@ marker path { fill: #59616b; stroke: none; }
 """
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Full names of all that a file imports, at its top or inside functions.
 

@@ -360,7 +360,11 @@ def test_what_is_wrong_with_an_item_is_said_in_one_line_by_workers_too(workers):
         as_split(torch_data.DataLoader(Broken(VECTORS, CLASSES), 4, num_workers=workers))
 
 
-def test_a_worker_that_cannot_be_started_is_said_in_one_line():
+def test_a_worker_that_cannot_be_started_is_said_in_one_line(monkeypatch):
+    monkeypatch.setattr(
+        torch_data._utils, "MP_STATUS_CHECK_INTERVAL", 0.5
+    )  # how long torch waits for its end
+
     def fail(number):
         raise RuntimeError("no more room\nand more")
 
