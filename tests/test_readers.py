@@ -53,6 +53,7 @@ def test_every_reader_for_ten_seconds(tmp_path):
     check(fuzz(tmp_path, "--seconds", "10", "--seed", "1"))
 
 
+@pytest.mark.full
 def test_the_fuzzer_fails_where_a_reader_does(tmp_path):
     """A reader that lets any other error out is found, and its input is kept."""
     script = tmp_path / "broken.py"

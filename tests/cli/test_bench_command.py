@@ -122,6 +122,7 @@ def test_a_peer_that_fails_is_said_and_the_others_go_on(file, capsys, monkeypatc
     assert "membound" in said
 
 
+@pytest.mark.full
 def test_a_peer_in_an_environment_of_its_own(file, capsys, monkeypatch):
     """A program that says who called it, and a runtime that only its environment has."""
     folder = file.parent / "old"

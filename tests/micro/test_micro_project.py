@@ -60,6 +60,7 @@ def test_sanitized_c_gives_the_bits_of_the_engine(name, tmp_path):
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="there is no clang")
 @pytest.mark.parametrize("name", chiefly(["dscnn"], NETWORKS))
+@pytest.mark.full
 def test_clang_gives_the_same_bits(name, tmp_path):
     compare(micro(NETWORKS[name](), "whole" if name == "quick" else "auto"), tmp_path / "c", "clang", "-O2")
 

@@ -390,6 +390,7 @@ def test_failed_trainings_and_missing_points_are_left_out(name, tmp_path):
     draw(tmp_path, name, document)
 
 
+@pytest.mark.full
 def test_what_lies_far_below_is_counted(tmp_path):
     document = make_document("memory", seeds=1)
     net = document["numbers"]["nets"]["quick"]

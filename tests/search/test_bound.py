@@ -214,6 +214,7 @@ def test_proportions_are_kept_whatever_the_scores():
 
 @pytest.mark.parametrize(("kind", "limit"), [("file", 1_600), ("ram", 21_566)])
 @pytest.mark.one_in(2)
+@pytest.mark.full
 def test_a_network_of_which_little_is_left_still_uses_the_limit(kind, limit):
     """Most channels are dead, so that the file has far fewer weights than the counts say, and memory has jumps."""
     problem = small_problem(partial(mb.zoo.lenet), kind, steps=20)

@@ -334,6 +334,7 @@ class Tied(Tiny):
 
 @pytest.mark.parametrize(("members", "budget"), [(1, 3000), (3, 8000)])
 @pytest.mark.one_in(2)
+@pytest.mark.full  # tests/search/test_bound.py counts them once
 def test_tied_weights_stay_tied(members, budget):
     result = fit(Tied, budget=budget, members=members, steps=8)
     assert USED * budget <= result.file_bytes <= budget
@@ -462,6 +463,7 @@ def test_a_weight_beyond_16_bits_is_fitted_in_32():
 
 
 @pytest.mark.parametrize("bound", [{"budget": 5000}, full({"within": 40})])
+@pytest.mark.full
 def test_a_weight_that_grows_beyond_16_bits_is_fitted_again_in_32(bound, tmp_path):
     def workers(problem, orders, show):
         for job, outcome in carry_out(problem, orders, torch.device("cpu"), show):

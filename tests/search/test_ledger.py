@@ -494,6 +494,7 @@ print(len(run.entries()))
 """
 
 
+@pytest.mark.full  # one that says it is full is in make test
 def test_a_disk_that_is_really_full(tmp_path):
     script = tmp_path / "fill.py"
     script.write_text(textwrap.dedent(FILL))

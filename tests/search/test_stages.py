@@ -95,6 +95,7 @@ def test_a_fit_ends_at_the_counts_exactly(tmp_path):
     assert {each.get("stage") for each in fitted.history} >= {1, 2}
 
 
+@pytest.mark.full
 def test_the_command_takes_a_file(tmp_path, capsys):
     (tmp_path / "stages.toml").write_text("tolerance = 100\nkeep = 0.1\n[[stage]]\n'fc*' = 0.1\n")
     mnist = data.load("mnist")

@@ -284,6 +284,7 @@ def test_the_header_of_a_small_network_is_small():
     assert few.file_bytes < 0.5 * half.file_bytes
 
 
+@pytest.mark.full  # tests/store/test_file.py has one of plain layers
 def test_nothing_big_is_allocated_by_reading(tmp_path):
     """A mapped file of packed layers, 8 MB in every layout, is checked within 10 MB more."""
     path = tmp_path / "net.safetensors"

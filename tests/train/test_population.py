@@ -205,6 +205,7 @@ def test_penalties_are_recorded_with_the_step(monkeypatch):
             assert int((recorded.model.state_dict()[name] == 0).sum()) > 0
 
 
+@pytest.mark.full
 def test_a_member_that_is_done_is_let_go_before_the_next_ones_memory_is_counted(monkeypatch):
     """On a CPU they come one after another: of those before, no network is left."""
     split, cpu = digits(64), torch.device("cpu")

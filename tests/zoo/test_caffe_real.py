@@ -62,6 +62,7 @@ def errors(net, data):
     ("name", "expected"),
     [full("lenet_a", 86), full("lenet_b", 95), full("lenet_dns_original", 91), ("lenet_dns_sparse", 91)],
 )
+@pytest.mark.full  # ten thousand images
 def test_lenet_on_mnist(name, expected, mnist):
     net = zoo.lenet().eval()
     zoo.load_caffemodel(net, model(name))
