@@ -32,8 +32,13 @@ class Small(nn.Module):
 
 
 @cache
+def all_digits() -> ArraySplit:
+    return mb.data.load("mnist").train
+
+
+@cache
 def digits(begin: int = 0, end: int = 300) -> ArraySplit:
-    split = mb.data.load("mnist").train
+    split = all_digits()
     return ArraySplit(split.images[begin:end], split.labels[begin:end])
 
 
