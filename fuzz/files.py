@@ -2,6 +2,7 @@
 
     python fuzz/files.py --count 1000000 --seed 0
     python fuzz/files.py --count 1000000 --seed 0 --packed    files of packed layers only, versions 2 and 3
+    python fuzz/files.py --count 50000 --seed 0 --mixing      attention, norms, resizing, embeddings, recurrent steps
 
 Mutation k of a seed is always the same, so that a failure is repeated by `--first k --count 1`; its bytes are saved as
 fuzz-failure-FIRST.safetensors, FIRST being its process's first mutation, also before a crash of the compiled core if
@@ -20,6 +21,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import mixing
 import mutations
 import numpy as np
 
@@ -71,13 +73,18 @@ def try_one(content: bytes, run: Callable[[StoredModel], None] | None) -> str:
 
 def try_share(options: argparse.Namespace, share: range) -> Counter[str]:
     """The outcomes of one process's mutations."""
-    originals = mutations.packed_originals() if options.packed else mutations.originals()
+    originals, mostly = mutations.originals, ""
+    if options.packed:
+        originals, mostly = mutations.packed_originals, "packed"
+    elif options.mixing:
+        originals, mostly = mixing.files, "nodes"
+    sound = originals()
     run = None if options.no_run else runner()
     failure = Path(f"fuzz-failure-{share.start}.safetensors")
     outcomes: Counter[str] = Counter()
     for index in share:
         rng = random.Random((options.seed << 40) + index)
-        content = mutations.mutate(rng.choice(originals), rng, options.packed)
+        content = mutations.mutate(rng.choice(sound), rng, mostly)
         if options.save_each:
             failure.write_bytes(content)
         try:
@@ -97,6 +104,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--packed", action="store_true", help="only files of one packed layer, the smallest")
+    parser.add_argument(
+        "--mixing", action="store_true", help="only networks of attention, norms and the like"
+    )
     parser.add_argument("--no-run", action="store_true", help="only read")
     parser.add_argument("--save-each", action="store_true", help="write each file before it is tried")
     parser.add_argument("--out", help="a JSON file for the outcomes")
@@ -118,6 +128,7 @@ def main() -> None:
         payload = {
             "seed": options.seed,
             "packed": options.packed,
+            "mixing": options.mixing,
             "count": options.count,
             "sanitizers": ["address", "undefined"] if "ASAN_OPTIONS" in os.environ else [],
             "failures": 0,

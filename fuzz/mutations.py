@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import mixing
 import numpy as np
 import packed
 import stored
@@ -72,7 +73,7 @@ def originals() -> list[bytes]:
     """Small sound files: every format at f32 and f16, every operator, and packed layers in every way that there is."""
     plain = [stored.file_bytes("f32"), stored.file_bytes("f16"), stored.plain_bytes(every_operator())]
     few = stored.plain_bytes(every_operator(), "p4")
-    return [*plain * 30, *[few] * 10, *packed_originals()]
+    return [*plain * 30, *[few] * 10, *packed_originals(), *mixing.files() * 3]
 
 
 def packed_originals() -> list[bytes]:
@@ -137,11 +138,11 @@ def every_operator() -> Model:
     return Model(Graph((2, 7, 7), nodes, 29, inputs, outputs), tensors, original, preprocess, list("abcd"))
 
 
-def mutate(content: bytes, rng: random.Random, mostly_packed: bool = False) -> bytes:
-    """A damaged copy: one to three kinds of damage; mostly that of packed layers, if so."""
+def mutate(content: bytes, rng: random.Random, mostly: str = "") -> bytes:
+    """A damaged copy: one to three kinds of damage; mostly that of "packed" layers or of "nodes", if so."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        packed_now = mostly_packed and rng.random() < 0.85
-        content = (_edit_packed if packed_now else rng.choice(_MUTATIONS))(content, rng)
+        damages = _MOSTLY[mostly] if mostly and rng.random() < 0.85 else _MUTATIONS
+        content = rng.choice(damages)(content, rng)
     if rng.random() < 0.5:
         content = stored.joined(content)
         if rng.random() < 0.1:
@@ -403,3 +404,4 @@ _MUTATIONS: list[Callable[[bytes, random.Random], bytes]] = [
     *[_edit_packed] * 8,
     _exchange,
 ]
+_MOSTLY = {"packed": [_edit_packed], "nodes": [_edit_json, _edit_json, _append_node, _edit_array]}

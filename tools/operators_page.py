@@ -74,9 +74,9 @@ KINDS: dict[str, tuple[str, str]] = {
     "Embeddings": ("embedding", "Indices come in as integers."),
     "Moving values": (
         "cat stack pad constant_pad_nd permute roll flip repeat index_select index transpose t slice narrow select "
-        "unbind split split_with_sizes chunk view reshape _unsafe_view flatten unflatten unsqueeze squeeze expand "
-        "expand_as",
-        "Reshapes cost nothing.",
+        "unbind split split_with_sizes chunk select_scatter slice_scatter copy view reshape _unsafe_view flatten "
+        "unflatten unsqueeze squeeze expand expand_as",
+        "Reshapes cost nothing, indices are constants, and values may be written into parts of others: `y[:, 0] = x`.",
     ),
     "Nothing to do": (
         "clone contiguous detach alias to _to_copy type_as dropout feature_dropout alpha_dropout zeros_like ones_like "

@@ -38,10 +38,20 @@ OPERATORS = {
         IMAGE,
         "batch must stay|the batch is one of the axes of its matrices",
     ),
-    "a pool of channels in the batch": (
-        lambda: net(lambda m, x: F.max_pool2d(x.reshape(-1, 1, 8, 8), 2).reshape(-1, 3, 4, 4)),
+    "a norm of groups in the batch": (
+        lambda: net(lambda m, x: F.group_norm(x.reshape(-1, 1, 8, 8), 1).reshape(-1, 3, 8, 8)),
         IMAGE,
-        "max_pool2d cannot .*the batch is not the first axis there, or holds other axes",
+        "group_norm cannot .*the batch is not the first axis there, or holds other axes",
+    ),
+    "as many as a mask says": (
+        lambda: net(lambda m, x: x[:, torch.tensor([True, False, True])]),
+        IMAGE,
+        r"index gives shape \(batch, u0, 8, 8\), whose size depends on numbers.*indices instead of a mask",
+    ),
+    "every other element written": (
+        lambda: net(lambda m, x: torch.slice_scatter(2 * x, x[:, :, ::2], 2, step=2)),
+        IMAGE,
+        "slice_scatter cannot .*every other element",
     ),
     "no statistics": (lambda: nn.BatchNorm2d(3, track_running_stats=False), IMAGE, "batch_norm"),
     "dropout that stays": (

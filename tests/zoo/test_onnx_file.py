@@ -4,13 +4,14 @@ import importlib.util
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from membound import zoo
 from membound.errors import WeightsError
-from membound.zoo.onnx_file import _use_initializers_directly
+from membound.zoo.onnx_file import OLDER, _as_older, _use_initializers_directly
 
 
 def small_model():
@@ -67,3 +68,40 @@ def test_what_is_wrong_with_a_file_is_said_in_a_line(tmp_path):
     with pytest.raises(WeightsError, match=wanted) as caught:
         zoo.build(str(tmp_path / "bad.onnx"))
     assert "\n" not in str(caught.value)
+
+
+def versioned(op, version):
+    """A file of one operator, under some version of ONNX's operators."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], name=op)], "one", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+
+
+def test_a_newer_file_is_tried_as_an_older_one_where_it_means_the_same():
+    found = [each.opset_import[0].version for each in _as_older(versioned("Identity", 20))]
+    assert found == list(OLDER)
+    assert list(_as_older(versioned("Identity", 13))) == []
+    assert list(_as_older(versioned("Gelu", 20))) == []  # there was none before
+
+
+def test_a_newer_file_is_read(tmp_path):
+    pytest.importorskip("onnx2torch")
+    model, _, _ = small_model()
+    model.opset_import[0].version = 23
+    onnx.save(model, tmp_path / "new.onnx")
+    x = torch.randn(3, 4)
+    wanted = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x.numpy()})[0]
+    np.testing.assert_allclose(zoo.build(str(tmp_path / "new.onnx"))(x).detach(), wanted, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_padding_of_ds_cnn_survives_torch_s_export(tmp_path):
+    """Its exporter rounds divisions toward zero, so that the ceil of a division must not be that of a negative one."""
+    runtime = pytest.importorskip("onnxruntime")
+    torch.manual_seed(0)
+    net, x = zoo.ds_cnn().eval(), torch.randn(2, 1, 49, 10)
+    path = tmp_path / "ds.onnx"
+    torch.onnx.export(net, (x,), path, input_names=["x"], dynamo=False, dynamic_axes={"x": {0: "n"}})
+    found = runtime.InferenceSession(path).run(None, {"x": x.numpy()})[0]
+    wanted = net(x).detach().numpy()
+    assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()

@@ -1,6 +1,7 @@
 """From the operations of torch.export to a draft of the graph."""
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -11,6 +12,7 @@ from torch import Tensor, fx
 from membound.capture.call import FIRST, SUPPORTED, Call, Place, Value
 from membound.capture.draft import Draft
 from membound.capture.export import Batch, Exported, sizes
+from membound.capture.folded import convert_folded, takes_folded
 from membound.capture.layout import ALONG, ELEMENTWISE, SPREADABLE, WHOLE, WHOLE_TYPES, find_place, followed
 from membound.capture.lrn import Lrn, find_lrn
 from membound.capture.operators import CONVERSIONS
@@ -117,6 +119,8 @@ class _Step:
             raise ModelError(f"{self.where}: an argument of {self.op} depends on the size of the batch")
         call = self._call(self._arguments(found))
         if self.op not in ALONG and any(value.place != FIRST for value in _values(call.args)):
+            if takes_folded(call):
+                return _placed(convert_folded(call, CONVERSIONS[self.op]), call)
             call.fail("the batch is not the first axis there, or holds other axes, too")
         return _placed(CONVERSIONS[self.op](call), call)
 
@@ -164,6 +168,11 @@ class _Step:
         source = arguments.get("self", arguments.get("input"))
         if place.fold == 1 and self.op in RESHAPES and isinstance(source, Tensor):
             return source.expand(shape) if self.op == "expand" else source.reshape(shape)
+        if place.fold == 1 and self.op == "repeat" and isinstance(source, Tensor):
+            times = [1 if dim == place.at else int(n) for dim, n in enumerate(arguments["repeats"])]
+            own = (1,) * (len(times) - source.dim()) + tuple(source.shape)
+            if own[place.at] == 1:
+                return source.reshape(own).repeat(times)
         if place.fold > 1 and place.at == 0 and isinstance(source, Tensor) and self._leads():
             return source.reshape(
                 place.fold, *shape[1:]
@@ -267,6 +276,11 @@ class _Step:
         text = ", ".join(map(str, sizes(self._result())))
         for symbol in () if isinstance(self.batch, int) else self.batch:
             text = text.replace(symbol, "batch")
+        if re.search(r"\bu\d+\b", text):  # as torch calls sizes that only running tells
+            return ModelError(
+                f"{self.where}: {self.op} gives shape ({text}), whose size depends on numbers{_code(self.node)}: take "
+                "constant indices instead of a mask, or torch.where, which keeps the size"
+            )
         return ModelError(
             f"{self.where}: {self.op} gives shape ({text}), but the batch must stay the first axis, and free: "
             f"write x.flatten(1), not x.view(1, -1), or x.reshape(x.shape[0], ...){_code(self.node)}"

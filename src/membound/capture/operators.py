@@ -79,10 +79,18 @@ def softmax(*, log: bool) -> Callable[[Call], Value]:
     return convert
 
 
+def any_convolution(call: Call) -> Value:
+    """aten.convolution, which torch makes of all others where it takes a network apart."""
+    volume = call.constant("weight").dim() == 5
+    if call.get("transposed", False):
+        return volumes.transposed_convolution(call) if volume else transposed_convolution(call)
+    return volumes.convolution(call) if volume else convolution(call)
+
+
 CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "conv1d": convolution,
     "conv2d": convolution,
-    "convolution": convolution,
+    "convolution": any_convolution,
     "conv3d": volumes.convolution,
     "conv_transpose3d": volumes.transposed_convolution,
     "max_pool3d": volumes.pool("max"),
@@ -184,6 +192,9 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "repeat": shaping.repeat,
     "index_select": shaping.index_select,
     "index": shaping.index,
+    "select_scatter": shaping.select_scatter,
+    "slice_scatter": shaping.slice_scatter,
+    "copy": shaping.copied,
     "transpose": shaping.transpose,
     "t": shaping.transpose,
     "slice": shaping.slice_,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from membound.capture.call import Call, Value
 from membound.store.graph import Shape
+from membound.store.rules import MAX_WINDOW
 
 
 def concat(call: Call) -> Value:
@@ -102,19 +103,29 @@ def index_select(call: Call) -> Value:
 
 
 def index(call: Call) -> Value:
-    """x[:, [2, 0]]: constants along one axis."""
+    """x[:, [2, 0]]: constants along one axis; a table of them gives as many axes as it has."""
     given = [(dim, each) for dim, each in enumerate(call["indices"]) if each is not None]
-    if len(given) != 1 or not isinstance(given[0][1], Tensor) or given[0][1].dim() != 1:
+    if len(given) != 1 or not isinstance(given[0][1], Tensor):
         call.fail("only one list of constant indices is supported")
     dim, indices = given[0]
-    return _gathered(
-        call, call.axis(dim), indices.nonzero()[:, 0] if indices.dtype == torch.bool else indices
-    )
+    if indices.dtype == torch.bool:
+        if indices.dim() != 1:
+            call.fail("a mask along several axes is not supported; flatten them first")
+        indices = indices.nonzero()
+    axis, source = call.axis(dim), call.value("self").shape
+    flat = (*source[:axis], indices.numel(), *source[axis + 1 :])
+    return call.reshape(_gathered(replace(call, shape=flat), axis, indices.flatten()), call.shape)
 
 
 def _gathered(call: Call, axis: int, indices: Tensor) -> Value:
-    size = call.value("self").shape[axis]
-    return call.emit("gather", call.value("self"), axis=axis, indices=tuple(int(i) % size for i in indices))
+    """In parts, where there are more indices than one gather may have."""
+    value = call.value("self")
+    parts = []
+    for some in indices.split(MAX_WINDOW):
+        shape = (*value.shape[:axis], len(some), *value.shape[axis + 1 :])
+        places = tuple(int(i) % value.shape[axis] for i in some)
+        parts.append(call.emit("gather", value, out=shape, axis=axis, indices=places))
+    return parts[0] if len(parts) == 1 else call.emit("concat", *parts, axis=axis)
 
 
 def _around(call: Call, pairs: list[tuple[int, int]], mode: str) -> Value:
@@ -210,6 +221,55 @@ def _slice(call: Call, value: Value, axis: int, start: int, stop: int, step: int
         return value
     shape: Shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
     return call.emit("slice", value, out=shape, axis=axis, start=start, stop=stop, step=step)
+
+
+def select_scatter(call: Call) -> Value:
+    """y[:, 2] = x, as torch.export writes it: y with x in place of one of its slices."""
+    axis = call.axis(call["dim"], Value(-1, call.shape, call.place))
+    start = call["index"] % call.shape[axis]
+    return _written(call, axis, start, start + 1)
+
+
+def slice_scatter(call: Call) -> Value:
+    """y[:, 2:4] = x; all of the batch is written to at once."""
+    whole = call.get("start", 0) == 0 and (call.get("end") is None or call["end"] >= 2**31)
+    if call.get("dim", 0) == call.place.at and whole and call.get("step", 1) == 1:
+        return _as_value(call, "src", call.shape)
+    axis = call.axis(call.get("dim", 0), Value(-1, call.shape, call.place))
+    start, stop, step = slice(call.get("start"), call.get("end"), call.get("step", 1)).indices(
+        call.shape[axis]
+    )
+    if step != 1:
+        call.fail("it writes every other element; write whole ranges, or use torch.cat or torch.where")
+    return _written(call, axis, start, max(start, stop))
+
+
+def _written(call: Call, axis: int, start: int, stop: int) -> Value:
+    """A value with another one in its place from `start` to `stop`."""
+    size = call.shape[axis]
+    parts = []
+    if (start, stop) != (0, size):
+        old = _as_value(call, "self", call.shape)
+        edges = ((0, start), (stop, size))
+        parts = [_slice(call, old, axis, *edge) if edge[0] < edge[1] else None for edge in edges]
+    new = _as_value(call, "src", (*call.shape[:axis], stop - start, *call.shape[axis + 1 :]))
+    joined = [part for part in (*parts[:1], new, *parts[1:]) if part is not None and 0 not in part.shape]
+    return joined[0] if len(joined) == 1 else call.emit("concat", *joined, axis=axis)
+
+
+def _as_value(call: Call, name: str, shape: Shape) -> Value:
+    """An argument, of a value or of a constant, in the shape that it is needed in."""
+    found = call[name]
+    value = found if isinstance(found, Value) else replace(call, shape=shape).constant_value(found)
+    return call.reshape(value, shape)
+
+
+def copied(call: Call) -> Value:
+    """aten.copy: what is written over all of a value."""
+    found = call["src"]
+    if not isinstance(found, Value) or found.shape != call.shape:
+        call.fail("what is written has another shape than where it goes; expand it first")
+    return found
 
 
 def pixel_shuffle(call: Call) -> Value:

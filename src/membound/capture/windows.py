@@ -12,15 +12,13 @@ Pair = tuple[int, int]
 
 
 def convolution(call: Call) -> Value:
-    """aten.conv1d, conv2d and convolution; one over sequences is one over images of height 1."""
-    if call.get("transposed", False):
-        call.fail("transposed convolutions are not supported")
+    """aten.conv1d and conv2d; one over sequences is one over images of height 1."""
     weight, bias = call.constant("weight"), call.get("bias")
     axes = weight.dim() - 2
     value = call.value("input")
     if axes not in (1, 2) or len(value.shape) != axes + 1:
         call.fail(f"convolutions have 1 or 2 axes, on inputs of 2 or 3, not {axes} on {len(value.shape)}")
-    kernel, dilation = _pair(weight.shape[2:], 1), _pair(_all(call.get("dilation", 1), axes), 1)
+    kernel, dilation = as_pair(weight.shape[2:], 1), as_pair(all_axes(call.get("dilation", 1), axes), 1)
     image = (weight.shape[0], weight.shape[1], *kernel)
     named = {"w": call.tensor(weight, call.within("weight"), image)}
     if bias is not None:
@@ -30,15 +28,15 @@ def convolution(call: Call) -> Value:
         _image(call, value),
         out=_image_shape(call.shape),
         named=named,
-        stride=_pair(_all(call.get("stride", 1), axes), 1),
-        pad=_padding(call, axes, kernel, dilation),
+        stride=as_pair(all_axes(call.get("stride", 1), axes), 1),
+        pad=padding(call, axes, kernel, dilation),
         dilation=dilation,
         groups=call.get("groups", 1),
     )
     return call.reshape(out, call.shape)
 
 
-def _padding(call: Call, axes: int, kernel: Pair, dilation: Pair) -> tuple[int, int, int, int]:
+def padding(call: Call, axes: int, kernel: Pair, dilation: Pair) -> tuple[int, int, int, int]:
     found = call.get("padding", 0)
     if found == "valid":
         found = 0
@@ -46,7 +44,7 @@ def _padding(call: Call, axes: int, kernel: Pair, dilation: Pair) -> tuple[int, 
         total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         before = [size // 2 for size in total]
         return before[0], before[1], total[0] - before[0], total[1] - before[1]
-    top, left = _pair(_all(found, axes), 0)
+    top, left = as_pair(all_axes(found, axes), 0)
     return top, left, top, left
 
 
@@ -55,7 +53,7 @@ def max_pool(call: Call) -> Value:
     kernel, stride, pad = _window(call)
     value = call.value("self")
     axes = len(value.shape) - 1
-    dilation = _pair(_all(call.get("dilation", 1), axes), 1)
+    dilation = as_pair(all_axes(call.get("dilation", 1), axes), 1)
     over = _over(_image_shape(value.shape), _image_shape(call.shape), kernel, stride, pad, dilation)
     out = call.emit(
         "maxpool",
@@ -171,9 +169,9 @@ def _is_even(size: int, factor: int, shift: float) -> bool:
 
 def _window(call: Call) -> tuple[Pair, Pair, Pair]:
     axes = len(call.value("self").shape) - 1
-    kernel = _pair(_all(call["kernel_size"], axes), 1)
-    stride = _pair(_all(call.get("stride") or call["kernel_size"], axes), 1)
-    return kernel, stride, _pair(_all(call.get("padding", 0), axes), 0)
+    kernel = as_pair(all_axes(call["kernel_size"], axes), 1)
+    stride = as_pair(all_axes(call.get("stride") or call["kernel_size"], axes), 1)
+    return kernel, stride, as_pair(all_axes(call.get("padding", 0), axes), 0)
 
 
 def _over(size: Shape, out: Shape, kernel: Pair, stride: Pair, pad: Pair, dilation: Pair) -> Pair:
@@ -185,12 +183,12 @@ def _over(size: Shape, out: Shape, kernel: Pair, stride: Pair, pad: Pair, dilati
     return down, right
 
 
-def _all(found: int | list[int] | tuple[int, ...], axes: int) -> tuple[int, ...]:
+def all_axes(found: int | list[int] | tuple[int, ...], axes: int) -> tuple[int, ...]:
     sizes = (found,) if isinstance(found, int) else tuple(found)
     return sizes * axes if len(sizes) == 1 else sizes
 
 
-def _pair(sizes: Any, height: int) -> Pair:
+def as_pair(sizes: Any, height: int) -> Pair:
     """Sizes in two directions; a sequence has `height` in the first."""
     first, *rest = (int(size) for size in sizes)
     return (first, rest[0]) if rest else (height, first)

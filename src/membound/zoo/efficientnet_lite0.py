@@ -102,7 +102,8 @@ class Same(nn.Conv2d):
         """Padded, then as any convolution."""
         sides = []
         for side, kernel, stride in zip(x.shape[2:], self.kernel_size, self.stride, strict=True):
-            total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
+            # Of positive numbers alone: torch.onnx.export writes // as a division that rounds toward zero.
+            total = max((side - 1) // stride * stride + kernel - side, 0)
             sides.append((total // 2, total - total // 2))
         (top, bottom), (left, right) = sides
         return super().forward(pad(x, (left, right, top, bottom)))

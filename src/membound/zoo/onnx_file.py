@@ -2,6 +2,7 @@
 
 import importlib.util
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from membound.zoo.onnx_static import with_constant_sizes
 
 SUFFIX = ".onnx"
 WHOLE = (2, 3, 4, 5, 6, 7, 9, 12, 13)  # element types of ONNX: integers and booleans
+OLDER = (18, 17)  # versions of ONNX's operators that onnx2torch knows best
 ADVICE = "export it again with the batch as a dynamic axis, or give the network as package.module:callable"
 
 
@@ -32,23 +34,13 @@ def read_onnx(path: str | Path) -> nn.Module:
     if importlib.util.find_spec("onnx2torch") is None:
         raise WeightsError(f"{path}: reading ONNX takes onnx2torch: pip install 'membound[onnx]'")
     import onnx
-    import onnx2torch
 
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
     except Exception as error:
         raise WeightsError(f"{path} is not a valid ONNX file: {_first_line(error)}") from error
-    _use_initializers_directly(model.graph)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of resizing, which is checked below
-            found = onnx2torch.convert(model)
-    except Exception as error:
-        raise WeightsError(
-            f"{path}: onnx2torch cannot convert it: {_first_line(error)}; give the network as "
-            "package.module:callable"
-        ) from error
+    model, found = _converted(path, model)
     _check_resizing(path, model.graph)
     shapes = input_shapes(path, model)
     try:
@@ -64,6 +56,47 @@ def read_onnx(path: str | Path) -> nn.Module:
     plain: nn.Module = found.requires_grad_(True)
     plain.input_shape = shapes[0][0] if len(shapes[0]) == 1 else None  # type: ignore[assignment]
     return plain
+
+
+def _converted(path: str | Path, model: Any) -> tuple[Any, nn.Module]:
+    """The network in torch; a file of a version that onnx2torch does not know, as one of an older version."""
+    import onnx2torch
+
+    first: Exception | None = None
+    for tried in (model, *_as_older(model)):
+        try:
+            _use_initializers_directly(tried.graph)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of resizing, which has a check of its own
+                return tried, onnx2torch.convert(tried)
+        except Exception as error:
+            first = first or error
+    assert first is not None
+    raise WeightsError(
+        f"{path}: onnx2torch cannot convert it: {_first_line(first)}; export it for opset {OLDER[-1]}, or give the "
+        "network as package.module:callable"
+    ) from first
+
+
+def _as_older(model: Any) -> Iterator[Any]:
+    """The same network under older versions, where it is valid in them.
+
+    Since 18, operators have got more types and attributes; what has none of these means what it meant.
+    """
+    import onnx
+
+    for version in OLDER:
+        older = onnx.ModelProto()
+        older.CopyFrom(model)
+        own = [each for each in older.opset_import if each.domain in ("", "ai.onnx")]
+        if not own or own[0].version <= version:
+            continue
+        own[0].version = version
+        try:
+            onnx.checker.check_model(older)
+        except onnx.checker.ValidationError:
+            continue
+        yield older
 
 
 def input_shapes(path: str | Path, model: Any) -> tuple[list[tuple[int, ...]], list[bool]]:
