@@ -1,9 +1,7 @@
 /* Convolutions and linear layers: weights are decoded as they are used, a row of sums is computed nonzero by nonzero. */
 #include "membound_micro_codes.h"
+#include "membound_micro_mve.h"
 #include "membound_micro_thumb.h"
-#if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
-#include <arm_mve.h>
-#endif
 
 /* A weight that is being read, channel after channel: its next value, and the place of that in a channel's weight,
  * whose columns go by kernel row, kernel column, input channel. */
@@ -65,9 +63,6 @@ static MB_APART uint32_t find_base(const reader *w) {
   if (row >= in->height) return 0;
   return (w->edge + (row % in->rows) * in->pitch - w->v.columns * op->dx) << 8;
 }
-
-/* An entry as the value of a weight. */
-static inline int32_t weight_of(uint32_t entry) { return (int32_t)((entry & 0xFFu) ^ 0x80u) - 128; }
 
 /* Read the values of a kernel row: what they add to every sum where the image has padding. */
 static MB_APART int32_t pass_padding(reader *w) {
@@ -178,30 +173,6 @@ static MB_APART uint32_t fill(reader *w, uint32_t *entries) {
 }
 #endif
 
-#if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
-/* What multiply() does, by vectors of 4 sums: 8 at a time, those beyond `width` masked. */
-static void multiply_vectors(int32_t *sums, uint32_t width, const int8_t *x, const uint32_t *entries, uint32_t n) {
-  uint32_t k, p;
-  for (p = 0; p + 8u <= width; p += 8u, x += 8) {
-    int32x4_t a = vldrwq_s32(sums + p), b = vldrwq_s32(sums + p + 4u);
-    for (k = 0; k < n; k++) {
-      const int8_t *v = x + (entries[k] >> 8);
-      a = vmlaq_n_s32(a, vldrbq_s32(v), weight_of(entries[k]));
-      b = vmlaq_n_s32(b, vldrbq_s32(v + 4), weight_of(entries[k]));
-    }
-    vstrwq_s32(sums + p, a);
-    vstrwq_s32(sums + p + 4u, b);
-  }
-  for (; p < width; p += 4u, x += 4) {
-    const mve_pred16_t there = vctp32q(width - p);
-    int32x4_t a = vldrwq_z_s32(sums + p, there);
-    for (k = 0; k < n; k++)
-      a = vmlaq_n_s32(a, vldrbq_z_s32(x + (entries[k] >> 8), there), weight_of(entries[k]));
-    vstrwq_p_s32(sums + p, a, there);
-  }
-}
-#endif
-
 static inline void set_sums(int32_t *sums, uint32_t width, int32_t bias) {
 #if !defined(__OPTIMIZE_SIZE__)
   for (; width >= 8u; width -= 8u, sums += 8) {
@@ -212,6 +183,7 @@ static inline void set_sums(int32_t *sums, uint32_t width, int32_t bias) {
   for (; width != 0u; width--) *sums++ = bias;
 }
 
+#if !defined(MB_VECTORS)
 /* 8 sums at a time in registers. */
 static inline void multiply_eight(int32_t *sums, const int8_t *x, uint32_t stride, const uint32_t *next,
                                   const uint32_t *end) {
@@ -274,6 +246,7 @@ MB_COPIED void multiply(int32_t *sums, uint32_t width, const int8_t *x, uint32_t
     sums[0] = a;
   }
 }
+#endif
 
 /* Sums as int8. `out` may be where the sums are: it is behind what is still to be read. */
 MB_COPIED void narrow_by(const mb_scale *s, uint32_t channel, const int32_t *sums, int8_t *out, uint32_t width,
@@ -364,6 +337,14 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
         continue;
       }
       n = fill(&w, entries);
+#if defined(MB_VECTORS)
+#if MB_HAS_STRIDE
+      if (op->sx != 1u)
+        multiply_apart(sums, op->width, r->arena, op->sx, entries, n);
+      else
+#endif
+        multiply_ones(sums, op->width, r->arena, entries, n);
+#else
 #if MB_HAS_STRIDE
       if (op->sx == 2u) /* as a number of its own, for compilers that make code of it */
         multiply(sums, op->width, r->arena, 2u, entries, n);
@@ -371,9 +352,6 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
         multiply(sums, op->width, r->arena, op->sx, entries, n);
       else
 #endif
-#if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
-        multiply_vectors(sums, op->width, r->arena, entries, n);
-#else
         multiply(sums, op->width, r->arena, 1u, entries, n);
 #endif
     }

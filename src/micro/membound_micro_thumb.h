@@ -32,6 +32,7 @@ typedef struct {
 
 #if defined(MB_ASSEMBLY)
 #define MB_UNUSED __attribute__((unused))
+#if !defined(__ARM_FEATURE_MVE) /* it has vectors: membound_micro_mve.h */
 /* 8 sums by all entries: what compilers make of it in C needs a register too many. r4 to r11 have the sums, r12 the
  * weight, lr its place, r0 a number. */
 #define MB_ENTRY "ldr r12, [r2], #4\n add lr, r1, r12, lsr #8\n sxtb r12, r12\n"
@@ -69,6 +70,7 @@ static __attribute__((naked, noinline)) void eight_twos(MB_UNUSED int32_t *sums,
                                                         MB_UNUSED const uint32_t *end) {
   MB_EIGHT(MB_STEPS_OF_2 MB_STEPS_OF_2);
 }
+#endif
 #endif
 
 #if MB_HAS_SPARSE

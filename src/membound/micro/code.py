@@ -16,6 +16,7 @@ HEADERS = (
     "membound_micro.h",
     "membound_micro_inside.h",
     "membound_micro_codes.h",
+    "membound_micro_mve.h",
     "membound_micro_thumb.h",
 )
 CONFIG = "membound_micro_config.h"
