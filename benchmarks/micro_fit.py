@@ -96,6 +96,9 @@ CASES = {
     "mnist-16k": Case(partial(Digits, 24, 64, 96), "mnist", "15.6KB", "4KB", 40_000, {"batch_size": 128}),
     "cifar10-40k": Case(partial(mb.zoo.resnet8, width=30), "cifar10", "39.4KB", "20KB", 50_000),
     "cifar10-28k": Case(partial(mb.zoo.resnet8, width=20), "cifar10", "27.4KB", "14KB", 50_000),
+    # Networks of MLPerf Tiny on images that are here, not on those that they were made for.
+    "mobilenet-32": Case(partial(mb.zoo.mobilenet_v1, classes=10), "cifar10", "60KB", "10KB", 30_000),
+    "dscnn-28": Case(partial(mb.zoo.ds_cnn, classes=10), "mnist", "16KB", "18KB", 20_000),
 }
 
 

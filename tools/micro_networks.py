@@ -136,6 +136,30 @@ def _grow(net: Builder, draw, value: int) -> int:
     return net.conv(value, 4, 1, act=act)
 
 
+def random_residual(seed: int) -> StoredModel:
+    """Blocks of convolutions beside shortcuts, whose rows meet in sums."""
+    draw = np.random.default_rng(seed)
+    shape = (int(draw.integers(1, 4)), int(draw.integers(6, 17)), int(draw.integers(6, 14)))
+    net = Builder(shape, seed, float(draw.choice([0.2, 0.6])))
+    v = net.conv(0, int(draw.integers(2, 6)), int(draw.choice([1, 3])), act=ACTS[draw.integers(len(ACTS))])
+    for _ in range(int(draw.integers(1, 5))):
+        channels, height, width = net.shapes[v]
+        stride = int(draw.integers(1, 3)) if min(height, width) > 3 else 1
+        out = channels if stride == 1 and draw.random() < 0.7 else int(draw.integers(2, 6))
+        inner = net.conv(v, out, int(draw.choice([1, 3, 5])), stride, act=ACTS[draw.integers(len(ACTS))])
+        for _ in range(int(draw.integers(0, 3))):
+            inner = net.conv(inner, out, int(draw.choice([1, 3])), act=ACTS[draw.integers(3)])
+        short = v if out == channels and stride == 1 else net.conv(v, out, 1, stride)
+        if draw.random() < 0.2:
+            short = net.add("act", (short,), act=ACTS[draw.integers(2, len(ACTS))])
+        both = (inner, short) if draw.random() < 0.5 else (short, inner)
+        v = net.add(("add", "sub")[draw.integers(2)], both, act=ACTS[draw.integers(len(ACTS))])
+    if draw.random() < 0.7:
+        net.flat_linear(net.add("mean", (v,), axes=(1, 2)), 3)
+    pixels = {"mean": [float(m) for m in draw.integers(0, 255, shape[0])], "std": [64.0] * shape[0]}
+    return net.store(preprocess=pixels)
+
+
 def lenet() -> StoredModel:
     net = Builder((1, 28, 28), 1, 0.1)
     v = net.add("maxpool", (net.conv(0, 8, 5, pad=(0, 0, 0, 0)),), kernel=(2, 2))

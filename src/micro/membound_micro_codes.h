@@ -37,6 +37,9 @@ static inline uint32_t trailing_zeros(uint32_t x) {
 #endif
 }
 
+/* An entry as the value of a weight. */
+static inline int32_t weight_of(uint32_t entry) { return (int32_t)((entry & 0xFFu) ^ 0x80u) - 128; }
+
 /* What fill() reads of a weight, in variables. */
 typedef struct {
   const uint8_t *stream;

@@ -1,29 +1,27 @@
 /* Convolutions and linear layers: weights are decoded as they are used, a row of sums is computed nonzero by nonzero. */
 #include "membound_micro_codes.h"
-#if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
-#include <arm_mve.h>
-#endif
+#include "membound_micro_mve.h"
+#include "membound_micro_thumb.h"
 
 /* A weight that is being read, channel after channel: its next value, and the place of that in a channel's weight,
  * whose columns go by kernel row, kernel column, input channel. */
 typedef struct {
-  const mb_run *run;
   const mb_op *op;
-  uint32_t y, group; /* of the present channel: the row that is computed, and the group */
-  uint32_t bit;      /* of the stream, behind the next value */
-  uint32_t left;     /* values that are not used yet, the next one included */
-  int32_t i;         /* the input channel, less those of a group: below 0 */
-  uint32_t kx, ky;   /* ky may be beyond the kernel: then the value is of a later channel */
-  uint32_t base;     /* where the channel behind the last is read, times 256; 0: not known, or a row of padding */
-  uint32_t value;    /* a byte */
+  const mb_value *in;
+  uint32_t edge;      /* where the channel behind the last is read in the first slot, in the last kernel column */
+  uint32_t first_row; /* of the input that kernel row 0 meets: beyond any height, if above the first */
+  uint32_t left;      /* values that are not used yet, the next one included */
+  int32_t i;          /* the input channel, less those of a group: below 0 */
+  uint32_t ky;        /* may be beyond the kernel: then the value is of a later channel */
+  mb_values v;
 } reader;
 
 /* On to a later kernel column, where i is beyond the channels of a group. */
 static void carry(reader *w) {
   do {
     w->i -= w->op->group_in;
-    if (++w->kx == w->op->kw) {
-      w->kx = 0;
+    if (w->v.columns-- == 0u) {
+      w->v.columns = w->op->kw - 1u;
       w->ky++;
     }
   } while (w->i >= 0);
@@ -31,15 +29,27 @@ static void carry(reader *w) {
 
 static void open_weight(reader *w, const mb_run *r, const mb_op *op, uint32_t y) {
   memset(w, 0, sizeof *w);
-  w->run = r;
   w->op = op;
-  w->y = y;
   w->left = op->weight->count;
+  w->in = &r->net->values[op->in];
+  w->first_row = y * op->sy - op->pad_top;
+  w->edge = w->in->at + (uint32_t)op->group_in * w->in->stride + (op->kw - 1u) * op->dx - op->pad_left;
+  w->v.columns = op->kw - 1u;
   if (w->left != 0u) {
     const decoder d = open_decoder(op->weight);
     w->i = -1 - (int32_t)op->group_in;
-    w->value = decode(&d, d.palette != 0, &w->bit, &w->i);
+    w->v.value = decode(&d, d.palette != 0, &w->v.bit, &w->i);
     if (w->i >= 0) carry(w);
+#if defined(MB_ASSEMBLY) && MB_HAS_SPARSE
+    w->v.half = (uint32_t)w->in->stride << 7;
+    w->v.low_mask = 2u * d.low_mask + 1u;
+    w->v.code_mask = d.code_mask;
+    w->v.size = d.size + 1u;
+    w->v.stream = d.stream;
+    w->v.palette = d.palette;
+    w->v.row = (uint32_t)op->group_in * w->in->stride << 8;
+    w->v.column = (uint32_t)op->dx << 8;
+#endif
   }
 }
 
@@ -48,29 +58,33 @@ static void open_weight(reader *w, const mb_run *r, const mb_op *op, uint32_t y)
 /* Where the next value is read, as `base`. */
 static MB_APART uint32_t find_base(const reader *w) {
   const mb_op *op = w->op;
-  const mb_value *in = &w->run->net->values[op->in];
-  const uint32_t row = w->y * op->sy + w->ky * op->dy - op->pad_top; /* beyond any height, if above the first */
+  const mb_value *in = w->in;
+  const uint32_t row = w->first_row + w->ky * op->dy;
   if (row >= in->height) return 0;
-  return (in->at + (row % in->rows) * in->pitch + (w->group + 1u) * op->group_in * in->stride + w->kx * op->dx -
-          op->pad_left)
-         << 8;
+  return (w->edge + (row % in->rows) * in->pitch - w->v.columns * op->dx) << 8;
 }
 
-/* An entry as the value of a weight. */
-static inline int32_t weight_of(uint32_t entry) { return (int32_t)((entry & 0xFFu) ^ 0x80u) - 128; }
-
 /* Read the values of a kernel row: what they add to every sum where the image has padding. */
-static MB_APART int32_t pass_padding(reader *w, int32_t zero) {
+static MB_APART int32_t pass_padding(reader *w) {
   const decoder d = open_decoder(w->op->weight);
   const uint32_t ky = w->ky;
   int32_t sum = 0;
   do {
-    sum += weight_of(w->value) * zero;
+    sum += weight_of(w->v.value) * w->in->zero;
     if (--w->left == 0u) break;
-    w->value = decode(&d, d.palette != 0, &w->bit, &w->i);
+    w->v.value = decode(&d, d.palette != 0, &w->v.bit, &w->i);
     if (w->i >= 0) carry(w);
   } while (w->ky == ky);
   return sum;
+}
+
+/* How many entries there are, made an even number by a 0 with the last place. */
+static inline uint32_t even(const uint32_t *entries, uint32_t *to) {
+  if ((to - entries) & 1) {
+    *to = to[-1] & ~UINT32_C(0xFF);
+    to++;
+  }
+  return (uint32_t)(to - entries);
 }
 
 /* Decode up to MB_CHUNK values of the present channel, each as where it is applied times 256, and a byte; up to a row of
@@ -78,18 +92,18 @@ static MB_APART int32_t pass_padding(reader *w, int32_t zero) {
  * that is not a variable of this function. The last value of all has no next one, and is a case of its own. */
 MB_COPIED uint32_t fill_by(reader *w, int has_palette, uint32_t *entries) {
   const decoder d = open_decoder(w->op->weight);
-  const uint32_t step = (uint32_t)w->run->net->values[w->op->in].stride << 8;
+  const uint32_t step = (uint32_t)w->in->stride << 8;
   uint32_t *to = entries, *const stop = entries + (w->left - 1u < MB_CHUNK ? w->left - 1u : MB_CHUNK);
-  uint32_t bit = w->bit, value = w->value, base = w->base;
+  uint32_t bit = w->v.bit, value = w->v.value, base = w->v.base;
   int32_t i = w->i;
   while (to != stop) {
     *to++ = (base + (uint32_t)i * step) | value;
     value = decode(&d, has_palette, &bit, &i);
     if (MB_RARELY(i >= 0)) {
 #if !defined(__OPTIMIZE_SIZE__)
-      if (i < w->op->group_in && w->kx + 1u < w->op->kw) { /* as most often: the next column */
+      if (i < w->op->group_in && w->v.columns != 0u) { /* as most often: the next column */
         i -= w->op->group_in;
-        w->kx++;
+        w->v.columns--;
         base += (uint32_t)w->op->dx << 8;
         continue;
       }
@@ -107,90 +121,56 @@ MB_COPIED uint32_t fill_by(reader *w, int has_palette, uint32_t *entries) {
     w->left = 0;
   }
   w->i = i;
-  w->bit = bit;
-  w->base = base;
-  w->value = value;
-  if ((to - entries) & 1) { /* an even number: a 0 with the last place */
-    *to = to[-1] & ~UINT32_C(0xFF);
-    to++;
-  }
-  return (uint32_t)(to - entries);
+  w->v.bit = bit;
+  w->v.base = base;
+  w->v.value = value;
+  return even(entries, to);
 }
+
+#if defined(MB_ASSEMBLY) && MB_HAS_SPARSE
+/* What fill_by() does for a sparse weight with a palette. */
+static MB_APART uint32_t fill_values(reader *w, uint32_t *entries) {
+  const mb_op *op = w->op;
+  const uint32_t step = (uint32_t)w->in->stride << 8, k = op->weight->k + 1u;
+  uint32_t *const stop = entries + (w->left - 1u < MB_CHUNK ? w->left - 1u : MB_CHUNK);
+  mb_values *v = &w->v;
+  v->place = v->base + (uint32_t)w->i * step;
+  v->to = entries;
+  while (v->to != stop) {
+    v->k = ((uint32_t)(stop - v->to) - 1u) << 8 | k;
+    decode_values(v);
+    if (v->place >= v->base) {
+      w->i = (int32_t)((v->place - v->base) / step);
+      carry(w);
+      v->base = w->ky < op->kh ? find_base(w) : 0u;
+      v->place = v->base + (uint32_t)w->i * step;
+      if (v->base == 0u) break;
+    }
+  }
+  w->left -= (uint32_t)(v->to - entries);
+  if (w->left == 1u && v->base != 0u && v->to != entries + MB_CHUNK) {
+    *v->to++ = v->place | v->value;
+    w->left = 0;
+  }
+  if (v->base != 0u) w->i = -(int32_t)((v->base - v->place) / step);
+  return even(entries, v->to);
+}
+#endif
 
 #if defined(__OPTIMIZE_SIZE__)
 #define fill(w, entries) fill_by(w, (w)->op->weight->palette != 0, entries)
 #else
 static MB_APART uint32_t fill(reader *w, uint32_t *entries) {
-  if (w->op->weight->palette) return fill_by(w, 1, entries);
-  return fill_by(w, 0, entries);
-}
+  if (!w->op->weight->palette) return fill_by(w, 0, entries);
+#if defined(MB_ASSEMBLY) && MB_HAS_SPARSE
+#if MB_HAS_DENSE
+  if (!w->op->weight->sparse) return fill_by(w, 1, entries);
 #endif
-
-#if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
-/* What multiply() does, by vectors of 4 sums: 8 at a time, those beyond `width` masked. */
-static void multiply_vectors(int32_t *sums, uint32_t width, const int8_t *x, const uint32_t *entries, uint32_t n) {
-  uint32_t k, p;
-  for (p = 0; p + 8u <= width; p += 8u, x += 8) {
-    int32x4_t a = vldrwq_s32(sums + p), b = vldrwq_s32(sums + p + 4u);
-    for (k = 0; k < n; k++) {
-      const int8_t *v = x + (entries[k] >> 8);
-      a = vmlaq_n_s32(a, vldrbq_s32(v), weight_of(entries[k]));
-      b = vmlaq_n_s32(b, vldrbq_s32(v + 4), weight_of(entries[k]));
-    }
-    vstrwq_s32(sums + p, a);
-    vstrwq_s32(sums + p + 4u, b);
-  }
-  for (; p < width; p += 4u, x += 4) {
-    const mve_pred16_t there = vctp32q(width - p);
-    int32x4_t a = vldrwq_z_s32(sums + p, there);
-    for (k = 0; k < n; k++)
-      a = vmlaq_n_s32(a, vldrbq_z_s32(x + (entries[k] >> 8), there), weight_of(entries[k]));
-    vstrwq_p_s32(sums + p, a, there);
-  }
-}
-#endif
-
-#if defined(__thumb2__) && !defined(MB_PLAIN) && !defined(__OPTIMIZE_SIZE__)
-#define MB_ASSEMBLY
-#define MB_UNUSED __attribute__((unused))
-/* 8 sums by all entries: what compilers make of it in C needs a register too many. r4 to r11 have the sums, r12 the
- * weight, lr its place, r0 a number. */
-#define MB_ENTRY "ldr r12, [r2], #4\n add lr, r1, r12, lsr #8\n sxtb r12, r12\n"
-#define MB_PRODUCT(sum, place) "ldrsb r0, [lr, #" place "]\n mla " sum ", r12, r0, " sum "\n"
-#define MB_PRODUCTS(p1, p2, p3, p4, p5, p6, p7)                                                               \
-  MB_ENTRY MB_PRODUCT("r4", "0") MB_PRODUCT("r5", p1) MB_PRODUCT("r6", p2) MB_PRODUCT("r7", p3)               \
-      MB_PRODUCT("r8", p4) MB_PRODUCT("r9", p5) MB_PRODUCT("r10", p6) MB_PRODUCT("r11", p7)
-#define MB_EIGHT(products)                                                                    \
-  __asm__("push {r0, r3-r11, lr}\n ldmia r0, {r4-r11}\n sub r0, r3, r2\n lsls r0, r0, #28\n bmi 2f\n 1:\n"     \
-          products "2:\n" products MB_END "cmp r2, r3\n bne 1b\n"                                     \
-          "pop {r0, r3}\n stmia r0, {r4-r11}\n pop {r4-r11, pc}\n")
-#if defined(__ARM_FEATURE_DSP)
-/* Four numbers at once, as two pairs of halves; r3 is a number, too. */
-#define MB_PAIRS                                                                                                       \
-  MB_ENTRY "ldr r0, [lr]\n ldr lr, [lr, #4]\n sxtb16 r3, r0\n sxtb16 r0, r0, ror #8\n"                              \
-           "smlabb r4, r12, r3, r4\n smlabb r5, r12, r0, r5\n smlabt r6, r12, r3, r6\n smlabt r7, r12, r0, r7\n"    \
-           "sxtb16 r3, lr\n sxtb16 lr, lr, ror #8\n"                                                                  \
-           "smlabb r8, r12, r3, r8\n smlabb r9, r12, lr, r9\n smlabt r10, r12, r3, r10\n smlabt r11, r12, lr, r11\n"
-#define MB_ONES MB_PAIRS MB_PAIRS
-#define MB_END "ldr r3, [sp, #4]\n"
+  return fill_values(w, entries);
 #else
-#define MB_STEPS_OF_1 MB_PRODUCTS("1", "2", "3", "4", "5", "6", "7")
-#define MB_ONES MB_STEPS_OF_1 MB_STEPS_OF_1
-#define MB_END
+  return fill_by(w, 1, entries);
 #endif
-static __attribute__((naked, noinline)) void eight_ones(MB_UNUSED int32_t *sums, MB_UNUSED const int8_t *x,
-                                                        MB_UNUSED const uint32_t *entries,
-                                                        MB_UNUSED const uint32_t *end) {
-  MB_EIGHT(MB_ONES);
 }
-#if MB_HAS_STRIDE
-#define MB_STEPS_OF_2 MB_PRODUCTS("2", "4", "6", "8", "10", "12", "14")
-static __attribute__((naked, noinline)) void eight_twos(MB_UNUSED int32_t *sums, MB_UNUSED const int8_t *x,
-                                                        MB_UNUSED const uint32_t *entries,
-                                                        MB_UNUSED const uint32_t *end) {
-  MB_EIGHT(MB_STEPS_OF_2 MB_STEPS_OF_2);
-}
-#endif
 #endif
 
 static inline void set_sums(int32_t *sums, uint32_t width, int32_t bias) {
@@ -203,6 +183,7 @@ static inline void set_sums(int32_t *sums, uint32_t width, int32_t bias) {
   for (; width != 0u; width--) *sums++ = bias;
 }
 
+#if !defined(MB_VECTORS)
 /* 8 sums at a time in registers. */
 static inline void multiply_eight(int32_t *sums, const int8_t *x, uint32_t stride, const uint32_t *next,
                                   const uint32_t *end) {
@@ -265,6 +246,7 @@ MB_COPIED void multiply(int32_t *sums, uint32_t width, const int8_t *x, uint32_t
     sums[0] = a;
   }
 }
+#endif
 
 /* Sums as int8. `out` may be where the sums are: it is behind what is still to be read. */
 MB_COPIED void narrow_by(const mb_scale *s, uint32_t channel, const int32_t *sums, int8_t *out, uint32_t width,
@@ -328,10 +310,17 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
   const mb_value *out = &net->values[op->out];
   int32_t *sums = (int32_t *)(void *)(r->arena + net->sums);
   uint32_t *entries = (uint32_t *)(void *)(r->arena + net->entries);
-  uint32_t channel, p;
+  int8_t *target = target_of(r, op, y); /* not that of a pool */
+#if MB_HAS_THEN_SUM
+  const mb_value *in2 = op->then == MB_THEN_SUM ? &net->values[op->in2] : out;
+  const int8_t *other = row_of(r, in2, y);
+#endif
+  uint32_t channel, p, first, row;
   reader w;
   open_weight(&w, r, op, y);
-  for (channel = 0; channel < op->channels; channel++) {
+  first = w.edge;
+  row = (uint32_t)op->group_in * w.in->stride;
+  for (channel = 0; channel < op->channels; channel++, target += out->stride) {
     const mb_scale *scale = op->scale;
     const int32_t bias =
         scale->narrow ? ((const int16_t *)scale->bias)[channel] * (int32_t)(UINT32_C(1) << scale->lift)
@@ -339,15 +328,23 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
     int8_t *q = (int8_t *)sums;
     int32_t padding = 0;
     set_sums(sums, op->width, bias);
-    w.group = channel / op->group_out;
+    w.edge = first + channel / op->group_out * row;
     while (w.left != 0u && w.ky < op->kh) {
       uint32_t n;
-      if (w.base == 0u) w.base = find_base(&w);
-      if (w.base == 0u) {
-        padding += pass_padding(&w, net->values[op->in].zero);
+      if (w.v.base == 0u) w.v.base = find_base(&w);
+      if (w.v.base == 0u) {
+        padding += pass_padding(&w);
         continue;
       }
       n = fill(&w, entries);
+#if defined(MB_VECTORS)
+#if MB_HAS_STRIDE
+      if (op->sx != 1u)
+        multiply_apart(sums, op->width, r->arena, op->sx, entries, n);
+      else
+#endif
+        multiply_ones(sums, op->width, r->arena, entries, n);
+#else
 #if MB_HAS_STRIDE
       if (op->sx == 2u) /* as a number of its own, for compilers that make code of it */
         multiply(sums, op->width, r->arena, 2u, entries, n);
@@ -355,22 +352,18 @@ void mb_run_conv(const mb_run *r, const mb_op *op, uint32_t y) {
         multiply(sums, op->width, r->arena, op->sx, entries, n);
       else
 #endif
-#if defined(__ARM_FEATURE_MVE) && !defined(MB_PLAIN)
-        multiply_vectors(sums, op->width, r->arena, entries, n);
-#else
         multiply(sums, op->width, r->arena, 1u, entries, n);
 #endif
     }
     if (w.ky >= op->kh) w.ky -= op->kh;
     if (padding != 0)
       for (p = 0; p < op->width; p++) sums[p] += padding;
-    if (op->then == MB_STORE) q = target_of(r, op, y) + channel * out->stride;
+    if (op->then == MB_STORE) q = target;
     narrow(scale, channel, sums, q, op->width);
 #if MB_HAS_THEN_SUM
     if (op->then == MB_THEN_SUM) {
-      const mb_value *in2 = &net->values[op->in2];
-      int8_t *target = target_of(r, op, y) + channel * out->stride;
-      add_rows(op->sum, q, row_of(r, in2, y) + channel * in2->stride, target, op->width);
+      add_rows(op->sum, q, other, target, op->width);
+      other += in2->stride;
       q = target;
     }
 #endif

@@ -54,10 +54,12 @@ static inline int8_t *row_of(const mb_run *r, const mb_value *v, uint32_t row) {
 
 /* The padding behind a channel, and before the first. */
 static inline void pad_behind(const mb_value *v, int8_t *channel, int leads) {
-  const uint32_t padding = (uint32_t)v->stride - v->width;
-  if (padding == 0u) return;
-  memset(channel + v->width, v->zero, padding);
-  if (leads) memset(channel - padding, v->zero, padding);
+  const int8_t zero = v->zero;
+  int8_t *const behind = channel + v->width, *const end = channel + v->stride, *p;
+  for (p = behind; p != end; p++) {
+    *p = zero;
+    if (leads) p[-(int32_t)v->stride] = zero;
+  }
 }
 
 /* Where the output's row begins, at the operation's first channel. */
@@ -74,6 +76,15 @@ static inline void add_rows(const mb_sum *s, const int8_t *a, const int8_t *b, i
   const int32_t lifted = (int32_t)((UINT32_C(1) << 31) >> shift);
   const int8_t *const end = a + width;
   if (!b) b = a; /* times 0 */
+#if !defined(__OPTIMIZE_SIZE__)
+  if (low == -128 && high == 127) { /* many processors have that as one instruction */
+    while (a != end) {
+      const int32_t sum = *a++ * left + *b++ * right;
+      *out++ = (int8_t)to_int8((int32_t)(((uint32_t)sum + lift) >> shift) - lifted);
+    }
+    return;
+  }
+#endif
   while (a != end) {
     const int32_t sum = *a++ * left + *b++ * right; /* with the constant it is within 32 bits, too */
     *out++ = (int8_t)within((int32_t)(((uint32_t)sum + lift) >> shift) - lifted, low, high);

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from emulated_boards import BOARDS, run_on
-from micro_networks import NETWORKS, micro, random_network, some_images
+from micro_networks import NETWORKS, micro, random_network, random_residual, some_images
 from profiles import full
 
 from membound.errors import ModelError
@@ -47,11 +47,11 @@ def test_a_board_gives_the_bits_of_the_engine(board, name, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("board", BOARDS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_networks_on_boards(board, seed, tmp_path):
     chosen = here(board)
     try:
-        net = micro(random_network(seed))
+        net = micro((random_network, random_residual)[seed % 2](seed))
     except ModelError as error:
         pytest.skip(str(error))
     images = fed_bytes(net)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from micro_networks import NETWORKS, Builder, micro, prepared, random_network, some_images
+from micro_networks import NETWORKS, Builder, micro, prepared, random_network, random_residual, some_images
 from micro_reference import run_reference
 from profiles import chiefly, examples
 
@@ -19,7 +19,7 @@ REFUSED = ("computes nothing", "takes a flattened", "pads only before a convolut
 @given(seed=st.integers(0, 2**32 - 1))
 @examples(1000, deadline=None)
 def test_random_networks_give_the_bits_of_the_reference(seed):
-    model = random_network(seed)
+    model = (random_network, random_residual)[seed % 2](seed)
     try:
         rows = micro(model, "rows")
     except ModelError as error:

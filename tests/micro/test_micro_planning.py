@@ -41,6 +41,38 @@ def test_a_skip_connection_keeps_rows_until_its_branches_meet():
     assert plan.whole_bytes > plan.rows_bytes
 
 
+def test_a_sum_replaces_an_input_that_nothing_else_needs():
+    net = Builder((1, 24, 8), 0)
+    first = net.conv(0, 2, 1)
+    added = net.add("add", (net.conv(net.conv(first, 2), 2), first))
+    net.flat_linear(net.add("mean", (added,), axes=(1, 2)), 2)
+    plan = micro(net.store("p4")).plan
+    skip, total = plan.net.ops[0].output, plan.net.ops[2].output
+    assert plan.layout.buffers[total].at == plan.layout.buffers[skip].at
+    assert plan.layout.buffers[total].rows == plan.layout.buffers[skip].rows == 3
+
+
+def test_a_sum_leaves_an_input_that_is_needed_later():
+    net = Builder((1, 24, 8), 0)
+    first = net.conv(0, 2, 1)
+    added = net.add("add", (net.conv(first, 2, 1), first))
+    later = net.add("add", (net.conv(added, 2, 3), first))
+    net.flat_linear(net.add("mean", (later,), axes=(1, 2)), 2)
+    plan = micro(net.store("p4")).plan
+    places = [plan.layout.buffers[op.output].at for op in plan.net.ops[:3]]
+    assert places[1] != places[0] == places[2]  # the second sum replaces it, not the first
+
+
+def test_a_shortcut_waits_for_the_longer_branch():
+    """All of ResNet-8's arena, rows of 32 to 36 numbers for each of its 16 channels, and room to work."""
+    plan = micro(NETWORKS["resnet8"]()).plan
+    shortcuts = [n for n, op in enumerate(plan.net.ops) if op.window.kernel == (1, 1) and op.kind == "conv"]
+    assert [plan.layout.waits.get(n, 0) for n in shortcuts[:2]] == [1, 1]
+    rows = {op.output: plan.layout.buffers[op.output].rows for op in plan.net.ops}
+    assert [rows[op.output] for op in plan.net.ops[:9]] == [5, 3, 5, 3, 3, 3, 1, 3, 1]
+    assert plan.rows_bytes < 665 * 16
+
+
 def test_no_two_values_that_live_at_once_share_bytes():
     """What the reference finds by numbers, by places: working room is below all buffers."""
     for name in NETWORKS:

@@ -12,11 +12,17 @@ from membound.micro.code_sizes import CONVOLUTIONS, REST
 from membound.micro.plan import MicroPlan
 
 SOURCES = ("membound_micro.c", "membound_micro_conv.c")
-HEADERS = ("membound_micro.h", "membound_micro_inside.h", "membound_micro_codes.h")
+HEADERS = (
+    "membound_micro.h",
+    "membound_micro_inside.h",
+    "membound_micro_codes.h",
+    "membound_micro_mve.h",
+    "membound_micro_thumb.h",
+)
 CONFIG = "membound_micro_config.h"
 COMPILER = ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-std=c99")
 NET_CODE_BYTES = 160  # of the functions in net.c, at most
-STACK_BYTES = 480  # that a call takes, at most: a Cortex-M55 with vectors was measured at 476
+STACK_BYTES = 500  # that a call takes, at most: a Cortex-M55 with vectors was measured at 496
 
 Features = tuple[str, ...]
 # What each source depends on: code_sizes.py has a number for each of these together.
