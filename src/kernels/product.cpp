@@ -97,6 +97,13 @@ Tasks Product::cut(size_t products, int threads) const {
   if (!direct_) {
     tasks.image_tasks = divide_up(image_.rows * image_.pixels, dense_plan_.pixels);
     if (dense_plan_.pack_once) tasks.image_tasks = threads == 1 ? 1 : std::min(tasks.image_tasks, 2 * static_cast<size_t>(threads));
+    if (dense_plan_.in_place && dense_plan_.pack_once && threads > 1) {
+      // Rows of the weight first: a task packs its own.
+      const size_t wanted = 2 * static_cast<size_t>(threads), units = divide_up(rows_, static_cast<size_t>(kernels_.traits.gemm_rows));
+      tasks.row_tasks = std::clamp<size_t>(divide_up(wanted, products), 1, units);
+      tasks.image_tasks = std::clamp<size_t>(divide_up(wanted, tasks.row_tasks * products), 1, tasks.image_tasks);
+      return tasks;
+    }
   }
   if (threads > 1) {
     // Nonzeros may be cut fine, so that the last thread to finish is not late. Every dense task gathers its pixels
