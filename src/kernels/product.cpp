@@ -21,8 +21,9 @@ constexpr size_t kLeastTile = 56;        // in vectors: the nonzeros are unpacke
 // Nonzeros of a row that are so few that the rows of an image are summed each for itself: with many, the lanes that a
 // row leaves unused cost more than copying does.
 constexpr double kFewEntries = 25;
-// What a dense product takes for each output beside the multiplications, in multiplications more than a direct one.
+// What a dense product takes for each output beside the multiplications, in multiplications more than a direct one,
 constexpr double kDenseFinish = 7;
+constexpr double kRicePacked = 6;  // and for each element of a weight whose gaps are packed by rice, in vectors of these
 
 size_t vectors(size_t floats, const Traits& traits) {
   return divide_up(floats, static_cast<size_t>(traits.width));
@@ -53,8 +54,9 @@ bool is_direct(const Weight& weight, const Image& image, size_t rows, const Trai
   const double columns = static_cast<double>(weight.columns());
   const double direct = weight.density() * columns / static_cast<double>(traits.direct_speed) *
                         static_cast<double>(rows * direct_vectors);
-  const double dense = (columns + kDenseFinish) * static_cast<double>(divide_up(rows, gemm_rows) * gemm_rows) *
-                       static_cast<double>(dense_vectors);
+  const double packing = weight.matrix().format == Format::rice && image.rows > 1 ? kRicePacked * columns : 0.0;
+  const double dense = ((columns + kDenseFinish) * static_cast<double>(dense_vectors) + packing) *
+                       static_cast<double>(divide_up(rows, gemm_rows) * gemm_rows);
   return direct < dense;
 }
 
