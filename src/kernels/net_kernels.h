@@ -173,7 +173,8 @@ struct NetKernels {
   void (*pack)(const Values& a, size_t entry, size_t a_step, size_t depth, const float* scales, float* packed) = nullptr;
 
   // The same of rows whose positions are bits, `rows` of gemm_rows, and 0 for the others: of row r the bits from
-  // bits.first[r] on, and values from entries[r] on, which moves behind those that are taken.
+  // bits.first[r] on, and values from entries[r] on, which moves behind those that are taken. Null where no instruction puts
+  // values where bits are set.
   void (*pack_bits)(const BitRows& bits, const Values& values, uint32_t* entries, size_t rows, size_t depth,
                     const float* scales, float* packed) = nullptr;
 

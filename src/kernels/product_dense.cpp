@@ -168,7 +168,7 @@ void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, const
                   scales ? scales + row : nullptr, packed);
     return;
   }
-  if (weight_.matrix().format == Format::bitmask) {
+  if (weight_.matrix().format == Format::bitmask && kernels_.pack_bits) {
     const Matrix& matrix = weight_.matrix();
     size_t first[kMostRows];
     uint32_t entries[kMostRows];
