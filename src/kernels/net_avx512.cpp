@@ -309,6 +309,22 @@ float bit_dot(const Row& row, const Value& stored, const float* x) {
   return total(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
+// out[c] = the next of the values where bit first + c is set, and else 0, for c in [0, n). Up to kWidth values behind the last
+// are read, and up to kWidth - 1 zeros written behind the n.
+#define MEMBOUND_OWN_EXPAND
+inline void expand_bits(const uint8_t* bits, size_t bytes, size_t first, size_t n, const float* values, float* out) {
+  for (size_t done = 0; done < n;) {
+    const size_t room = 64 - (first + done) % 8, here = n - done < room ? n - done : room;
+    uint64_t word = some_bits(bits, bytes, first + done, here);
+    for (size_t i = 0; i < here; i += kWidth, word >>= kWidth) {
+      const auto mask = static_cast<__mmask16>(word);
+      store(out + done + i, _mm512_maskz_expand_ps(mask, load(values)));
+      values += __builtin_popcount(mask);
+    }
+    done += here;
+  }
+}
+
 // Sixteen columns of eight rows, transposed in registers: pairs of rows, then of pairs, then of fours.
 #define MEMBOUND_OWN_PACK
 template <class Value>

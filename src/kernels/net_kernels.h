@@ -80,6 +80,13 @@ struct Places {
   size_t columns;
 };
 
+// Where the bits of some rows begin, in an array of so many bytes.
+struct BitRows {
+  const uint8_t* bits;
+  size_t bytes;
+  const size_t* first;
+};
+
 // Rows of nonzeros, decoded: where they meet an image, and their values. Those of row r in block b are the ones from
 // cuts[r cut_step + b] to the next cut.
 struct Segments {
@@ -165,9 +172,16 @@ struct NetKernels {
   // its scale, if there are any.
   void (*pack)(const Values& a, size_t entry, size_t a_step, size_t depth, const float* scales, float* packed) = nullptr;
 
-  // The columns of the bits that are set in `bytes` bytes, the first bit's being `column`: as many bytes as certainly
-  // fit into `most` columns. How many bytes were taken is in *taken; the result is how many columns there are.
-  size_t (*bit_columns)(const uint8_t* bits, size_t bytes, int32_t column, size_t most, int32_t* columns,
+  // The same of rows whose positions are bits, `rows` of gemm_rows, and 0 for the others: of row r the bits from
+  // bits.first[r] on, and values from entries[r] on, which moves behind those that are taken. Null where no instruction puts
+  // values where bits are set.
+  void (*pack_bits)(const BitRows& bits, const Values& values, uint32_t* entries, size_t rows, size_t depth,
+                    const float* scales, float* packed) = nullptr;
+
+  // The columns of the bits that are set in `bytes` times eight bits, which begin `shift` bits into the first byte, the first
+  // bit's being `column`: as many eights as certainly fit into `most` columns. How many were taken is in *taken; the
+  // result is how many columns there are.
+  size_t (*bit_columns)(const uint8_t* bits, unsigned shift, size_t bytes, int32_t column, size_t most, int32_t* columns,
                         size_t* taken) = nullptr;
 
   // The columns of up to `count` entries of a row whose columns are told by gaps, while they are below `end`: the first

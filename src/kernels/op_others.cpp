@@ -16,8 +16,7 @@ size_t elements(const Shape& shape) {
 }
 
 void Workplace::each(size_t tasks, double operations, const std::function<void(size_t, int)>& body) const {
-  constexpr double kWorthThread = 100'000;  // multiplications: for fewer, waking one more thread takes longer
-  const double worth = 1.0 + operations / kWorthThread;
+  const double worth = 1.0 + operations / kernels.traits.worth_thread;
   parallel_for(worth < static_cast<double>(threads) ? static_cast<int>(worth) : threads, tasks, body);
 }
 

@@ -21,8 +21,9 @@ constexpr size_t kLeastTile = 56;        // in vectors: the nonzeros are unpacke
 // Nonzeros of a row that are so few that the rows of an image are summed each for itself: with many, the lanes that a
 // row leaves unused cost more than copying does.
 constexpr double kFewEntries = 25;
-// What a dense product takes for each output beside the multiplications, in multiplications more than a direct one.
+// What a dense product takes for each output beside the multiplications, in multiplications more than a direct one,
 constexpr double kDenseFinish = 7;
+constexpr double kRicePacked = 6;  // and for each element of a weight whose gaps are packed by rice, in vectors of these
 
 size_t vectors(size_t floats, const Traits& traits) {
   return divide_up(floats, static_cast<size_t>(traits.width));
@@ -53,8 +54,9 @@ bool is_direct(const Weight& weight, const Image& image, size_t rows, const Trai
   const double columns = static_cast<double>(weight.columns());
   const double direct = weight.density() * columns / static_cast<double>(traits.direct_speed) *
                         static_cast<double>(rows * direct_vectors);
-  const double dense = (columns + kDenseFinish) * static_cast<double>(divide_up(rows, gemm_rows) * gemm_rows) *
-                       static_cast<double>(dense_vectors);
+  const double packing = weight.matrix().format == Format::rice && image.rows > 1 ? kRicePacked * columns : 0.0;
+  const double dense = ((columns + kDenseFinish) * static_cast<double>(dense_vectors) + packing) *
+                       static_cast<double>(divide_up(rows, gemm_rows) * gemm_rows);
   return direct < dense;
 }
 
@@ -97,6 +99,13 @@ Tasks Product::cut(size_t products, int threads) const {
   if (!direct_) {
     tasks.image_tasks = divide_up(image_.rows * image_.pixels, dense_plan_.pixels);
     if (dense_plan_.pack_once) tasks.image_tasks = threads == 1 ? 1 : std::min(tasks.image_tasks, 2 * static_cast<size_t>(threads));
+    if (dense_plan_.in_place && dense_plan_.pack_once && threads > 1) {
+      // Rows of the weight first: a task packs its own.
+      const size_t wanted = 2 * static_cast<size_t>(threads), units = divide_up(rows_, static_cast<size_t>(kernels_.traits.gemm_rows));
+      tasks.row_tasks = std::clamp<size_t>(divide_up(wanted, products), 1, units);
+      tasks.image_tasks = std::clamp<size_t>(divide_up(wanted, tasks.row_tasks * products), 1, tasks.image_tasks);
+      return tasks;
+    }
   }
   if (threads > 1) {
     // Nonzeros may be cut fine, so that the last thread to finish is not late. Every dense task gathers its pixels

@@ -14,7 +14,8 @@ constexpr size_t kLeastRowsAtOnce = 8;    // of a group: fewer are not worth the
 constexpr size_t kMostTiles = 4;          // of pixels that are read once
 // Entries of a row's block, on the average: fewer are not worth the way of its sums to and fro.
 constexpr double kLeastOfBlock = 3;
-constexpr double kLeastWork = 64;  // times vectors of sums
+constexpr double kLeastWork = 80;  // times vectors of sums
+constexpr size_t kMostVectors = 15;  // of short rows that are summed at once: of fewer, more channels stay near
 constexpr size_t kBehind = Weight::kLeastRead + kReadSlack;  // entries that may be written behind those that are decoded
 
 size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
@@ -33,7 +34,8 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
   if (image.pixels > most && !plan.whole) return {};
   if (plan.whole && plan.extent > kMostTiles * most && !traits.copies_to_lines) return {};  // these gain by longer tiles
-  const size_t fitting = image.together ? image.tile : plan.whole ? most : 1 + (most - image.pixels) / image.row_step;
+  const size_t of_rows = image.pixels > 2 * width ? most : std::max(image.pixels, std::min(most, kMostVectors * width));
+  const size_t fitting = image.together ? image.tile : plan.whole ? most : 1 + (of_rows - image.pixels) / image.row_step;
   plan.tile = image.together ? image.tile : divide_up(plan.extent, divide_up(plan.extent, fitting));
   if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
   const size_t footprint = plan.whole       ? std::min(plan.tile, image.channel_floats)

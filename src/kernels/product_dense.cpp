@@ -15,6 +15,7 @@ constexpr size_t kShallow = 96;        // columns or fewer; its pixels are then 
 constexpr size_t kFewPixels = 2048;    // in blocks of about so many floats,
 constexpr size_t kLeastPixels = 48;    // and at least so many pixels
 constexpr size_t kRowsForLines = 64;   // of a weight, for which pixels are gathered in whole lines of the cache
+constexpr size_t kMostRows = 8;        // of the weight that any instruction set packs at once
 constexpr size_t kChunks = 24;         // vectors of pixels at once, which stay near while the weight's rows pass by
 
 // Pixels that a dense block takes at once: few, so that they stay near, but enough for the packing of the weight's
@@ -165,6 +166,19 @@ void Product::pack_rows(size_t row, size_t rows, size_t begin, size_t end, const
     const float* scales = weight_.matrix().scales;
     kernels_.pack(weight_.values(), row * weight_.columns() + begin, weight_.columns(), depth,
                   scales ? scales + row : nullptr, packed);
+    return;
+  }
+  if (weight_.matrix().format == Format::bitmask && kernels_.pack_bits) {
+    const Matrix& matrix = weight_.matrix();
+    size_t first[kMostRows];
+    uint32_t entries[kMostRows];
+    for (size_t r = 0; r < rows; ++r) {
+      first[r] = (row + r) * matrix.columns + begin;
+      entries[r] = cursors.get(r).entry;
+    }
+    const BitRows bits{static_cast<const uint8_t*>(matrix.index), (matrix.rows * matrix.columns + 7) / 8, first};
+    kernels_.pack_bits(bits, weight_.values(), entries, rows, depth, matrix.scales ? matrix.scales + row : nullptr, packed);
+    for (size_t r = 0; r < rows; ++r) cursors.put(r, {entries[r], static_cast<uint32_t>(end), 0});
     return;
   }
   std::fill_n(packed, depth * gemm_rows, 0.0f);

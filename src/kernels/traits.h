@@ -25,13 +25,16 @@ struct Traits {
   // line, every load that is not aligned takes two.
   bool copies_to_lines;
   bool masks_lanes;  // whether lanes of a vector are loaded each for itself or not at all
+  // Multiplications for which one more thread takes part: for fewer, waking it and waiting for it take as long as it saves,
+  // also where two threads share the units of one core.
+  double worth_thread;
   bool slices;       // whether linear layers of few bits are sliced (slices.h)
 };
 
-constexpr Traits kScalar{"scalar", 4, 2, 4, 1, 0.7f, 1024, 0, false, false, false};
-constexpr Traits kAvx2{"avx2", 8, 13, 4, 3, 0.6f, 1024, 5120, false, true, false};       // 13 of 16 registers
-constexpr Traits kAvx512{"avx512", 16, 28, 8, 3, 0.35f, 28 * 16, 5120, true, true, true};  // 28 of 32
-constexpr Traits kNeon{"neon", 4, 25, 8, 3, 0.75f, 1024, 0, false, false, false};         // 25 of 32
+constexpr Traits kScalar{"scalar", 4, 2, 4, 1, 0.7f, 1024, 0, false, false, 1e5, false};
+constexpr Traits kAvx2{"avx2", 8, 13, 4, 3, 0.6f, 1024, 5120, false, true, 2.5e5, false};       // 13 of 16 registers
+constexpr Traits kAvx512{"avx512", 16, 28, 8, 3, 0.35f, 28 * 16, 5120, true, true, 4e5, true};  // 28 of 32
+constexpr Traits kNeon{"neon", 4, 25, 8, 3, 0.75f, 1024, 0, false, false, 1e5, false};         // 25 of 32
 
 constexpr const Traits* kEveryTraits[] = {&kScalar, &kAvx2, &kAvx512, &kNeon};
 

@@ -213,12 +213,10 @@ size_t Weight::read_bits(size_t row, Cursor& cursor, size_t end, size_t most, in
   const auto* index = static_cast<const uint8_t*>(matrix_.index);
   const size_t bytes = (matrix_.rows * matrix_.columns + 7) / 8, first = row * matrix_.columns + cursor.column;
   size_t n = 0;
-  if (first % 8 == 0) {
-    size_t taken;
-    n = kernels.bit_columns(index + first / 8, (end - cursor.column) / 8, static_cast<int32_t>(cursor.column), most,
-                            columns, &taken);
-    cursor.column += static_cast<uint32_t>(8 * taken);
-  }
+  size_t taken;
+  n = kernels.bit_columns(index + first / 8, first % 8, (end - cursor.column) / 8, static_cast<int32_t>(cursor.column), most,
+                          columns, &taken);
+  cursor.column += static_cast<uint32_t>(8 * taken);
   while (cursor.column < end && n + 64 <= most) {
     const size_t bit = row * matrix_.columns + cursor.column;
     const size_t here = std::min<size_t>(64 - bit % 8, end - cursor.column);
