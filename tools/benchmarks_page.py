@@ -60,8 +60,8 @@ BEST = """## The best network for the bytes
 CIFAR-10 with `resnet8`, MNIST augmented; mean and spread of three seeds, judged by test images through the runtime.
 Every file was trained as `fit` trains its final network; the rows of the numbers have the commands. The teacher is a
 dense `resnet8` four times as wide, trained once for all. MLPerf Tiny's own int8 ResNet-8 has 87.02 % in 98,496 bytes.
-The files of 12 and 16 KB are of version 3 of the format, and were trained longer; those of 24 and 40 KB, MNIST's and all
-below but the last are of version 2, which takes 1 to 2 KB more for the same weights.
+The files of 12 and 16 KB are of version 3 of the format, and were trained longer; those of 24 and 40 KB, MNIST's and
+all below but the last are of version 2, which takes 1 to 2 KB more for the same weights.
 """
 
 PARTS = """What each part gives in 20 KB, with 30 passes through the images. *narrow dense* is the widest network of
@@ -72,9 +72,9 @@ EXPLORED = """On 5,000 validation images, one seed, 30 passes: the teacher's par
 and 4 where nothing is said), widths, and how long the bound tightens (60 % of the training where nothing is said).
 """
 
-OTHER = """Images that nothing was tuned on, with `resnet8` and the defaults of `fit` (no augmentation for an `.npz`): the
-28x28 photographs of clothes of Fashion-MNIST (59,954 to train on, 9,992 to judge by), and Imagenette's photographs at
-32x32 (9,469 and 3,925). A twentieth of the bytes of dense, beside dense.
+OTHER = """Images that nothing was tuned on, with `resnet8` and the defaults of `fit` (no augmentation for an `.npz`):
+the 28x28 photographs of clothes of Fashion-MNIST (59,954 to train on, 9,992 to judge by), and Imagenette's photographs
+at 32x32 (9,469 and 3,925). A twentieth of the bytes of dense, beside dense.
 """
 
 LONGER = """The same for longer, which is worse for both: so few photographs want augmentation.

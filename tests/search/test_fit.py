@@ -146,7 +146,7 @@ def test_a_budget_that_everything_fits_in_cuts_nothing():
 
 def test_the_least_budget_that_is_named_can_be_met():
     with pytest.raises(MemboundError, match="allow at least that") as refused:
-        fit(budget=500)
+        fit(budget=200)
     least = int(str(refused.value).split("takes ")[1].split(";")[0].replace(",", ""))
     assert fit(budget=least, steps=5).file_bytes <= least
 

@@ -317,6 +317,7 @@ def test_a_finished_state_stays_finished() -> None:
     ("change", "says"),
     [
         ({"total_steps": 99}, "total_steps=99, here it is 10: attach the same rules"),
+        ({"rules": ["l2_decay(0.5)"]}, r"rules=\['l2_decay\(0.5\)'\], here it is .*: attach the same rules"),
         (
             {"layers": ["fc1.weight"]},
             r"layers=\['fc1\.weight'\], here it is \['fc1\.weight', 'fc2\.weight'\]",

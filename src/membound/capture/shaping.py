@@ -121,7 +121,7 @@ def _gathered(call: Call, axis: int, indices: Tensor) -> Value:
     """In parts, where there are more indices than one gather may have."""
     value = call.value("self")
     parts = []
-    for some in indices.split(MAX_WINDOW):
+    for some in torch.split(indices, MAX_WINDOW):
         shape = (*value.shape[:axis], len(some), *value.shape[axis + 1 :])
         places = tuple(int(i) % value.shape[axis] for i in some)
         parts.append(call.emit("gather", value, out=shape, axis=axis, indices=places))

@@ -37,11 +37,23 @@ def make_verdict(result: Facts, score: Score) -> str:
     against = [
         f"{show_share(share)} of the dense file" if share is not None else None,
         score.compare(accuracy, reference) if accuracy is not None and reference is not None else None,
+        _say_unequal(find_number(final, "steps"), find_number(dense, "steps")),
     ]
     known = [words for words in against if words]
     members = find_number(final, "members") or 1
     together = f", {show_count(members)} networks together" if members > 1 else ""
     return f"{_say_one(final, score)}{together}" + (f": {', '.join(known)}." if known else ".")
+
+
+def _say_unequal(ours: float | None, theirs: float | None) -> str | None:
+    """Said where the two cannot be compared: a greedy search trains its winners on, and dense is trained once.
+
+    >>> _say_unequal(780, 120), _say_unequal(120, 120)
+    ('trained for 780 steps, dense for 120', None)
+    """
+    if ours is None or theirs is None or ours == theirs:
+        return None
+    return f"trained for {show_count(ours)} steps, dense for {show_count(theirs)}"
 
 
 def make_lines(result: Facts, score: Score) -> list[str]:

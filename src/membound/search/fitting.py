@@ -277,6 +277,7 @@ class Fitting:
         about = describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
         return about | {
             "curves": facts["history"],
+            "steps": self._steps(facts),
             "seconds": facts["seconds"],
             "int8": self._describe_int8(),
         }
@@ -345,12 +346,18 @@ class Fitting:
             facts=about
             | {
                 "curves": facts[0]["history"],
+                "steps": self._steps(facts[0]),
                 "seconds": seconds,
                 "tried": [*self.tried, *self._not_bound(plan, about)],
             }
             | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit})
             | ({} if self.problem.task.counts else {"score_name": self.problem.task.name or "score"}),
         )
+
+    def _steps(self, facts: dict[str, Any]) -> int:
+        """Those of a network and of all that it goes on from: a search trains its winners on."""
+        steps, start = int(facts["steps"]), facts["job"].get("start")
+        return steps if start is None else steps + self._steps(self.workshop.facts(start))
 
     def _not_bound(self, plan: Plan, about: dict[str, Any]) -> list[str]:
         """Said of a budget that allows the whole network: nothing was taken away."""

@@ -97,7 +97,9 @@ def describe_done(job: Job, facts: dict[str, Any]) -> str:
     if facts["accuracy"] is not None:
         own = facts["errors"] is None  # a score of the user's own
         accuracy = f"score {facts['accuracy']:.4g}, " if own else f"accuracy {facts['accuracy']:.2f} %, "
-    return f"{describe_job(job)}: {accuracy}size {facts['size']:,}, {show_duration(facts['seconds'])}"
+    # Of a dense network what is measured is its size in the values that are fitted, which nobody asked for.
+    size = "" if job.limit is None and job.counts is None else f"size {facts['size']:,}, "
+    return f"{describe_job(job)}: {accuracy}{size}{show_duration(facts['seconds'])}"
 
 
 def describe_job(job: Job) -> str:

@@ -178,7 +178,7 @@ def train_network(
         about = {
             "accuracy": facts["accuracy"],
             "seed": settings.seed,
-            "image_size": min(split.shape[1:]),
+            **({"image_size": min(split.shape[1:])} if len(split.shape) == 3 else {}),
             "shape": list(split.shape),
             "classes": list(dataset.classes),
         }

@@ -20,6 +20,13 @@ def preprocess_for(model: nn.Module, split: Split, mean: str | None = None) -> P
     takes = str(split.read(np.zeros(1, np.intp)).dtype)
     if mean not in (None, "image", "channel", "none"):
         raise DataError(f"there is no mean {mean!r}: choose image, channel or none", about="mean")
+    if len(split.shape) != 3 and mean in (None, "none"):  # features have no channels to be made alike
+        return Preprocess(scale=1 / 255) if takes == "uint8" else Preprocess(takes=takes)
+    if len(split.shape) != 3:
+        raise DataError(
+            f"there is no mean by {mean} of examples of shape {tuple(split.shape)}: leave it out",
+            about="mean",
+        )
     if solver is None and mean is None:
         channels, std = channel_moments(split)
         return Preprocess(mean=channels, std=std.clip(min=1e-6), takes=takes)

@@ -404,6 +404,7 @@ class Regularizer:
             "step": self.step,
             "total_steps": self.total_steps,
             "layers": [target.name for target in self._targets],
+            "rules": [target.update.describe() for target in self._targets],
             "finished": self.finished,
             **(
                 {"palette": self._shadows.state_dict()} if any(t.update.levels for t in self._targets) else {}
@@ -416,10 +417,10 @@ class Regularizer:
         here = self.state_dict()
         if not isinstance(state, Mapping):
             raise RuleError(f"the saved state is {state!r}: load what state_dict() gave")
-        if missing := here.keys() - state.keys():
+        if missing := here.keys() - state.keys() - {"rules"}:  # which older ones do not have
             raise RuleError(f"the saved state lacks {', '.join(sorted(missing))}: it is not of state_dict()")
-        for key in ("total_steps", "layers"):
-            if state[key] != here[key]:
+        for key in ("total_steps", "layers", "rules"):
+            if state.get(key, here[key]) != here[key]:
                 raise RuleError(
                     f"the saved state has {key}={state[key]!r}, here it is {here[key]!r}: attach the same rules"
                 )

@@ -74,6 +74,15 @@ class Update:
         late = self.levels is not None and self.levels.scheduled
         return late or any(callable(argument) for argument in self.arguments)
 
+    def describe(self) -> str:
+        """What it is in a few words, for a checkpoint: the same rules have the same.
+
+        >>> l0_project(0.1).describe(), l2_decay(lambda progress: 1e-4).describe()
+        ('l0_project(0.1, 100)', 'l2_decay(a schedule)')
+        """
+        numbers = ", ".join("a schedule" if callable(each) else str(each) for each in self.arguments)
+        return f"{' and '.join(self.kinds)}({numbers})"
+
 
 def l2_decay(strength: float | Schedule) -> Update:
     """Weight decay, in the gradient: g <- g + strength W.
