@@ -140,6 +140,9 @@ def plain_bytes(model, values="f32") -> bytes:
     return b"".join(assemble(model, encode_tensors(model, values), values, compact=False)[0])
 
 
+WIDTHS = {"F32": 4, "U32": 4, "F16": 2, "U16": 2}  # bytes of an element
+
+
 def joined(content: bytes) -> bytes:
     """A file of version 2 as one of version 3, whatever is wrong with it; as it is where that cannot be."""
     try:
@@ -148,9 +151,10 @@ def joined(content: bytes) -> bytes:
         alone = [name for name, fields in draft.header.items() if fields["dtype"] != "U8" or ":" in name]
         layers = {name: draft.array(name, np.uint8) for name in layer_names(about["n"], alone)}
         array = join(json.dumps(about, separators=(",", ":")), layers)
-        arrays = {"membound": array.tobytes()}
-        for name in draft.header.keys() - layers.keys():
-            arrays[name] = draft.array(name, np.uint8).tobytes()
+        others = [name for name in draft.header if name not in layers]
+        others.sort(key=lambda name: -WIDTHS.get(draft.header[name]["dtype"], 1))  # so that each is aligned
+        arrays = {name: draft.array(name, np.uint8).tobytes() for name in others}
+        arrays["membound"] = array.tobytes()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
         return content
     header, data = {"__metadata__": {"membound": '{"v":3}'}}, b""

@@ -60,7 +60,7 @@ KINDS: dict[str, tuple[str, str]] = {
         "Joined to the layer before them, where they follow one.",
     ),
     "Arithmetic": (
-        "add sub rsub mul div true_divide maximum minimum sqrt abs addcmul neg square pow reciprocal",
+        "add sub rsub mul div true_divide maximum minimum sqrt exp abs addcmul neg square pow reciprocal",
         "Between values, with numbers and with constant tensors. Exponents are 0.5, 2, 3 or 4.",
     ),
     "Comparison and choice": (
@@ -74,13 +74,13 @@ KINDS: dict[str, tuple[str, str]] = {
     "Embeddings": ("embedding", "Indices come in as integers."),
     "Moving values": (
         "cat stack pad constant_pad_nd permute roll flip repeat index_select index transpose t slice narrow select "
-        "unbind split split_with_sizes chunk select_scatter slice_scatter copy view reshape _unsafe_view flatten "
-        "unflatten unsqueeze squeeze expand expand_as",
+        "unbind split split_with_sizes chunk unsafe_split unsafe_split_with_sizes unsafe_chunk select_scatter "
+        "slice_scatter copy view reshape _unsafe_view flatten unflatten unsqueeze squeeze expand expand_as",
         "Reshapes cost nothing, indices are constants, and values may be written into parts of others: `y[:, 0] = x`.",
     ),
     "Nothing to do": (
         "clone contiguous detach alias to _to_copy type_as dropout feature_dropout alpha_dropout zeros_like ones_like "
-        "zeros ones full",
+        "full_like fill zero zeros ones full",
         "Left out of the file, or constants.",
     ),
 }

@@ -13,6 +13,7 @@ from membound.store.whole import replace_file
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN, END = "<!-- files that fit writes: python tools/readme_table.py -->", "<!-- end -->"
+FITS = {"vit": "ViT-tiny, Imagenette at 64 pixels", "unet": "U-Net, digits on photos, mean IoU"}
 PEERS = ("f32", "int8", "4 bits, trained")
 FILES = 2  # of a network, the largest ones
 
@@ -36,12 +37,35 @@ def rows() -> Iterator[tuple[str, list[Point], list[Point]]]:
         yield name, peers, ours[:FILES]
 
 
+def fit_rows() -> Iterator[list[str]]:
+    """Attention and segmentation: dense, int8 and a tenth of the bytes, none of them trained in 4 bits."""
+    summary = int8_page.load("attention-fits.json")["summary"]
+    for name, title in FITS.items():
+        cells = [_show_score(summary[name][who]) for who in ("dense", "int8", "tenth")]
+        yield [
+            f"[{title}](results/attention-fits.json)", *cells[:2], "not measured",
+            f"**{cells[2].replace('<br>', ', ')}**",
+        ]  # fmt: skip
+
+
+def _show_score(found: dict[str, float]) -> str:
+    """
+    >>> _show_score({"mean": 0.807, "std": 0.0053, "bytes": 1953772})
+    '0.807 ± 0.005<br>1.95 MB'
+    """
+    if found["mean"] > 1:
+        return show(Point("", "", int(found["bytes"]), found["mean"], found["std"], 3))
+    size = show(Point("", "", int(found["bytes"]), 0.0, 0.0, 3)).partition("<br>")[2]
+    return f"{found['mean']:.3f} ± {found['std']:.3f}<br>{size}"
+
+
 def make_table() -> str:
     lines = ["| | dense, float32 | int8 | 4 bits, trained | **membound fit** |", "|---|---|---|---|---|"]
     for name, peers, ours in rows():
         title = f"[{NETWORKS[name]}](results/few-bits-{name}.json)"
         cells = [title, *map(show, peers), "<br>".join(f"**{show(point, ', ')}**" for point in ours)]
         lines.append(f"| {' | '.join(cells)} |")
+    lines += [f"| {' | '.join(cells)} |" for cells in fit_rows()]
     return "\n".join(lines)
 
 

@@ -104,6 +104,8 @@ WRITES = {
     "the last slice": written(lambda y, x: y[:, -1].copy_(x[:, 0])),
     "some columns": written(lambda y, x: y[:, :, 2:].mul_(3.0)),
     "one element of each row": written(lambda y, x: y[:, :, 0].add_(x[:, :, 5])),
+    "a number": written(lambda y, x: y[:, 1].fill_(0.25)),
+    "zero": written(lambda y, x: y[:, 1:3].zero_()),
     "all of it": written(lambda y, x: y[:].copy_(x)),
     "zeros": net(write_into_zeros),
 }
@@ -127,6 +129,29 @@ CONSTANTS = {
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_constants(name):
     agree(CONSTANTS[name], 4, 6)
+
+
+def write_into_input(m, x):
+    x[:, 0] = 3
+    return x * 2
+
+
+def test_a_write_into_the_input_does_not_reach_the_caller():
+    agree(net(write_into_input), 4, 6)
+
+
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell])
+def test_cells(cell):
+    torch.manual_seed(0)
+    agree(net(lambda m, x: m.cell(x)[0] if cell is nn.LSTMCell else m.cell(x), cell=cell(6, 5)), 6)
+
+
+def test_exponentials():
+    """Through sigmoids: to a few roundings of each, however large or small they are."""
+    network = net(lambda m, x: torch.exp(x * 20))
+    x = np.linspace(-4, 4, 801, dtype=np.float32)[None]
+    run = Net(read_bytes(to_bytes(capture(network, torch.zeros(1, 801)))), threads=1)
+    np.testing.assert_allclose(run(x)[0], np.exp(20 * x[0].astype(np.float64)), rtol=2e-5)
 
 
 def test_more_indices_than_one_node_holds():

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from architectures import net
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from membound.capture import capture
 from membound.capture.export import check_batches, private_copy
@@ -22,6 +23,12 @@ class Counter(nn.Module):
     def forward(self, x):
         self.count += 1
         return 2 * x
+
+
+class Inverted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.linalg.inv(x)
 
 
 def broken():
@@ -47,6 +54,44 @@ OPERATORS = {
         lambda: net(lambda m, x: x[:, torch.tensor([True, False, True])]),
         IMAGE,
         r"index gives shape \(batch, u0, 8, 8\), whose size depends on numbers.*indices instead of a mask",
+    ),
+    **{
+        f"no operator: {name}": (lambda function=function: net(lambda m, x: function(x)), VECTOR, expected)
+        for name, function, expected in (
+            ("the best", lambda x: x.topk(3)[0], "topk is not supported.*after the network, in numpy"),
+            ("places", lambda x: x.sort(1)[0], "sort is not supported.*after the network"),
+            ("spectrum", lambda x: torch.fft.rfft(x).abs(), "_fft_r2c is not supported.*real numbers only"),
+            ("complex", lambda x: torch.complex(x, x).abs(), "complex is not supported.*real numbers only"),
+            ("noise", lambda x: x + torch.randn_like(x), "randn_like gives random numbers.*self.training"),
+            ("shuffled", lambda x: x[torch.randperm(x.shape[0])], "randperm gives random numbers"),
+            ("some", lambda x: x.nonzero().float(), "nonzero is not supported.*torch.where"),
+            ("rounded", torch.round, "round is not supported.*fake quantization"),
+            ("logarithm", lambda x: (x.abs() + 1).log(), "log is not supported.*log_softmax"),
+            ("chosen", lambda x: torch.where(x > 0, x, -x), "gt cannot .*relu, clamp, maximum"),
+            ("mixed", lambda x: x / x.norm(), "linalg_vector_norm gives shape .*mixes the images of a batch"),
+            ("doubled", lambda x: x.double(), "torch.float64; only float32.*leave the conversion out"),
+            ("numpy", lambda x: torch.from_numpy(x.numpy() * 2), "cannot trace.*compute with torch, not"),
+        )
+    },
+    "attention with dropout": (
+        lambda: net(lambda m, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.3)),
+        SEQUENCE,
+        "its dropout stays on in eval mode; pass dropout_p only in training",
+    ),
+    "packed sequences": (
+        lambda: net(
+            lambda m, x: m.rnn(pack_padded_sequence(x, torch.tensor([4] * x.shape[0]), batch_first=True))[1][
+                0
+            ],
+            rnn=nn.LSTM(8, 4, batch_first=True),
+        ),
+        SEQUENCE,
+        "cannot trace.*sequences of one length",
+    ),
+    "a function of its own": (
+        lambda: net(lambda m, x: Inverted.apply(x)),
+        (8, 8),
+        "linalg_inv_ex is not supported.*decompositions of matrices",
     ),
     "every other element written": (
         lambda: net(lambda m, x: torch.slice_scatter(2 * x, x[:, :, ::2], 2, step=2)),
@@ -220,6 +265,8 @@ def test_messages_show_the_line_and_a_way_out():
         ModelError, match=r"depends on the numbers .*test_refused.py:\d+ `if x.sum\(\) > 0:`.*torch.where"
     ):
         capture(Branches(), torch.zeros(1, 3))
-    words = r"the operator sign is not supported \(in `return torch.sign\(x\) \* x`\).*before or after the network"
+    words = (
+        r"the operator sign is not supported \(in `return torch.sign\(x\) \* x`\); tanh or clamp may stand in"
+    )
     with pytest.raises(ModelError, match=words):
         capture(Signs(), torch.zeros(1, 3))

@@ -39,6 +39,13 @@ def elu(call: Call) -> Value:
     return out if scale == 1 else call.emit("mul", out, value=scale)
 
 
+def exponential(call: Call) -> Value:
+    """exp(x) = sigmoid(x) / sigmoid(-x), to within a few roundings wherever both are finite."""
+    value = call.value("self")
+    below = call.emit("mul", value, out=value.shape, value=-1.0)
+    return call.emit("div", _act(call, value, "sigmoid"), _act(call, below, "sigmoid"), out=value.shape)
+
+
 def selu(call: Call) -> Value:
     out = _act(call, call.value("self"), "elu", 1.6732632423543772848170429916717)
     return call.emit("mul", out, value=1.0507009873554804934193349852946)

@@ -61,7 +61,7 @@ def attend(call: Call) -> Value:
     """softmax(query key^T scale + mask) value."""
     query, key, value = (call.value(name) for name in ("query", "key", "value"))
     if call.get("dropout_p", 0.0):
-        call.fail("its dropout stays on in eval mode")
+        call.fail("its dropout stays on in eval mode; pass dropout_p only in training, else 0.0")
     if call.get("enable_gqa", False) and query.shape[-3] != key.shape[-3]:
         call.fail("grouped queries are not supported")
     _check_matrices(call, query, key)

@@ -13,12 +13,6 @@ from membound.errors import ModelError
 from membound.store.graph import Shape
 from membound.store.operators import OPERATORS
 
-SUPPORTED = (
-    "supported are convolutions, linear layers, embeddings, batch, layer, group and instance norm, pooling, LRN, "
-    "interpolation, attention, the usual activations, arithmetic, softmax, mean, max, padding, concatenation, slices, "
-    "reshapes and permutations"
-)
-
 
 @dataclass(frozen=True)
 class Place:

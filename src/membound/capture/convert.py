@@ -9,7 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
-from membound.capture.call import FIRST, SUPPORTED, Call, Place, Value
+from membound.capture import advice
+from membound.capture.call import FIRST, Call, Place, Value
 from membound.capture.draft import Draft
 from membound.capture.export import Batch, Exported, sizes
 from membound.capture.folded import convert_folded, takes_folded
@@ -19,6 +20,8 @@ from membound.capture.operators import CONVERSIONS
 from membound.errors import ModelError
 from membound.store.graph import Input, Shape
 
+MAKES = ("zeros", "ones", "new_zeros", "new_ones", "full", "new_full")  # tensors of one number
+FILLS = ("zeros_like", "ones_like", "full_like", "fill", "zero")  # the same, in the shape of another
 # These may speak of the batch's size, since the shape of the result says it again.
 RESHAPES = ("view", "reshape", "_unsafe_view", "unflatten", "flatten", "squeeze", "unsqueeze", "expand")
 
@@ -98,6 +101,11 @@ class _Step:
         if node.target is operator.getitem:
             parts, index = cast(tuple[fx.Node, int], node.args)
             return found[parts][index]
+        if self.op not in CONVERSIONS and self._draws():
+            raise ModelError(
+                f"{self.where}: {self.op} gives random numbers, which cannot be stored{_code(node)}: leave them out in "
+                "eval mode (if self.training: ...)"
+            )
         tensors = [part for part in node.all_input_nodes if _is_tensor(part.meta.get("val"))]
         if all(isinstance(found.get(part), Tensor) for part in tensors):
             spread = [part for part in tensors if self._depends_on_batch(part)]
@@ -107,12 +115,11 @@ class _Step:
                 return self._spread(found, bool(spread))
         if self.op in ("expand", "expand_as"):
             return self._expanded(found)
-        if self.op in ("zeros_like", "ones_like"):
-            return self._filled(float(self.op == "ones_like"))
+        if self.op in FILLS:
+            return self._filled(self._number(self._arguments(found)))
         if self.op not in CONVERSIONS:
             raise ModelError(
-                f"{self.where}: the operator {self.op} is not supported{_code(node)}; {SUPPORTED}: write it with "
-                "these, or compute it before or after the network"
+                f"{self.where}: the operator {self.op} is not supported{_code(node)}; {advice.for_operator(self.op)}"
             )
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
         if sized and self.op not in RESHAPES:
@@ -123,6 +130,10 @@ class _Step:
                 return _placed(convert_folded(call, CONVERSIONS[self.op]), call)
             call.fail("the batch is not the first axis there, or holds other axes, too")
         return _placed(CONVERSIONS[self.op](call), call)
+
+    def _draws(self) -> bool:
+        """Whether this draws random numbers."""
+        return torch.Tag.nondeterministic_seeded in getattr(self.node.target, "tags", ())
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
         values = _values(arguments)
@@ -159,7 +170,7 @@ class _Step:
         val = self.node.meta["val"]
         if spread and self.op in SPREADABLE and not isinstance(val, Tensor):
             return self._constant(found)
-        layout = find_place(val, self.batch)
+        layout = find_place(val, self.batch) if isinstance(val, Tensor) else None
         if layout is None:
             raise self.moved()
         place = layout[1]
@@ -179,11 +190,8 @@ class _Step:
             )  # windows of every image, folded into the batch behind it
         if place.fold > 1 and spread and self.op in ELEMENTWISE and self._is_folded(place):
             return self._constant(found)
-        if place.fold == 1 and self.op in ("zeros", "ones", "new_zeros", "new_ones", "full", "new_full"):
-            known = {"zeros": 0.0, "ones": 1.0}
-            return torch.full(
-                shape, known.get(self.op.removeprefix("new_"), arguments.get("fill_value", 0.0))
-            )
+        if place.fold == 1 and self.op in (*MAKES, *FILLS):
+            return torch.full(shape, self._number(arguments))
         along = arguments.get("dim") if self.op == "cumsum" else None
         if along is not None and along % len(shape) == place.at:
             raise self.moved()
@@ -203,6 +211,17 @@ class _Step:
         places = [find_place(part.meta["val"], self.batch) for part in parts if self._depends_on_batch(part)]
         return all(found is not None and found[1] == place for found in places)
 
+    def _number(self, arguments: Mapping[str, Any]) -> float:
+        """What zeros, ones and their kin are full of."""
+        number = arguments.get("fill_value", arguments.get("value", float("ones" in self.op)))
+        if isinstance(number, Tensor) and number.numel() == 1:
+            return float(number)
+        if not isinstance(number, int | float):
+            raise ModelError(
+                f"{self.where}: {self.op} writes a computed number everywhere{_code(self.node)}: expand it instead"
+            )
+        return float(number)
+
     def _filled(self, number: float) -> Tensor:
         """Zeros or ones of the shape of a value: a constant with a batch of 1."""
         shape, place = self._shape()
@@ -212,8 +231,6 @@ class _Step:
 
     def _constant(self, found: Mapping[fx.Node, Any]) -> Any:
         """What depends on weights only."""
-        if torch.Tag.nondeterministic_seeded in getattr(self.node.target, "tags", ()):
-            raise ModelError(f"{self.where}: {self.op} gives random numbers, which cannot be stored")
         args, kwargs = fx.map_arg((self.node.args, self.node.kwargs), lambda part: found[part])
         return self.node.target(*args, **{key: value for key, value in kwargs.items() if key != "device"})  # type: ignore[operator]
 
@@ -260,7 +277,10 @@ class _Step:
         """The shape of the result without the batch, and where the batch is: in one axis."""
         val = self._result()
         if val.dtype != torch.float32 and not (val.dtype in WHOLE_TYPES and self.op in WHOLE):
-            raise ModelError(f"{self.where}: {self.op} gives {val.dtype}; only float32 is supported")
+            raise ModelError(
+                f"{self.where}: {self.op} gives {val.dtype}; only float32 is supported{_code(self.node)}: leave the "
+                "conversion out, or do it after the network"
+            )
         found = find_place(val, self.batch)
         if found is None:
             raise self.moved()
@@ -280,6 +300,11 @@ class _Step:
             return ModelError(
                 f"{self.where}: {self.op} gives shape ({text}), whose size depends on numbers{_code(self.node)}: take "
                 "constant indices instead of a mask, or torch.where, which keeps the size"
+            )
+        if "batch" not in text and not isinstance(self.batch, int):
+            return ModelError(
+                f"{self.where}: {self.op} gives shape ({text}){_code(self.node)}, which mixes the images of a batch; "
+                "the batch must stay the first axis: name other axes, as in x.mean((1, 2, 3), keepdim=True)"
             )
         return ModelError(
             f"{self.where}: {self.op} gives shape ({text}), but the batch must stay the first axis, and free: "

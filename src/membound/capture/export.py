@@ -18,6 +18,7 @@ from torch._export.utils import _get_decomp_for_cia, _is_cia_op
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export.graph_signature import InputKind
 
+from membound.capture import advice
 from membound.capture.examples import Example, Examples, example_batch, random_like
 from membound.capture.gelu import join_gelu_
 from membound.capture.operators import CONVERSIONS
@@ -31,6 +32,9 @@ SPECIAL = (
     "avg_pool3d",
     "zeros_like",
     "ones_like",
+    "full_like",
+    "fill",
+    "zero",
     "zeros",
     "ones",
     "full",
@@ -50,6 +54,7 @@ FRESH = (
     "cat",
     "relu",
 )
+STANDARD = f"{os.sep}contextlib.py"  # of Python's own modules, the one through which torch calls a network
 BATCH, OTHER_BATCH = 3, 5  # torch takes a batch of 1 for a constant
 Batch = int | frozenset[str]
 
@@ -301,8 +306,10 @@ def _failure(module: nn.Module, examples: Examples, error: Exception) -> ModelEr
             f"a branch or a size of the network depends on the numbers that it computes{_own_line(error)}: tracing "
             "follows one path for all inputs; use torch.where, or decide before the network"
         )
+    where = "".join(traceback.format_tb(error.__traceback__))
     return ModelError(
-        f"torch.export cannot trace the network (control flow that depends on data?): {_one_line(error)}"
+        f"torch.export cannot trace the network{_own_line(error)}: {_one_line(error)[:200].rstrip('.')}: "
+        f"{advice.for_trace(str(error) + where)}"
     )
 
 
@@ -311,7 +318,7 @@ def _own_line(error: Exception) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if "/torch/" not in frame.filename and "/membound/" not in frame.filename and frame.line
+        if frame.line and not any(part in frame.filename for part in ("/torch/", "/membound/", STANDARD))
     ]
     if not frames:
         return ""

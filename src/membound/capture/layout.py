@@ -24,7 +24,8 @@ ELEMENTWISE = (
 MOVES = ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "expand")
 ALONG = (
     *ELEMENTWISE, *MOVES, "permute", "transpose", "select", "slice", "unbind", "split", "split_with_sizes", "chunk",
-    "cat", "stack", "softmax", "_softmax", "mean", "sum", "amax", "linear", "addmm", "mm", "matmul", "bmm",
+    "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "cat", "stack", "softmax", "_softmax", "mean", "sum",
+    "amax", "linear", "addmm", "mm", "matmul", "bmm",
     "layer_norm", "native_layer_norm", "batch_norm", "_native_batch_norm_legit_no_training",
     "scaled_dot_product_attention", "roll", "flip", "t", "linalg_vector_norm", "max", "glu", "masked_fill", "narrow",
     "index_select", "log_softmax",
@@ -42,7 +43,7 @@ WHOLE = (
 SPREADABLE = (
     *ELEMENTWISE, *MOVES, "permute", "transpose", "select", "slice", "linear", "layer_norm", "cat", "unbind", "chunk",
     "split", "split_with_sizes", "t", "unsqueeze", "addmm", "cumsum", "stack", "flip", "roll",
-    "conv1d", "conv2d", "embedding", "matmul", "group_norm",
+    "conv1d", "conv2d", "embedding", "matmul", "group_norm", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
 )  # fmt: skip
 
 

@@ -10,7 +10,9 @@ from membound.capture.call import Call, Value
 def batch_norm(call: Call) -> list[Value]:
     """(x - mean) / sqrt(var + eps) * weight + bias, as one product and one sum for each channel."""
     if call.get("training", False) or call.get("running_mean") is None:
-        call.fail("it normalises by the batch; only running statistics are supported")
+        call.fail(
+            "it normalises by the batch; only running statistics are supported (track_running_stats=True)"
+        )
     value = call.value("input")
     var = call.constant("running_var").double()
     scale = call.get("weight", torch.ones_like(var)).double() / torch.sqrt(var + call["eps"])

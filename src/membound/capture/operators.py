@@ -26,7 +26,7 @@ def identity(call: Call) -> Value:
 
 def dropout(call: Call) -> Value:
     if call.get("train", False):
-        call.fail("it stays on in eval mode")
+        call.fail("it stays on in eval mode; call it with training=self.training")
     return identity(call)
 
 
@@ -157,6 +157,7 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "minimum": binary("minimum"),
     "mish": activation("mish"),
     "sqrt": activation("sqrt"),
+    "exp": arithmetic.exponential,
     "softplus": arithmetic.softplus,
     "softsign": arithmetic.softsign,
     "abs": arithmetic.absolute,
@@ -204,6 +205,7 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "split": shaping.split,
     "split_with_sizes": shaping.split,
     "chunk": shaping.split,
+    **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"), shaping.split),
     "pixel_shuffle": shaping.pixel_shuffle,
     "channel_shuffle": shaping.channel_shuffle,
     "native_channel_shuffle": shaping.channel_shuffle,

@@ -22,7 +22,7 @@ def read_outputs(
     for spec in program.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_OUTPUT:
             returned.append(str(getattr(spec.arg, "name", "")))
-        elif spec.kind != OutputKind.USER_INPUT_MUTATION:
+        elif spec.kind not in (OutputKind.USER_INPUT_MUTATION, OutputKind.TOKEN):
             raise ModelError(
                 f"the network changes {spec.target!r} when it runs; only networks without state are supported: return "
                 "the new value, and take the old one as an input"

@@ -26,7 +26,9 @@ def converted(call: Call) -> Value:
     if call.dtype == torch.bool and value.whole:
         return _within_one(call, call.emit("mul", value, value))
     if not call.dtype.is_floating_point and not value.whole:
-        call.fail(f"it rounds to {call.dtype}; only whole numbers that come in as such are supported")
+        call.fail(
+            f"it rounds to {call.dtype}; only whole numbers that come in as such are supported; give them as an input"
+        )
     return value
 
 
@@ -166,4 +168,7 @@ def _check_whole(call: Call, *sides: Any) -> None:
     for side in sides:
         wrong = isinstance(side, Value) and not side.whole
         if wrong or (isinstance(side, Tensor) and side.is_floating_point()) or isinstance(side, float):
-            call.fail("it decides by numbers that are not whole, which the runtime has no operator for")
+            call.fail(
+                "it decides by numbers that are not whole, which the runtime has no operator for; relu, clamp, maximum "
+                "and masks that are constants do"
+            )
