@@ -274,3 +274,19 @@ def test_output_that_the_terminal_cannot_show_is_escaped(own, encoding):
     assert done.returncode == 0
     assert done.stderr == b""
     assert "Straße 東".encode(encoding, "backslashreplace") in done.stdout
+
+
+def test_features_are_trained_on_as_they_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "feature_net.py").write_text(
+        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(6, 3))\n"
+    )
+    x = np.eye(6, dtype=np.float32)[np.arange(60) % 6]
+    y = x.argmax(1) % 3
+    np.savez(tmp_path / "t.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    options = ("--steps", "40", "--batch-size", "20", "--lr", "0.5", "--device", "cpu")
+    assert run("train", "feature_net:net", "--data", "t.npz", *options, "--out", "w.safetensors") == 0
+    assert "100.00 % on 60 test images" in capsys.readouterr().out
+    with safe_open("w.safetensors", "numpy") as file:
+        assert "image_size" not in json.loads(file.metadata()["membound"])
