@@ -10,7 +10,8 @@ Flash counts constants and the runtime's code, RAM the context and the stack; im
 names are trained in one process, on a GPU side by side (a process for each seed keeps it busier); they learn from one
 teacher for each set of images, in bf16 on a GPU. Rows are written as they come. With --save, what was trained is kept
 in that folder as NAME-SEED.pt, and the fitted file as NAME-SEED.safetensors. With --later nothing is judged: `judge`
-does that, on another machine if you like, for all that is in the folder. `collect` joins the rows of --out files.
+does that, on another machine if you like, for all that is in the folder and not in --out. `collect` joins the rows of
+several --out files.
 """
 
 import json
@@ -278,8 +279,16 @@ def judged(options: Any) -> Iterator[dict[str, Any]]:
     if not kept:
         sys.exit("nothing to judge: --save must name a folder that a training with --save has filled")
     options.names = sorted({path.stem.rpartition("-")[0] for path in kept})
+    there = (
+        json.loads(options.out.read_text())["rows"]
+        if options.out is not None and options.out.exists()
+        else []
+    )
+    yield from there
     for path in kept:
         name, _, seed = path.stem.rpartition("-")
+        if any((row["name"], row["seed"]) == (name, int(seed)) for row in there):
+            continue
         about, facts, state = torch.load(path, weights_only=False)
         options.length, options.activations, options.precision = (
             about[key] for key in ("length", "activations", "precision")

@@ -6,9 +6,12 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "MICRO.md", ROOT / "results" / "micro.json"
-PEERS = ROOT / "results" / "micro-peers.json"
+PEERS, FITS = ROOT / "results" / "micro-peers.json", ROOT / "results" / "micro-fits.json"
+FITTING, ARENAS = ROOT / "results" / "micro-fit.json", ROOT / "results" / "micro-arenas.json"
 BEGIN, END = "<!-- measured: python tools/micro_page.py -->\n", "<!-- end -->\n"
 RACED = "<!-- raced: python tools/micro_page.py -->\n"
+FITTED = "<!-- fitted: python tools/micro_page.py -->\n"
+BESIDE = "<!-- arenas: python tools/micro_page.py -->\n"
 
 
 def _accuracy(row: dict[str, Any]) -> str:
@@ -48,19 +51,52 @@ def race(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def fitted(found: dict[str, Any]) -> str:
+    """What was reached within flash and RAM, a line for each network."""
+    lines = ["| network | flash | RAM | seeds | accuracy | in torch |", "|---|---|---|---|---|---|"]
+    for each in found["summary"]:
+        cells = [
+            each["name"], f"{each['most_flash']:,}", f"{each['most_ram']:,}", str(each["seeds"]),
+            f"{each['accuracy']['mean']:.2f}{_spread(each['accuracy'])} %",
+            f"{each['accuracy_in_torch']['mean']:.2f}{_spread(each['accuracy_in_torch'])} %",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _spread(found: dict[str, Any]) -> str:
+    return f" ± {found['std']:.2f}" if found["n"] > 1 else ""
+
+
+def arenas(found: dict[str, Any]) -> str:
+    """TensorFlow Lite Micro's RAM and ours, a line for each network."""
+    lines = ["| network | TensorFlow Lite Micro | rows | whole maps |", "|---|---|---|---|"]
+    for row in found["rows"]:
+        cells = [
+            row["name"],
+            *(f"{row[key]:,}" for key in ("tflm_arena_bytes", "arena_bytes_rows", "arena_bytes_whole")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def replaced(page: str, begin: str, text: str) -> str:
     before, rest = page.split(begin)
     return before + begin + text + END + rest.split(END, 1)[1]
 
 
-def written(page: str, rows: list[dict[str, Any]]) -> str:
-    """The page with its first table made anew."""
-    return replaced(page, BEGIN, table(rows))
+def written(page: str) -> str:
+    """The page with its tables made anew."""
+    rows = [row for file in (RESULTS, FITS) for row in json.loads(file.read_text())["rows"]]
+    page = replaced(page, BEGIN, table(rows))
+    for begin, file, make in ((RACED, PEERS, race), (FITTED, FITTING, fitted), (BESIDE, ARENAS, arenas)):
+        if begin in page:
+            page = replaced(page, begin, make(json.loads(file.read_text())))
+    return page
 
 
 def main() -> None:
-    page = written(PAGE.read_text(), json.loads(RESULTS.read_text())["rows"])
-    PAGE.write_text(replaced(page, RACED, race(json.loads(PEERS.read_text()))))
+    PAGE.write_text(written(PAGE.read_text()))
 
 
 if __name__ == "__main__":
