@@ -5,6 +5,7 @@ Weights that are not SkimCaffe's are random; what is kept are the largest, so th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from membound.train.projection import project_
 from membound.zoo.layers import conv, gaussian, linear, xavier_
 
 DENSITIES = (0.1, 0.05, 0.2)  # of all but AlexNet; what tells most comes first
-Raced = tuple[nn.Module, tuple[int, ...]]  # a network and the shape of its images
+Raced = tuple[Callable[[], nn.Module], tuple[int, ...]]  # what makes a network, and the shape of its images
 
 
 class Block(nn.Module):
@@ -112,32 +113,52 @@ def thin_(net: nn.Module, density: float) -> nn.Module:
 
 
 def everything(skimcaffe: Path | None) -> dict[str, Raced]:
-    """All that is raced, by name; the same weights every time."""
-    torch.manual_seed(0)
+    """All that is raced, by name; each is made when it is asked for, with the same weights every time."""
+
+    def thin(make: Callable[[], nn.Module], density: float) -> Callable[[], nn.Module]:
+        return lambda: thin_(make(), density)
+
     photos, found = (3, 224, 224), dict[str, Raced]()
     for density in DENSITIES:
-        found[f"lenet, {density:.0%}"] = thin_(zoo.lenet(), density), (1, 28, 28)
-        found[f"quick, {density:.0%}"] = thin_(zoo.cifar10_quick(), density), (3, 32, 32)
-        found[f"resnet8, {density:.0%}"] = thin_(zoo.resnet8(), density), (3, 32, 32)
-        found[f"resnet18, {density:.0%}"] = thin_(resnet18(), density), photos
-        found[f"mobilenet, {density:.0%}"] = thin_(mobilenet(), density), photos
-        found[f"lite0, {density:.0%}"] = thin_(zoo.efficientnet_lite0(), density), photos
+        found[f"lenet, {density:.0%}"] = thin(zoo.lenet, density), (1, 28, 28)
+        found[f"quick, {density:.0%}"] = thin(zoo.cifar10_quick, density), (3, 32, 32)
+        found[f"resnet8, {density:.0%}"] = thin(zoo.resnet8, density), (3, 32, 32)
+        found[f"resnet18, {density:.0%}"] = thin(resnet18, density), photos
+        found[f"mobilenet, {density:.0%}"] = thin(mobilenet, density), photos
+        found[f"lite0, {density:.0%}"] = thin(zoo.efficientnet_lite0, density), photos
         if density == DENSITIES[0]:
             found |= alexnets(skimcaffe)
-    return found
+    return {name: (_seeded(make), shape) for name, (make, shape) in found.items()}
+
+
+def _seeded(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    def seeded() -> nn.Module:
+        torch.manual_seed(0)
+        return make().eval()
+
+    return seeded
 
 
 def alexnets(skimcaffe: Path | None) -> dict[str, Raced]:
     image = (3, 227, 227)
-    paper = keep_(zoo.alexnet(), fc6=3e6 / (4096 * 9216), fc7=3e6 / 4096**2, fc8=4e5 / 4096000)
     rest = ("conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
-    tenth = keep_(zoo.alexnet(), **dict.fromkeys(rest, 0.1))
+
+    def paper() -> nn.Module:
+        return keep_(zoo.alexnet(), fc6=3e6 / (4096 * 9216), fc7=3e6 / 4096**2, fc8=4e5 / 4096000)
+
+    def tenth() -> nn.Module:
+        return keep_(zoo.alexnet(), **dict.fromkeys(rest, 0.1))
+
     found: dict[str, Raced] = {"alexnet, a tenth": (tenth, image), "alexnet, the paper's": (paper, image)}
-    if skimcaffe is not None:
-        real = keep_(zoo.alexnet(), fc6=0.09, fc7=0.09, fc8=0.25)
-        weights = np.load(skimcaffe)
+    if skimcaffe is None:
+        return found
+    weights = np.load(skimcaffe)
+
+    def real() -> nn.Module:
+        net = keep_(zoo.alexnet(), fc6=0.09, fc7=0.09, fc8=0.25)
         with torch.no_grad():
             for name in ("conv1", "conv2", "conv3", "conv4", "conv5"):
-                real.get_parameter(f"{name}.weight").copy_(torch.from_numpy(weights[name]))
-        found["alexnet, sparse convolutions"] = (real, image)
-    return found
+                net.get_parameter(f"{name}.weight").copy_(torch.from_numpy(weights[name]))
+        return net
+
+    return found | {"alexnet, sparse convolutions": (real, image)}

@@ -12,7 +12,7 @@ bytes in f16 and in codes of 4 bits (p8 in first and depthwise layers), which ra
 every round, each in a process of its own. A ratio is a peer's time over ours: the least of each turn, its geometric
 mean over the turns, and the 95 % interval of that (Student's t on logarithms). OpenVINO's own choice of precision is a
 row of its own. `load` is how many processes wanted to run when a race began. What is in --out already is not measured
-again, so that an interrupted race goes on.
+again, so that an interrupted race, or one that --minutes ended, goes on.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import math
 import os
 import statistics
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,10 @@ def main() -> None:
     parser.add_argument(
         "--python", action="append", default=[], help="of a peer, such as deepsparse=venv/bin/python"
     )
-    parser.add_argument("--only", action="append", help="networks whose names contain this; may be repeated")
+    parser.add_argument(
+        "--only", action="append", help="networks whose names begin with this; may be repeated"
+    )
+    parser.add_argument("--minutes", type=float, help="after which no more races begin")
     parser.add_argument("--layers", action="store_true", help="also the time of each layer, and its floor")
     parser.add_argument("--out", default="results/deployment.json")
     options = parser.parse_args()
@@ -164,14 +168,15 @@ def main() -> None:
     results: list[dict[str, Any]] = before.get("results", [])
     versions: dict[str, str] = before.get("versions", {})
     done = {(entry["network"], entry["batch"], entry["threads"]) for entry in results}
-    for name, (net, shape) in everything(options.skimcaffe).items():
-        if options.only is not None and not any(part in name for part in options.only):
+    begun = time.monotonic()
+    for name, (make, shape) in everything(options.skimcaffe).items():
+        if options.only is not None and not name.startswith(tuple(options.only)):
             continue
         for batch in options.batches:
             counts = [threads for threads in options.threads if (name, batch, threads) not in done]
-            if not counts:
+            if not counts or (options.minutes and time.monotonic() - begun > 60 * options.minutes):
                 continue
-            results += measure(name, net.eval(), shape, batch, counts, options)
+            results += measure(name, make(), shape, batch, counts, options)
             for row in results:
                 versions |= row.pop("versions", {})
             about = {"hardware": machine.hardware(), "versions": versions, "seed": 0}  # no GPU takes part

@@ -125,13 +125,12 @@ def main() -> None:
     )
     parser.add_argument("--out", default="results/versions.json")
     options = parser.parse_args()
-    torch.manual_seed(0)
     results = []
     runners = {"old": Runner(options.old), "new": Runner(sys.executable)}
-    for name, (net, shape) in everything(options.skimcaffe).items():
+    for name, (make, shape) in everything(options.skimcaffe).items():
         if options.only is not None and not name.startswith(tuple(options.only)):
             continue
-        graph = capture(net.eval(), torch.zeros(1, *shape))
+        graph = capture(make(), torch.zeros(1, *shape))
         with tempfile.TemporaryDirectory() as folder:
             for stored in options.stored:
                 paths = {}

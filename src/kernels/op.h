@@ -26,7 +26,9 @@ struct Workplace {
   bool roomy = false;    // the operator has what it likes, and not only what it needs
 
   float* room(int worker) const { return workers + static_cast<size_t>(worker) * worker_floats; }
-  // Call body(task, worker) for each task; on one thread if all of it is less than about `operations` are worth.
+  // As many threads as so many multiplications are worth: who cuts work into tasks cuts it for these.
+  int worth(double operations) const;
+  // Call body(task, worker) for each task, on these threads.
   void each(size_t tasks, double operations, const std::function<void(size_t, int)>& body) const;
 };
 

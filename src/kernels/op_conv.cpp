@@ -87,7 +87,8 @@ class Conv final : public Op {
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_;
     const Product product(weight_, image(layout_, place.roomy), rows, finish(), place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
-    const Tasks tasks = product.cut(groups_ * (layout_.in_place ? batch : 1), place.threads);
+    const size_t at_once = layout_.in_place ? batch : 1;
+    const Tasks tasks = product.cut(groups_ * at_once, place.worth(static_cast<double>(at_once) * operations));
     const size_t each_image = groups_ * tasks.count();
     const auto multiply_task = [&](const float* x, float* y, size_t task, int worker) {
       const size_t group = task / tasks.count();
@@ -105,7 +106,7 @@ class Conv final : public Op {
     clear_slack(place.shared + channels_ * layout_.channel_floats);
     for (size_t n = 0; n < batch; ++n) {
       const float* x = input + n * in_floats;
-      const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
+      const size_t parts = parts_of(static_cast<double>(channels_ * layout_.channel_floats), place);
       place.each(parts, static_cast<double>(channels_ * layout_.channel_floats), [&](size_t part, int) {
         for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
           lay_out(x + channel * height_ * width_, place.shared + channel * layout_.channel_floats, true, place.kernels);
@@ -115,6 +116,10 @@ class Conv final : public Op {
       });
     }
   }
+
+  // So fine that the last thread to finish is not late.
+  static size_t parts_for(int threads) { return threads > 1 ? 4 * static_cast<size_t>(threads) : 1; }
+  size_t parts_of(double floats, const Workplace& place) const { return std::min(channels_, parts_for(place.worth(floats))); }
 
   static size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
 
@@ -219,7 +224,7 @@ class Conv final : public Op {
     float* laid_out = place.shared + lines(weight_.columns());
     place_columns(together, window_, weight_.columns(), traits, offsets);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * out_w_ * lanes);
-    const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
+    const size_t parts = parts_of(static_cast<double>(channels_ * together.channel_floats), place);
     for (size_t first = 0; first < out_h_; first += together.rows) {
       place.each(parts, static_cast<double>(channels_ * together.channel_floats), [&](size_t part, int) {
         for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
@@ -228,7 +233,7 @@ class Conv final : public Op {
       });
       const size_t here = std::min(together.rows, out_h_ - first);
       const Product product(weight_, image(together, here, offsets, traits), rows, finish(), place.kernels);
-      const Tasks tasks = product.cut(groups_, place.threads);
+      const Tasks tasks = product.cut(groups_, place.worth(operations * static_cast<double>(here)));
       place.each(groups_ * tasks.count(), operations * static_cast<double>(here), [&](size_t task, int worker) {
         const size_t group = task / tasks.count();
         product.multiply(laid_out + group * (channels_ / groups_) * together.channel_floats, group * rows,
@@ -245,7 +250,7 @@ class Conv final : public Op {
     float* laid_out = place.shared + lines(weight_.columns());
     place_columns(bands, window_, weight_.columns(), offsets);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * out_w_);
-    const size_t parts = std::min(channels_, 4 * static_cast<size_t>(place.threads));
+    const size_t parts = parts_of(static_cast<double>(bands.floats(channels_)), place);
     for (size_t n = 0; n < batch; ++n, x += channels_ * in, y += weight_.rows() * pixels)
       for (size_t first = 0; first < out_h_; first += bands.rows) {
         place.each(parts, static_cast<double>(bands.floats(channels_)), [&](size_t part, int) {
@@ -255,7 +260,7 @@ class Conv final : public Op {
         });
         const size_t here = std::min(bands.rows, out_h_ - first);
         const Product product(weight_, image(bands, here, offsets), rows, finish(), place.kernels);
-        const Tasks tasks = product.cut(groups_, place.threads);
+        const Tasks tasks = product.cut(groups_, place.worth(operations * static_cast<double>(here)));
         place.each(groups_ * tasks.count(), operations * static_cast<double>(here), [&](size_t task, int worker) {
           const size_t group = task / tasks.count();
           product.multiply(laid_out + bands.floats(group * (channels_ / groups_)), group * rows,
@@ -268,12 +273,14 @@ class Conv final : public Op {
   // Depthwise, by kernels that take a channel as it is.
   void run_in_place(const float* x, float* y, size_t batch, const Workplace& place) const {
     const size_t rows = weight_.rows(), each = rows / groups_, in = height_ * width_, out = out_h_ * out_w_;
-    const size_t all = batch * rows, parts = std::min(all, (place.threads > 1 ? 4 : 1) * static_cast<size_t>(place.threads));
+    const size_t all = batch * rows;
+    const double operations = static_cast<double>(all * (weight_.columns() * out + in));
+    const size_t parts = std::min(all, parts_for(place.worth(operations)));
     const int h = static_cast<int>(height_), w = static_cast<int>(width_);
     const Sums limits = limits_of(fused_.activation, fused_.first, fused_.second);
     const bool small = place.kernels.depthwise_small && each == 1 && is_small(window_, height_, width_, out_h_, out_w_);
     const bool unfinished = !limits.limited && fused_.activation != Activation::none;
-    place.each(parts, static_cast<double>(all * (weight_.columns() * out + in)), [&](size_t part, int worker) {
+    place.each(parts, operations, [&](size_t part, int worker) {
       Sums sums = limits;
       DenseRows taps(weight_, place.kernels, place.room(worker));
       size_t at_once = 0;
@@ -299,8 +306,8 @@ class Conv final : public Op {
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, all = batch * channels_;
     const Product product(weight_, image(layout_), rows, finish(), place.kernels);
     const Tasks tasks = product.cut(all, 1);
-    const size_t parts = std::min(all, (place.threads > 1 ? 4 : 1) * static_cast<size_t>(place.threads));
     const double operations = static_cast<double>(all * (rows * weight_.columns() * pixels + layout_.channel_floats));
+    const size_t parts = std::min(all, parts_for(place.worth(operations)));
     const size_t multiplying = product_room(weight_, image(layout_), rows, place.kernels.traits);
     place.each(parts, operations, [&](size_t part, int worker) {
       float* room = place.room(worker);

@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kDeep = 128;         // columns of a dense weight at once: a panel of so many stays in the nearest cache
 constexpr size_t kCrowded = 1024;     // floats: rows a multiple of this apart are in each other's place in the cache
 constexpr size_t kColumnsAtOnce = 64; // of vectors that are turned
+constexpr double kWorthThread = 1e5;  // entries: these come from far away, so that fewer are worth one more thread (Traits)
 
 // Floats from one row to the next where vectors lie across: whole lines of the cache.
 size_t across_step(size_t vectors) {
@@ -81,8 +82,9 @@ class Linear final : public Op {
     });
     const Finish finish{bias_.data(), fused_.activation, fused_.first, fused_.second};
     const Product product(weight_, image(vectors), out, finish, place.kernels);
-    const Tasks tasks = product.cut(1, place.threads);
-    place.each(tasks.count(), weight_.density() * static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
+    const double operations = weight_.density() * static_cast<double>(in * out * vectors);
+    const Tasks tasks = product.cut(1, place.worth(operations));
+    place.each(tasks.count(), operations, [&](size_t task, int worker) {
       product.multiply(across, 0, products, step, tasks, task, place.room(worker));
     });
     place.each(divide_up(out, kColumnsAtOnce), static_cast<double>(vectors * out), [&](size_t block, int) {
@@ -112,9 +114,11 @@ class Linear final : public Op {
       std::fill_n(packed, rows * in, 0.0f);
       kernels.turn(x + first * in, in, vectors - first, in, packed, rows);
     });
+    const double operations = static_cast<double>(in * out * vectors);
+    const auto threads = static_cast<size_t>(place.worth(operations));
     // Where there are fewer panels than threads, the vectors are cut, too: each part turns the weight for itself.
-    const size_t parts = std::min(groups, divide_up(static_cast<size_t>(place.threads), std::max<size_t>(1, panels)));
-    place.each(panels * parts, static_cast<double>(in * out * vectors), [&](size_t task, int worker) {
+    const size_t parts = std::min(groups, divide_up(threads, std::max<size_t>(1, panels)));
+    place.each(panels * parts, operations, [&](size_t task, int worker) {
       const size_t panel = task / parts, part = task % parts, begin = groups * part / parts, end = groups * (part + 1) / parts;
       multiply_panel(y, panel * wide, begin * rows, std::min(end * rows, vectors), place, place.room(worker));
     });
@@ -154,8 +158,12 @@ class Linear final : public Op {
   void run_vector(const float* x, float* y, const Workplace& place) const {
     const size_t rows = weight_.rows(), unit = slices_.empty() ? 1 : Slices::kRows, units = divide_up(rows, unit);
     const size_t least = slices_.empty() ? 4 : 1;  // units of a task
-    const size_t tasks = std::max<size_t>(1, std::min<size_t>(units / least, 8 * static_cast<size_t>(place.threads)));
-    place.each(tasks, weight_.density() * static_cast<double>(rows * weight_.columns()), [&](size_t task, int) {
+    const double entries = weight_.density() * static_cast<double>(rows * weight_.columns());
+    const double operations = entries / kWorthThread * place.kernels.traits.worth_thread;
+    const int threads = place.worth(operations);
+    const size_t most = threads > 1 ? 8 * static_cast<size_t>(threads) : 1;
+    const size_t tasks = std::max<size_t>(1, std::min(units / least, most));
+    place.each(tasks, operations, [&](size_t task, int) {
       const size_t begin = units * task / tasks * unit, end = std::min(rows, units * (task + 1) / tasks * unit);
       dot_rows(x, y, begin, end, place.kernels);
       for (size_t row = begin; row < end; ++row) y[row] += bias_[row];

@@ -15,9 +15,13 @@ size_t elements(const Shape& shape) {
   return all;
 }
 
+int Workplace::worth(double operations) const {
+  const double found = 1.0 + operations / kernels.traits.worth_thread;
+  return found < static_cast<double>(threads) ? static_cast<int>(found) : threads;
+}
+
 void Workplace::each(size_t tasks, double operations, const std::function<void(size_t, int)>& body) const {
-  const double worth = 1.0 + operations / kernels.traits.worth_thread;
-  parallel_for(worth < static_cast<double>(threads) ? static_cast<int>(worth) : threads, tasks, body);
+  parallel_for(worth(operations), tasks, body);
 }
 
 namespace {

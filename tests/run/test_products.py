@@ -111,6 +111,7 @@ BLOCKS = {
         (3, 1, 3, 3),
         {"pad": (0, 1, 1, 0), "stride": (3, 2), "groups": 3},
     ),
+    "rows that begin within a byte": ((299, 7, 7), (21, 299, 1, 1), {}),
     "many channels, many pixels": ((150, 37, 41), (12, 150, 1, 1), {}),
     "long rows, few nonzeros": ((40, 6, 230), (9, 40, 3, 3), {"pad": (1, 1, 1, 1)}),
     "channels a power of two apart": ((70, 32, 32), (9, 70, 1, 1), {}),
