@@ -78,6 +78,15 @@ def test_inspect_as_json(file, capsys):
     assert facts["classes"] == CLASSES
 
 
+def test_files_of_few_bits_are_model_files(tmp_path, data, capsys):
+    """Their description is not where that of others is."""
+    write(tmp_path / "few.safetensors", network(), "p4")
+    x = saved(tmp_path / "x.npy", images()[0])
+    for command in (("inspect",), ("run", x), ("evaluate", "--data", data)):
+        assert run(command[0], tmp_path / "few.safetensors", *command[1:]) == 0
+        assert capsys.readouterr().out
+
+
 def test_inspect_as_a_table(file, capsys):
     assert run("inspect", file) == 0
     said = capsys.readouterr().out

@@ -106,6 +106,17 @@ def test_where_pixels_are_not_exact_the_input_is_rounded_as_well():
     assert rounded.points.calls[0] == INPUT
 
 
+def test_rounding_the_input_counts_no_calls():
+    """Or every value behind it is taken for another, and a network of float features learns nothing of use."""
+    prepared = Preprocess(mean=np.full(1, 33.3, np.float32), std=np.full(1, 78, np.float32))
+    network, rounded = rounded_network(Branches, preprocess=prepared)
+    with torch.no_grad():
+        x = torch.from_numpy(prepared(digits(300, 364).images))
+        exact, here = network(x), rounded.forward(network, x)
+    assert rounded.points.calls[0] == INPUT
+    assert (here - exact).abs().mean() < 0.02 * exact.abs().max()
+
+
 def test_a_network_that_trains_otherwise_than_it_is_tested_is_not_rounded():
     network = Careless()
     assert find_points(files_of(network), network) is None

@@ -11,6 +11,7 @@ import pytest
 import stored
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from profiles import examples
 
 from membound.errors import ModelError
@@ -20,6 +21,7 @@ from membound.store.graph import Graph, Node
 from membound.store.layouts import LAYOUTS
 from membound.store.model import Model
 from membound.store.packed import Layer, pack_layer, unpack_layer
+from membound.store.short import as_short, expand, shorten
 
 
 def same_tensor(found, expected):
@@ -138,8 +140,9 @@ def test_what_gets_which_type():
     model = layered()
     assert types(model, "p3") == {
         "a.weight": "p8", "b.weight": "p8", "c.weight": "p3", "d.weight": "p3",
-        "c.bias": "f32", "d.bias": "f16", "shift": "f16",
+        "c.bias": "f32", "d.bias": "f32", "shift": "f16",
     }  # fmt: skip
+    assert types(model, {"d.weight": "p3", "d.bias": "f16"})["d.bias"] == "f16"
     given = {"c.weight": "p2", "d.weight": "f32", "shift": "p1"}
     assert types(model, given) == {
         "a.weight": "f16", "b.weight": "f16", "c.weight": "p2", "d.weight": "f32",
@@ -164,10 +167,10 @@ def test_scales_are_kept_apart_or_multiplied_in():
     model = replace(model, tensors=model.tensors | {"c.weight": array}, scales={"c.weight": scales})
     few = read_bytes(to_bytes(model, "p2")).tensors["c.weight"]
     assert sorted(few.palette.entries.tolist()) == sorted(table.tolist())
-    assert np.array_equal(few.scales.astype(np.float32), scales)
-    for values in ("p2", "f32"):
+    assert np.allclose(few.scales, scales, rtol=0, atol=2 / 126 / 2)
+    for values, kept in (("p2", few.scales), ("f32", scales)):
         found = read_bytes(to_bytes(model, values)).decode()
-        assert np.array_equal(found.tensors["c.weight"], scale_rows(array, scales))
+        assert np.array_equal(found.tensors["c.weight"], scale_rows(array, kept))
         assert found.scales == {}
     assert np.array_equal(model.scaled().tensors["c.weight"], scale_rows(array, scales))
     assert model.scaled().tensors["a.weight"] is model.tensors["a.weight"]
@@ -209,7 +212,7 @@ def test_names_that_could_be_mistaken():
         name: stored.few_valued((40, 40), 60, [1, 2, -1], number)
         for number, name in enumerate(("a.weight", "b.weight", "a", "c.weight", "c.bias.weight"))
     }
-    tensors |= {name: stored.few_valued((40,), 9, [1, 2]) for name in ("a.bias", "other", "c.bias")}
+    tensors |= {name: stored.few_valued((40,), 9, [127, 2]) for name in ("a.bias", "other", "c.bias")}
     original = {"other": (50,), "a.weight": (41, 40), "a": (40, 41), "c.weight": (44, 40)}
     model = Model(Graph((40,), nodes, 7), tensors, original)
     found = read_bytes(to_bytes(model, "p4")).decode()
@@ -311,3 +314,41 @@ assert peak < 10e6, peak
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# Numbers of 8 bits
+
+
+@given(arrays(np.float32, st.integers(1, 40), elements=st.floats(-(2.0**60), 2.0**60, width=32)))
+def test_numbers_of_8_bits_are_near_and_stay_what_they_are(numbers):
+    rounded = shorten(numbers)
+    most = float(np.abs(numbers).max())
+    assert np.abs(rounded.astype(np.float64) - numbers).max() <= most / 126 / 2 * 1.0001 or most < 1e-30
+    assert np.array_equal(shorten(rounded), rounded)
+    found = as_short(rounded)
+    if found is not None:
+        assert np.array_equal(expand(*found), rounded)
+    else:
+        assert most < 1e-30
+
+
+def test_scales_and_biases_take_8_bits_beside_few_bits_alone():
+    rng = np.random.default_rng(0)
+    weight, bias = rng.normal(size=(64, 30)).astype(np.float32), rng.normal(size=64).astype(np.float32)
+    model = Model(
+        Graph((30,), (Node("linear", (0,), {}, {"w": "a.weight", "b": "a.bias"}),), 1),
+        {"a.weight": weight, "a.bias": bias},
+        scales={"a.weight": rng.uniform(0.5, 2, 64).astype(np.float32)},
+    )
+    (_, few), (_, fine) = (
+        assemble(model, encode_tensors(model, {"a.weight": kind})) for kind in ("p6", "p8")
+    )
+    assert few.tensors["a.bias"].values.dtype == np.float32
+    assert fine.tensors["a.bias"].values.dtype == np.float16
+    assert (
+        few.file_bytes < fine.file_bytes - 64 * 30 * 2 // 8 - 100
+    )  # 2 bits of each weight, 2 bytes of each row
+    again = encode_tensors(few.decode(), {"a.weight": "p6"})
+    assert np.array_equal(again["a.bias"].values, few.tensors["a.bias"].values)
+    outlier = replace(model, tensors={"a.weight": weight, "a.bias": np.where(bias == bias.max(), 1e4, bias)})
+    assert encode_tensors(outlier, {"a.weight": "p6"})["a.bias"].values.dtype == np.float16

@@ -4,7 +4,7 @@ import contextlib
 import mmap as _mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,13 +116,17 @@ def file_size(model: Model, values: Values = "f32", prefer: Prefer = "bytes") ->
 
 
 def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes") -> dict[str, Encoded]:
-    """Every tensor in its best format; what a format adds to the header counts."""
+    """Every tensor in its best format; what a format adds to the header counts.
+
+    Scales and biases beside weights of few bits are rounded to 8, unless `values` says what type a bias has.
+    """
     infer_shapes(model.graph, {name: tuple(array.shape) for name, array in model.tensors.items()})
     types = value_types(model, values)
     coded = [name for name, kind in types.items() if value_type(kind).coded]
     packed = dict(places(model.graph, types, coded, types)) if coded or model.activations else {}
     biases = {place.bias for place in packed.values()}
-    short = {place.bias for name, place in packed.items() if _is_rough(types[name])}
+    said = values if isinstance(values, Mapping) else {}
+    short = {place.bias for name, place in packed.items() if _is_rough(types[name])} - said.keys()
     found = {}
     for name, array in model.tensors.items():
         try:

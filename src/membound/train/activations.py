@@ -77,8 +77,9 @@ class RoundedActivations:
         """What the network gives with its values rounded."""
         if not self.begun:
             return network(x)
+        x = self._round(INPUT, x)  # here, as rounding has calls of its own
         with Calls(self._round):
-            return network(self._round(INPUT, x))
+            return network(x)
 
     def _round(self, call: int, value: Tensor) -> Tensor:
         place = self.places.get(call)
