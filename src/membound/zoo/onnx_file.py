@@ -58,7 +58,7 @@ def read_onnx(path: str | Path) -> nn.Module:
     return plain
 
 
-def _converted(path: str | Path, model: Any) -> tuple[Any, nn.Module]:
+def _converted(path: str | Path, model: Any) -> tuple[Any, Any]:
     """The network in torch; a file of a version that onnx2torch does not know, as one of an older version."""
     import onnx2torch
 
