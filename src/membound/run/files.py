@@ -61,7 +61,10 @@ def holds_plain_weights(path: Path) -> bool:
         about = json.loads(header.get("__metadata__", {}).get("membound", "{}"))
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
-    return isinstance(about, dict) and "n" not in about
+    return isinstance(about, dict) and "v" not in about  # which every description of a network has
+        "n",
+        "v",
+    }  # nodes, or the version that says where they are
 
 
 def read_array(path: Path) -> Array:

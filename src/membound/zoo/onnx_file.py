@@ -50,7 +50,7 @@ def read_onnx(path: str | Path) -> nn.Module:
     return plain
 
 
-def _converted(path: str | Path, model: Any, convert: Callable[[Any], nn.Module]) -> tuple[Any, nn.Module]:
+def _converted(path: str | Path, model: Any, convert: Callable[[Any], Any]) -> tuple[Any, Any]:
     """The network in torch; a file of a version that onnx2torch does not know, as one of an older version."""
     first: Exception | None = None
     for tried in (model, *_as_older(model)):
