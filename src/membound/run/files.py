@@ -62,9 +62,6 @@ def holds_plain_weights(path: Path) -> bool:
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
     return isinstance(about, dict) and "v" not in about  # which every description of a network has
-        "n",
-        "v",
-    }  # nodes, or the version that says where they are
 
 
 def read_array(path: Path) -> Array:
