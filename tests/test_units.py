@@ -14,6 +14,7 @@ from membound.units import format_bytes, parse_bytes
         ("40kb", 40000),
         ("1.5 MB", 1_500_000),
         ("2GiB", 2**31),
+        ("1TB", 10**12),
         ("7", 7),
         (7, 7),
         ("12 B", 12),

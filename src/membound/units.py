@@ -4,7 +4,18 @@ import re
 
 from membound.errors import MemboundError
 
-UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+    "tb": 1000**4,
+    "kib": 1024,
+    "mib": 1024**2,
+    "gib": 1024**3,
+    "tib": 1024**4,
+}
 
 
 def parse_bytes(text: str | int, parts: str = "") -> int:
@@ -16,8 +27,8 @@ def parse_bytes(text: str | int, parts: str = "") -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*", str(text))
     if match is None or match[2].lower() not in UNITS:
         raise MemboundError(
-            f"{str(text)!r} is not a size{parts and ' or a part'}: write plain bytes (40960), a number with KB, MB, GB "
-            f"(powers of 1000) or KiB, MiB, GiB (powers of 1024), as in '40 KiB'{parts and f', {parts}'}"
+            f"{str(text)!r} is not a size{parts and ' or a part'}: write plain bytes (40960), a number with KB, MB, "
+            f"GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), as in '40 KiB'{parts and f', {parts}'}"
         )
     return round(float(match[1]) * UNITS[match[2].lower()])
 

@@ -328,7 +328,8 @@ def test_what_save_refuses(tmp_path):
         (10, "classes is 10: give a list"),
         (["cat", "cat"], "1 of them different"),
         ([], "0 names"),
-        (["cat", "dog", "bird"], "3 names, the network gives 2 scores"),
+        (["cat", "dog", "bird"], "3 names for 2 outputs"),
+        (["cat"], "1 names for 2 outputs"),
     ):
         with pytest.raises(mb.ModelError, match=says):
             mb.save(net, tmp_path / "net.safetensors", x, classes=classes)
@@ -341,9 +342,28 @@ def test_what_save_refuses(tmp_path):
         mb.save(net, tmp_path / "net.safetensors", x, values="f8")
     with pytest.raises(mb.ModelError, match="no preference 'size'"):
         mb.save(net, tmp_path / "net.safetensors", x, prefer="size")
-    with pytest.raises(mb.ModelError, match="cannot be written"):
+    with pytest.raises(mb.ModelError, match=r"there is no folder .*no$"):
         mb.save(net, tmp_path / "no" / "net.safetensors", x)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("values", ["p4", "f16"])
+def test_a_model_file_is_written_anew(values, tmp_path, capsys):
+    """In formats for speed it computes the same; with another type of values it is rounded."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 5)), torch.randn(4, 40)
+    for layer in (model[0], model[2]):
+        layer.weight.data *= layer.weight.data.abs() > 0.8 * layer.weight.data.abs().max()
+    before, fast, few = (tmp_path / f"{name}.safetensors" for name in ("before", "fast", "few"))
+    mb.save(model, before, x, values=values)
+    for out, options in ((fast, ["--prefer", "speed"]), (few, ["--values", "p2"])):
+        assert run("export", before, *options, "--out", out) == 0
+    np.testing.assert_allclose(mb.load(fast)(x.numpy()), mb.load(before)(x.numpy()), rtol=1e-5, atol=1e-6)
+    formats = {layer["format"] for layer in mb.inspect(fast)["layers"] if layer["name"].endswith("weight")}
+    assert formats <= {"csr", "dense"}
+    assert mb.inspect(few)["file_bytes"] < mb.inspect(before)["file_bytes"]
+    capsys.readouterr()
+    assert "choose another name" in refused(capsys, "export", before, "--prefer", "speed", "--out", before)
 
 
 @pytest.mark.full

@@ -266,6 +266,14 @@ BAD = {
     ),
     "zero": ((*SHORT, *OUT, "--budget", "0"), "cannot be met"),
     "parsecs": ((*SHORT, *OUT, "--budget", "12 parsecs"), "'12 parsecs' is not a size"),
+    "before data": (
+        ("fit", NET, "--data", "nowhere", *OUT, "--budget", "50XB"),
+        "budget: '50XB' is not a size",
+    ),
+    "nowhere to write": (
+        (*SHORT, "--budget", "4KiB", "--out", "/proc/net.safetensors"),
+        "nothing can be written",
+    ),
     "too small": ((*SHORT, *OUT, "--budget", "100"), "cannot be met"),
     "percent": ((*SHORT, *OUT, "--budget", "120%"), "at most 100%"),
     "same": ((*SHORT, *OUT, "--budget", "4KiB", "--budget", "4096"), "not all different"),

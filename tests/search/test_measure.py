@@ -209,7 +209,7 @@ def test_lenet_has_the_papers_count():
         (lambda t: FileBytes(t, prefer="luck"), "no preference 'luck'"),
         (lambda t: FileBytes(t, classes="cat"), "give a list of names"),
         (lambda t: FileBytes(t, classes=["a"] * 2), "give each its own"),
-        (lambda t: FileBytes(t, classes=[str(n) for n in range(11)]), "the network gives 10 scores"),
+        (lambda t: FileBytes(t, classes=[str(n) for n in range(11)]), "11 names for 10 outputs"),
         (lambda t: FileBytes(t, preprocess={"scale": 2}), r"give a membound\.data\.Preprocess"),
         (lambda t: FileBytes(t, preprocess=Preprocess(crop=20)), "crops images to 20 pixels"),
         (lambda t: RamBytes(t, batch=0), "max_batch is 0"),

@@ -1,6 +1,7 @@
 """Networks from ONNX files."""
 
 import importlib.util
+import sys
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from membound import zoo
 from membound.errors import WeightsError
 from membound.zoo.onnx_file import OLDER, _as_older, _use_initializers_directly
+from membound.zoo.onnx_packages import load_checked, onnx2torch
 
 
 def small_model():
@@ -45,7 +47,8 @@ def test_weights_that_have_several_names_are_used_by_their_own():
 
 
 def test_a_network_of_an_onnx_file_computes_what_the_file_says(tmp_path):
-    pytest.importorskip("onnx2torch")
+    if importlib.util.find_spec("onnx2torch") is None:
+        pytest.skip("needs onnx2torch")
     model, weight, bias = small_model()
     onnx.save(model, tmp_path / "small.onnx")
     network = zoo.build(str(tmp_path / "small.onnx"))
@@ -70,6 +73,44 @@ def test_what_is_wrong_with_a_file_is_said_in_a_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_onnx2torch_is_imported_without_torchvision(tmp_path, monkeypatch):
+    """A stand-in for the package, which imports torchvision as the real one does; a broken one is named."""
+    for name in [name for name in sys.modules if name.split(".")[0] in ("onnx2torch", "torchvision")]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    package = tmp_path / "onnx2torch.py"
+    package.write_text("import torchvision\nfrom torchvision.ops import roi_align\nconvert = 7\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert onnx2torch("net.onnx").convert == 7
+    assert "torchvision" not in sys.modules
+    del sys.modules["onnx2torch"]
+    package.write_text("raise RuntimeError('two\\nlines')")
+    importlib.invalidate_caches()
+    with pytest.raises(WeightsError, match=r"package onnx2torch cannot be imported: RuntimeError: two;"):
+        onnx2torch("net.onnx")
+
+
+def test_files_that_are_cut_short_or_of_integers_are_told(tmp_path):
+    content = small_model()[0].SerializeToString()
+    for size in (0, 1, 20, len(content) // 2, len(content) - 1):
+        (tmp_path / "cut.onnx").write_bytes(content[:size])
+        with pytest.raises(WeightsError, match=f"cut short: it ends after {size} bytes"):
+            load_checked(tmp_path / "cut.onnx")
+    scale, zero = helper.make_tensor("s", 1, [], [0.1]), helper.make_tensor("z", TensorProto.INT8, [], [0])
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "integers", ports[:1], ports[1:], [scale, zero])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "int8.onnx",
+    )
+    with pytest.raises(WeightsError, match=r"quantized to integers already \(operator QuantizeLinear\)"):
+        load_checked(tmp_path / "int8.onnx")
+
+
 def versioned(op, version):
     """A file of one operator, under some version of ONNX's operators."""
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
@@ -85,7 +126,8 @@ def test_a_newer_file_is_tried_as_an_older_one_where_it_means_the_same():
 
 
 def test_a_newer_file_is_read(tmp_path):
-    pytest.importorskip("onnx2torch")
+    if importlib.util.find_spec("onnx2torch") is None:
+        pytest.skip("needs onnx2torch")
     model, _, _ = small_model()
     model.opset_import[0].version = 23
     onnx.save(model, tmp_path / "new.onnx")

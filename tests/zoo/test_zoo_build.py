@@ -21,6 +21,8 @@ def wrong(): return [1, 2]
 def broken(): raise KeyError("no\\nsuch key")
 def leaves(): raise SystemExit(2)
 def for_classes(width=4, *, classes): return Net(classes)
+def for_num(num_classes): return Net(num_classes)
+def for_depth(depth, classes=3): return Net(classes)
 def for_anything(**options): return Net(options.get("classes", 3))
 def lazy():
     import own_helper_module
@@ -63,6 +65,11 @@ def test_options_reach_a_users_network(own):
 def test_a_network_is_told_the_classes_where_it_has_the_parameter(own):
     assert zoo.build_for("lenet", 7).fc2.out_features == 7
     assert zoo.build_for("own_nets:for_classes", 7).out_features == 7
+    assert zoo.build_for("own_nets:for_num", 7).out_features == 7
+    with pytest.raises(
+        WeightsError, match=r"needs its parameter 'depth', which nothing fills: give it a default"
+    ):
+        zoo.build_for("own_nets:for_depth", 7)
     for spec in ("own_nets:Net", "own_nets:make_net", "own_nets:for_anything"):
         assert zoo.build_for(spec, 7).out_features == 3
     with pytest.raises(WeightsError, match="name a function or class"):

@@ -63,7 +63,7 @@ def save(
     check_kinds(preprocess, classes)
     if isinstance(model, nn.Module):
         _warn_of_broken_bounds(model)
-    captured = with_facts(capture(model, example_input), preprocess, classes)
+    captured = with_facts(capture(model, example_input), preprocess, classes, exactly=True)
     value_types(captured, values)  # refused before the work begins
     if calibrate is not None:
         captured = round_by_inputs(captured, values, calibrate, prefer)
@@ -97,6 +97,8 @@ def check_path(path: Any) -> None:
         raise ModelError(
             f"{os.fspath(path)}: a model file is a safetensors file: let its name end in {SUFFIX}"
         )
+    if not (folder := Path(path).absolute().parent).is_dir():
+        raise ModelError(f"{os.fspath(path)}: there is no folder {folder}")
 
 
 def check_kinds(preprocess: Any, classes: Any) -> None:
@@ -108,9 +110,14 @@ def check_kinds(preprocess: Any, classes: Any) -> None:
         raise ModelError(f"classes is {classes!r}: give a list of names")
 
 
-def with_facts(captured: Model, preprocess: Preprocess | None, classes: Sequence[str] | None) -> Model:
-    """The network together with how its images are prepared and what its classes are called."""
-    _check_facts(captured, preprocess, classes)
+def with_facts(
+    captured: Model, preprocess: Preprocess | None, classes: Sequence[str] | None, *, exactly: bool = False
+) -> Model:
+    """The network together with how its images are prepared and what its classes are called.
+
+    A network trained on data of fewer classes than it has outputs has names for the first; `exactly` refuses it.
+    """
+    _check_facts(captured, preprocess, classes, exactly)
     if preprocess is not None:
         captured = replace(captured, preprocess=preprocess.to_json(), mean_image=preprocess.mean_image)
     if classes is not None:
@@ -118,7 +125,9 @@ def with_facts(captured: Model, preprocess: Preprocess | None, classes: Sequence
     return captured
 
 
-def _check_facts(model: Model, preprocess: Preprocess | None, classes: Sequence[str] | None) -> None:
+def _check_facts(
+    model: Model, preprocess: Preprocess | None, classes: Sequence[str] | None, exactly: bool
+) -> None:
     """What travels with a network must fit it."""
     shapes = infer_shapes(model.graph, {name: tensor.shape for name, tensor in model.tensors.items()})
     scores = shapes[model.graph.output]
@@ -127,9 +136,10 @@ def _check_facts(model: Model, preprocess: Preprocess | None, classes: Sequence[
             raise ModelError(
                 f"classes has {len(classes)} names, {len(set(classes))} of them different: give each its own"
             )
-        if len(scores) == 1 and len(classes) > scores[0]:
+        if len(scores) == 1 and (len(classes) > scores[0] or (exactly and len(classes) < scores[0])):
             raise ModelError(
-                f"classes has {len(classes)} names, the network gives {scores[0]} scores: give as many"
+                f"classes has {len(classes)} names for {scores[0]} outputs of the network: give as many",
+                about="classes",
             )
     sides = model.graph.input_shape[1:]
     if preprocess is not None and preprocess.crop is not None and sides != (preprocess.crop, preprocess.crop):

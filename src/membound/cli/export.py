@@ -15,7 +15,7 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="FILE|NET",
-        help=f"A model file (with {FROM_FILES}), or a network (with --init and --out).",
+        help=f"A model file (with {FROM_FILES}, or --out), or a network (with --init and --out).",
     ),
 ]
 
@@ -38,13 +38,14 @@ def export_command(
     init: options.Init = None,
     name: options.Names = None,
     values: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="TYPE",
-            help="How the model file stores values: f32, f16, or p8 to p1 for so many bits.",
+            help="How the model file stores values: f32 (default), f16, or p8 to p1 for so many bits; a model FILE "
+            "keeps what it has.",
             autocompletion=options.completed(*options.VALUES),
         ),
-    ] = "f32",
+    ] = None,
     prefer: Annotated[
         str,
         typer.Option(
@@ -79,6 +80,8 @@ def export_command(
 
     membound export model.onnx --out net.safetensors
 
+    membound export net.safetensors --prefer speed --out fast.safetensors
+
     membound export net.safetensors --onnx net.onnx
 
     membound export net.safetensors --hub lenet-20k --data mnist
@@ -86,7 +89,7 @@ def export_command(
     membound export net.safetensors --c firmware --data mnist
     """
     targets = {ONNX: onnx, HUB: hub, C: c, WEB: web, INT8: int8, MODEL_FILE: out}
-    measured = init is not None and data is not None and values not in ("f32", "f16")
+    measured = init is not None and data is not None and values not in (None, "f32", "f16")
     chosen, target = (MODEL_FILE, None) if measured and not any(targets.values()) else _choose(targets)
     request = Request(
         source, target, sparse=sparse, init=init, name=options.pairs("--name", name, str), values=values,

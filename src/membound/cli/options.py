@@ -31,7 +31,7 @@ Net = Annotated[
     str,
     typer.Argument(
         metavar="NET",
-        help=f"{', '.join(NETS)}, or your own package.module:callable.",
+        help=f"{', '.join(NETS)}, an .onnx file, or your own package.module:callable.",
         autocompletion=completed(*NETS),
     ),
 ]

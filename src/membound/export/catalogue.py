@@ -12,6 +12,7 @@ from membound.errors import MemboundError
 
 if TYPE_CHECKING:
     from membound.export.rounded import Rounded
+    from membound.store.formats import Prefer
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Request:
     sparse: bool = False
     init: Path | None = None
     name: Mapping[str, str] = field(default_factory=dict)
-    values: str = "f32"
+    values: str | None = None  # None: f32, and of a model file what it has
     prefer: str = "bytes"
     shape: tuple[int, ...] | None = None
     data: str | None = None
@@ -158,8 +159,42 @@ def _write_int8(request: Request) -> Written:
     )
 
 
+def _write_anew(request: Request) -> Written:
+    """A model file in other formats, or with values of another type."""
+    from membound.export.reencoded import reencode, size_for
+    from membound.run.inspection import inspect
+    from membound.store.values import value_type
+
+    source, target = Path(request.source), request.target
+    for name in ("name", "shape", "mean"):
+        if getattr(request, name):
+            raise MemboundError(
+                f"{source} is a model file, which says its own {name}: leave it out", about=name
+            )
+    _check_words(request)
+    if target is not None:
+        _check_target(target, source)
+    prefer: Prefer = "speed" if request.prefer == "speed" else "bytes"
+    if request.values is not None and value_type(request.values).coded and request.data is not None:
+        from membound.data import load
+        from membound.export.rounded import round_trained
+        from membound.store.file import read
+
+        side = request.size or size_for(source, request.data)
+        dataset = load(request.data, layout=request.layout, size=side)
+        return _write_rounded(request, round_trained(read(source).decode(), request.values, dataset, prefer))
+    assert target is not None
+    before, stored = source.stat().st_size, reencode(source, target, request.values, prefer)
+    line = f"file      {target}: {stored.file_bytes:,} bytes ({before:,} before)"
+    return Written({"out": str(target), **inspect(stored)}, [line])
+
+
 def _write_model_file(request: Request) -> Written:
-    weights = _check_weights(request)
+    from membound.export.reencoded import is_model_file
+
+    if request.init is None and is_model_file(request.source):
+        return _write_anew(request)
+    weights, values = _check_weights(request), request.values or "f32"
     import torch
 
     from membound import zoo
@@ -168,7 +203,6 @@ def _write_model_file(request: Request) -> Written:
     from membound.export.trained import capture_trained
     from membound.run.inspection import inspect
     from membound.store.file import write
-    from membound.store.formats import Prefer
     from membound.store.values import value_type
     from membound.train.job import image_size
     from membound.train.weights import saved_facts
@@ -184,11 +218,11 @@ def _write_model_file(request: Request) -> Written:
         weights, names=request.name, shape=request.shape, dataset=dataset, mean=request.mean,
     )  # fmt: skip
     prefer: Prefer = "speed" if request.prefer == "speed" else "bytes"
-    few = value_type(request.values).coded
+    few = value_type(values).coded
     if few and dataset is not None:
-        return _write_rounded(request, round_trained(captured, request.values, dataset, prefer))
+        return _write_rounded(request, round_trained(captured, values, dataset, prefer))
     assert request.target is not None
-    stored = write(request.target, captured, request.values, prefer)
+    stored = write(request.target, captured, values, prefer)
     facts = {"out": str(request.target), **inspect(stored)}
     lines = [
         f"file      {request.target}: {facts['file_bytes']:,} bytes ({facts['dense_bytes']:,} dense)",
@@ -224,7 +258,7 @@ def _write_rounded(request: Request, found: "Rounded") -> Written:
         *(
             (name, kind, f"{each['file_bytes']:,}", f"{each['accuracy']:.2f} %", f"{each['errors']:,}")
             for name, kind, each in (
-                ("before", "f32", found.before), ("after", request.values, found.after)
+                ("before", "f32", found.before), ("after", str(request.values), found.after)
             )
         ),
     ]  # fmt: skip
@@ -248,19 +282,30 @@ def _write_rounded(request: Request, found: "Rounded") -> Written:
 
 def _check_weights(request: Request) -> Path | None:
     """All that can be said before torch is imported; the file of weights, unless the network is a file with its own."""
-    from membound.store.values import VALUE_TYPES
-
     net, init, out = request.source, request.init, request.target
     is_whole = net.lower().endswith(".onnx")
     if is_whole and init is not None:
         raise MemboundError(f"{net} has weights of its own: leave out the others", about="init")
     if init is None and not is_whole:
         raise MemboundError(
-            f"no weights: {net} becomes {out} with trained weights, so name their file", about="init"
+            f"no weights: {net} is no model file, and becomes {out} with trained weights: name their file",
+            about="init",
         )
     if out is not None:
         _check_target(out, Path(net) if init is None else init)
-    if request.values not in VALUE_TYPES:
+    _check_words(request)
+    if request.data is None and (request.mean or request.layout or request.size):
+        raise MemboundError(
+            "mean, layout and size go with data, and there is none: add it or leave them out",
+            about=("mean", "layout", "size", "data"),
+        )
+    return init
+
+
+def _check_words(request: Request) -> None:
+    from membound.store.values import VALUE_TYPES
+
+    if request.values is not None and request.values not in VALUE_TYPES:
         *some, last = VALUE_TYPES
         raise MemboundError(
             f"there are no values {request.values!r}: choose {', '.join(some)} or {last}", about="values"
@@ -269,12 +314,6 @@ def _check_weights(request: Request) -> Path | None:
         raise MemboundError(
             f"there is no preference {request.prefer!r}: choose bytes or speed", about="prefer"
         )
-    if request.data is None and (request.mean or request.layout or request.size):
-        raise MemboundError(
-            "mean, layout and size go with data, and there is none: add it or leave them out",
-            about=("mean", "layout", "size", "data"),
-        )
-    return init
 
 
 def _check_target(out: Path, init: Path) -> None:
@@ -330,7 +369,7 @@ INT8 = Export(
 MODEL_FILE = Export(
     option="--out",
     metavar="OUT",
-    help="Write NET with the weights of --init, or an .onnx file, as a model file here (.safetensors).",
+    help="Write NET with the weights of --init, an .onnx file, or a model FILE anew as a model file (.safetensors).",
     usage="NET --init WEIGHTS --out FILE",
     takes=frozenset({"init", "name", "values", "prefer", "shape", "data", "mean", "layout", "size"}),
     write=_write_model_file,

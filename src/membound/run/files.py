@@ -216,10 +216,12 @@ def run_array(net: Net | MicroNet, array: Array) -> dict[str, npt.NDArray[np.flo
 def top_classes(
     net: Net | MicroNet, output: npt.NDArray[np.float32], count: int = 5
 ) -> list[list[tuple[str, float]]] | None:
-    """The best classes of each image and their scores, where the network has one score a class and names for them."""
-    if net.classes is None or output.shape[1:] != (len(net.classes),):
+    """The best classes of each image and their scores, where the network has names for its scores.
+
+    Scores that have no name, since the data had fewer classes, are called by their number.
+    """
+    if net.classes is None or output.ndim != 2:
         return None
+    names = [*net.classes, *(f"output {number}" for number in range(len(net.classes), output.shape[1]))]
     best = np.argsort(-output, axis=1, kind="stable")[:, :count]
-    return [
-        [(net.classes[i], float(scores[i])) for i in row] for row, scores in zip(best, output, strict=True)
-    ]
+    return [[(names[i], float(scores[i])) for i in row] for row, scores in zip(best, output, strict=True)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from membound.errors import MemboundError
-from membound.search.checks import check_whole, is_number
+from membound.search.checks import check_amounts, check_whole, is_number
 from membound.search.option import Option
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ class Bound:
         if self.latency is not None:
             self._check_latency()
         check_whole("threads", self.threads)
+        for name in ("budget", "ram", "nonzeros"):
+            check_amounts(name, getattr(self, name))
         given = [name for name in KINDS if getattr(self, name) is not None]
         if given == ["budget", "ram"]:
             self._check_pair()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from membound.errors import MemboundError
 from membound.search.bounds import Amount, Average
+from membound.search.checks import PART
 from membound.search.ensemble import Ensemble
 from membound.search.micro import MicroBytes, check_ram
 from membound.search.problem import Problem
@@ -97,24 +98,19 @@ def make_plans(
     for limit, share in ((plan.limit, plan.share) for plan in plans):
         if share < least:
             each = "this network takes" if members == 1 else f"{members} such networks take"
+            what = {"ram": "a bound on memory", "nonzeros": "a bound on nonzeros"}.get(
+                problem.target.kind, "a budget"
+            )
             raise MemboundError(
-                f"a budget of {limit.text} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
+                f"{what} of {limit.text} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
                 f"each layer {each} {members * least + overhead:,}; allow at least that"
             )
     return plans
 
 
 def _number(problem: Problem, amount: Amount) -> int:
-    if isinstance(amount, bool) or not isinstance(amount, str | int):
-        raise MemboundError(f"a budget of {amount!r} is not understood: write '40 KiB', 40960 or '10%'")
-    if isinstance(amount, int) and amount > 0:
-        return amount
-    text = str(amount).strip()
-    part = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*%", text)
+    """What an amount means for this problem; a request has checked how it is written."""
+    part = re.fullmatch(PART, str(amount).strip())
     if part is None:
-        if problem.target.kind == "nonzeros" and not text.isdecimal():
-            raise MemboundError(f"{text!r} nonzeros: write a whole number, or a part of all such as '10%'")
-        return parse_bytes(text, "or a part of the dense network, as in '10%'")
-    if not 0 < float(part[1]) <= 100:
-        raise MemboundError(f"a budget of {text} of the dense network: write more than 0% and at most 100%")
+        return parse_bytes(amount)
     return int(float(part[1]) / 100 * problem.dense())

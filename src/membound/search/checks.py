@@ -1,8 +1,12 @@
 """What numbers of a request must be."""
 
+import re
 from collections.abc import Sequence
 
 from membound.errors import MemboundError
+from membound.units import parse_bytes
+
+PART = r"(\d+(?:\.\d*)?|\.\d+)\s*%"
 
 
 def check_whole(name: str, value: object, least: int = 1) -> None:
@@ -26,6 +30,36 @@ def read_widths(given: str | Sequence[float]) -> tuple[float, ...]:
             about="widths",
         )
     return found
+
+
+def check_amounts(name: str, given: object) -> None:
+    """Refuse a size that cannot be understood, before data is read.
+
+    >>> check_amounts("budget", ["40 KiB", "10%", 4096])
+    """
+    if given is None:
+        return
+    for amount in given if isinstance(given, Sequence) and not isinstance(given, str) else [given]:
+        if isinstance(amount, bool) or not isinstance(amount, str | int):
+            raise MemboundError(
+                f"{name}: {amount!r} is not understood: write '40 KiB', 40960 or '10%'", about=name
+            )
+        text = str(amount).strip()
+        if (part := re.fullmatch(PART, text)) is not None:
+            if not 0 < float(part[1]) <= 100:
+                raise MemboundError(
+                    f"{name}: {text} of the dense network: write more than 0% and at most 100%", about=name
+                )
+        elif name == "nonzeros":
+            if not text.isdecimal():
+                raise MemboundError(
+                    f"{text!r} nonzeros: write a whole number, or a part of all such as '10%'", about=name
+                )
+        else:
+            try:
+                parse_bytes(text, "or a part of the dense network, as in '10%'")
+            except MemboundError as error:
+                raise MemboundError(f"{name}: {error}", about=name) from None
 
 
 def is_number(value: object) -> bool:

@@ -7,6 +7,7 @@ checkers and completion. Nothing here imports torch, so that `membound fit --hel
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -277,6 +278,8 @@ def split_keywords(given: Mapping[str, Any]) -> tuple[Bound, Choices, Place, Exa
     names = {record: [each.name for each in fields(record)] for record in records}
     known = [name for mine in names.values() for name in mine]
     if unknown := [name for name in given if name not in known]:
-        raise MemboundError(f"fit has no keyword {unknown[0]!r}: there are {', '.join(known)}")
+        near = get_close_matches(str(unknown[0]), known, 1, cutoff=0.8)
+        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise MemboundError(f"fit has no keyword {unknown[0]!r}: {meant}")
     mine = {record: {name: given[name] for name in names[record] if name in given} for record in records}
     return Bound(**mine[Bound]), Choices(**mine[Choices]), Place(**mine[Place]), Examples(**mine[Examples])

@@ -1,6 +1,6 @@
 """What the commands do, as plain functions: a network, data and options in, facts out."""
 
-import os
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -199,8 +199,15 @@ def check_writable(out: Path) -> None:
         )
     if out.exists() and not out.is_file():
         raise MemboundError(f"{out} is not a regular file: choose another name", about="out")
-    if not os.access(folder, os.W_OK):
-        raise MemboundError(f"{out}: the folder {out.parent} cannot be written", about="out")
+    probe = folder / f".membound-{secrets.token_hex(8)}.part"  # permissions alone do not tell: /proc has them
+    try:
+        probe.open("xb").close()
+        probe.unlink()
+    except OSError as error:
+        raise MemboundError(
+            f"{out}: nothing can be written in {out.parent} ({error.strerror}): choose another folder",
+            about="out",
+        ) from None
 
 
 def evaluate_weights(

@@ -43,6 +43,9 @@ ZOO = {
 }
 
 
+CLASSES = ("classes", "num_classes", "n_classes")  # what functions call the number of classes
+
+
 def names() -> list[str]:
     """The networks of the zoo.
 
@@ -81,8 +84,8 @@ def build_for(
 ) -> nn.Module:
     """A fresh network for data of so many classes, and images of so many channels.
 
-    One's own is told them where it has parameters `classes` and `channels`. `width` is for a network that has such a
-    parameter, with a default: so many times that.
+    One's own is told them where it has parameters `classes` (or `num_classes`, `n_classes`) and `channels`. `width` is
+    for a network that has such a parameter, with a default: so many times that.
 
     >>> net = build_for("resnet8", 7, channels=1, width=1.5)
     >>> net.fc.out_features, net.stem[0].in_channels, net.stem[0].out_channels
@@ -90,7 +93,7 @@ def build_for(
     """
     with _current_directory_on_path():
         maker = _found(name_or_spec)
-        given: dict[str, object] = {"classes": classes, "channels": channels}
+        given: dict[str, object] = {**dict.fromkeys(CLASSES, classes), "channels": channels}
         options = {name: value for name, value in given.items() if value is not None and _takes(maker, name)}
         if width is not None:
             options["width"] = widened(maker, width, name_or_spec)
@@ -133,6 +136,21 @@ def spec_takes_width(name_or_spec: str) -> bool:
 
 def _takes(maker: object, name: str) -> bool:
     return _parameter(maker, name) is not None
+
+
+def _needed(maker: object, given: dict[str, object]) -> str | None:
+    """A parameter without a default that is not given."""
+    try:
+        parameters = inspect.signature(maker).parameters.values()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    various = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = (
+        each.name
+        for each in parameters
+        if each.default is inspect.Parameter.empty and each.kind not in various and each.name not in given
+    )
+    return next(needed, None)
 
 
 def _parameter(maker: object, name: str) -> inspect.Parameter | None:
@@ -187,6 +205,11 @@ def _made(spec: str, target: object, options: dict[str, object]) -> nn.Module:
         raise WeightsError(f"{spec!r} is one network already made; name the function or class that makes it")
     if not callable(target):
         raise WeightsError(f"{spec!r} is a {type(target).__name__}; name a function or class to call")
+    if (needed := _needed(target, options)) is not None:
+        raise WeightsError(
+            f"{spec!r} needs its parameter {needed!r}, which nothing fills: give it a default; filled are "
+            f"{', '.join(CLASSES)} and channels"
+        )
     try:
         net = target(**options)
     except WeightsError:  # it says what is wrong, and of which file

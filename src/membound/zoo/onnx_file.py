@@ -1,8 +1,7 @@
 """Networks that come as ONNX files, from any framework: made torch modules by onnx2torch, weights and all."""
 
-import importlib.util
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import nn
 
 from membound.errors import WeightsError
 from membound.zoo.onnx_linear import with_linear_layers
+from membound.zoo.onnx_packages import first_line, load_checked, onnx2torch
 from membound.zoo.onnx_static import with_constant_sizes
 
 SUFFIX = ".onnx"
@@ -31,16 +31,8 @@ def read_onnx(path: str | Path) -> nn.Module:
     """The network of an ONNX file, with its weights."""
     if not Path(path).is_file():
         raise WeightsError(f"{path}: there is no such file")
-    if importlib.util.find_spec("onnx2torch") is None:
-        raise WeightsError(f"{path}: reading ONNX takes onnx2torch: pip install 'membound[onnx]'")
-    import onnx
-
-    try:
-        model = onnx.load(str(path))
-        onnx.checker.check_model(model)
-    except Exception as error:
-        raise WeightsError(f"{path} is not a valid ONNX file: {_first_line(error)}") from error
-    model, found = _converted(path, model)
+    package = onnx2torch(path)
+    model, found = _converted(path, load_checked(path), package.convert)
     _check_resizing(path, model.graph)
     shapes = input_shapes(path, model)
     try:
@@ -51,29 +43,27 @@ def read_onnx(path: str | Path) -> nn.Module:
         raise WeightsError(f"{path}: {error}; {ADVICE}") from None
     except Exception as error:
         raise WeightsError(
-            f"{path}: the network does not run on batches of 2 and 3: {_first_line(error)}; {ADVICE}"
+            f"{path}: the network does not run on batches of 2 and 3: {first_line(error)}; {ADVICE}"
         ) from error
     plain: nn.Module = found.requires_grad_(True)
     plain.input_shape = shapes[0][0] if len(shapes[0]) == 1 else None  # type: ignore[assignment]
     return plain
 
 
-def _converted(path: str | Path, model: Any) -> tuple[Any, Any]:
+def _converted(path: str | Path, model: Any, convert: Callable[[Any], Any]) -> tuple[Any, Any]:
     """The network in torch; a file of a version that onnx2torch does not know, as one of an older version."""
-    import onnx2torch
-
     first: Exception | None = None
     for tried in (model, *_as_older(model)):
         try:
             _use_initializers_directly(tried.graph)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of resizing, which has a check of its own
-                return tried, onnx2torch.convert(tried)
+                return tried, convert(tried)
         except Exception as error:
             first = first or error
     assert first is not None
     raise WeightsError(
-        f"{path}: onnx2torch cannot convert it: {_first_line(first)}; export it for opset {OLDER[-1]}, or give the "
+        f"{path}: onnx2torch cannot convert it: {first_line(first)}; export it for opset {OLDER[-1]}, or give the "
         "network as package.module:callable"
     ) from first
 
@@ -143,8 +133,3 @@ def _use_initializers_directly(graph: Any) -> None:
         for number, name in enumerate(node.input):
             if name in same:
                 node.input[number] = same[name]
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
