@@ -2,9 +2,21 @@
 #ifndef MEMBOUND_MICRO_INSIDE_H
 #define MEMBOUND_MICRO_INSIDE_H
 
-#include <string.h>
-
 #include "membound_micro.h"
+
+#if defined(__STDC_HOSTED__) && !__STDC_HOSTED__ /* -ffreestanding: there may be no string.h */
+#include <stddef.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+void *memcpy(void *to, const void *from, size_t size);
+void *memset(void *to, int value, size_t size);
+#ifdef __cplusplus
+}
+#endif
+#else
+#include <string.h>
+#endif
 
 /* All that functions need to know of a network that runs. */
 typedef struct {

@@ -3,12 +3,14 @@
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from membound.errors import ModelError
 from membound.export.c_source import header_text, source_text
 from membound.export.hub_folder import check_folder
-from membound.micro.code import CONFIG, HEADERS, SOURCES, config_text, features, runtime_folder
+from membound.micro.code import CONFIG, HEADERS, SOURCES, STACK_BYTES, config_text, features, runtime_folder
 from membound.micro.cost import instructions
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
@@ -17,7 +19,7 @@ from membound.store.whole import write_whole
 RUNTIME = (*HEADERS, *SOURCES)
 
 MAIN = r"""/* Reads images from the standard input, row by row, and prints the outputs of each.
- * A row is NET_WIDTH pixels, each of NET_CHANNELS bytes, as a camera gives them. */
+ * A row is NET_WIDTH pixels, each of NET_CHANNELS bytes, as a camera gives them; net.h says what bytes they are. */
 #include <stdio.h>
 
 #include "net.h"
@@ -52,12 +54,14 @@ target_link_libraries(main PRIVATE net)
 """
 
 
-def project_files(plan: MicroPlan, classes: list[str] | None = None) -> dict[str, str]:
+def project_files(
+    plan: MicroPlan, classes: list[str] | None = None, preprocess: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """All files of the folder, by name: the same for the same plan."""
     folder = runtime_folder()
     return {
         "net.c": source_text(plan),
-        "net.h": header_text(plan),
+        "net.h": header_text(plan, preprocess),
         CONFIG: config_text(features(plan)),
         **{name: (folder / name).read_text() for name in RUNTIME},
         "main.c": MAIN,
@@ -70,7 +74,7 @@ def write_project(folder: str | os.PathLike[str], net: MicroNet) -> None:
     """The folder, whole or not at all."""
     target = Path(folder)
     check_folder(target)
-    files = project_files(net.plan, net.classes)
+    files = project_files(net.plan, net.classes, net.model.preprocess)
     aside = target.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
     try:
         aside.mkdir()
@@ -104,13 +108,15 @@ Plain C99 in integers: no malloc, no libc but `memcpy` and `memset`. `net.h` say
 
     cmake -S . -B build && make -C build && ./build/main < images
 
+Without a libc compile with -ffreestanding, and bring `memcpy` and `memset`.
+
 CMake builds for speed on a host, and for size (-Os) on bare metal (CMAKE_SYSTEM_NAME is Generic); set CMAKE_BUILD_TYPE
 to choose yourself.
 
 - Flash: {plan.flash_bytes:,} bytes of constants (with pointers of 4 bytes), and the code of the runtime, of which
   `membound_micro_config.h` leaves out what this network does not use.
-- RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows; and some
-  hundred bytes of stack. The input is fed by rows, and is not in it as a whole.
+- RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows; and
+  at most {STACK_BYTES} bytes of stack. The input is fed by rows, and is not in it as a whole.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
 {left}{names}
 | layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |

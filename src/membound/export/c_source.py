@@ -1,9 +1,11 @@
 """A planned network as C: net.c with its constants, net.h with its sizes, and what the runtime has to have for it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from membound.micro.arithmetic import Quantization
 from membound.micro.plan import MicroPlan, net_record, op_record, value_record
 
 _TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
@@ -12,16 +14,14 @@ _PARTS = {"weight": "mb_weight", "scale": "mb_scale", "sum": "mb_sum", "pool": "
 _PER_LINE = 24
 
 
-def header_text(plan: MicroPlan) -> str:
-    """net.h: sizes, scales, and the four functions."""
+def header_text(plan: MicroPlan, preprocess: Mapping[str, Any] | None = None) -> str:
+    """net.h: sizes, scales, and the four functions; `preprocess` is how numbers are prepared, as a file says it."""
     net = plan.net
     channels, height, width = net.images[0]
     outputs = net.images[net.output]
     last, first = net.quantizations[net.output], net.quantizations[0]
     about = (
-        "pixels, 0 to 255"
-        if net.takes_pixels
-        else f"q + 128, where a number is {first.scale:.9g} * (q - ({first.zero}))"
+        "pixels, 0 to 255" if net.takes_pixels else "made of numbers by NET_INPUT_SCALE and NET_INPUT_OFFSET"
     )
     arena = plan.layout.nbytes
     return f"""/* A network that membound wrote: include this, compile net.c and the runtime beside it. */
@@ -37,6 +37,7 @@ extern "C" {{
 #define NET_CHANNELS {channels}
 #define NET_HEIGHT {height}
 #define NET_WIDTH {width}
+{_input_macros(first, channels, preprocess or {}) if not net.takes_pixels else ""}\
 #define NET_OUTPUTS {outputs[0] * outputs[1] * outputs[2]}
 #define NET_OUTPUT_SCALE {last.scale:.9g} /* an output is NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
 #define NET_OUTPUT_ZERO ({last.zero})
@@ -68,6 +69,34 @@ uint32_t net_best(const net_context *context);
 }}
 #endif
 #endif
+"""
+
+
+def _input_macros(first: Quantization, channels: int, preprocess: Mapping[str, Any]) -> str:
+    """How numbers become bytes, their preparation included: (x - mean) * scale / std, then rounded as the plan says.
+
+    >>> print(_input_macros(Quantization(0.5, -8), 1, {"mean": [-4.0], "std": [2.0]}), end="")
+    /* The byte of a number is number / NET_INPUT_SCALE + NET_INPUT_OFFSET, rounded, and within 0 and 255. */
+    #define NET_INPUT_SCALE 1
+    #define NET_INPUT_OFFSET 124
+    """
+    mean, std = preprocess.get("mean"), preprocess.get("std") or [1.0]
+    prepared = " that is prepared" if mean == "image" else ""
+    means = [0.0] if mean is None or mean == "image" else mean
+    factor = 1.0 if prepared else float(preprocess.get("scale", 1.0))
+    stds = [1.0] if prepared else std
+    steps = [first.scale * stds[c % len(stds)] / factor for c in range(channels)]
+    offsets = [first.zero + 128 - means[c % len(means)] / steps[c] for c in range(channels)]
+
+    def shown(numbers: list[float]) -> str:
+        if len(set(numbers)) == 1:
+            return f"{numbers[0]:.9g}"
+        return "{" + ", ".join(f"{number:.9g}" for number in numbers) + "} /* of each channel */"
+
+    return f"""\
+/* The byte of a number{prepared} is number / NET_INPUT_SCALE + NET_INPUT_OFFSET, rounded, and within 0 and 255. */
+#define NET_INPUT_SCALE {shown(steps)}
+#define NET_INPUT_OFFSET {shown(offsets)}
 """
 
 
