@@ -130,6 +130,10 @@ def _say_one(final: Facts, score: Score) -> str:
     shown = show_score(final, score) if score.percent else f"{score.name} {score.show(accuracy)}"
     if accuracy is None:
         shown = f"{score.name} unknown"
+    device = find_part(final, "micro")
+    flash, ram = find_number(device, "flash_bytes"), find_number(device, "ram_bytes")
+    if flash is not None and ram is not None:  # what a microcontroller has to hold; the file stays behind
+        return f"{shown} in {show_count(flash)} bytes of flash and {show_count(ram)} of RAM"
     return shown if size is None else f"{shown} in {show_count(size)} bytes"
 
 
