@@ -123,7 +123,7 @@ def test_few_bits_without_training(own, capsys):
         assert said["file_bytes"] == os.path.getsize(file)
     assert facts["after"]["file_bytes"] < 0.6 * facts["before"]["file_bytes"]
     assert facts["calibrated_on"] == 40
-    assert {layer["values"] for layer in facts["layers"]} == {"p8", "p4", "f16"}
+    assert {layer["values"] for layer in facts["layers"]} == {"p8", "p4", "i8", "f16"}
     before = sorted(os.listdir())
     assert run(*ROUNDED, "p4") == 0
     lines = capsys.readouterr().out.splitlines()

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from membound.notebook import html_table, show_shape
 from membound.store.bits import chunks, unpack
 from membound.store.formats import Encoded
 from membound.store.graph import Shape
 from membound.store.model import StoredModel
+from membound.store.short import as_short
 
 
 def list_layers(model: StoredModel) -> list[dict[str, Any]]:
@@ -23,6 +25,11 @@ def list_layers(model: StoredModel) -> list[dict[str, Any]]:
 
 def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
     nonzeros, size = tensor.nonzeros, int(np.prod(original, dtype=np.int64))
+    scales, values = _stored_bytes(tensor.scales), tensor.values.nbytes
+    short = tensor.format == "dense" and len(tensor.shape) == 1 and _stored_bytes(tensor.values) < values
+    values = _stored_bytes(tensor.values) if short else values
+    positions = sum(array.nbytes for array in tensor.arrays)
+    palette = 0 if tensor.palette is None else tensor.palette.nbytes
     return {
         "name": name,
         "shape": list(tensor.shape),
@@ -32,15 +39,23 @@ def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
         "nonzeros": nonzeros,
         "density": nonzeros / tensor.size,
         "format": tensor.format,
-        "values": tensor.value_type.name,
+        "values": "i8" if short else tensor.value_type.name,
         "distinct": count_distinct(tensor),
-        "bytes": tensor.nbytes,
-        "value_bytes": tensor.values.nbytes,
-        "position_bytes": sum(array.nbytes for array in tensor.arrays),
+        "bytes": values + positions + scales + palette,
+        "value_bytes": values,
+        "position_bytes": positions,
         "position_entropy_bytes": position_entropy(tensor.size, nonzeros),
-        "scale_bytes": 0 if tensor.scales is None else tensor.scales.nbytes,
-        "palette_bytes": 0 if tensor.palette is None else tensor.palette.nbytes,
+        "scale_bytes": scales,
+        "palette_bytes": palette,
     }
+
+
+def _stored_bytes(numbers: npt.NDArray[Any] | None) -> int:
+    """Of scales or biases: in a file those of 8 bits are a byte each, and a step; here they are float32."""
+    if numbers is None:
+        return 0
+    found = as_short(numbers) if numbers.dtype == np.float32 else None
+    return numbers.nbytes if found is None else found.codes.nbytes + found.step.nbytes
 
 
 def count_distinct(tensor: Encoded) -> int | None:

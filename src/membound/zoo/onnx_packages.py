@@ -26,7 +26,7 @@ def onnx2torch(path: str | Path) -> Any:
     except Exception as error:
         raise WeightsError(
             f"{path} was not read: the installed package onnx2torch cannot be imported: {first_line(error)}; "
-            "install it again: pip install --force-reinstall --no-deps onnx2torch"
+            "install it again: pip uninstall onnx2torch, then pip install 'membound[onnx]'"
         ) from error
 
 
