@@ -72,7 +72,21 @@ def make_lines(result: Facts, score: Score) -> list[str]:
     if int8:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
     speed = say_speed(finals[0], dense) if len(finals) == 1 else None
-    return [*lines, speed] if speed else lines
+    lines += [speed] if speed else []
+    return [*lines, said] if finals and (said := say_uncertainty(finals[0], score)) else lines
+
+
+def say_uncertainty(final: Facts, score: Score) -> str | None:
+    """What ± means.
+
+    >>> say_uncertainty({"errors": 100, "images": 10000}, Score())
+    '± is the standard error over 10,000 test images, of one seed.'
+    """
+    if uncertainty(final) is None or not score.percent:
+        return None
+    return (
+        f"± is the standard error over {show_count(find_number(final, 'images'))} test images, of one seed."
+    )
 
 
 def say_speed(final: Facts, dense: Facts) -> str | None:
