@@ -71,9 +71,10 @@ def make_lines(result: Facts, score: Score) -> list[str]:
     int8 = find_part(dense, "int8")
     if int8:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
+    if finals and (said := say_uncertainty(finals[0], score)):
+        lines.append(said)
     speed = say_speed(finals[0], dense) if len(finals) == 1 else None
-    lines += [speed] if speed else []
-    return [*lines, said] if finals and (said := say_uncertainty(finals[0], score)) else lines
+    return [*lines, speed] if speed else lines
 
 
 def say_uncertainty(final: Facts, score: Score) -> str | None:
@@ -84,9 +85,8 @@ def say_uncertainty(final: Facts, score: Score) -> str | None:
     """
     if uncertainty(final) is None or not score.percent:
         return None
-    return (
-        f"± is the standard error over {show_count(find_number(final, 'images'))} test images, of one seed."
-    )
+    count, on = show_count(find_number(final, "images")), final.get("accuracy_on") or "test"
+    return f"± is the standard error over {count} {on} images, of one seed."
 
 
 def say_speed(final: Facts, dense: Facts) -> str | None:
