@@ -235,7 +235,12 @@ def _describe_member(owner: str, node: Function) -> str:
 
 def _table(fields: list[ast.AnnAssign], place: ModuleType, record: type) -> str:
     """The fields of a record: what the command line's help says of each, or the comment behind it."""
-    helps = {name: option.help for name, option in options_of(record).items()}
+    helps = {  # an option such as --no-dense says what leaving it out does not
+        name: f"`False`: {option.help[0].lower()}{option.help[1:]}"
+        if (option.word or "").startswith("no-")
+        else option.help
+        for name, option in options_of(record).items()
+    }
     assert place.__file__ is not None
     lines = Path(place.__file__).read_text().splitlines()
     rows = ["| field | type | default | |", "|---|---|---|---|"]

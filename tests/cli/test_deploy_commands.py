@@ -459,3 +459,18 @@ def test_evaluate_leaves_out_what_cannot_be_decoded(tmp_path, capsys):
     said = capsys.readouterr()
     assert "cannot be decoded: 1" in said.err
     assert loads(said.out)["images"] >= 8
+
+
+def test_checkpoints_and_missing_arrays_are_called_what_they_are(file, tmp_path, capsys):
+    (tmp_path / "net.pth").write_bytes(b"PK")
+    assert "is a torch checkpoint, not a model file" in refused(capsys, "inspect", tmp_path / "net.pth")
+    missing = tmp_path / "none.npz"
+    assert f"there is no file {missing}" in refused(capsys, "evaluate", file, "--data", missing)
+
+
+def test_outputs_without_a_name_are_called_by_their_number(tmp_path, capsys):
+    """As where a network has more outputs than the data has classes: something is printed all the same."""
+    write_network(tmp_path / "net.safetensors", classes=["dark"])
+    np.save(tmp_path / "x.npy", images(2)[0])
+    assert run("run", tmp_path / "net.safetensors", tmp_path / "x.npy") == 0
+    assert "output 1" in capsys.readouterr().out

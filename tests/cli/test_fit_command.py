@@ -200,6 +200,12 @@ def test_a_fit_goes_on_from_weights_and_their_preprocessing(capsys):
     stored = read("net.safetensors")
     assert stored.preprocess["scale"] == pytest.approx(1 / 255), "as with --mean image"
     assert evaluated(capsys, "net.safetensors")["errors"] == final["errors"]
+    assert (
+        run(*SHORT, *OUT, "--budget", "4KiB", "--init", "w.safetensors", "--no-dense", "--mean", "0.5/0.25")
+        == 0
+    )
+    said = capsys.readouterr().err
+    assert "% on the test images, prepared by mean 127.5, std 63.75 of pixels from 0 to 255" in said
     assert "is the file of weights" in refused(
         capsys, *SHORT, "--out", "w.safetensors", "--budget", "4KiB", "--init", "w.safetensors"
     )
@@ -296,6 +302,7 @@ BAD = {
     "ray": ((*SHORT, *OUT, "--budget", "4KiB", "--ray", "localhost:1"), "localhost:1"),
     "strategy": ((*SHORT, *OUT, "--budget", "4KiB", "--strategy", "lucky"), "no strategy 'lucky'"),
     "values": ((*SHORT, *OUT, "--budget", "4KiB", "--values", "f8"), "no values 'f8'"),
+    "means": ((*SHORT, *OUT, "--budget", "4KiB", "--mean", "imagenet"), "is for 3 channels, images have 1"),
     "mean": ((*SHORT, *OUT, "--budget", "4KiB", "--mean", "median"), "no mean 'median'"),
     "run file": ((*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "own.npz"), "own.npz"),
     "average": ((*SHORT, *OUT, "--budget", "4KiB", "--average", "scores"), "--average goes with --members"),

@@ -93,6 +93,8 @@ def fit_command(
             network, dataset, preprocess = source.load(net, data, choices.seed)
             examples = replace(examples, train_data=dataset, preprocess=preprocess)
             choices = replace(choices, pretrained=source.has_weights(net))
+            if choices.pretrained and leads(place.device) and not as_json:
+                _tell_loaded(network, dataset, preprocess, place.device)
             if teacher_init is not None:
                 choices = replace(choices, teacher=_load_teacher(choices.teacher, teacher_init, dataset))
             results = _fit(network, examples, bound, choices, place, ray=ray, verbose=verbose, quiet=as_json)
@@ -261,6 +263,20 @@ def _fit(
                 workers = this_process(choose_device(device))
             place = replace(place, workers=None if workers is None else board.count(workers))
         return fit_all(network, examples, bound, choices, replace(place, watch=watch))
+
+
+def _tell_loaded(network: Any, dataset: Any, preprocess: Any, device: str | None) -> None:
+    """How good the weights are before anything is done to them: a wrong mean shows here, not after hours."""
+    from membound.train.job import judge_loaded
+    from membound.train.preprocessing import describe
+
+    if dataset.task != "classes" or len(dataset.shape) != 3:
+        return
+    accuracy, used = judge_loaded(network, dataset, preprocess, device or "auto")
+    typer.echo(
+        f"weights as loaded: {accuracy:.2f} % on the test images, prepared by {describe(used)} (--mean)",
+        err=True,
+    )
 
 
 def _write_report(page: Path | None, summary: dict[str, Any], files: Sequence[Path]) -> MemboundError | None:

@@ -60,8 +60,9 @@ Mean = Annotated[
     str | None,
     typer.Option(
         metavar="KIND",
-        help="Mean to subtract: image, channel or none (default: what the network wants).",
-        autocompletion=completed("image", "channel", "none"),
+        help="Mean to subtract: image, channel, none, imagenet, or R,G,B/R,G,B (mean/std of pixels from 0 to 1, or to "
+        "255); default: what the weights or the network want.",
+        autocompletion=completed("image", "channel", "none", "imagenet"),
     ),
 ]
 Init = Annotated[

@@ -97,6 +97,8 @@ def _resolve(name: str) -> Path:
             return path
     if given.is_file():
         raise DataError(f"{name} is not a data set: {_ALLOWED}")
+    if given.suffix.lower() == ".npz":
+        raise DataError(f"there is no file {name}")
     known = [*NAMED, *_neighbours(given)]
     close = difflib.get_close_matches(name.lower(), known, n=1) or difflib.get_close_matches(name, known, n=1)
     raise DataError(f"no data set {name!r}: {_ALLOWED}" + (f"; did you mean {close[0]}?" if close else ""))

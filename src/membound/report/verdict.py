@@ -71,8 +71,22 @@ def make_lines(result: Facts, score: Score) -> list[str]:
     int8 = find_part(dense, "int8")
     if int8:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
+    if finals and (said := say_uncertainty(finals[0], score)):
+        lines.append(said)
     speed = say_speed(finals[0], dense) if len(finals) == 1 else None
     return [*lines, speed] if speed else lines
+
+
+def say_uncertainty(final: Facts, score: Score) -> str | None:
+    """What ± means.
+
+    >>> say_uncertainty({"errors": 100, "images": 10000}, Score())
+    '± is the standard error over 10,000 test images, of one seed.'
+    """
+    if uncertainty(final) is None or not score.percent:
+        return None
+    count, on = show_count(find_number(final, "images")), final.get("accuracy_on") or "test"
+    return f"± is the standard error over {count} {on} images, of one seed."
 
 
 def say_speed(final: Facts, dense: Facts) -> str | None:

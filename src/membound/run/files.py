@@ -25,6 +25,7 @@ Array = npt.NDArray[Any]
 BEFORE_CROP = (
     256 / 227
 )  # the side that pictures are read at over that of the crop which is taken of them: AlexNet's
+CHECKPOINTS = (".pt", ".pth", ".ckpt")
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -40,6 +41,11 @@ def find_model_file(given: Path) -> Path:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"{path}: cannot be read: {reason}") from None
+    if path.suffix.lower() in CHECKPOINTS:
+        raise ModelError(
+            f"{path} is a torch checkpoint, not a model file: make one of it with the command membound export NET "
+            f"--init {path.name} --out FILE.safetensors, or with mb.save"
+        )
     if holds_plain_weights(path):
         raise ModelError(
             f"{path} holds weights without their network: load them into it and save that with mb.save, or make a "

@@ -39,7 +39,7 @@ from membound.train.preprocessing import preprocess_for, solver_of
 from membound.train.recipe import Recipe, Scaled, annealed
 from membound.train.several import MakesSeveral
 from membound.train.task import Task
-from membound.train.tasks import task_of
+from membound.train.tasks import inferred_task, task_of
 from membound.train.user_data import as_split, hold_out, preprocess_of
 
 SHORT = 5000  # steps
@@ -73,7 +73,7 @@ def make_problem(
         network = make(choices.seed)
     if target.micro and examples.preprocess is None:
         data = replace(data, preprocess=alike(data.preprocess, data.train.shape[0]))
-    task = _task(examples, choices)
+    task = _task(examples, choices, data.train)
     if data.train.labels.ndim > 2 and choices.augment not in (None, "none"):
         raise MemboundError(
             f"augment={choices.augment!r}: images would move and their masks would not: leave it out, or augment both "
@@ -111,10 +111,11 @@ def _refuse_for_several(choices: Choices, target: Target) -> None:
         )
 
 
-def _task(examples: Examples, choices: Choices) -> Task:
-    """What is asked for; or what a membound Dataset is for."""
-    if choices.loss is None and choices.score is None and isinstance(examples.train_data, Dataset):
-        return task_of(examples.train_data)
+def _task(examples: Examples, choices: Choices, train: Split) -> Task:
+    """What is asked for; or what a membound Dataset is for; or what targets are."""
+    if choices.loss is None and choices.score is None:
+        known = isinstance(examples.train_data, Dataset)
+        return task_of(examples.train_data) if known else inferred_task(train)
     return Task(choices.loss, choices.score)
 
 

@@ -238,6 +238,20 @@ def evaluate_weights(
     return {**facts, **count_parameters(model)}
 
 
+def judge_loaded(
+    model: nn.Module, dataset: sets.Dataset, preprocess: sets.Preprocess | None, device: str
+) -> tuple[float, sets.Preprocess]:
+    """The accuracy of a network on the test images, and how they were prepared; the network is left as it was."""
+    used = preprocess if preprocess is not None else preprocess_for(model, dataset.train)
+    chosen = choose_device(device)
+    model.to(chosen, torch.float32)
+    feeder = Feeder(dataset.test, used, chosen, torch.float32)
+    check_fits(model, feeder)
+    score = evaluate(model, feeder)
+    model.to("cpu")
+    return score.accuracy, used
+
+
 def count_parameters(model: nn.Module) -> dict[str, int]:
     """Parameters and nonzeros, biases included; `weight_nonzeros` leaves them out."""
     values = dict(model.named_parameters())

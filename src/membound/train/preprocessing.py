@@ -1,11 +1,16 @@
 """How images become inputs for one network: Caffe's way for the zoo, normalised channels for everybody else."""
 
+from dataclasses import replace
+
 import numpy as np
 from torch import nn
 
 from membound.data import Preprocess, Split, channel_moments, mean_channels, mean_image
 from membound.errors import DataError
 from membound.zoo.solver import Solver
+
+WORDS = ("image", "channel", "none")
+NAMED = {"imagenet": "0.485,0.456,0.406/0.229,0.224,0.225"}  # what most published weights were trained with
 
 
 def solver_of(model: nn.Module) -> Solver | None:
@@ -14,12 +19,57 @@ def solver_of(model: nn.Module) -> Solver | None:
     return solver if isinstance(solver, Solver) else None
 
 
+def stated(text: str, channels: int) -> Preprocess:
+    """Means of channels, and after a slash their deviations; of pixels from 0 to 1 if none is above 1, else to 255.
+
+    >>> stated("127.5/63.75", 1).to_json() == stated("0.5/0.25", 1).to_json()
+    True
+    >>> stated("imagenet", 3).mean.round().tolist()
+    [124.0, 116.0, 104.0]
+    """
+    try:
+        parts = [[float(each) for each in part.split(",")] for part in NAMED.get(text, text).split("/")]
+        mean, std = parts if len(parts) == 2 else (parts[0], [1.0 if max(parts[0]) <= 1 else 255.0])
+        if len(parts) > 2 or min(std) <= 0 or min(mean) < 0 or max(*mean, *std) > 255:
+            raise ValueError
+    except ValueError:
+        raise DataError(
+            f"there is no mean {text!r}: choose {', '.join(WORDS)} or imagenet, or give numbers of channels and "
+            "after a slash deviations, of pixels from 0 to 1 or from 0 to 255: 0.485,0.456,0.406/0.229,0.224,0.225",
+            about="mean",
+        ) from None
+    std = std * channels if len(std) == 1 else std
+    if not len(mean) == len(std) == channels:
+        raise DataError(f"mean {text!r} is for {len(mean)} channels, images have {channels}", about="mean")
+    most = 255 if max(*mean, *(std if len(parts) == 2 else mean)) <= 1 else 1
+    return Preprocess(mean=most * np.array(mean, np.float32), std=most * np.array(std, np.float32))
+
+
+def describe(preprocess: Preprocess) -> str:
+    """How images are prepared, in few words.
+
+    >>> describe(stated("0.5/0.25", 1))
+    'mean 127.5, std 63.75 of pixels from 0 to 255'
+    """
+    said = [
+        f"{name} " + ("an image" if value.ndim == 3 else ", ".join(f"{each:.4g}" for each in value))
+        for name, value in (("mean", preprocess.mean), ("std", preprocess.std))
+        if value is not None
+    ]
+    said += [f"scale {preprocess.scale:.4g}"] if preprocess.scale != 1 else []
+    kind = " of pixels from 0 to 255" if preprocess.takes == "uint8" else ""
+    return f"{', '.join(said) or 'nothing'}{kind}"
+
+
 def preprocess_for(model: nn.Module, split: Split, mean: str | None = None) -> Preprocess:
-    """The preprocessing of `model`, its mean taken from `split`; `mean` overrides: image, channel or none."""
+    """The preprocessing of `model`, its mean taken from `split`; `mean` overrides.
+
+    It is image, channel or none; or imagenet, or numbers of channels, as `stated` reads them.
+    """
     solver = solver_of(model)
     takes = str(split.read(np.zeros(1, np.intp)).dtype)
-    if mean not in (None, "image", "channel", "none"):
-        raise DataError(f"there is no mean {mean!r}: choose image, channel or none", about="mean")
+    if mean is not None and mean not in WORDS:
+        return replace(stated(mean, split.shape[0]), takes=takes, crop=solver.crop if solver else None)
     if len(split.shape) != 3 and mean in (None, "none"):  # features have no channels to be made alike
         return Preprocess(scale=1 / 255) if takes == "uint8" else Preprocess(takes=takes)
     if len(split.shape) != 3:

@@ -1,22 +1,42 @@
 """Losses and scores of tasks beyond classes: segmentation and regression."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from membound.data import Dataset
-from membound.data.examples import CLASSES, IGNORED, REGRESSION
+from membound.data import Dataset, Split
+from membound.data.examples import CLASSES, IGNORED, REGRESSION, SEGMENTATION
 from membound.errors import TrainingError
 from membound.train.task import Task
 
 
 def task_of(data: Dataset) -> Task:
     """What networks are trained for on this data, unless a loss is given."""
-    if data.task == CLASSES:
+    return _task(data.task, data.train.labels)
+
+
+def inferred_task(split: Split) -> Task:
+    """The same of examples that do not say it: by their targets, as those of an .npz.
+
+    >>> import numpy as np
+    >>> from membound.data.examples import ExampleSplit
+    >>> inferred_task(ExampleSplit(np.zeros((3, 1, 4, 4), np.uint8), np.zeros((3, 4, 4), np.int64))).name
+    'mean IoU'
+    """
+    labels: Any = split.labels
+    if labels.dtype.kind == "f":
+        return _task(REGRESSION, labels)
+    is_mask = labels.ndim == 3 and tuple(split.shape[1:]) == labels.shape[1:]
+    return _task(SEGMENTATION if is_mask else CLASSES, labels)
+
+
+def _task(kind: str, targets: Any) -> Task:
+    if kind == CLASSES:
         return Task()
-    if data.task == REGRESSION:
-        labels = torch.from_numpy(data.train.labels).double().flatten(1)
+    if kind == REGRESSION:
+        labels = torch.from_numpy(targets).double().reshape(len(targets), -1)
         variance = float(labels.var(0, correction=0).mean()) or 1.0
         return Task(squared_error, Explained(variance), name="R²")
     return Task(pixel_loss, image_iou, name="mean IoU")
