@@ -17,7 +17,7 @@ from membound.cli import main
 from membound.data.examples import IGNORED
 from membound.errors import DataError, MemboundError
 from membound.run.scores import NumberScore, SegmentScore, variance_of
-from membound.train.tasks import Explained, image_iou, pixel_loss
+from membound.train.tasks import Explained, image_iou, inferred_task, pixel_loss
 from membound.train.user_data import as_split
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -61,6 +61,19 @@ def test_mean_iou_in_torch_and_in_numpy_is_the_one_by_hand():
     assert facts["score"] == pytest.approx(by_hand)
     known = masks != IGNORED
     assert facts["pixels_right"] == pytest.approx((scores.argmax(1) == masks)[known].mean())
+
+
+def test_pairs_are_for_what_their_targets_are():
+    pictures = np.zeros((4, 1, 5, 6), np.float32)
+    for y, name in (
+        (np.zeros((4, 5, 6), np.uint8), "mean IoU"),
+        (np.arange(4.0), "R²"),
+        (torch.rand(4, 2), "R²"),
+        ([0, 1, 2, 1], "accuracy"),
+    ):
+        task = inferred_task(as_split((pictures, y)))
+        assert task.classifies == (name == "accuracy")
+        assert task.classifies or task.name == name
 
 
 def test_the_loss_of_pixels_leaves_out_what_is_ignored():

@@ -43,8 +43,8 @@ def find_model_file(given: Path) -> Path:
         raise ModelError(f"{path}: cannot be read: {reason}") from None
     if path.suffix.lower() in CHECKPOINTS:
         raise ModelError(
-            f"{path} is a torch checkpoint, not a model file: make one of it with the command membound export NET "
-            f"--init {path.name} --out FILE.safetensors, or with mb.save"
+            f"{path} is a torch checkpoint, not a model file: make one of it and its network with the command membound "
+            "export, or with mb.save"
         )
     if holds_plain_weights(path):
         raise ModelError(
