@@ -146,10 +146,11 @@ def test_trained_palettes_survive_their_norms(keep, values, tmp_path):
         tensor = stored.tensors[f"{name}.weight"]
         unscaled = decoded(replace(tensor, scales=None))
         assert np.array_equal(unscaled, getattr(module, name).weight.detach().numpy())
-        assert tensor.scales.dtype == np.float16
     with torch.no_grad():
         wanted = module(x).numpy()
-    assert off(mb.load(tmp_path / "net.safetensors")(x.numpy()), wanted) < 2e-3  # scales and biases are f16
+    assert (
+        off(mb.load(tmp_path / "net.safetensors")(x.numpy()), wanted) < 2e-2
+    )  # scales and biases have 8 bits
 
 
 def test_a_mapping_says_the_types_of_tensors(tmp_path):
@@ -158,7 +159,7 @@ def test_a_mapping_says_the_types_of_tensors(tmp_path):
     stored = mb.save(net, tmp_path / "net.safetensors", torch.zeros(1, 40), values=values)
     assert {name: tensor.value_type.name for name, tensor in stored.tensors.items()} == {
         "0.weight": "p5",
-        "0.bias": "f16",
+        "0.bias": "f32",  # in 8 bits, as it lies in the file
         "2.weight": "f16",
         "2.bias": "f32",
     }
@@ -257,7 +258,9 @@ def test_a_trained_palette_is_left_alone():
     for name, array in model.tensors.items():
         if name.endswith(".weight"):
             assert np.array_equal(found.tensors[name], array)
-    assert found.scales == model.scales
+    assert found.scales.keys() == model.scales.keys()
+    for name, scales in model.scales.items():  # but for what 8 bits have of them
+        np.testing.assert_allclose(found.scales[name], scales, rtol=0.04)
 
 
 def test_floats_and_the_module_are_left_alone():
@@ -370,13 +373,13 @@ def test_inspect_says_what_each_byte_is_for(tmp_path):
     kept = np.count_nonzero(weight)
     assert (conv["values"], conv["distinct"]) == ("p3", len(np.unique(weight[weight != 0])))
     assert conv["value_bytes"] == -(-3 * kept // 8)
-    assert conv["scale_bytes"] == 2 * 9
+    assert conv["scale_bytes"] == 2 + 9
     share = kept / weight.size
     entropy = -weight.size * (share * np.log2(share) + (1 - share) * np.log2(1 - share)) / 8
     assert conv["position_entropy_bytes"] == pytest.approx(entropy)
     assert conv["position_bytes"] < 1.15 * entropy
     assert layers["conv2.bias"]["distinct"] is None
-    assert parts["bias_bytes"] == 2 * (8 + 9 + 5)
+    assert parts["bias_bytes"] == 2 * 8 + (2 + 9) + (2 + 5)  # beside 8 bits, and beside 3
     assert conv["bytes"] == sum(conv[f"{part}_bytes"] for part in ("value", "position", "scale", "palette"))
     assert "p3, 8 values" in facts._repr_html_()
 

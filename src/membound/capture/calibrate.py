@@ -25,8 +25,9 @@ from membound.store.formats import Prefer, best_format, decode, encode, scale_ro
 from membound.store.graph import Node, Shape
 from membound.store.model import Model
 from membound.store.operators import attributes
-from membound.store.quantize import is_exact
+from membound.store.quantize import is_exact, is_rough
 from membound.store.shapes import infer_shapes
+from membound.store.short import short_scales
 from membound.store.values import value_type
 
 MOST = 512  # inputs: more do not help
@@ -127,11 +128,14 @@ class _Calibration:
         array, kind = self.tensors[name], value_type(self.types[name])
         format = best_format(array.shape, array, kind.name, self.prefer, packed=True)
         with_zero = format == "dense" and not array.all()
+        if name in self.scales and is_rough(kind):
+            self.scales[name] = short_scales(self.scales[name]).astype(np.float32)
         if self.uses[name] > 1 or is_exact(array, kind, with_zero):
             self.now[name] = decode(encode(array, format, kind.name, self.scales.get(name)))
         else:
             moments = _moments(node, after[node.inputs[0]], array.shape)
-            self.tensors[name], self.scales[name] = round_weight(self.whole[name], kind, moments, with_zero)
+            self.tensors[name], scales = round_weight(self.whole[name], kind, moments, with_zero)
+            self.scales[name] = short_scales(scales) if is_rough(kind) else scales
             self.now[name] = scale_rows(self.tensors[name], self.scales[name])
         bare = replace(
             node, attributes={key: value for key, value in node.attributes.items() if key != "act"}

@@ -22,7 +22,7 @@ from membound.store.header import Header, format_header, load_fields
 from membound.store.layouts import LAYOUTS
 from membound.store.model import Model, StoredModel
 from membound.store.packed import Layer, pack_layer
-from membound.store.quantize import LINEAR_FROM
+from membound.store.quantize import is_rough
 from membound.store.rules import COMPACT, PACKED, PLAIN
 from membound.store.shapes import infer_shapes
 from membound.store.short import short_bias, short_scales
@@ -126,7 +126,7 @@ def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes
     packed = dict(places(model.graph, types, coded, types)) if coded or model.activations else {}
     biases = {place.bias for place in packed.values()}
     said = values if isinstance(values, Mapping) else {}
-    short = {place.bias for name, place in packed.items() if _is_rough(types[name])} - said.keys()
+    short = {place.bias for name, place in packed.items() if is_rough(value_type(types[name]))} - said.keys()
     found = {}
     for name, array in model.tensors.items():
         try:
@@ -143,16 +143,11 @@ def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes
                 format = best_format(shape, array, kind, prefer, _overhead(name, shape))
             found[name] = encode(array, format, kind, scales)
             kept = found[name].scales
-            if kept is not None and _is_rough(kind):
+            if kept is not None and is_rough(value_type(kind)):
                 found[name] = replace(found[name], scales=short_scales(kept))
         except ModelError as error:
             raise ModelError(f"tensor {name!r}: {error}") from None
     return found
-
-
-def _is_rough(kind: str) -> bool:
-    """Whether weights have so few bits that scales and biases need no more than 8."""
-    return value_type(kind).bits < LINEAR_FROM
 
 
 def _overhead(name: str, shape: Shape) -> dict[str, int]:

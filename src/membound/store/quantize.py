@@ -43,6 +43,11 @@ def quantize(matrix: Float32, kind: ValueType, scales: Float32 | None, with_zero
     return _to_steps(product, kind) if kind.bits >= LINEAR_FROM else _to_means(product, kind, with_zero)
 
 
+def is_rough(kind: ValueType) -> bool:
+    """Whether weights have so few bits that scales and biases beside them need no more than 8."""
+    return kind.bits < LINEAR_FROM
+
+
 def is_exact(array: Array, kind: ValueType, with_zero: bool) -> bool:
     """Whether few enough different values are in an array that all of them can be kept.
 

@@ -73,5 +73,6 @@ def short_scales(scales: Array) -> Array:
 def short_bias(bias: Array) -> npt.NDArray[np.float32] | None:
     """Biases in 8 bits, unless a few large ones would leave too little to the others."""
     rounded, wide = shorten(bias), bias.astype(np.float32)
-    error, size = np.square(rounded - wide).sum(), np.square(wide).sum()
-    return rounded if error <= np.float32(0.02**2) * size and as_short(rounded) is not None else None
+    usual = np.median(np.abs(wide[wide != 0])) if wide.any() else 0.0
+    near = np.abs(rounded - wide).max(initial=0) <= 0.1 * usual
+    return rounded if near and as_short(rounded) is not None else None
