@@ -161,7 +161,7 @@ def test_weights_that_say_nothing_take_it_from_the_data(own, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["classes"] == ["0", "1"]
     assert facts["preprocess"] is not None
-    assert "choose image, channel or none" in refused(
+    assert "choose image, channel, none or imagenet" in refused(
         capsys, *command, "--data", "own.npz", "--mean", "median"
     )
 
