@@ -551,7 +551,7 @@ def refusal(*given, **options) -> MemboundError:
     [
         ({"budget": 200}, "a budget of 200 .* cannot be met: .* takes [0-9,]+; allow at least that"),
         ({"budget": ["40%", "0.2 KiB"]}, "a budget of 0.2 KiB .* cannot be met"),
-        ({"budget": 1200, "members": 4}, "4 such networks take [0-9,]+; allow at least that"),
+        ({"budget": 600, "members": 4}, "4 such networks take [0-9,]+; allow at least that"),
         ({"ram": 5000}, "a bound on memory of 5000 .* cannot be met"),
         ({"ram": "5XB"}, "ram: '5XB' is not a size"),
         ({"budget": 2000, "step": 3}, "no keyword 'step': did you mean steps?"),
