@@ -93,7 +93,9 @@ def test_people_get_tables_and_are_told_where_things_are(capsys):
         assert words in captured.out
     assert re.search(r"^file +net\.safetensors\nreport +net\.report\.html\nrun +kept$", captured.out, re.M)
     done = [
-        line for line in captured.err.splitlines() if re.match(r"(dense|4KiB): accuracy .* %, (size )?\d", line)
+        line
+        for line in captured.err.splitlines()
+        if re.match(r"(dense|4KiB): accuracy .* %, (size )?\d", line)
     ]
     assert [line.split(":")[0] for line in done] == ["dense", "4KiB"]
     assert run(*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "kept", "--verbose") == 0
