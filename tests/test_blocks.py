@@ -22,6 +22,7 @@ import torch
 import typer
 from PIL import Image
 from torch import nn
+from torch.utils.data import DataLoader
 
 import membound as mb
 from membound.cli import app, main
@@ -109,6 +110,26 @@ class TwoInputs(nn.Module):
 
     def forward(self, image: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         return self.fc(torch.cat([image.flatten(1), self.words(ids).mean(1)], 1))
+
+
+class WordsAndFeatures(nn.Module):
+    """The numbers of some words, and features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.fc = nn.Embedding(9, 4), nn.Linear(6 + 4, 3)
+
+    def forward(self, ids: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.cat([features, self.words(ids).mean(1)], 1))
+
+
+def words_and_features() -> dict[str, object]:
+    rng = np.random.default_rng(0)
+    ids, features = rng.integers(0, 9, (40, 5)), rng.normal(size=(40, 6)).astype(np.float32)
+    y = rng.integers(0, 3, 40)
+    items = [((a, b), c) for a, b, c in zip(ids, features, y, strict=True)]
+    loader = DataLoader(items, batch_size=8)
+    return {"model": WordsAndFeatures(), "ids": ids, "features": features, "y": y, "loader": loader}
 
 
 def few_images(shape: tuple[int, ...], count: int = 40) -> Dataset:
@@ -204,6 +225,7 @@ def given(digits: Dataset) -> dict[str, object]:
 
 
 SPECIAL = {  # blocks that begin with other things than the page before them
+    "((ids, features), y)": words_and_features,
     "mb.attach(": lambda: fresh(),
     "mb.save(model": lambda: fresh(),
     "(image, torch.tensor": lambda: {

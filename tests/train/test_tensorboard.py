@@ -122,10 +122,10 @@ def test_a_report_in_a_loop_of_ones_own(tmp_path):
 
 def test_every_network_of_a_fit_has_its_curves(tmp_path):
     options = {"steps": 40, "batch_size": 20, "test_data": (SPLIT.images, LABELS), "device": "cpu"}
-    result = mb.fit(network, (SPLIT.images, LABELS), "2 KiB", run_dir=tmp_path, tensorboard=True, **options)
+    result = mb.fit(network, (SPLIT.images, LABELS), "1 KiB", run_dir=tmp_path, tensorboard=True, **options)
     keys = {path.name for path in (tmp_path / "tensorboard").iterdir()}
-    assert keys == {"dense", "final-2KiB-0"}
-    dense, final = (curves(tmp_path / "tensorboard" / key) for key in ("dense", "final-2KiB-0"))
+    assert keys == {"dense", "final-1KiB-0"}
+    dense, final = (curves(tmp_path / "tensorboard" / key) for key in ("dense", "final-1KiB-0"))
     assert dense.keys() == {"loss", "accuracy", "test_loss", "learning_rate"}
     assert final.keys() == dense.keys() | TAGS
     assert final["nonzeros"][2] == 64 * 30 + 30 * 3

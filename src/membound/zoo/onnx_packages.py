@@ -22,12 +22,13 @@ def onnx2torch(path: str | Path) -> Any:
         raise WeightsError(f"{path}: reading ONNX takes onnx2torch: pip install 'membound[onnx]'")
     try:
         with _without_torchvision():
-            return importlib.import_module("onnx2torch")
+            import onnx2torch as package
     except Exception as error:
         raise WeightsError(
             f"{path} was not read: the installed package onnx2torch cannot be imported: {first_line(error)}; "
             "install it again: pip uninstall onnx2torch, then pip install 'membound[onnx]'"
         ) from error
+    return package
 
 
 def load_checked(path: str | Path) -> Any:
