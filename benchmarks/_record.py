@@ -7,6 +7,7 @@ import datetime
 import json
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,13 @@ def hardware() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that matter, where they are installed."""
     return machine.versions(("membound", "numpy", "torch", "triton"))
+
+
+def collect(parts: Sequence[Path], out: str | Path, summary: Callable[[list[dict[str, Any]]], Any]) -> None:
+    """Rows of several processes as one record, with what each of them ran on."""
+    found = [json.loads(path.read_text()) for path in parts]
+    rows = [row for part in found for row in part["rows"]]
+    about = [{key: part[key] for key in ("command", "date", "hardware", "versions")} for part in found]
+    record(out, {"made_by": about, "summary": summary(rows), "rows": rows})
+    for each in summary(rows):
+        print(each)

@@ -26,7 +26,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import torch
-from _record import arguments, record
+from _record import arguments, collect, record
 
 import membound as mb
 from membound.paper.lab import spread
@@ -161,7 +161,7 @@ def main() -> None:
         train_teacher(options)
         return
     if options.command == "collect":
-        collect(options)
+        collect(options.parts, options.out, summary)
         return
     names = {"mnist": ["mnist"], "other": options.npz}.get(options.command, ["cifar10"])
     done = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
@@ -317,16 +317,6 @@ class Lot:
         print(f"RESULT {self.name} {row.name}, seed {seed}: {score.accuracy:.2f} % in {stored.file_bytes:,} bytes, "
               f"{facts['nonzeros']:,} nonzeros", flush=True)  # fmt: skip
         record(self.options.out, {"summary": summary(self.done), "rows": self.done})
-
-
-def collect(options: argparse.Namespace) -> None:
-    """Rows of several processes as one record, with what each of them ran on."""
-    parts = [json.loads(path.read_text()) for path in options.parts]
-    rows = [row for part in parts for row in part["rows"]]
-    about = [{key: part[key] for key in ("command", "date", "hardware", "versions")} for part in parts]
-    record(options.out, {"made_by": about, "summary": summary(rows), "rows": rows})
-    for each in summary(rows):
-        print(each)
 
 
 class Shown:

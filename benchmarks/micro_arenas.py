@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from _arena import arena_of
 from _record import ROOT, arguments, record
-from tflite_micro.python.tflite_micro import runtime
 
 sys.path.insert(0, str(ROOT / "tools"))
 from micro_networks import NETWORKS, micro, mobilenet
@@ -83,19 +83,6 @@ def converted(network: Any) -> bytes:
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
     converter.inference_input_type = converter.inference_output_type = tf.int8
     return bytes(converter.convert())
-
-
-def arena_of(file: bytes) -> int:
-    """The least that the interpreter starts with, within 16 bytes."""
-    low, high = 256, 1 << 22
-    while high - low > 16:
-        middle = (low + high) // 2
-        try:
-            runtime.Interpreter.from_bytes(file, arena_size=middle)
-            high = middle
-        except RuntimeError:
-            low = middle
-    return high
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _record import arguments, record, settings
+from _record import arguments, collect, record, settings
 from torch import Tensor, nn
 
 import membound as mb
@@ -299,16 +299,6 @@ def judged(options: Any) -> Iterator[dict[str, Any]]:
         yield fits.judge(name, int(seed), about["key"], Outcome(facts, state), about["seconds"])
 
 
-def collect(options: Any) -> None:
-    """Rows of several processes as one record, with what each of them ran on."""
-    parts = [json.loads(path.read_text()) for path in options.parts]
-    rows = [row for part in parts for row in part["rows"]]
-    about = [{key: part[key] for key in ("command", "date", "hardware", "versions")} for part in parts]
-    record(options.out, {"made_by": about, "summary": summary(rows), "rows": rows})
-    for each in summary(rows):
-        print(each)
-
-
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mean and spread over the seeds, and the most that any of them takes."""
     found = []
@@ -339,7 +329,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if "collect" in options.names:
-        collect(options)
+        collect(options.parts, options.out, summary)
         return
     options.judged = True if "judge" in options.names else None
     rows: list[dict[str, Any]] = []

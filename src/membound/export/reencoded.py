@@ -6,7 +6,6 @@ from pathlib import Path
 from membound.errors import ModelError
 from membound.run.evaluation import image_size, open_for_evaluation
 from membound.run.files import holds_plain_weights
-from membound.store.choice import Values
 from membound.store.file import read, write
 from membound.store.formats import Prefer, decode
 from membound.store.model import Model, StoredModel
@@ -24,10 +23,7 @@ def same_values(stored: StoredModel) -> tuple[Model, dict[str, str]]:
     """The network with its values and the scales of rows apart, and the type of each tensor: nothing is rounded."""
     scales = {name: each.scales for name, each in stored.tensors.items() if each.scales is not None}
     tensors = {name: decode(replace(each, scales=None)) for name, each in stored.tensors.items()}
-    types = {
-        name: each.type_name or _float_type(each.values.dtype.itemsize)
-        for name, each in stored.tensors.items()
-    }
+    types = {name: each.type_name for name, each in stored.tensors.items()}
     return replace(stored.decode(), tensors=tensors, scales=scales), types
 
 
@@ -39,14 +35,9 @@ def reencode(source: Path, target: Path, values: str | None, prefer: Prefer) -> 
     if values is None:
         model, types = same_values(stored)
         return write(target, model, types, prefer)
-    chosen: Values = values
-    return write(target, stored.decode(), chosen, prefer)
+    return write(target, stored.decode(), values, prefer)
 
 
 def size_for(source: Path, data: str) -> int | None:
     """The side that images of a folder are read at for the network of a file."""
     return image_size(open_for_evaluation(source), data)
-
-
-def _float_type(size: int) -> str:
-    return "f16" if size == 2 else "f32"

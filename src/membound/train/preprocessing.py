@@ -45,6 +45,11 @@ def stated(text: str, channels: int) -> Preprocess:
     return Preprocess(mean=most * np.array(mean, np.float32), std=most * np.array(std, np.float32))
 
 
+def features_as_they_are(takes: str) -> Preprocess:
+    """Of examples without channels: bytes become numbers up to 1, floating point is taken as prepared."""
+    return Preprocess(scale=1 / 255) if takes == "uint8" else Preprocess(takes=takes)
+
+
 def describe(preprocess: Preprocess) -> str:
     """How images are prepared, in few words.
 
@@ -70,8 +75,8 @@ def preprocess_for(model: nn.Module, split: Split, mean: str | None = None) -> P
     takes = str(split.read(np.zeros(1, np.intp)).dtype)
     if mean is not None and mean not in WORDS:
         return replace(stated(mean, split.shape[0]), takes=takes, crop=solver.crop if solver else None)
-    if len(split.shape) != 3 and mean in (None, "none"):  # features have no channels to be made alike
-        return Preprocess(scale=1 / 255) if takes == "uint8" else Preprocess(takes=takes)
+    if len(split.shape) != 3 and mean in (None, "none"):
+        return features_as_they_are(takes)
     if len(split.shape) != 3:
         raise DataError(
             f"there is no mean by {mean} of examples of shape {tuple(split.shape)}: leave it out",

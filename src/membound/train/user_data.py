@@ -16,6 +16,7 @@ from membound.train.batches import RESIDENT_BYTES
 from membound.train.items import ItemSplit, from_items
 from membound.train.iterables import is_iterable_loader, read_all
 from membound.train.loaders import LoaderSplit, Reading, follow
+from membound.train.preprocessing import features_as_they_are
 from membound.train.several import from_several, has_several
 
 MOMENTS_OF = 10_000  # items of a torch Dataset that are read for their mean and deviation
@@ -75,10 +76,8 @@ def preprocess_of(data: Any, split: Split) -> Preprocess:
     True
     """
     takes = str(split.dtype if isinstance(split, ItemSplit) else split.read(np.zeros(1, np.intp)).dtype)
-    if takes != "uint8" and (not isinstance(data, Dataset) or len(split.shape) != 3):
-        return Preprocess(takes=takes)
-    if len(split.shape) != 3:
-        return Preprocess(scale=1 / 255)
+    if len(split.shape) != 3 or (takes != "uint8" and not isinstance(data, Dataset)):
+        return features_as_they_are(takes)
     split = split.inner if isinstance(split, LoaderSplit) else split
     if isinstance(split, ItemSplit) and len(split) > MOMENTS_OF:
         split = subsample(split, MOMENTS_OF)

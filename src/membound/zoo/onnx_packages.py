@@ -1,6 +1,5 @@
 """The packages that read ONNX files, imported as little as it takes, and what is wrong with a file in a line."""
 
-import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
