@@ -18,7 +18,7 @@ from membound.cli.records import spread
 from membound.errors import MemboundError
 from membound.search.bounds import Bound
 from membound.search.place import Place
-from membound.search.request import Choices, Examples, split_keywords
+from membound.search.request import TEACHERS, Choices, Examples, split_keywords
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,9 @@ def _check_teacher(teacher: str | None, init: Path | None) -> None:
         raise MemboundError(
             "--teacher-init goes with --teacher NET, which is not there: add it, or leave it out"
         )
-    if teacher is None or teacher == "auto":
-        if teacher is not None and init is not None:
-            raise MemboundError("--teacher auto trains a teacher itself: leave --teacher-init out")
+    if teacher is None or teacher in TEACHERS:
+        if init is not None:
+            raise MemboundError(f"--teacher {teacher} takes no weights: leave --teacher-init out")
         return
     is_file = Path(teacher).is_file()
     if is_file and init is not None:

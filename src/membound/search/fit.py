@@ -26,7 +26,7 @@ from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
 from membound.search.progress import by_lines, tell_resumed
 from membound.search.ranks import open_together
-from membound.search.request import Choices, Examples, Keywords, split_keywords
+from membound.search.request import TEACHERS, Choices, Examples, Keywords, split_keywords
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.widths import SHARE, check_width
@@ -133,6 +133,11 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
         tried = describe_training(problem, choices)
+        dense_teaching = None
+        if teachers.dense_teaches(problem, bound, choices):
+            numbers, passes = _teaching_numbers(choices), _passes(problem, bound, choices)
+            dense_teaching = partial(teachers.dense_teaching, problem.make, numbers, passes)
+            tried.append("the dense network as teacher")
         if choices.teacher == teachers.AUTO:
             watch.say("training the teacher")
             teaching, facts = teachers.train_teacher(
@@ -145,7 +150,7 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
             plans = make_plans(workshop.problem, limits, bound.members, bound.average, choices.seed)
         together = place.workers is not None or trains_together(problem.make(choices.seed), device)
         at_once = 7 if together and world.size == 1 else 1
-        fitting = Fitting(workshop, bound, choices, watch, at_once, world)
+        fitting = Fitting(workshop, bound, choices, watch, at_once, world, dense_teaching)
         fitting.tried += tried
         run = fitting.run if choices.widths is None else fitting.run_widths
         if latency is None:
@@ -213,7 +218,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
     if choices.teacher == teachers.AUTO:
         teachers.check_classifies(problem)
         problem = teachers.with_wider(problem)
-    elif choices.teacher is not None:
+    elif choices.teacher not in (None, *TEACHERS):
         numbers = _teaching_numbers(choices)
         teaching = teachers.make_teaching(
             choices.teacher, problem, *numbers, _passes(problem, bound, choices)
@@ -282,6 +287,8 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
     taught = None if problem.teaching is None else problem.teaching.describe()
     if choices.teacher == teachers.AUTO:
         taught = [teachers.AUTO, *_teaching_numbers(choices)]
+    elif teachers.dense_teaches(problem, bound, choices):
+        taught = [teachers.DENSE, *_teaching_numbers(choices)]
     beside = {
         "augment": str(problem.training.augment) if problem.training.augment else None,
         "teacher": taught,

@@ -34,6 +34,9 @@ from membound.train.parallel import World
 from membound.train.projection import project_
 from membound.train.rules import load_plain_
 from membound.train.several import plain
+from membound.train.teaching import Teaching
+
+DenseTeaching = Callable[[State, Problem], Teaching]  # from the weights of the dense network
 
 NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
 WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too much
@@ -55,6 +58,7 @@ class Fitting:
         watch: Watch,
         at_once: int,
         world: World | None = None,
+        dense_teaching: DenseTeaching | None = None,
     ) -> None:
         self.workshop, self.watch, self.at_once = workshop, watch, at_once
         self.world = world or World()
@@ -62,6 +66,7 @@ class Fitting:
         self.candidates: list[dict[str, Any]] = []
         self.tried: list[str] = []  # what a person should know of it
         self.known_dense: dict[str, Any] | None = None  # trained already, at another width
+        self.dense_teaching = dense_teaching  # None: networks under the bound do not learn from the dense one
 
     @property
     def problem(self) -> Problem:
@@ -221,14 +226,28 @@ class Fitting:
             if plan.found is None
             for member, key in enumerate(keys[id(plan)])
         ]
-        if self.choices.dense and self.known_dense is None:
-            jobs.append(Job(greedy.DENSE, self.choices.seed, about={"round": 0}))
-        self.watch.say("training without the validation images, to judge on them")
-        self.workshop.do(jobs)
+        dense = Job(greedy.DENSE, self.choices.seed, about={"round": 0})
+        self._train(jobs, dense, "training without the validation images, to judge on them")
         for plan in plans:
             model, files = self._network(plan, keys[id(plan)])
             files = self._for_device(files, model.state_dict())
             plan.estimate = score_stored(files.stored(model.state_dict()), validation, self.problem)
+
+    def _train(self, jobs: list[Job], dense: Job, about: str) -> dict[str, dict[str, Any]]:
+        """The facts of all by key: the dense network is trained beside the others, or before those that it teaches."""
+        if self.choices.dense and self.known_dense is None:
+            jobs = [dense, *jobs]
+        problem = self.problem
+        if self.dense_teaching is not None:
+            self.watch.say("training the dense network, which teaches the others")
+            self.workshop.do([dense])
+            teaching = self.dense_teaching(self.workshop.state(dense.key), problem)
+            self.workshop.problem = replace(problem, teaching=teaching)
+        self.watch.say(about)
+        try:
+            return {job.key: found for job, found in zip(jobs, self.workshop.do(jobs), strict=True)}
+        finally:
+            self.workshop.problem = problem
 
     # The final networks
 
@@ -250,16 +269,14 @@ class Fitting:
         )
 
     def _finals(self, plans: list[Plan], suffix: str) -> list[Fitted]:
-        self.watch.say("training the final networks on all training images")
         keys = [self._keys("final", plan, suffix) for plan in plans]
         jobs = [
             self._job(plan, member, key, everything=True)
             for plan, mine in zip(plans, keys, strict=True)
             for member, key in enumerate(mine)
         ]
-        if self.choices.dense and self.known_dense is None:
-            jobs.insert(0, Job("dense", self.choices.seed, everything=True, about={"budget": None}))
-        facts = {job.key: found for job, found in zip(jobs, self.workshop.do(jobs), strict=True)}
+        dense_job = Job("dense", self.choices.seed, everything=True, about={"budget": None})
+        facts = self._train(jobs, dense_job, "training the final networks on all training images")
         self.watch.say("measuring the final networks through the runtime")
         dense = self._describe_dense(facts["dense"]) if "dense" in facts else self.known_dense
         return [

@@ -29,6 +29,11 @@ STRATEGIES = {
     "greedy": "lamp",
 }  # and scores
 SOLVERS = ("caffe", "sgd", "adamw")
+TEACHERS = (
+    "dense",
+    "auto",
+    "none",
+)  # that have a name: the network to compare with, a wider one trained first
 PRECISIONS = ("float32", "bf16")
 EFFORTS = ("quick", "normal", "best")
 
@@ -47,9 +52,10 @@ class Choices:
       makes the network; the best on validation images is taken.
     - `smoothing`: what a label leaves to the other classes.
     - `precision`: 'float32', or 'bf16' (autocast), which is faster on most GPUs.
-    - `teacher` is a network whose scores are learned beside the labels: a module, a list of them (averaged), the path
-      of a model file, (module, Preprocess) where it takes images prepared otherwise, or 'auto', which trains a wider
-      one first. `teacher_part` of the loss is the teacher's, both softened by `temperature`.
+    - `teacher` is a network whose scores are learned beside the labels: 'dense', the network that the result is
+      compared with (the default where there is one, for classes); a module, a list of them (averaged), the path of a
+      model file, (module, Preprocess) where it takes images prepared otherwise; 'auto', which trains a wider one first;
+      or 'none'. `teacher_part` of the loss is the teacher's, both softened by `temperature`.
     - `layers` and `protect` are patterns of layer names: those that are bounded, and those that are left alone.
       `depthwise=True` bounds depthwise convolutions, too.
     - `validation`: training images held out for choices, a count or a fraction.
@@ -105,9 +111,10 @@ class Choices:
     teacher: Annotated[
         Any,
         Option(
-            "Learn from this network, too: a model file, a network with weights, or auto, which trains one first.",
+            "Learn from this network, too: dense (the one to compare with; default), a model file, a network with "
+            "weights, auto (trains a wider one first) or none.",
             "FILE|NET",
-            words=("auto",),
+            words=TEACHERS,
         ),
     ] = None
     temperature: Annotated[
@@ -186,7 +193,7 @@ class Choices:
         if self.widths is not None:
             object.__setattr__(self, "widths", read_widths(self.widths))
         given = [name for name in ("temperature", "teacher_part") if getattr(self, name) is not None]
-        if self.teacher is None and given:
+        if self.teacher == TEACHERS[-1] and given:
             raise MemboundError(
                 f"{' and '.join(given)} without a teacher: name one, or leave this out", about=given
             )

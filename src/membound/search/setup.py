@@ -99,7 +99,7 @@ def make_problem(
 def _refuse_for_several(choices: Choices, target: Target) -> None:
     """What is made for networks of one input."""
     refused = {
-        "teacher": choices.teacher is not None,
+        "teacher": choices.teacher not in (None, "none"),
         "widths": choices.widths is not None,
         "augment": choices.augment not in (None, "none"),
         "target": bool(target.micro),

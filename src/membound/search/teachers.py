@@ -1,4 +1,5 @@
-"""From what a person calls a teacher to one: a module, several, a model file, or a wider network, trained first."""
+"""From what a person calls a teacher to one: a module, several, a model file, a wider network, trained first, or the
+dense network that a fit trains beside."""
 
 import copy
 import os
@@ -12,11 +13,14 @@ from torch import Tensor, nn
 
 from membound.capture.torch_graph import step
 from membound.data import Preprocess
+from membound.data.several import inputs_of
 from membound.errors import MemboundError, TrainingError
 from membound.run.common import preprocess_of
+from membound.search.bounds import Bound
 from membound.search.ensemble import Ensemble
 from membound.search.jobs import Job
-from membound.search.problem import Fresh, Problem
+from membound.search.problem import Fresh, Problem, State
+from membound.search.request import TEACHERS, Choices
 from membound.search.workshop import Workshop
 from membound.store.file import read
 from membound.store.model import StoredModel
@@ -27,7 +31,7 @@ from membound.train.rules import load_plain_
 from membound.train.teaching import Teaching, input_change
 from membound.zoo.networks import takes_width, widened
 
-AUTO = "auto"
+DENSE, AUTO, NONE = TEACHERS
 WIDER = 2.0  # times as wide as its pupil is the teacher that is trained first
 KEY = "teacher"  # of its job
 
@@ -99,7 +103,7 @@ def _load(asked: Any) -> tuple[nn.Module, Preprocess | None]:
         return Ensemble(copy.deepcopy(list(asked))), None
     raise MemboundError(
         f"the teacher is a {type(asked).__name__}: give a torch.nn.Module, a list of them, the path of a model file, "
-        "or 'auto'",
+        "'dense', 'auto' or 'none'",
         about="teacher",
     )
 
@@ -136,6 +140,40 @@ def train_teacher(
     network = make(seed)
     load_plain_(network, workshop.state(KEY))
     return make_teaching(network, problem, temperature, part, passes), facts
+
+
+def dense_teaches(problem: Problem, bound: Bound, choices: Choices) -> bool:
+    """Whether networks under a bound learn from the dense network that they are compared with.
+
+    They do unless another teacher, or none, is asked for; searches, which train many networks, do without.
+    """
+    if choices.teacher not in (None, DENSE):
+        return False
+    searches = bound.searches or choices.is_greedy
+    possible = choices.dense and not searches and problem.task.classifies
+    possible = possible and inputs_of(problem.data.train) is None
+    asked = choices.teacher, choices.temperature, choices.teacher_part
+    if not possible and any(each is not None for each in asked):
+        check_classifies(problem)
+        raise MemboundError(
+            "the dense network can teach where it is trained for comparison, and nothing is searched: leave out "
+            "dense=False, within, stages and the greedy strategy, or the teacher",
+            about="teacher",
+        )
+    return possible
+
+
+def dense_teaching(
+    make: Callable[[int], nn.Module],
+    numbers: tuple[float, float],
+    passes: float,
+    state: State,
+    problem: Problem,
+) -> Teaching:
+    """The dense network as a teacher, which nobody had to ask for: a recipe that works without it works with it."""
+    network = make(0)
+    load_plain_(network, state)
+    return replace(make_teaching(network, problem, *numbers, passes), steady=True)
 
 
 def describe_teacher(facts: Mapping[str, Any]) -> str:

@@ -39,6 +39,9 @@ class Teaching:
     offset: Tensor | None = None
     passes: float = 0.0
     bf16: bool = False  # it computes as its pupils do
+    steady: bool = (
+        False  # it pulls no harder than the labels alone would: a learning rate made for them still holds
+    )
     # By feeder, as long as there is one: those of bagged images go when their members are trained.
     tables: WeakKeyDictionary[Feeder, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
 
@@ -61,6 +64,7 @@ class Teaching:
             self.temperature,
             self.part,
             *([] if same else ["other inputs"]),
+            *(["steady"] if self.steady else []),
         ]
 
     def to(self, device: torch.device) -> "Teaching":
@@ -112,7 +116,9 @@ class Teaching:
 
     def loss(self, outputs: Tensor, labels: Tensor, hints: Tensor, smoothing: float = 0.0) -> Tensor:
         """Of a batch, of which the teacher gives the scores `hints`."""
-        return taught_loss(outputs, labels, hints, self.temperature, self.part, smoothing)
+        loss = taught_loss(outputs, labels, hints, self.temperature, self.part, smoothing)
+        # A softened score is pulled with up to the temperature's force, one of the labels with up to 1.
+        return loss / (1 - self.part + self.part * max(self.temperature, 1.0)) if self.steady else loss
 
     def check(self, x: Tensor, outputs: Any, labels: Tensor) -> None:
         """Whether it teaches what a network with these outputs for `x` is to learn."""
