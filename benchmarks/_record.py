@@ -77,10 +77,14 @@ def versions() -> dict[str, str]:
 
 
 def collect(parts: Sequence[Path], out: str | Path, summary: Callable[[list[dict[str, Any]]], Any]) -> None:
-    """Rows of several processes as one record, with what each of them ran on."""
+    """Rows of several processes, or of such records, as one record, with what each of them ran on."""
     found = [json.loads(path.read_text()) for path in parts]
     rows = [row for part in found for row in part["rows"]]
-    about = [{key: part[key] for key in ("command", "date", "hardware", "versions")} for part in found]
+    about = [each for part in found for each in part.get("made_by", [_about(part)])]
     record(out, {"made_by": about, "summary": summary(rows), "rows": rows})
     for each in summary(rows):
         print(each)
+
+
+def _about(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: part[key] for key in ("command", "date", "hardware", "versions")}

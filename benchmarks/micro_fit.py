@@ -9,9 +9,12 @@
 Flash counts constants and the runtime's code, RAM the context and the stack; images are fed by rows. All seeds of all
 names are trained in one process, on a GPU side by side (a process for each seed keeps it busier); they learn from one
 teacher for each set of images, in bf16 on a GPU. Rows are written as they come. With --save, what was trained is kept
-in that folder as NAME-SEED.pt, and the fitted file as NAME-SEED.safetensors. With --later nothing is judged: `judge`
-does that, on another machine if you like, for all that is in the folder and not in --out. `collect` joins the rows of
-several --out files.
+in that folder as NAME-ACTIVATIONS-SEED.pt, and the fitted file beside it as .safetensors. With --later nothing is
+judged: `judge` does that, on another machine if you like, for all that is in the folder and not in --out. `collect`
+joins the rows of several --out files.
+
+`accuracy` is that of the C code, `float_accuracy` that of the same file in floating point. A network trained with
+--activations calibrated never meets int8 in training: its float_accuracy is what int8 activations are compared with.
 """
 
 import json
@@ -31,6 +34,9 @@ import membound as mb
 from membound.data import Preprocess, load
 from membound.data.augment import choose
 from membound.paper.lab import spread
+from membound.run.evaluation import evaluate_file
+from membound.run.net import Net
+from membound.search.deployed import AT_ONCE
 from membound.search.jobs import Job, Order, Outcome, carry_out
 from membound.search.micro import alike
 from membound.search.problem import Problem
@@ -127,6 +133,11 @@ class Fits:
         taught = options.teacher and options.judged is None
         self.teachers = {name: self.teacher_of(name) for name in self.sets} if taught else {}
 
+    def path(self, name: str, seed: int, ending: str) -> Path:
+        """Where what came of a fit is kept."""
+        kept: Path = self.options.save / f"{name}-{self.options.activations}-{seed}.{ending}"
+        return kept
+
     def steps(self, usual: int) -> int:
         return max(int(usual * self.options.length), 10)
 
@@ -219,10 +230,11 @@ class Fits:
             name, seed = cases[id(job)]
             if self.options.save is not None:
                 self.options.save.mkdir(parents=True, exist_ok=True)
-                about = {"key": job.key, "seconds": seconds, "precision": self.precision}
-                about |= {"length": self.options.length, "activations": self.options.activations}
+                about = {"name": name, "seed": seed, "key": job.key, "seconds": seconds}
+                about |= {"precision": self.precision, "length": self.options.length}
+                about |= {"activations": self.options.activations}
                 about["teacher"] = self.about_teachers.get(CASES[name].data)
-                torch.save((about, outcome.facts, outcome.state), self.options.save / f"{name}-{seed}.pt")
+                torch.save((about, outcome.facts, outcome.state), self.path(name, seed, "pt"))
             yield name, seed, job.key, outcome, seconds
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -232,14 +244,16 @@ class Fits:
                 yield self.judge(name, seed, key, outcome, seconds)
 
     def judge(self, name: str, seed: int, key: str, outcome: Outcome, seconds: float) -> dict[str, Any]:
-        """The network as a file, and all test images through the C code."""
+        """The network as a file, and all test images through the C code and in floating point."""
         fitted = self.fit(name, seed, partial(_give, key, outcome))
         return self.describe(name, seed, fitted, outcome, seconds)
 
     def describe(self, name: str, seed: int, fitted: Any, outcome: Outcome, seconds: float) -> dict[str, Any]:
         case = CASES[name]
         if self.options.save is not None:
-            fitted.save(self.options.save / f"{name}-{seed}.safetensors")
+            fitted.save(self.path(name, seed, "safetensors"))
+        stored = fitted.files.stored(fitted.model.state_dict())
+        in_float = evaluate_file(Net(stored, max_batch=AT_ONCE), self.sets[case.data])
         return {
             "name": name,
             "data": case.data,
@@ -250,6 +264,7 @@ class Fits:
             "flash_allowed": case.flash,
             "ram_allowed": case.ram,
             "accuracy": fitted.accuracy,
+            "float_accuracy": in_float["accuracy"],
             "accuracy_in_torch": outcome.facts["accuracy"],
             "images": fitted.images,
             "nonzeros": fitted.facts["weight_nonzeros"],
@@ -275,40 +290,43 @@ def tell(what: str, at: Progress, seconds: float) -> None:
 
 def judged(options: Any) -> Iterator[dict[str, Any]]:
     """All that was trained and kept in a folder."""
-    kept = sorted(options.save.glob("*.pt")) if options.save is not None else []
-    if not kept:
+    paths = sorted(options.save.glob("*.pt")) if options.save is not None else []
+    if not paths:
         sys.exit("nothing to judge: --save must name a folder that a training with --save has filled")
-    options.names = sorted({path.stem.rpartition("-")[0] for path in kept})
+    kept = [torch.load(path, weights_only=False) for path in paths]
+    options.names = sorted({about["name"] for about, _, _ in kept})
+    options.seeds = sorted({about["seed"] for about, _, _ in kept})
     there = (
         json.loads(options.out.read_text())["rows"]
         if options.out is not None and options.out.exists()
         else []
     )
     yield from there
-    for path in kept:
-        name, _, seed = path.stem.rpartition("-")
-        if any((row["name"], row["seed"]) == (name, int(seed)) for row in there):
+    for about, facts, state in kept:
+        if any(all(row[key] == about[key] for key in ("name", "seed", "activations")) for row in there):
             continue
-        about, facts, state = torch.load(path, weights_only=False)
         options.length, options.activations, options.precision = (
             about[key] for key in ("length", "activations", "precision")
         )
         fits = Fits(options)
         if about["teacher"] is not None:
-            fits.about_teachers[CASES[name].data] = about["teacher"]
-        yield fits.judge(name, int(seed), about["key"], Outcome(facts, state), about["seconds"])
+            fits.about_teachers[CASES[about["name"]].data] = about["teacher"]
+        yield fits.judge(about["name"], about["seed"], about["key"], Outcome(facts, state), about["seconds"])
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and spread over the seeds, and the most that any of them takes."""
+    """Mean and spread over the seeds, and the most that any of them takes; `cost` is in points, in each file."""
     found = []
-    for name in dict.fromkeys(row["name"] for row in rows):
-        mine = [row for row in rows if row["name"] == name]
-        found.append({
-            "name": name, "seeds": len(mine), "accuracy": spread([row["accuracy"] for row in mine]),
-            "accuracy_in_torch": spread([row["accuracy_in_torch"] for row in mine]),
-            "most_flash": max(row["flash_bytes"] for row in mine), "most_ram": max(row["ram_bytes"] for row in mine),
-        })  # fmt: skip
+    for name, activations in dict.fromkeys((row["name"], row["activations"]) for row in rows):
+        mine = [row for row in rows if (row["name"], row["activations"]) == (name, activations)]
+        each = {"name": name, "activations": activations, "data": mine[0]["data"], "seeds": len(mine)}
+        each |= {key: spread([row[key] for row in mine]) for key in ("accuracy", "accuracy_in_torch")}
+        if all("float_accuracy" in row for row in mine):
+            each["float_accuracy"] = spread([row["float_accuracy"] for row in mine])
+            each["cost"] = spread([row["float_accuracy"] - row["accuracy"] for row in mine])
+        each["most_flash"] = max(row["flash_bytes"] for row in mine)
+        each["most_ram"] = max(row["ram_bytes"] for row in mine)
+        found.append(each)
     return found
 
 

@@ -15,6 +15,7 @@ TYPES = ("f32", "f16", "p1", "p2", "p3", "p4", "p5", "p8")
 ACTS = (
     None, None, ("relu",), ("relu",), ("clip", 0.0, 6.0), ("clip", -1.0, 1.0), ("leaky", 0.1), ("silu",), ("gelu",),
     ("tanh",), ("sigmoid",), ("hardswish",), ("hardsigmoid",), ("elu", 1.0), ("gelu_tanh",),
+    ("mish",), ("softplus",),
 )  # fmt: skip
 
 

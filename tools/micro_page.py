@@ -52,20 +52,25 @@ def race(found: dict[str, Any]) -> str:
 
 
 def fitted(found: dict[str, Any]) -> str:
-    """What was reached within flash and RAM, a line for each network."""
-    lines = ["| network | flash | RAM | seeds | accuracy | in torch |", "|---|---|---|---|---|---|"]
+    """What was reached within flash and RAM, a line for each network and way to train its activations."""
+    lines = [
+        "| network | activations | flash | RAM | seeds | accuracy | in floating point | cost, points |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for each in found["summary"]:
         cells = [
-            each["name"], f"{each['most_flash']:,}", f"{each['most_ram']:,}", str(each["seeds"]),
-            f"{each['accuracy']['mean']:.2f}{_spread(each['accuracy'])} %",
-            f"{each['accuracy_in_torch']['mean']:.2f}{_spread(each['accuracy_in_torch'])} %",
+            each["name"], each["activations"], f"{each['most_flash']:,}", f"{each['most_ram']:,}",
+            str(each["seeds"]), f"{_mean(each['accuracy'])} %",
+            f"{_mean(each['float_accuracy'])} %" if "float_accuracy" in each else "",
+            _mean(each["cost"]) if "cost" in each else "",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _spread(found: dict[str, Any]) -> str:
-    return f" ± {found['std']:.2f}" if found["n"] > 1 else ""
+def _mean(found: dict[str, Any]) -> str:
+    spread = f" ± {found['std']:.2f}" if found["n"] > 1 else ""
+    return f"{found['mean']:.2f}{spread}"
 
 
 def arenas(found: dict[str, Any]) -> str:

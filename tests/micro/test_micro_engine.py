@@ -9,8 +9,11 @@ from micro_reference import run_reference
 from profiles import chiefly, examples
 
 from membound.errors import ModelError
+from membound.micro.layers import READERS, WAYS_OUT
 from membound.run import Net
 from membound.run.micro_net import MicroNet
+from membound.store.graph import ACTIVATIONS
+from membound.store.operators import OPERATORS
 
 # What a random network may have that the runtime says no to.
 REFUSED = ("computes nothing", "takes a flattened", "pads only before a convolution")
@@ -93,8 +96,13 @@ def test_scales_of_any_size_are_refused_or_computed_with(seed):
     ("op", "given", "said"),
     [
         ("lrn", {"size": 3, "alpha": 1.0, "beta": 0.75, "k": 1.0}, "has no lrn: train the network without"),
-        ("permute", {"axes": (0, 2, 1)}, "has no permute: leave it out"),
-        ("upsample", {"factor": (2, 2)}, "has no upsample"),
+        ("permute", {"axes": (0, 2, 1)}, "has no permute: train a network that keeps channels first"),
+        ("upsample", {"factor": (2, 2)}, "has no upsample: end the network before it"),
+        (
+            "reshape",
+            {"shape": (3, 4, 16)},
+            "only to a vector: flatten all of it; there are no group norms, LSTMs",
+        ),
         ("maxpool", {"kernel": (2, 2), "dilation": (2, 2)}, "has no dilated pools"),
         ("adaptive", {"kind": "avg", "size": (3, 3)}, "only to sizes that divide it"),
         ("concat", {"axis": 1}, "joins channels only"),
@@ -105,6 +113,38 @@ def test_what_the_runtime_does_not_have_is_refused_by_name(op, given, said):
     net.conv(net.add(op, (net.conv(0, 3),), **given), 2)
     with pytest.raises(ModelError, match=said):
         micro(net.store())
+
+
+def test_every_operator_that_is_refused_has_a_way_out():
+    assert set(OPERATORS) - set(READERS) - {"input", "embedding"} <= set(WAYS_OUT)
+
+
+def test_sequences_are_refused_with_a_way_out():
+    net = Builder((5, 8), 0)
+    net.add("act", (0,), act=("relu",))
+    with pytest.raises(ModelError, match=r"the input has the shape \[5, 8\].*no LSTM.*an image of height 1"):
+        MicroNet(net.store("f32"), activations={})
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation_is_near_its_function(name):
+    numbers = {"leaky": (0.1,), "elu": (1.0,), "clip": (-0.5, 2.0)}.get(name, ())
+    net = Builder((4, 8, 8), 0)
+    inner = net.conv(0, 4, act=("softplus",) if name == "sqrt" else None)  # which has no root of less than 0
+    net.conv(net.add("act", (inner,), act=(name, *numbers)), 3)
+    model = net.store("f32")
+    x = prepared(model, some_images(model, 8))
+    wanted, found = Net(model, max_batch=8)(x), micro(model)(x)
+    assert np.sqrt(((found - wanted) ** 2).mean()) < 0.05 * wanted.std()
+
+
+def test_an_empty_batch_gives_an_empty_one():
+    net = micro(NETWORKS["lenet"]())
+    assert (
+        net(np.empty((0, 1, 28, 28), np.uint8)).shape
+        == net.integers(np.empty((0, 1, 28, 28), np.uint8)).shape
+    )
+    assert net(np.empty((0, 1, 28, 28), np.float32)).shape == (0, *net.output_shape)
 
 
 def test_huge_values_are_refused():

@@ -119,6 +119,21 @@ def test_the_page_says_what_was_measured():
     assert micro_page.written(micro_page.PAGE.read_text()) == micro_page.PAGE.read_text()
 
 
+def test_a_fit_shows_what_int8_costs_where_that_was_measured():
+    both = {"name": "net", "seeds": 3, "most_flash": 9_000, "most_ram": 2_000}
+    both["accuracy"] = {"mean": 98.5, "std": 0.1, "n": 3}
+    known = {
+        "float_accuracy": {"mean": 98.75, "std": 0.2, "n": 3},
+        "cost": {"mean": 0.25, "std": 0.1, "n": 3},
+    }
+    rows = [{**both, "activations": "trained"}, {**both, **known, "activations": "calibrated"}]
+    lines = micro_page.fitted({"summary": rows}).splitlines()
+    assert lines[2:] == [
+        "| net | trained | 9,000 | 2,000 | 3 | 98.50 ± 0.10 % |  |  |",
+        "| net | calibrated | 9,000 | 2,000 | 3 | 98.50 ± 0.10 % | 98.75 ± 0.20 % | 0.25 ± 0.10 |",
+    ]
+
+
 def test_estimated_instructions_are_near_those_that_boards_counted():
     recorded = {row["name"]: row for row in json.loads(micro_page.RESULTS.read_text())["rows"]}
     for name, make in NETWORKS.items():

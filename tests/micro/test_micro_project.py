@@ -138,9 +138,62 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
         mb.export_c(file, tmp_path / "one")
     with pytest.raises(ModelError, match="no maps 'some'"):
         mb.export_c(file, tmp_path / "three", maps="some")
-    with pytest.raises(ModelError, match="does not say how value 0 is rounded"):
+    with pytest.raises(ModelError, match="does not say how its values are rounded to int8: give images="):
         mb.export_c(plain, tmp_path / "three")
     assert not (tmp_path / "three").exists()
+    with pytest.raises(
+        ModelError, match="value 0 is rounded to int8: calibrate it with the command membound export"
+    ):
+        mb.load(plain, engine="micro")
+
+
+NUMBERS = np.zeros((6, 1, 28, 28), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (
+            NUMBERS[:, :, 1:],
+            r"images= .* the shape \(6, 1, 27, 28\): this network takes \(batch, 1, 28, 28\)",
+        ),
+        (NUMBERS[:0], r"images= .* the shape \(0, 1, 28, 28\): .*, at least one"),
+        (NUMBERS[0], r"images= .* the shape \(1, 28, 28\)"),
+        (
+            np.where(np.arange(6)[:, None, None, None] == 2, np.nan, NUMBERS),
+            "images= .*: 1 of 6 .* not finite",
+        ),
+        (NUMBERS + np.float32(3e38), "images= .* make value . of the network infinite or NaN"),
+        (NUMBERS.astype(np.int64), "images= holds int64: give training images"),
+        ("mnist", "images= holds <U5: give training images"),
+        ([[1.0], [1.0, 2.0]], "images= holds object: give training images"),
+    ],
+)
+def test_images_to_calibrate_on_that_cannot_be_are_said_by_name(calibrated, tmp_path, images, said):
+    _, _, plain = calibrated
+    with pytest.raises(ModelError, match=said) as raised:
+        mb.export_c(plain, tmp_path / "c", images=images)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "c").exists()
+
+
+def test_pixels_for_a_file_that_prepares_none_are_refused(tmp_path):
+    file = tmp_path / "net.safetensors"
+    model = NETWORKS["dscnn"]()
+    file.write_bytes(b"".join(with_activations(model, {})))
+    with pytest.raises(
+        ModelError, match=r"images= are uint8 \(2, 1, 3, 4\): this file does not say how images"
+    ):
+        mb.export_c(file, tmp_path / "c", images=np.zeros((2, 1, 3, 4), np.uint8))
+
+
+def test_data_of_another_size_is_said_before_anything_is_calibrated(calibrated, tmp_path, capsys):
+    _, _, plain = calibrated
+    small = np.zeros((4, 1, 20, 20), np.uint8)
+    np.savez(tmp_path / "s.npz", x_train=small, y_train=np.arange(4), x_test=small, y_test=np.arange(4))
+    assert run("export", plain, "--c", tmp_path / "c", "--data", tmp_path / "s.npz") == 1
+    assert "[1, 20, 20] once prepared: this network takes [1, 28, 28]" in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
 
 
 def run(*arguments: object) -> int:

@@ -39,6 +39,21 @@ def test_every_number_is_beside_dense_and_8_bits():
     assert ("even", "about the same") in told(page(latency=0.101))
 
 
+def test_a_network_for_a_microcontroller_leads_with_flash_and_ram():
+    device = {"flash_bytes": 7_690, "ram_bytes": 1_988}
+    dense = DENSE | {"int8": INT8 | {"micro": {"flash_bytes": 76_900, "ram_bytes": 1_988}}}
+    text = page(dense=dense, micro=device, limit=8_000, memory_limit=2_000)
+    body = text.split("<body>")[1]
+    assert re.findall(r"<h2>(.*?)</h2>", body)[:4] == ["flash", "accuracy on test", "RAM", "file"]
+    assert told(text)[0] == ("better", "10 times smaller")
+    assert ("even", "about the same") in told(text)
+    assert "96.1 % of 8,000" in body
+    assert "99.4 % of 2,000" in body
+    assert "membound export n.safetensors --c firmware" in re.sub(r"<.*?>", "", body)
+    assert "latency" not in body, "that of this machine"
+    assert "of the dense file" not in body
+
+
 def test_without_dense_the_table_is_open():
     assert "tiles" not in page(dense=None).split("<body>")[1]
     assert "<details open" in page(dense=None)

@@ -13,12 +13,13 @@ from torch import nn
 
 import membound as mb
 from membound.cli import main
-from membound.cli.fit_tables import on_device
+from membound.cli.fit_tables import on_device, tell
 from membound.errors import MemboundError
 from membound.micro import code, code_sizes
 from membound.search.problem import Target
 from membound.search.request import Choices, Examples
 from membound.search.setup import make_problem
+from membound.search.summary import describe_final, summarise
 
 TRAIN = (digits().images, digits().labels)
 HELD_OUT = (digits(300, 400).images, digits(300, 400).labels)
@@ -156,11 +157,26 @@ def test_other_targets_are_as_they_were():
 
 
 def test_flash_and_ram_are_said_part_by_part(fitted):
-    (_, flash), (_, ram) = on_device(fitted.facts["micro"], RAM)
-    assert f"{fitted.size:,} bytes: " in flash
+    (_, flash), (_, ram) = on_device(describe_final(fitted))
+    assert f"{fitted.size:,} of {FLASH:,} bytes: " in flash
     assert "of code at -Os for a Cortex-M4" in flash
-    assert f"bytes of {RAM:,}: " in ram
-    assert on_device(None, None) == []
+    assert f" of {RAM:,} bytes: " in ram
+    assert on_device({}) == []
+
+
+def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys):
+    summary = summarise([fitted], network="small", data="digits", strategy="global", seed=0, seconds=1.0,
+                        files=["my net.safetensors"])  # fmt: skip
+    tell(summary, None, None, None, as_json=False)
+    said, micro = capsys.readouterr().out, fitted.facts["micro"]
+    head = next(line.split() for line in said.splitlines() if line.startswith("network"))
+    assert head[:6] == ["network", "accuracy", "errors", "flash", "RAM", "file"]
+    assert f"{micro['flash_bytes']:,} of {FLASH:,}" in said
+    assert f"{micro['ram_bytes']:,} of {RAM:,}" in said
+    assert "membound export 'my net.safetensors' --c firmware" in said
+    assert "ms an image" not in said
+    assert f"{micro['flash_bytes']:,} bytes of flash, {micro['ram_bytes']:,} of RAM" in repr(fitted)
+    assert f"{micro['ram_bytes']:,} of {RAM:,}" in fitted._repr_html_()
 
 
 @pytest.mark.full

@@ -1,5 +1,7 @@
 """What membound fit says at its end: tables, or JSON."""
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -8,6 +10,7 @@ import typer
 
 from membound.cli import options
 from membound.cli.tables import Column, print_table, say, terminal_width, times, weights_first
+from membound.report.device import FOLDER, is_micro, show_flash, show_ram
 from membound.report.text import Score, find_score, show_count, show_milliseconds
 from membound.report.verdict import make_lines
 
@@ -37,9 +40,11 @@ def tell(
             say("members", alone)
         for note in final.get("tried", ()):
             say("tried", note)
-        for word, text in on_device(final.get("micro"), final.get("memory_limit")):
+        for word, text in on_device(final):
             say(word, text)
         say("file", str(final["file"]))
+        if final.get("micro"):
+            say("as C", f"membound export {shlex.quote(str(final['file']))} --c {FOLDER}")
     if page is not None:
         say("report", str(page))
     if hub is not None:
@@ -51,21 +56,21 @@ def tell(
         typer.echo(fill(line, terminal_width() or 10_000))
 
 
-def on_device(micro: dict[str, Any] | None, allowed: int | None) -> list[tuple[str, str]]:
+def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a network takes on a microcontroller: a word and a text for each line."""
+    micro = final.get("micro")
     if micro is None:
         return []
-    bound = "" if allowed is None else f" of {allowed:,}"
     constants, code = micro["constant_bytes"], micro["code_bytes"]
     return [
         (
             "flash",
-            f"{micro['flash_bytes']:,} bytes: {constants:,} of constants, {code:,} of code at -Os for a Cortex-M4 "
+            f"{show_flash(final)} bytes: {constants:,} of constants, {code:,} of code at -Os for a Cortex-M4 "
             f"({micro['code_from']}); startup code is apart",
         ),
         (
             "ram",
-            f"{micro['ram_bytes']:,} bytes{bound}: {micro['context_bytes']:,} of context, "
+            f"{show_ram(final)} bytes: {micro['context_bytes']:,} of context, "
             f"{micro['stack_bytes']:,} of stack; images are fed by rows",
         ),
     ]
@@ -73,24 +78,40 @@ def on_device(micro: dict[str, Any] | None, allowed: int | None) -> list[tuple[s
 
 def _print_summary(summary: dict[str, Any], score: Score) -> None:
     """Every final network, the dense one and the dense one in 8 bits, a line each."""
-    columns = [
-        Column("network", right=False), Column(score.name), Column("errors", 4), Column("file bytes"),
-        Column("memory", 2), Column("latency", 1), Column("nonzeros", 3),
-    ]  # fmt: skip
+    columns = [Column("network", right=False), Column(score.name), Column("errors", 4)]
+    columns += _device_columns() if is_micro(summary) else _file_columns()
+    columns.append(Column("nonzeros", 3))
     dense = summary["dense"]
     known = [] if dense is None else [{"name": "dense", **dense}]
     if dense is not None and dense.get("int8"):
         known.append({"name": "dense, 8 bits", **dense["int8"]})
+    sizes = _device_sizes if is_micro(summary) else _file_sizes
     rows = [
         [
             net["name"], score.show(net["accuracy"]),
             "" if net["errors"] is None else f"{net['errors']:,} of {net['images']:,}",
-            *map(show_count, (net["file_bytes"], net.get("memory_bytes"))),
-            show_milliseconds(net.get("latency_ms")), show_count(net.get("nonzeros")),
+            *sizes(net), show_count(net.get("nonzeros")),
         ]
         for net in [*known, *summary["finals"]]
     ]  # fmt: skip
     print_table(columns, rows)
+
+
+def _file_columns() -> list[Column]:
+    return [Column("file bytes"), Column("memory", 2), Column("latency", 1)]
+
+
+def _file_sizes(net: dict[str, Any]) -> list[str]:
+    sizes = map(show_count, (net["file_bytes"], net.get("memory_bytes")))
+    return [*sizes, show_milliseconds(net.get("latency_ms"))]
+
+
+def _device_columns() -> list[Column]:
+    return [Column("flash"), Column("RAM"), Column("file bytes", 2)]
+
+
+def _device_sizes(net: dict[str, Any]) -> list[str]:
+    return [show_flash(net), show_ram(net), show_count(net["file_bytes"])]
 
 
 def _print_layers(final: dict[str, Any], titled: bool) -> None:

@@ -13,11 +13,12 @@ from membound.errors import MemboundError, ModelError
 from membound.export.c_project import write_project
 from membound.export.hub_folder import check_folder
 from membound.run.calibration import INPUTS, calibrate_activations, with_activations
-from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
+from membound.run.evaluation import check_fits, evaluate_file, image_size, open_for_evaluation
 from membound.run.files import find_model_file, prepare
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net
 from membound.store.file import read
+from membound.store.model import StoredModel
 from membound.store.whole import write_whole
 
 
@@ -36,7 +37,7 @@ def export_c(
     file: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    images: npt.NDArray[Any] | None = None,
+    images: npt.ArrayLike | None = None,
     maps: str = "auto",
 ) -> MicroNet:
     """Write a model file as plain C into a new folder, and give the network as the device runs it.
@@ -49,13 +50,33 @@ def export_c(
         raise ModelError(f"there are no maps {maps!r}: choose auto, rows or whole", about="maps")
     check_folder(Path(folder))
     model = read(file)
-    scales = None
-    if images is not None:
-        float_net = Net(model, max_batch=32)
-        scales = calibrate_activations(model, np.asarray(prepare(float_net, images), np.float32))
+    if images is None and not model.activations:
+        raise ModelError(
+            f"{file} does not say how its values are rounded to int8: give images=, some hundred training images",
+            about="images",
+        )
+    scales = None if images is None else calibrate_activations(model, _inputs_of(model, images))
     net = MicroNet(model, activations=scales, maps=maps)
     write_project(folder, net)
     return net
+
+
+def _inputs_of(model: StoredModel, images: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Images that a caller gives, prepared."""
+    try:
+        found = np.asarray(images)
+    except ValueError:  # lists of different lengths
+        found = np.empty(0, object)
+    if found.dtype != np.uint8 and found.dtype.kind != "f":
+        raise ModelError(
+            f"images= holds {found.dtype}: give training images, [batch, C, H, W], as they are (uint8) or prepared "
+            "(float32)",
+            about="images",
+        )
+    try:
+        return np.asarray(prepare(Net(model, max_batch=32), found), np.float32)
+    except MemboundError as error:
+        raise ModelError(f"images= are {found.dtype} {found.shape}: {error}", about="images") from None
 
 
 def calibrate(
@@ -78,6 +99,7 @@ def calibrate(
         return Calibrated(MicroNet(model))
     float_net = open_for_evaluation(file)
     dataset = load(data, layout=layout, size=size or image_size(float_net, data))
+    check_fits(float_net, dataset)
     scales, count = dict(model.activations), 0
     if again or not scales:
         inputs = _calibration_inputs(float_net, dataset)

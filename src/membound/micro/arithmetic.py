@@ -123,9 +123,20 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
     "elu": lambda x, slope: np.where(x > 0, x, slope * np.expm1(np.minimum(x, 0))),
+    "mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+    "softplus": lambda x: np.logaddexp(0, x),
+    "sqrt": np.sqrt,
 }
 # From where to where an input matters: below and above, the function is constant but for a step of the result.
-_REACH = {"silu": -10.0, "gelu": -4.0, "gelu_tanh": -4.0, "hardswish": -3.0, "elu": -6.0}
+_REACH = {
+    "silu": -10.0,
+    "gelu": -4.0,
+    "gelu_tanh": -4.0,
+    "hardswish": -3.0,
+    "elu": -6.0,
+    "mish": -10.0,
+    "softplus": -7.0,
+}
 _BOUNDED = {"sigmoid": 7.0, "tanh": 4.0, "hardsigmoid": 3.0}
 
 
@@ -149,6 +160,8 @@ def before(act: tuple[Any, ...], out: Quantization) -> Quantization:
     if name == "leaky":
         slope = float(act[1])
         return quantization(out.low / slope if slope > 0 else -out.high, out.high)
+    if name == "sqrt":
+        return quantization(0.0, out.high**2)
     return quantization(_REACH[name], out.high + 0.5)
 
 

@@ -111,9 +111,8 @@ def make_integers(
     missing = sorted(quantized_values(found) - set(given))
     if missing:
         raise ModelError(
-            f"the file does not say how value {missing[0]} is rounded to int8: calibrate it on training images, "
-            "as the command membound export does",
-            about="data",
+            f"the file does not say how value {missing[0]} is rounded to int8: calibrate it with the command "
+            "membound export FILE --int8 NEW --data DATA"
         )
     found_scales = {value: _checked(value, *given[value]) for value in quantized_values(found)}
     scales = share_scales(found, found_scales)

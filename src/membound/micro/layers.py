@@ -112,10 +112,15 @@ class _Reader:
 
     def read(self) -> Layers:
         graph = self.model.graph
-        if len(graph.taken) > 1 or len(graph.given) > 1 or any(each.whole for each in graph.inputs):
+        if len(graph.taken) > 1 or len(graph.given) > 1:
             raise ModelError(
-                f"this network has {len(graph.taken)} inputs and {len(graph.given)} outputs: the microcontroller's "
-                "runtime has one of each, of pixels or numbers"
+                f"inputs: {len(graph.taken)}, outputs: {len(graph.given)}: the microcontroller's runtime has one of "
+                "each: save a network that takes and gives one"
+            )
+        if any(each.whole for each in graph.inputs):
+            raise ModelError(
+                "this network takes whole numbers, as embeddings do: the microcontroller's runtime takes pixels or "
+                "numbers: save the network behind the embedding"
             )
         output, dropped = graph.output, ""
         for number, node in enumerate(graph.nodes, 1):
@@ -124,7 +129,7 @@ class _Reader:
                 continue
             reader = READERS.get(node.op)
             if reader is None:
-                self.refuse(number, node, f"has no {node.op}", WAYS_OUT.get(node.op, "leave it out"))
+                self.refuse(number, node, f"has no {node.op}", WAYS_OUT.get(node.op, "train without it"))
             reader(self, number, node, attributes(node))
         output = self.roots[output]
         if not self.layers or output == 0:
@@ -137,9 +142,10 @@ class _Reader:
     def _add_image(self, value: int) -> Image:
         shape = self.model.shapes[value]
         if len(shape) not in (1, 3):
+            what = f"value {value}" if value else "the input"
             raise ModelError(
-                f"value {value} has the shape {list(shape)}: the microcontroller's runtime takes "
-                "[channels, height, width] or [features]"
+                f"{what} has the shape {list(shape)}: the microcontroller's runtime takes images [channels, height, "
+                "width] or vectors [features], and has no LSTM, GRU or attention: make a sequence an image of height 1"
             )
         self.images[value] = (shape[0], 1, 1) if len(shape) == 1 else (shape[0], shape[1], shape[2])
         self.roots[value] = value
@@ -233,7 +239,7 @@ class _Reader:
 
     def binary(self, number: int, node: Node, a: dict[str, Any]) -> None:
         if "c" in node.tensors or (len(node.inputs) == 2 and node.op in ("mul", "div")):
-            self.refuse(number, node, "adds, and scales by one number only", "fold it into a layer before it")
+            self.refuse(number, node, "adds, and scales by one number only", WAYS_OUT[node.op])
         if a["swap"] and node.op == "div":
             self.refuse(number, node, "divides by a number only", "leave the division out")
         roots, value = self.plain(number, node), a["value"]
@@ -273,7 +279,7 @@ class _Reader:
         flat = (image[0] * image[1] * image[2],)
         allowed = {image, flat} | ({(*flat, 1, 1)} if image[1:] == (1, 1) else set())
         if value in self.pads or shape not in allowed:
-            self.refuse(number, node, "reshapes an image only to a vector", "flatten all of it")
+            self.refuse(number, node, "reshapes an image only to a vector", WAYS_OUT[node.op])
         self.roots[number] = root
 
     def pad(self, number: int, node: Node, a: dict[str, Any]) -> None:
@@ -300,11 +306,25 @@ READERS: dict[str, Callable[[_Reader, int, Node, dict[str, Any]], None]] = {
     "reshape": _Reader.reshape,
     "pad": _Reader.pad,
 }
+_RESIZING = "end the network before it, and resize what comes out"
+_FOLDING = "fold a constant into the layer before it; train without gates, such as squeeze-and-excitation"
 WAYS_OUT = {
+    **dict.fromkeys(("add", "sub", "mul", "div"), _FOLDING),
+    "constant": "let a bias hold it",
+    "gather": "pad with zeros; pools and strides pick rows and columns",
+    "matmul": "use convolutions and linear layers: attention has products of two values",
+    "max": "use a max pool over the whole map",
+    "maximum": "use relu or clamp",
+    "minimum": "use clamp",
+    "permute": "train a network that keeps channels first",
+    "reshape": "flatten all of it; there are no group norms, LSTMs, attention, transposed convolutions or pixel "
+    "shuffles, which reshape, too",
+    "slice": "make a layer of each part",
     "lrn": "train the network without local response normalization, or with batch norm, which is folded away",
     "layernorm": "train it with batch norm, which is folded away",
     "softmax": "only one at the very end can go, and is left to the caller",
-    "upsample": "use it for classification, or cut the network before it",
+    "resize": _RESIZING,
+    "upsample": _RESIZING,
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from membound.errors import MemboundError
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
+from membound.report.device import FOLDER, is_micro
 from membound.report.markup import Markup, join, tag
 from membound.report.scatter import make_scatter
 from membound.report.style import SCRIPT, STYLE
@@ -122,7 +123,8 @@ def make_title(result: Facts) -> str:
         return own
     budget = find_part(result, "budget")
     limit = find_text(budget, "text") or show_count(find_number(budget, "limit"))
-    unit = {"ram": " of memory", "nonzeros": " nonzeros"}.get(str(budget.get("kind")), "")
+    units = {"ram": " of memory", "nonzeros": " nonzeros", "file": " of flash" if is_micro(result) else ""}
+    unit = units.get(str(budget.get("kind")), "")
     data = find_text(result, "data")
     return (
         (find_text(result, "network") or "A network")
@@ -136,16 +138,19 @@ def _make_usage(result: Facts) -> Markup | None:
     files = [name for final in find_rows(result, "finals") if (name := find_text(final, "file"))]
     if not files:
         return None
-    data = find_text(result, "data")
+    data, micro = find_text(result, "data"), is_micro(result)
     literal = json.dumps(files[0], ensure_ascii=False)
+    engine = ', engine="micro"' if micro else ""
     python = (
-        f"import membound as mb\n\nnet = mb.load({literal})\n"
+        f"import membound as mb\n\nnet = mb.load({literal}{engine})\n"
         "x = net.preprocess(images)  # as in training: [N, C, H, W], uint8 or as the data was\n"
         "y = net(x)  # numpy in, numpy out"
     )
     quoted = shlex.quote(files[0])
     evaluated = f" --data {shlex.quote(data)}" if data else " --data DATA"
-    shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}\nmembound bench {quoted}"
+    evaluated += " --engine micro" if micro else ""
+    last = f"membound export {quoted} --c {FOLDER}" if micro else f"membound bench {quoted}"
+    shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}\n{last}"
     others = "The others load in the same way: " + ", ".join(files[1:]) + "." if len(files) > 1 else None
     return join(_code(python), _code(shell), tag("p", others, class_="note") if others else None)
 

@@ -17,6 +17,7 @@ from membound.report.axes import (
     widen,
     widen_log,
 )
+from membound.report.device import find_flash, is_micro
 from membound.report.markup import Markup, join, tag
 from membound.report.text import Score, find_number, find_part, find_rows, find_text, shorten, show_count
 
@@ -57,7 +58,9 @@ def make_scatter(result: Mapping[str, Any], score: Score) -> Markup | None:
     dense_score = find_number(dense, "accuracy")
     if not tried and len(finals) < 2:
         return None
-    figure = _Scatter(tried, finals, dense_score, _find_dense(dense, score), _find_limits(result), score)
+    axis = "flash" if is_micro(result) else "file size"
+    drawn = None if is_micro(result) else _find_dense(dense, score)
+    figure = _Scatter(tried, finals, dense_score, drawn, _find_limits(result), score, axis)
     return join(
         tag("div", figure.draw(WIDE, "scatter-wide"), class_="wide"),
         tag("div", figure.draw(NARROW, "scatter-narrow"), class_="narrow"),
@@ -82,7 +85,7 @@ def _find_points(candidates: Sequence[Mapping[str, Any]], score: Score) -> list[
 def _find_finals(result: Mapping[str, Any], score: Score) -> list[Point]:
     points = []
     for final in find_rows(result, "finals"):
-        size, value = find_number(final, "file_bytes"), find_number(final, "accuracy")
+        size, value = find_flash(final) or find_number(final, "file_bytes"), find_number(final, "accuracy")
         if size is not None and size > 0 and value is not None:
             name = find_text(final, "name") or "final"
             tip = f"{name}: {score.show(value)} in {show_count(size)} bytes"
@@ -127,6 +130,7 @@ class _Scatter:
     dense: Point | None
     limits: list[float]
     score: Score
+    axis: str  # what sizes are those of
 
     def draw(self, frame: Frame, name: str) -> Markup:
         x, y = self._scales(frame)
@@ -134,9 +138,9 @@ class _Scatter:
         bytes_ticks = [(tick, show_byte_tick(tick)) for tick in find_byte_ticks(x.low, x.high, count)]
         ticks = [tick for tick in find_ticks(y.low, y.high, 6) if not self.score.percent or 0 <= tick <= 100]
         return draw_figure(
-            name, f"{self.score.name} against file size", self._describe(), frame.width, frame.height,
+            name, f"{self.score.name} against {self.axis}", self._describe(), frame.width, frame.height,
             frame.draw_y(y, [(tick, show_tick(tick)) for tick in ticks], self.score.axis),
-            frame.draw_x(x, bytes_ticks, "file size, log scale"),
+            frame.draw_x(x, bytes_ticks, f"{self.axis}, log scale"),
             *[
                 tag("line", x1=x.place(limit), x2=x.place(limit), y1=frame.top, y2=frame.height - frame.bottom,
                     class_="limit")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, join, tag
 from membound.report.text import (
     ABSENT,
@@ -23,6 +24,7 @@ MOST_OPEN = 24  # rows of a table that is open from the start
 MOST_COLUMNS = 3  # more networks than these are rows, not columns
 
 Facts = Mapping[str, Any]
+Quantity = tuple[str, Sequence[object]]  # its name, and a cell for each network
 
 
 def draw_table(head: Sequence[object], rows: Sequence[Sequence[object]], name: str, texts: int = 1) -> Markup:
@@ -48,24 +50,51 @@ def make_summary(result: Facts, score: Score) -> Markup:
     dense = find_part(result, "dense")
     networks = [final for final in [dense] if dense] + finals
     heads = (["dense"] if dense else []) + [find_text(final, "name") or "final" for final in finals]
-    kind = str(find_part(result, "budget").get("kind") or "file")
-    quantities: list[tuple[str, Sequence[object]]] = [
+    judged: list[Quantity] = [
         (_score_head(finals, score), [_score_cell(net, dense, score) for net in networks]),
         ("errors", [_errors_cell(net) for net in networks]),
-        ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
-        ("budget used", [_budget_cell(net, result, kind) for net in networks]),
-        ("nonzeros", [_nonzeros_cell(net, dense) for net in networks]),
-        ("values", [find_text(net, "values") for net in networks]),
-        ("latency", [_latency_cell(net, dense) for net in networks]),
-        ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
-        ("members", [_members_cell(net, score) for net in networks]),
     ]
+    sizes = _device_sizes(networks, dense) if is_micro(result) else _sizes(networks, dense, result)
+    quantities = [*judged, *sizes, ("members", [_members_cell(net, score) for net in networks])]
     present = [(words, [cell if cell is not None else ABSENT for cell in cells])
                for words, cells in quantities if any(cell is not None for cell in cells)]  # fmt: skip
     if len(finals) <= MOST_COLUMNS:
         return draw_table(["", *heads], [[words, *cells] for words, cells in present], "summary")
     rows = [[head, *(cells[index] for _, cells in present)] for index, head in enumerate(heads)]
     return draw_table(["network", *(words for words, _ in present)], rows, "summary")
+
+
+def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quantity]:
+    kind = str(find_part(result, "budget").get("kind") or "file")
+    return [
+        ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
+        ("budget used", [_budget_cell(net, result, kind) for net in networks]),
+        ("nonzeros", [_nonzeros_cell(net, dense) for net in networks]),
+        ("values", [find_text(net, "values") for net in networks]),
+        ("latency", [_latency_cell(net, dense) for net in networks]),
+        ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
+    ]
+
+
+def _device_sizes(networks: Sequence[Facts], dense: Facts) -> list[Quantity]:
+    """Of a microcontroller: latency and memory of this machine say nothing of it."""
+    return [
+        ("flash bytes", [_within_cell(find_flash(net), find_number(net, "limit")) for net in networks]),
+        ("RAM bytes", [_within_cell(find_ram(net), find_number(net, "memory_limit")) for net in networks]),
+        ("nonzeros", [_nonzeros_cell(net, dense) for net in networks]),
+        ("values", [find_text(net, "values") for net in networks]),
+        ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
+    ]
+
+
+def _within_cell(used: float | None, allowed: float | None) -> Markup | None:
+    """Bytes, and how much they are of those that were promised."""
+    if used is None:
+        return None
+    share = divide(used, allowed)
+    return _beside(
+        show_count(used), None if share is None else f"{show_share(share)} of {show_count(allowed)}"
+    )
 
 
 def _beside(main: str, aside: str | None) -> Markup:

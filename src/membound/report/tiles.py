@@ -1,8 +1,13 @@
-"""The first screen: bytes, accuracy, latency, memory, each beside dense and 8 bits; worse as large as better."""
+"""The first screen: bytes, accuracy, latency, memory, each beside dense and 8 bits; worse as large as better.
+
+A network for a microcontroller has flash and RAM instead of latency and memory.
+"""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, tag
 from membound.report.text import Score, divide, find_number, find_part, find_rows, show_milliseconds
 from membound.report.verdict import SAME, say_uncertainty, show_score, uncertainty
@@ -10,6 +15,7 @@ from membound.units import format_bytes
 
 Facts = Mapping[str, Any]
 BETTER, WORSE, EVEN = "better", "worse", "even"
+Show = Callable[[float | None], str]
 Told = tuple[str, str]  # how it compares, in words and as one of the three above
 
 
@@ -19,12 +25,19 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     if len(finals) != 1 or not dense:
         return None
     (final,), int8 = finals, find_part(dense, "int8")
-    tiles = [
-        _tile("file", _size, "file_bytes", final, dense, int8),
-        _score_tile(final, dense, int8, score),
-        _tile("latency of one image", show_milliseconds, "latency_ms", final, dense, int8),
-        _tile("memory to run", _size, "memory_bytes", final, dense, int8),
-    ]
+    file = _tile("file", _size, partial(find_number, key="file_bytes"), final, dense, int8)
+    accuracy = _score_tile(final, dense, int8, score)
+    if is_micro(result):
+        tiles = [
+            _tile("flash", _size, find_flash, final, dense, int8), accuracy,
+            _tile("RAM", _size, find_ram, final, dense, int8), file,
+        ]  # fmt: skip
+    else:
+        memory = partial(find_number, key="memory_bytes")
+        tiles = [
+            file, accuracy, _latency_tile(final, dense, int8),
+            _tile("memory to run", _size, memory, final, dense, int8),
+        ]  # fmt: skip
     known = [tile for tile in tiles if tile is not None]
     return tag("div", *known, class_="tiles") if known else None
 
@@ -65,20 +78,30 @@ def _size(value: float | None) -> str:
 
 
 def _tile(
-    head: str, show: Callable[[float | None], str], key: str, final: Facts, dense: Facts, int8: Facts
+    head: str, show: Show, find: Callable[[Facts], float | None], final: Facts, dense: Facts, int8: Facts
 ) -> Markup | None:
-    ours = find_number(final, key)
+    ours = find(final)
     if ours is None:
         return None
-    words = ("faster", "slower") if key == "latency_ms" else ("smaller", "larger")
     lines = [
-        _line(*compare_amounts(ours, theirs, words), name, show(theirs))
+        _line(*compare_amounts(ours, theirs, ("smaller", "larger")), name, show(theirs))
         for name, net in (("dense", dense), ("8 bits", int8))
-        if (theirs := find_number(net, key)) is not None
+        if (theirs := find(net)) is not None
     ]
-    if key == "latency_ms" and int8:  # float32 on 8-bit weights says nothing of int8 kernels
-        lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
     return _draw(head, show(ours), lines)
+
+
+def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
+    ours, theirs = find_number(final, "latency_ms"), find_number(dense, "latency_ms")
+    if ours is None:
+        return None
+    lines = []
+    if theirs is not None:
+        told = compare_amounts(ours, theirs, ("faster", "slower"))
+        lines.append(_line(*told, "dense", show_milliseconds(theirs)))
+    if int8:  # float32 on 8-bit weights says nothing of int8 kernels
+        lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
+    return _draw("latency of one image", show_milliseconds(ours), lines)
 
 
 def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup | None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.text import (
     Score,
     divide,
@@ -32,7 +33,7 @@ def make_verdict(result: Facts, score: Score) -> str:
         return _say_several(finals, dense, score)
     (final,) = finals
     accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
-    share = divide(size, find_number(dense, "file_bytes"))
+    share = None if is_micro(result) else divide(size, find_number(dense, "file_bytes"))
     reference = find_number(dense, "accuracy")
     against = [
         f"{show_share(share)} of the dense file" if share is not None else None,
@@ -73,7 +74,8 @@ def make_lines(result: Facts, score: Score) -> list[str]:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
     if finals and (said := say_uncertainty(finals[0], score)):
         lines.append(said)
-    speed = say_speed(finals[0], dense) if len(finals) == 1 else None
+    # The latency of this machine says nothing of a microcontroller's.
+    speed = say_speed(finals[0], dense) if len(finals) == 1 and not is_micro(result) else None
     return [*lines, speed] if speed else lines
 
 
@@ -144,8 +146,7 @@ def _say_one(final: Facts, score: Score) -> str:
     shown = show_score(final, score) if score.percent else f"{score.name} {score.show(accuracy)}"
     if accuracy is None:
         shown = f"{score.name} unknown"
-    device = find_part(final, "micro")
-    flash, ram = find_number(device, "flash_bytes"), find_number(device, "ram_bytes")
+    flash, ram = find_flash(final), find_ram(final)
     if flash is not None and ram is not None:  # what a microcontroller has to hold; the file stays behind
         return f"{shown} in {show_count(flash)} bytes of flash and {show_count(ram)} of RAM"
     return shown if size is None else f"{shown} in {show_count(size)} bytes"

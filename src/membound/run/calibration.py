@@ -27,10 +27,7 @@ def calibrate_activations(model: StoredModel, inputs: Float32) -> dict[int, tupl
     `inputs` are prepared as the network takes them. Each range is the one of least squared error on them; the network's
     output keeps all of its range.
     """
-    shape: Shape = model.shapes[0]
-    if inputs.shape[1:] != shape or not len(inputs) or not np.isfinite(inputs).all():
-        wanted = ", ".join(map(str, ("batch", *shape)))
-        raise ModelError(f"inputs to calibrate on have the shape {inputs.shape}: give finite ({wanted})")
+    _check_inputs(model.shapes[0], inputs)
     found = find_layers(model)
     chosen = {}
     for value in sorted(quantized_values(found)):
@@ -38,9 +35,32 @@ def calibrate_activations(model: StoredModel, inputs: Float32) -> dict[int, tupl
             made = exact_input(model) or choose_range(_sample(inputs))
         else:
             numbers = _compute(model, value, inputs)
+            if not np.isfinite(numbers).all():
+                raise ModelError(
+                    f"images= to calibrate on make value {value} of the network infinite or NaN: prepare them as in "
+                    "training",
+                    about="images",
+                )
             made = whole_range(numbers) if value == found.output else choose_range(_sample(numbers))
         chosen[value] = (float(np.float32(made.scale)), made.zero)
     return chosen
+
+
+def _check_inputs(shape: Shape, inputs: Float32) -> None:
+    if inputs.shape[1:] != shape or not len(inputs):
+        wanted = ", ".join(map(str, ("batch", *shape)))
+        raise ModelError(
+            f"images= to calibrate on have the shape {inputs.shape}: this network takes ({wanted}), at least one; "
+            "some hundred training images are best",
+            about="images",
+        )
+    wrong = len(inputs) - int(np.isfinite(inputs).all(axis=tuple(range(1, inputs.ndim))).sum())
+    if wrong:
+        raise ModelError(
+            f"images= to calibrate on: {wrong:,} of {len(inputs):,} hold values that are not finite (NaN or "
+            "infinite): leave them out",
+            about="images",
+        )
 
 
 def with_activations(

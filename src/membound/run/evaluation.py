@@ -26,7 +26,7 @@ def evaluate_file(
 ) -> dict[str, Any]:
     """Accuracy and size of a network that `open_for_evaluation` has loaded."""
     half = dataset.test if split == "test" else dataset.train
-    _check_fits(net, dataset)
+    check_fits(net, dataset)
     if dataset.task != CLASSES:
         return _evaluate_beyond(net, dataset, half, batch)
     correct = among_five = 0
@@ -126,7 +126,7 @@ def image_size(net: Net | MicroNet, data: str) -> int | None:
     return None if has_own_size(data) else image_side(net)
 
 
-def _check_fits(net: Net | MicroNet, dataset: Dataset) -> None:
+def check_fits(net: Net | MicroNet, dataset: Dataset) -> None:
     """One image through the network, and the names of the classes, so that what does not fit is said at once."""
     _check_inputs(net, dataset)
     if inputs_of(dataset.test) is None:

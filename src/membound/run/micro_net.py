@@ -81,9 +81,10 @@ class MicroNet:
             if not np.isfinite(images).all():
                 raise ModelError("the input has values that are not finite: they cannot be rounded to int8")
             images = (self.plan.net.quantizations[0].round(images).astype(np.int16) + 128).astype(np.uint8)
-        flat = np.ascontiguousarray(images).reshape(len(images), -1)
         out = np.empty((len(images), *self.output_shape), np.int8)
-        self._core.run(flat, out.reshape(len(images), -1), pixels)
+        if len(images):
+            flat = np.ascontiguousarray(images).reshape(len(images), -1)
+            self._core.run(flat, out.reshape(len(images), -1), pixels)
         return out
 
     def _pixels(self, images: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from membound.data import Split
 from membound.data.several import inputs_of
 from membound.notebook import html_block, html_table
 from membound.report import write_report
+from membound.report.device import show_flash, show_ram
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
 from membound.run.micro_net import MicroNet
@@ -82,7 +84,14 @@ class Fitted:
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""
-        return f"Fitted({bound}{self.file_bytes:,} bytes, {self._show(self.accuracy)})"
+        return f"Fitted({bound}{self._show_size()}, {self._show(self.accuracy)})"
+
+    def _show_size(self) -> str:
+        """Bytes of the file, or those of a microcontroller."""
+        micro = self.facts.get("micro")
+        if micro is None:
+            return f"{self.file_bytes:,} bytes"
+        return f"{micro['flash_bytes']:,} bytes of flash, {micro['ram_bytes']:,} of RAM"
 
     def _show(self, accuracy: float | None) -> str:
         if accuracy is None:
@@ -93,20 +102,41 @@ class Fitted:
 
     def _repr_html_(self) -> str:
         networks = [] if self.dense is None else [("dense", self.dense)]
-        networks.append((self.name or "fitted", {**self.facts, "accuracy": self.accuracy}))
+        networks.append(
+            (self.name or "fitted", {**self.facts, "accuracy": self.accuracy, "limit": self.limit})
+        )
+        sizes = (
+            ["file bytes", "memory", "latency"]
+            if "micro" not in self.facts
+            else ["flash", "RAM", "file bytes"]
+        )
         rows = [
             [
-                name, self._show(facts["accuracy"]), f"{facts['file_bytes']:,}", f"{facts['memory_bytes']:,}",
-                f"{facts['latency_ms']:.3f} ms", f"{facts['nonzeros']:,}",
+                name,
+                self._show(facts["accuracy"]),
+                *map(partial(_show, facts), sizes),
+                f"{facts['nonzeros']:,}",
             ]
             for name, facts in networks
-        ]  # fmt: skip
-        head = ["network", "", "file bytes", "memory", "latency", "nonzeros"]
+        ]
+        head = ["network", "", *sizes, "nonzeros"]
         layers = show_layers([{**layer, "original_size": layer["size"]} for layer in self.facts["layers"]])
-        title = f"{self.file_bytes:,} bytes, {self._show(self.accuracy)}"
+        title = f"{self._show_size()}, {self._show(self.accuracy)}"
         return html_block(
             title, html_table(head, rows, words=2), f"<details><summary>layers</summary>{layers}</details>"
         )
+
+
+def _show(facts: Mapping[str, Any], size: str) -> str:
+    """A cell of a table."""
+    shown = {
+        "file bytes": f"{facts['file_bytes']:,}",
+        "memory": f"{facts['memory_bytes']:,}",
+        "latency": f"{facts['latency_ms']:.3f} ms",
+        "flash": show_flash(facts),
+        "RAM": show_ram(facts),
+    }
+    return shown[size]
 
 
 def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from membound.search.deployed import Fitted, describe_stored, rounding_hurts, sc
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
 from membound.search.measure import FileBytes, deployed_bytes
-from membound.search.micro import MicroBytes, calibrated, exported_bytes
+from membound.search.micro import MicroBytes, calibrated, describe_micro, exported_bytes
 from membound.search.place import Watch
 from membound.search.problem import AUTO, Problem, State
 from membound.search.request import Choices
@@ -306,14 +306,19 @@ class Fitting:
             return None  # nothing but the training images could judge it
         try:
             stored = replace(self.problem.files, values="p8", types={}).stored(self.workshop.state("dense"))
+            device = {"micro": describe_micro(stored)} if self.problem.target.micro else {}
         except ModelError:  # a value that a scale of 16 bits cannot hold
             return None
         memory = deployed_bytes(stored, self.problem.target.batch, self.problem.target.isa)
-        return {
-            "file_bytes": stored.file_bytes,
-            "memory_bytes": memory,
-            "nonzeros": inspect(stored)["nonzeros"],
-        } | self._judge(stored, None)
+        return (
+            device
+            | {
+                "file_bytes": stored.file_bytes,
+                "memory_bytes": memory,
+                "nonzeros": inspect(stored)["nonzeros"],
+            }
+            | self._judge(stored, None)
+        )
 
     def _judge(self, stored: StoredModel, estimate: Score | None) -> dict[str, Any]:
         """The last word, by images that it was not trained on; where there are none, the estimate of before."""

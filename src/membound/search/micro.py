@@ -14,7 +14,6 @@ from membound.micro.integers import make_integers
 from membound.micro.layers import find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
 from membound.run.calibration import INPUTS, calibrate_activations
-from membound.run.micro_net import MicroNet
 from membound.search.bits import MOST, Types
 from membound.search.measure import FileBytes, State
 from membound.store.choice import layer_weights, value_types
@@ -45,8 +44,7 @@ class MicroBytes(FileBytes):
         model = self._model(state)
         chosen = self._types(model, types)
         stored = _fullest(model, value_types(model, chosen) if isinstance(chosen, str) else chosen)
-        unknown = dict.fromkeys(quantized_values(find_layers(stored)), (1.0, 0))
-        return make_plan(make_integers(stored, unknown))
+        return _plan_of(stored)
 
     def dense_ram(self) -> int:
         """The RAM of the network with all of its channels."""
@@ -80,9 +78,15 @@ def _full(array: npt.NDArray[Any], kind: str, scaled: bool) -> Encoded:
     return encode(full, "indexed", kind, scales)
 
 
+def _plan_of(stored: StoredModel) -> MicroPlan:
+    """The plan of a network; with any scales where it is not calibrated."""
+    unknown = dict.fromkeys(quantized_values(find_layers(stored)), (1.0, 0))
+    return make_plan(make_integers(stored, stored.activations or unknown))
+
+
 def exported_bytes(stored: StoredModel, spare: int | None) -> int:
     """The same of a network with all of its numbers."""
-    plan = MicroNet(stored).plan
+    plan = _plan_of(stored)
     return _both(plan.flash_bytes + code_of(plan).nbytes, plan, spare)
 
 
@@ -132,7 +136,7 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
 
 def describe_micro(stored: StoredModel) -> dict[str, Any]:
     """What a network takes on the device, part by part."""
-    plan = MicroNet(stored).plan
+    plan = _plan_of(stored)
     code = code_of(plan)
     return {
         "flash_bytes": plan.flash_bytes + code.nbytes,

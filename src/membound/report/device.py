@@ -1,0 +1,41 @@
+"""Networks for a microcontroller in a report: what its flash and RAM hold, not files or this machine's memory."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from membound.report.text import find_number, find_part, find_rows, show_count
+
+Facts = Mapping[str, Any]
+FOLDER = "firmware"  # that the commands shown to a user export to
+
+
+def is_micro(result: Facts) -> bool:
+    """Whether a fit was for a microcontroller."""
+    return any(find_part(final, "micro") for final in find_rows(result, "finals"))
+
+
+def find_flash(net: Facts) -> float | None:
+    """Bytes of constants and code, where they are known."""
+    return find_number(find_part(net, "micro"), "flash_bytes")
+
+
+def find_ram(net: Facts) -> float | None:
+    return find_number(find_part(net, "micro"), "ram_bytes")
+
+
+def show_flash(net: Facts) -> str:
+    """Bytes of flash, of those that the budget allows.
+
+    >>> show_flash({"micro": {"flash_bytes": 27067}, "limit": 27400}), show_flash({"micro": {"flash_bytes": 90}})
+    ('27,067 of 27,400', '90')
+    """
+    return _show_within(find_flash(net), find_number(net, "limit"))
+
+
+def show_ram(net: Facts) -> str:
+    """Bytes of RAM, of those that are allowed."""
+    return _show_within(find_ram(net), find_number(net, "memory_limit"))
+
+
+def _show_within(used: float | None, allowed: float | None) -> str:
+    return show_count(used) + ("" if used is None or allowed is None else f" of {show_count(allowed)}")
