@@ -1,15 +1,15 @@
 """How many public architectures run, and with torch's answer: benchmarks/architectures.csv, one process each.
 
-    python benchmarks/coverage.py results/coverage.json
+    python benchmarks/coverage.py results/coverage.json --processes 12
 
 Right is within 1e-4 of torch in float64, on batches of 1 and 3; sparse networks have 90 % zeros and dead channels.
 'unstable' is beyond that, where torch in float32 is as far from torch in float64 itself; all else is 'wrong'. Of both,
 `floor` says how far a runtime would be that sums exactly and rounds each layer's result once to float32, and
 `input_floor` how far torch in float64 moves when its input is rounded up or down by half of float32's last bit.
 
-A run goes on where it was stopped: what the file has is not run again. Each network names the commit it ran on. The
-libraries (timm, pytorchcv, transformers, segmentation-models-pytorch, monai, torchvision) are installed in an
-environment of their own, without their dependencies on torch. A network that cannot be built there is 'absent'.
+A run goes on where it was stopped: what the file has of this commit is not run again. Outside a checkout, COMMIT names
+the commit. The libraries (timm, pytorchcv, transformers, segmentation-models-pytorch, monai, torchvision) are installed
+in an environment of their own, without their dependencies on torch. A network that cannot be built there is 'absent'.
 """
 
 import contextlib
@@ -19,9 +19,11 @@ import json
 import multiprocessing
 import os
 import subprocess
-import sys
+import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -32,32 +34,47 @@ NOTE = (
     "'input_floor' how far float64 moves when the input is off by half of float32's last bit. Each network names the "
     "commit that it ran on."
 )
-PACKAGES = ("torch", "numpy", "timm", "pytorchcv", "transformers", "segmentation-models-pytorch", "monai")
+PACKAGES = (
+    "torch", "torchvision", "numpy", "timm", "pytorchcv", "transformers", "segmentation-models-pytorch", "monai",
+)  # fmt: skip
 
 
-def main(out: str, only: str = "") -> None:
-    rows = [
-        row for row in csv.DictReader((HERE / "architectures.csv").open()) if only in ",".join(row.values())
-    ]
+def main(out: str, only: str, processes: int) -> None:
+    rows = list(csv.DictReader((HERE / "architectures.csv").read_text().splitlines()))
+    commit = _commit()
     before = json.loads(Path(out).read_text())["networks"] if Path(out).exists() else []
-    results = [found for found in before if found.get("commit")]
-    done_ = {(found["library"], found["name"]) for found in results}
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, cwd=HERE
-    )
+    results = {_key(found): found for found in before}
+    missing = [
+        row
+        for row in rows
+        if only in ",".join(row.values()) and results.get(_key(row), {}).get("commit") != commit
+    ]
     prepare()
-    for row in rows:
-        if (row["library"], row["name"]) in done_:
-            continue
-        found = apart(row)
-        results.append({**row, **found, "commit": os.environ.get("COMMIT") or commit.stdout.strip()})
+    for row, found in judgments(missing, processes):
+        results[_key(row)] = {**row, **found, "commit": commit}
         print(row["library"], row["name"], found["result"], found.get("why", "")[:200], flush=True)
-        _write(out, results)
-    print(dict(Counter(result["result"] for result in results)))
+        _write(out, [results[_key(row)] for row in rows if _key(row) in results])
+    print(dict(Counter(found["result"] for found in results.values())))
+
+
+def _key(row: dict[str, str]) -> tuple[str, str]:
+    return row["library"], row["name"]
+
+
+def _commit() -> str:
+    asked = ["git", "rev-parse", "--short=12", "HEAD"]
+    found = (
+        os.environ.get("COMMIT")
+        or subprocess.run(asked, capture_output=True, text=True, cwd=HERE).stdout.strip()
+    )
+    if not found:
+        raise SystemExit("this is no checkout of git: name the commit, as in COMMIT=1a2b3c python ...")
+    return found
 
 
 def _write(out: str, results: list[dict[str, str]]) -> None:
     from membound.machine import describe
+    from membound.store.whole import replace_file
 
     families = {family: Counter() for family in sorted({result["family"] for result in results})}
     for result in results:
@@ -70,7 +87,7 @@ def _write(out: str, results: list[dict[str, str]]) -> None:
         "families": families,
         "networks": results,
     }
-    Path(out).write_text(json.dumps(found, indent=1) + "\n")
+    replace_file(Path(out), [json.dumps(found, indent=1).encode() + b"\n"])
 
 
 def prepare() -> None:
@@ -89,20 +106,39 @@ def prepare() -> None:
             importlib.import_module(name)
 
 
-def apart(row: dict[str, str]) -> dict[str, str]:
-    """The judgement of one network, by a process of its own, which may fail or take too long."""
+def judgments(rows: list[dict[str, str]], processes: int) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """Each network with its judgment, as they come, by processes of their own, which may fail or take too long."""
     context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: theirs.send(judge(row)))
-    process.start()
-    theirs.close()
+    waiting, running = list(rows), {}
+    while waiting or running:
+        while waiting and len(running) < processes:
+            row = waiting.pop(0)
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_send, args=(theirs, row))
+            process.start()
+            theirs.close()
+            running[ours] = row, process, time.monotonic() + SECONDS
+        soonest = min(end for _, _, end in running.values())
+        ready = wait(list(running), max(0.0, soonest - time.monotonic()))
+        for pipe, (row, process, end) in list(running.items()):
+            if pipe in ready or time.monotonic() > end:
+                del running[pipe]
+                yield row, _received(pipe, process)
+
+
+def _send(pipe, row: dict[str, str]) -> None:
+    pipe.send(judge(row))
+
+
+def _received(pipe, process) -> dict[str, str]:
     try:
-        found = ours.recv() if ours.poll(SECONDS) else {"result": "failed", "why": "over ten minutes"}
+        found = pipe.recv() if pipe.poll() else {"result": "failed", "why": f"over {SECONDS} seconds"}
     except EOFError:
         process.join()
         found = {"result": "failed", "why": f"the process ended with {process.exitcode}"}
     process.kill()
     process.join()
+    pipe.close()
     return found
 
 
@@ -148,7 +184,7 @@ def _compare(net, shape, words=0) -> dict[str, str]:
         return torch.randn(batch, *shape, generator=chance)
 
     try:
-        run = Net(read_bytes(to_bytes(capture(net, example(1)))), max_batch=3)
+        run = Net(read_bytes(to_bytes(capture(net, example(1)))), max_batch=3, threads=2)
     except MemboundError as error:
         return {"result": "refused", "why": str(error)[:300]}
     worst = own = 0.0
@@ -190,8 +226,18 @@ def _floors(net, x) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
+    from _record import arguments
+
+    parser = arguments(__doc__)
+    parser.add_argument("out", nargs="?", default="results/coverage.json")
+    parser.add_argument("--only", default="", help="networks whose line in architectures.csv has this in it")
+    parser.add_argument("--processes", type=int, default=1, help="how many networks at a time")
+    parser.add_argument(
+        "--one", type=json.loads, help="one network, a line of the table as JSON; prints its judgment"
+    )
+    options = parser.parse_args()
+    if options.one:
         prepare()
-        print(json.dumps(judge(json.loads(sys.argv[2]))))
+        print(json.dumps(judge(options.one)))
     else:
-        main(*sys.argv[1:])
+        main(options.out, options.only, options.processes)

@@ -6,8 +6,10 @@
 import csv
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,44 @@ def test_public_architectures_are_right(row):
     if found["result"] == "absent":
         pytest.skip(found["why"])
     assert found["result"] in ("right", before), found
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_network_that_fails_or_takes_too_long_stops_no_other(script, monkeypatch):
+    def judge(row):
+        if row["name"] == "slow":
+            time.sleep(60)
+        if row["name"] == "broken":
+            os._exit(3)
+        return {"result": "right"}
+
+    monkeypatch.setattr(script, "judge", judge)
+    monkeypatch.setattr(script, "SECONDS", 2)
+    rows = [{"name": name} for name in ("slow", "broken", "a", "b")]
+    found = {row["name"]: judgment for row, judgment in script.judgments(rows, 2)}
+    assert found["slow"] == {"result": "failed", "why": "over 2 seconds"}
+    assert found["broken"] == {"result": "failed", "why": "the process ended with 3"}
+    assert found["a"] == found["b"] == {"result": "right"}
+
+
+def test_a_run_goes_on_where_it_was_stopped(script, monkeypatch, tmp_path):
+    out, ran = tmp_path / "coverage.json", []
+
+    def judgments(rows, processes):
+        for row in rows:
+            ran.append(row["name"])
+            yield row, {"result": "right"}
+
+    monkeypatch.setattr(script, "prepare", lambda: None)
+    monkeypatch.setattr(script, "judgments", judgments)
+    monkeypatch.setenv("COMMIT", "one")
+    script.main(str(out), "own,lstm", 1)
+    script.main(str(out), "own,", 1)
+    own = [row["name"] for row in ROWS if row["library"] == "own"]
+    assert ran[0] == "lstm"
+    assert sorted(ran) == sorted(own)
+    assert [each["name"] for each in json.loads(out.read_text())["networks"]] == own  # in the table's order
+    monkeypatch.setenv("COMMIT", "two")
+    script.main(str(out), "own,gru", 1)
+    assert ran[-1] == "gru"
+    assert len(ran) == len(own) + 1
