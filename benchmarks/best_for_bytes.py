@@ -5,7 +5,6 @@
     python benchmarks/best_for_bytes.py cifar10 --teacher teacher.pt --out results/best-for-bytes.json --files fitted
     python benchmarks/best_for_bytes.py parts --teacher teacher.pt --out results/best-for-bytes-parts.json
     python benchmarks/best_for_bytes.py mnist --out results/best-for-bytes-mnist.json
-    python benchmarks/best_for_bytes.py other --npz fashion.npz small.npz --out results/best-for-bytes-other.json
     python benchmarks/best_for_bytes.py collect --parts seed?.json --out results/best-for-bytes.json
 
 All rows and seeds of a command are one population, side by side on a GPU, each trained as `fit` trains its final
@@ -128,17 +127,11 @@ def mnist_rows() -> list[Row]:
     return rows
 
 
-def other_rows() -> list[Row]:
-    how = {"precision": "bf16"}
-    return [Row("dense", None, 1, how), Row("a twentieth", "5%", 1, how)]
-
-
 ROWS = {
     "cifar10": cifar10_rows,
     "parts": parts_rows,
     "explore": explore_rows,
     "mnist": mnist_rows,
-    "other": other_rows,
 }
 
 
@@ -147,7 +140,6 @@ def main() -> None:
     parser.add_argument("command", choices=("teacher", "collect", *ROWS))
     parser.add_argument("--match", default="", help="only rows with this in their names")
     parser.add_argument("--parts", type=Path, nargs="+", default=[], help="results to collect")
-    parser.add_argument("--npz", nargs="*", default=[], help="data that nothing was tuned on")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, help="of the teacher; for a dry run, of all")
     parser.add_argument("--width", type=float, default=4, help="of the teacher")
@@ -163,10 +155,8 @@ def main() -> None:
     if options.command == "collect":
         collect(options.parts, options.out, summary)
         return
-    names = {"mnist": ["mnist"], "other": options.npz}.get(options.command, ["cifar10"])
     done = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    for name in names:
-        Lot(name, options, done).run()
+    Lot("mnist" if options.command == "mnist" else "cifar10", options, done).run()
 
 
 def network(net: str, data: mb.data.Dataset, width: float):
@@ -197,7 +187,7 @@ class Lot:
     """All rows of one set of images."""
 
     def __init__(self, name: str, options: argparse.Namespace, done: list[dict]) -> None:
-        self.options, self.done, self.name = options, done, Path(name).stem
+        self.options, self.done, self.name = options, done, name
         self.data = mb.data.load(name)
         self.device = choose_device(options.device)
         self.everything = options.judge == "test"

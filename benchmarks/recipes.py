@@ -1,7 +1,8 @@
 """What parts of the recipe give by themselves: a teacher, augmentation, averaged weights, in fits with fit's defaults.
 
     python benchmarks/recipes.py lenet-mnist resnet8-fashion28 --ways none dense --seeds 3 --out results/recipes.json
-    python benchmarks/recipes.py resnet-imagenette160 --judge test --out test.json
+    python benchmarks/recipes.py resnet-imagenette160 --ways dense --judge test --out test.json
+    python benchmarks/recipes.py collect --parts test-?.json --out results/recipes-test.json
 
 Choices are made by these numbers, so networks are trained on six sevenths of the training images and judged on the
 rest, unless --judge test asks for what a user gets. `dense` is the default, the dense network as teacher; `none` goes
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from _networks import mobilenet
-from _record import ROOT, arguments, record
+from _record import ROOT, arguments, collect, record
 from _seeds import each_seed
 
 import membound as mb
@@ -82,16 +83,22 @@ CASES = {
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("cases", nargs="+", choices=CASES)
+    parser.add_argument(
+        "cases", nargs="+", choices=(*CASES, "collect"), metavar="CASE", help=", ".join(CASES)
+    )
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=["dense", "none"])
     parser.add_argument("--folder", type=Path, default=Path())
     parser.add_argument("--judge", choices=("held-out", "test"), default="held-out")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=1, help="seeds that are trained side by side")
     parser.add_argument("--steps", type=int, help="instead of each case's own")
+    parser.add_argument("--parts", type=Path, nargs="+", default=[], help="results to collect")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    if "collect" in options.cases:
+        collect(options.parts, options.out, summary)
+        return
     rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     there = {(row["case"], row["way"], row["seed"]) for row in rows}
     todo = [
@@ -183,6 +190,8 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "case": case, "way": way, "fitted": spread([row["fitted"] for row in mine]),
             "dense": spread([row["dense"] for row in mine]),
             "gain": spread([row["fitted"] - row["dense"] for row in mine]),
+            "most_bytes": max(row["file_bytes"] for row in mine), "dense_bytes": mine[0]["dense_bytes"],
+            "steps": mine[0]["steps"], "judge": mine[0]["judge"],
         })  # fmt: skip
     return found
 

@@ -189,7 +189,6 @@ def test_it_can_be_left_out():
         mb.fit(Small, digits(), 6_000, activations="calibrated")
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # torch's, of CPUs without bf16
 def test_values_are_rounded_in_bf16_as_well():
     """As near to the scales as 8 bits of a mantissa are: within half a step."""
     problem = micro_problem()

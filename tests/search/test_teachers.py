@@ -271,3 +271,85 @@ def test_a_pupil_learns_what_its_teacher_knows():
         run.step += 1
     x = torch.from_numpy(scale(split.images))
     assert (pupil(x).argmax(1) == teacher(x).argmax(1)).float().mean() > 0.9
+
+
+ASKED = {"budget": 4000, "steps": 40, "batch_size": 20, "device": "cpu"}
+
+
+def fit_small(**more):
+    return mb.fit(wide, digits(0, 60), test_data=digits(60, 90), **{**ASKED, **more})
+
+
+def weights_of(fitted):
+    return torch.cat([weight.detach().flatten() for weight in fitted.model.parameters()])
+
+
+def test_the_dense_network_teaches_by_default(tmp_path):
+    """It is trained first, and is the same network that a fit without a teacher is compared with."""
+    taught, alone = fit_small(run_dir=tmp_path), fit_small(teacher="none")
+    lines = (tmp_path / "log.txt").read_text()
+    assert lines.index("dense:") < lines.index("final")
+    assert taught.dense["accuracy"] == alone.dense["accuracy"]
+    assert not torch.equal(weights_of(taught), weights_of(alone))
+    assert "the dense network as teacher" in taught.facts["tried"]
+    assert "the dense network as teacher" not in alone.facts["tried"]
+    assert torch.equal(weights_of(taught), weights_of(fit_small(teacher="dense")))
+    with pytest.raises(MemboundError, match="teacher"):  # another fit, in the same directory
+        fit_small(run_dir=tmp_path, teacher="none")
+
+
+def test_a_dense_network_given_as_teacher_is_the_same_lesson():
+    """The loss of the default is the given teacher's, in proportion: no pull is harder than that of labels."""
+    torch.manual_seed(0)
+    outputs, labels, hints = torch.randn(5, 10), torch.arange(5), torch.randn(5, 10)
+    given = Teaching(Small(), 3.0, 0.5)
+    steady = Teaching(Small(), 3.0, 0.5, steady=True)
+    assert torch.allclose(steady.loss(outputs, labels, hints) * 2, given.loss(outputs, labels, hints))
+    sharp = 100 * nn.functional.one_hot(labels, 10).float()  # a pupil that is as wrong as can be
+    outputs = (100.0 * nn.functional.one_hot(labels + 5, 10)).requires_grad_()
+    (pull,) = torch.autograd.grad(steady.loss(outputs, labels, sharp), outputs)
+    (labels_pull,) = torch.autograd.grad(nn.functional.cross_entropy(outputs, labels), outputs)
+    assert pull.abs().max() <= labels_pull.abs().max() + 1e-6
+
+
+def test_without_test_images_the_teacher_has_not_seen_those_that_judge():
+    """The networks that are judged on held-out images learn from a dense one that has not seen them either."""
+    told = []
+    data = digits(0, 90)
+    mb.fit(
+        wide, data, validation=30, watch=mb.search.Watch(done=lambda job, facts: told.append(job)), **ASKED
+    )
+    keys = [job.key for job in told]
+    estimate = next(key for key in keys if key.startswith("estimate"))
+    final = next(key for key in keys if key.startswith("final"))
+    everything = [job.everything for job in told]
+    assert keys[1:] == [estimate, "dense", final]
+    assert everything == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"dense": False}, {"strategy": "greedy"}, {"budget": None, "within": 50.0}],
+)
+def test_where_no_dense_network_is_trained_first_nobody_teaches(more):
+    fitted = fit_small(**{**more, "steps": 6})
+    assert "the dense network as teacher" not in fitted.facts["tried"]
+    with pytest.raises(MemboundError, match="dense network can teach"):
+        fit_small(**{**more, "steps": 6, "teacher": "dense"})
+
+
+def test_members_and_widths_learn_from_the_one_dense_network():
+    told = []
+    watch = mb.search.Watch(done=lambda job, facts: told.append(job.key))
+    fit_small(budget=8000, members=2, steps=6, watch=watch)
+    assert told[0] == "dense"
+    assert len(told) == 3
+    assert told.count("dense") == 1
+    fitted = fit_small(widths="1,2", steps=6)
+    assert "the dense network as teacher" in fitted.facts["tried"]
+
+
+def test_other_losses_have_no_teacher():
+    x, y = np.zeros((40, 1, 28, 28), np.float32), np.zeros((40, 10), np.float32)
+    fitted = mb.fit(wide, (x, y), 4000, steps=2, batch_size=20, device="cpu", loss=nn.MSELoss())
+    assert "the dense network as teacher" not in fitted.facts["tried"]

@@ -1,5 +1,6 @@
 """One network's training: what it is made of, what it was asked for, and where it stands."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,6 +150,9 @@ class Run:
             )
         if self.teaching is not None:
             self.teaching.to(self.device)
+        if self.settings.precision == "bf16" and self.device.type == "cpu":
+            # A CPU without bf16 computes it another way, of which torch tells with pages of addresses.
+            warnings.filterwarnings("ignore", "mkldnn_matmul failed")
         self.highest_loss = highest_loss(self.model, self.feeder, self.task)
         self.curves: Curves | None = None
         if asked := self.settings.tensorboard:
