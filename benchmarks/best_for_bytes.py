@@ -75,6 +75,8 @@ class Row:
             del more["widths"]
         if self.taught:
             more |= {"teacher": "TEACHER", "teacher-part": self.part, "temperature": self.temperature}
+        else:
+            more["teacher"] = "none"
         options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in more.items())
         return f"membound fit {self.net} --data {data} --budget {self.budget} {options}"
 

@@ -64,7 +64,12 @@ def one_seed(options: argparse.Namespace, seed: int) -> dict:
     begun = time.monotonic()
     data, make = mb.data.load(options.data, size=options.size), NETWORKS[options.net]
     with tempfile.TemporaryDirectory() as folder:
-        chosen = {"steps": options.steps, "batch_size": options.batch_size, "augment": "none"}
+        chosen = {
+            "steps": options.steps,
+            "batch_size": options.batch_size,
+            "augment": "none",
+            "teacher": "none",
+        }
         fitted = mb.fit(
             make, data, options.budget, seed=seed, device=options.device, run_dir=folder, **chosen
         )

@@ -58,7 +58,8 @@ the largest of all leave whole layers without any.
 BEST = """## The best network for the bytes
 
 CIFAR-10 with `resnet8`, MNIST augmented; mean and spread of three seeds, judged by test images through the runtime.
-Every file was trained as `fit` trains its final network; the rows of the numbers have the commands. The teacher is a
+Every file was trained as `fit` trains its final network; the rows of the numbers have the commands (where they name no
+teacher, `--teacher none` belongs to them by now). The teacher is a
 dense `resnet8` four times as wide, trained once for all. MLPerf Tiny's own int8 ResNet-8 has 87.02 % in 98,496 bytes.
 The files of 12 and 16 KB are of version 3 of the format, and were trained longer; those of 24 and 40 KB, MNIST's and
 all below but the last are of version 2, which takes 1 to 2 KB more for the same weights.
