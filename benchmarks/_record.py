@@ -80,11 +80,12 @@ def collect(parts: Sequence[Path], out: str | Path, summary: Callable[[list[dict
     """Rows of several processes, or of such records, as one record, with what each of them ran on."""
     found = [json.loads(path.read_text()) for path in parts]
     rows = [row for part in found for row in part["rows"]]
-    about = [each for part in found for each in part.get("made_by", [_about(part)])]
+    about = [each for part in found for each in part.get("made_by", [about_part(part)])]
     record(out, {"made_by": about, "summary": summary(rows), "rows": rows})
     for each in summary(rows):
         print(each)
 
 
-def _about(part: dict[str, Any]) -> dict[str, Any]:
+def about_part(part: dict[str, Any]) -> dict[str, Any]:
+    """What a record says of how it was made."""
     return {key: part[key] for key in ("command", "date", "hardware", "versions")}
