@@ -142,7 +142,7 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
         mb.export_c(plain, tmp_path / "three")
     assert not (tmp_path / "three").exists()
     with pytest.raises(
-        ModelError, match="value 0 is rounded to int8: calibrate it with the command membound export"
+        ModelError, match="value 0 is rounded to int8: calibrate it on training images with the command"
     ):
         mb.load(plain, engine="micro")
 

@@ -73,5 +73,5 @@ def test_own_functions_are_told_the_channels_and_the_width(tmp_path, monkeypatch
     for spec in ("own_widths:plain", "own_widths:odd"):
         with pytest.raises(MemboundError, match="has no width to vary"):
             zoo.build_for(spec, 4, width=2.0)
-    with pytest.raises(MemboundError, match="^lenet has no width to vary"):
+    with pytest.raises(MemboundError, match=r"^lenet has no width to vary"):
         widened(partial(zoo.lenet), 2.0)
