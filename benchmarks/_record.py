@@ -80,12 +80,20 @@ def collect(parts: Sequence[Path], out: str | Path, summary: Callable[[list[dict
     """Rows of several processes, or of such records, as one record, with what each of them ran on."""
     found = [json.loads(path.read_text()) for path in parts]
     rows = [row for part in found for row in part["rows"]]
-    about = [each for part in found for each in part.get("made_by", [about_part(part)])]
+    about = [each for part in found for each in part.get("made_by", [_about(part)])]
     record(out, {"made_by": about, "summary": summary(rows), "rows": rows})
     for each in summary(rows):
         print(each)
 
 
-def about_part(part: dict[str, Any]) -> dict[str, Any]:
-    """What a record says of how it was made."""
+def keep_rows(before: dict[str, Any] | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """`rows` beside those of an earlier record that have other names, and how that was made."""
+    if before is None:
+        return {"rows": rows}
+    names = {row["name"] for row in rows}
+    kept = [row for row in before["rows"] if row["name"] not in names]
+    return {"made_by": before.get("made_by", [_about(before)]), "rows": kept + rows}
+
+
+def _about(part: dict[str, Any]) -> dict[str, Any]:
     return {key: part[key] for key in ("command", "date", "hardware", "versions")}

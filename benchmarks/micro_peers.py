@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from _cmsis import write_cmsis
-from _record import about_part, arguments, record
+from _record import arguments, keep_rows, record
 from numpy.typing import NDArray
 
 from membound.data import load
@@ -134,19 +134,15 @@ def main() -> None:
         "file_bytes": options.tflite.stat().st_size,
         "tflm_arena_bytes": measured_arena(options.tflite),
     }
-    made_by: list[dict[str, Any]] = []
-    if options.beside is not None:
-        before = json.loads(options.beside.read_text())
+    before = None if options.beside is None else json.loads(options.beside.read_text())
+    if before is not None:
         if before["cmsis_nn"]["boards"] != peer:
             sys.exit(
                 f"CMSIS-NN is not what it was in {options.beside}: race all files anew, without --beside"
             )
         about["tflm_arena_bytes"] = about["tflm_arena_bytes"] or before["cmsis_nn"]["tflm_arena_bytes"]
-        again = {row["name"] for row in ours}
-        ours = [row for row in before["rows"] if row["name"] not in again] + ours
-        made_by = before.get("made_by", [about_part(before)])
     if options.out is not None:
-        record(options.out, {"made_by": made_by, "cmsis_nn": {**about, "boards": peer}, "rows": ours})
+        record(options.out, {"cmsis_nn": {**about, "boards": peer}, **keep_rows(before, ours)})
 
 
 if __name__ == "__main__":
