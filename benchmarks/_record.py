@@ -86,5 +86,14 @@ def collect(parts: Sequence[Path], out: str | Path, summary: Callable[[list[dict
         print(each)
 
 
+def keep_rows(before: dict[str, Any] | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """`rows` beside those of an earlier record that have other names, and how that was made."""
+    if before is None:
+        return {"rows": rows}
+    names = {row["name"] for row in rows}
+    kept = [row for row in before["rows"] if row["name"] not in names]
+    return {"made_by": before.get("made_by", [_about(before)]), "rows": kept + rows}
+
+
 def _about(part: dict[str, Any]) -> dict[str, Any]:
     return {key: part[key] for key in ("command", "date", "hardware", "versions")}

@@ -7,13 +7,14 @@ emulator are installed, where outputs must be the engine's. Accuracy is that of 
 the extension, beside the network in floating point. Instructions are not cycles.
 """
 
+import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _record import arguments, record
+from _record import arguments, keep_rows, record
 from numpy.typing import NDArray
 
 from membound.data import load
@@ -70,12 +71,14 @@ def main() -> None:
         action="store_true",
         help="networks of random weights, too: tools/micro_networks.py has them",
     )
+    parser.add_argument("--beside", type=Path, help="a record whose rows of other names are kept")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows = [measure(*each.split("=", 1)) for each in options.files]
     rows += [measure_made(name) for name in NETWORKS if options.made]
     if options.out is not None:
-        record(options.out, {"rows": rows})
+        before = None if options.beside is None else json.loads(options.beside.read_text())
+        record(options.out, keep_rows(before, rows))
 
 
 if __name__ == "__main__":

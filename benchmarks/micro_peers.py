@@ -3,6 +3,8 @@
     python benchmarks/micro_peers.py --cmsis ../cmsis-nn --tflite pretrainedResnet_quant.tflite \\
         resnet8.safetensors=cifar10 --out results/micro-peers.json
 
+With --beside, rows of an earlier record are kept, if CMSIS-NN takes the same instructions now as it did then.
+
 CMSIS-NN's sources are compiled from the path given, with -O3 and newlib's memcpy, by the macros of each board: plain C
 on a Cortex-M3, DSP instructions on M4 and M7, vectors on M55. Its outputs are compared with LiteRT's where that is
 installed. Ours are compiled with -O2. The packages `tflite` (to read the file), `ai-edge-litert` and `tflite-micro`
@@ -10,6 +12,7 @@ installed. Ours are compiled with -O2. The packages `tflite` (to read the file),
 """
 
 import importlib.util
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from _cmsis import write_cmsis
-from _record import arguments, record
+from _record import arguments, keep_rows, record
 from numpy.typing import NDArray
 
 from membound.data import load
@@ -117,6 +120,7 @@ def main() -> None:
     parser.add_argument(
         "--tflite", type=Path, required=True, help="the published pretrainedResnet_quant.tflite"
     )
+    parser.add_argument("--beside", type=Path, help="a record whose rows are kept")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     images = np.asarray(load("cifar10").test.read(np.arange(2)))
@@ -126,12 +130,19 @@ def main() -> None:
         for name, board in row["boards"].items():
             board["of_cmsis"] = round(board["instructions"] / peer[name]["instructions"], 3)
             print(row["name"], name, board["of_cmsis"])
+    about = {
+        "file_bytes": options.tflite.stat().st_size,
+        "tflm_arena_bytes": measured_arena(options.tflite),
+    }
+    before = None if options.beside is None else json.loads(options.beside.read_text())
+    if before is not None:
+        if before["cmsis_nn"]["boards"] != peer:
+            sys.exit(
+                f"CMSIS-NN is not what it was in {options.beside}: race all files anew, without --beside"
+            )
+        about["tflm_arena_bytes"] = about["tflm_arena_bytes"] or before["cmsis_nn"]["tflm_arena_bytes"]
     if options.out is not None:
-        about = {
-            "file_bytes": options.tflite.stat().st_size,
-            "tflm_arena_bytes": measured_arena(options.tflite),
-        }
-        record(options.out, {"cmsis_nn": {**about, "boards": peer}, "rows": ours})
+        record(options.out, {"cmsis_nn": {**about, "boards": peer}, **keep_rows(before, ours)})
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
         mb.export_c(plain, tmp_path / "three")
     assert not (tmp_path / "three").exists()
     with pytest.raises(
-        ModelError, match="value 0 is rounded to int8: calibrate it with the command membound export"
+        ModelError, match="value 0 is rounded to int8: calibrate it on training images with the command"
     ):
         mb.load(plain, engine="micro")
 
@@ -218,10 +218,15 @@ def test_the_command_calibrates_measures_and_writes(calibrated, tmp_path, capsys
     assert run("export", plain, "--c", tmp_path / "c", "--data", data, "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["calibrated_on"] == 40
+    flash, ram = (f"{facts[a] + facts[b]:,}" for a, b in
+                  (("flash_bytes", "code_bytes"), ("ram_bytes", "stack_bytes")))  # fmt: skip
+    assert f" bytes of flash and {ram} of RAM" in (tmp_path / "c" / "README.md").read_text()
     assert facts["ram_bytes"] >= facts["arena_bytes_rows"] < facts["arena_bytes_whole"]
     out = tmp_path / "int8.safetensors"
     assert run("export", plain, "--int8", out, "--data", data) == 0
-    capsys.readouterr()
+    said = capsys.readouterr().out
+    assert f"flash     {flash} bytes: {facts['flash_bytes']:,} of constants" in said
+    assert f"ram       {ram} bytes: {facts['ram_bytes']:,} of context" in said
     assert run("evaluate", out, "--data", data, "--engine", "micro", "--json") == 0
     measured = json.loads(capsys.readouterr().out)
     assert measured["accuracy"] == facts["accuracy"]

@@ -47,6 +47,7 @@ def test_a_network_for_a_microcontroller_leads_with_flash_and_ram():
     assert re.findall(r"<h2>(.*?)</h2>", body)[:4] == ["flash", "accuracy on test", "RAM", "file"]
     assert told(text)[0] == ("better", "10 times smaller")
     assert ("even", "about the same") in told(text)
+    assert "7,690 of 8,000 bytes" in body
     assert "96.1 % of 8,000" in body
     assert "99.4 % of 2,000" in body
     assert "membound export n.safetensors --c firmware" in re.sub(r"<.*?>", "", body)

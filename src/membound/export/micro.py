@@ -12,6 +12,7 @@ from membound.data import Dataset, load
 from membound.errors import MemboundError, ModelError
 from membound.export.c_project import write_project
 from membound.export.hub_folder import check_folder
+from membound.micro.code import COMPILER, STACK_BYTES, code_of
 from membound.run.calibration import INPUTS, calibrate_activations, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, open_for_evaluation
 from membound.run.files import find_model_file, prepare
@@ -150,7 +151,9 @@ def facts_of(found: Calibrated) -> dict[str, Any]:
     memory = found.net.memory()
     return {
         "flash_bytes": memory.flash,
+        "code_bytes": code_of(found.net.plan).nbytes,
         "ram_bytes": memory.ram,
+        "stack_bytes": STACK_BYTES,
         "arena_bytes_rows": memory.rows,
         "arena_bytes_whole": memory.whole,
         "accuracy": found.accuracy,
@@ -161,11 +164,13 @@ def facts_of(found: Calibrated) -> dict[str, Any]:
 
 
 def lines_of(found: Calibrated) -> list[str]:
-    memory = found.net.memory()
+    memory, code = found.net.memory(), code_of(found.net.plan)
+    how = COMPILER[0] if code.compiled else "recorded sizes"
     lines = [
-        f"flash     {memory.flash:,} bytes of constants, and the code of the runtime",
-        f"ram       {memory.ram:,} bytes and the stack; arena: {memory.rows:,} with line buffers, "
-        f"{memory.whole:,} with whole maps",
+        f"flash     {memory.flash + code.nbytes:,} bytes: {memory.flash:,} of constants, {code.nbytes:,} of code at "
+        f"-Os for a Cortex-M4 ({how}); startup code is apart",
+        f"ram       {memory.ram + STACK_BYTES:,} bytes: {memory.ram:,} of context, {STACK_BYTES} of stack; arena: "
+        f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
     ]
     if found.accuracy is not None:
         lines.append(

@@ -111,8 +111,8 @@ def make_integers(
     missing = sorted(quantized_values(found) - set(given))
     if missing:
         raise ModelError(
-            f"the file does not say how value {missing[0]} is rounded to int8: calibrate it with the command "
-            "membound export FILE --int8 NEW --data DATA"
+            f"the file does not say how value {missing[0]} is rounded to int8: calibrate it on training images "
+            "with the command membound export, which writes a new file as int8"
         )
     found_scales = {value: _checked(value, *given[value]) for value in quantized_values(found)}
     scales = share_scales(found, found_scales)

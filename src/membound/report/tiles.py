@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from membound.report.device import find_flash, find_ram, is_micro
+from membound.report.device import find_flash, find_ram, is_micro, show_flash, show_ram
 from membound.report.markup import Markup, tag
 from membound.report.text import Score, divide, find_number, find_part, find_rows, show_milliseconds
 from membound.report.verdict import SAME, say_uncertainty, show_score, uncertainty
@@ -29,8 +29,8 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     accuracy = _score_tile(final, dense, int8, score)
     if is_micro(result):
         tiles = [
-            _tile("flash", _size, find_flash, final, dense, int8), accuracy,
-            _tile("RAM", _size, find_ram, final, dense, int8), file,
+            _tile("flash", _size, find_flash, final, dense, int8, f"{show_flash(final)} bytes"), accuracy,
+            _tile("RAM", _size, find_ram, final, dense, int8, f"{show_ram(final)} bytes"), file,
         ]  # fmt: skip
     else:
         memory = partial(find_number, key="memory_bytes")
@@ -78,7 +78,13 @@ def _size(value: float | None) -> str:
 
 
 def _tile(
-    head: str, show: Show, find: Callable[[Facts], float | None], final: Facts, dense: Facts, int8: Facts
+    head: str,
+    show: Show,
+    find: Callable[[Facts], float | None],
+    final: Facts,
+    dense: Facts,
+    int8: Facts,
+    note: str | None = None,
 ) -> Markup | None:
     ours = find(final)
     if ours is None:
@@ -88,6 +94,8 @@ def _tile(
         for name, net in (("dense", dense), ("8 bits", int8))
         if (theirs := find(net)) is not None
     ]
+    if note is not None:
+        lines.append(tag("p", note, class_="against"))
     return _draw(head, show(ours), lines)
 
 

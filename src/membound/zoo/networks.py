@@ -110,7 +110,8 @@ def widened(maker: object, factor: float, name: str | None = None) -> int | floa
     default = _parameter(maker, "width")
     usual = None if default is None else default.default
     if not isinstance(usual, int | float) or isinstance(usual, bool):
-        found = name or getattr(maker, "__name__", type(maker).__name__)
+        made = maker.func if isinstance(maker, partial) else maker
+        found = name or getattr(made, "__name__", type(made).__name__)
         raise WeightsError(
             f"{found} has no width to vary: give the function that makes the network a parameter `width` with a "
             "number as its default",
