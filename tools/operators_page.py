@@ -28,10 +28,13 @@ KINDS: dict[str, tuple[str, str]] = {
         "Grouped, depthwise, dilated and strided ones; padding by zeros, reflection, replication or around the edge. "
         "Volumes are unrolled over their depth.",
     ),
-    "Linear layers and products": ("linear matmul mm bmm addmm", "Products of two computed values, too."),
+    "Linear layers and products": (
+        "linear matmul mm bmm addmm baddbmm",
+        "Products of two computed values, too.",
+    ),
     "Attention": (
         "scaled_dot_product_attention",
-        "Any number of heads, self and cross attention, masks that are constants.",
+        "Any number of heads, self and cross attention, masks that are constants or come in.",
     ),
     "Recurrent layers": (
         "",
@@ -39,7 +42,7 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "Normalization": (
         "batch_norm _native_batch_norm_legit_no_training layer_norm native_layer_norm group_norm instance_norm "
-        "linalg_vector_norm",
+        "rms_norm linalg_vector_norm",
         "Batch norm is folded into its neighbor, where it has one. Local response normalization is recognized as a "
         "whole.",
     ),
@@ -51,16 +54,17 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "Resizing": (
         "upsample_nearest1d upsample_nearest2d _upsample_nearest_exact1d _upsample_nearest_exact2d upsample_linear1d "
-        "upsample_bilinear2d upsample_bicubic2d pixel_shuffle channel_shuffle native_channel_shuffle",
+        "upsample_bilinear2d upsample_bicubic2d pixel_shuffle pixel_unshuffle channel_shuffle "
+        "native_channel_shuffle",
         "To a size or by a factor, with or without `align_corners`.",
     ),
     "Activations": (
-        "relu relu6 leaky_relu silu gelu sigmoid tanh hardswish hardsigmoid elu selu prelu clamp clamp_min clamp_max "
-        "hardtanh mish softplus softsign glu",
+        "relu relu6 leaky_relu silu gelu sigmoid tanh hardswish hardsigmoid elu selu celu prelu clamp clamp_min "
+        "clamp_max hardtanh mish softplus log_sigmoid softsign glu",
         "Joined to the layer before them, where they follow one.",
     ),
     "Arithmetic": (
-        "add sub rsub mul div true_divide maximum minimum sqrt exp abs addcmul neg square pow reciprocal",
+        "add sub rsub mul div true_divide maximum minimum sqrt rsqrt exp abs addcmul neg square pow reciprocal",
         "Between values, with numbers and with constant tensors. Exponents are 0.5, 2, 3 or 4.",
     ),
     "Comparison and choice": (
@@ -68,19 +72,19 @@ KINDS: dict[str, tuple[str, str]] = {
         "",
     ),
     "Reductions": (
-        "mean sum amax max softmax _softmax log_softmax _log_softmax cumsum",
+        "mean sum var var_mean std amax amin max min softmax _softmax log_softmax _log_softmax cumsum",
         "Along axes that you name, never along the batch.",
     ),
     "Embeddings": ("embedding", "Indices come in as integers."),
     "Moving values": (
-        "cat stack pad constant_pad_nd permute roll flip repeat index_select index transpose t slice narrow select "
-        "unbind split split_with_sizes chunk unsafe_split unsafe_split_with_sizes unsafe_chunk select_scatter "
+        "cat stack pad constant_pad_nd permute roll flip repeat tril triu index_select index transpose t slice narrow "
+        "select unbind split split_with_sizes chunk unsafe_split unsafe_split_with_sizes unsafe_chunk select_scatter "
         "slice_scatter copy view reshape _unsafe_view flatten unflatten unsqueeze squeeze expand expand_as",
         "Reshapes cost nothing, indices are constants, and values may be written into parts of others: `y[:, 0] = x`.",
     ),
     "Nothing to do": (
         "clone contiguous detach alias to _to_copy type_as dropout feature_dropout alpha_dropout zeros_like ones_like "
-        "full_like fill zero zeros ones full",
+        "full_like fill zero zeros ones full new_zeros new_ones new_full",
         "Left out of the file, or constants.",
     ),
 }
@@ -106,6 +110,7 @@ LAYERS: dict[str, dict[str, Example]] = {
         "BatchNorm1d": (lambda: nn.BatchNorm1d(8), VECTOR),
         "BatchNorm2d": (lambda: nn.BatchNorm2d(4), IMAGE),
         "LayerNorm": (lambda: nn.LayerNorm(8), SEQUENCE),
+        "RMSNorm": (lambda: nn.RMSNorm(8), SEQUENCE),
         "GroupNorm": (lambda: nn.GroupNorm(2, 4), IMAGE),
         "InstanceNorm2d": (lambda: nn.InstanceNorm2d(4), IMAGE),
         "LocalResponseNorm": (lambda: nn.LocalResponseNorm(3), IMAGE),
@@ -122,13 +127,14 @@ LAYERS: dict[str, dict[str, Example]] = {
     "Resizing": {
         "Upsample": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), IMAGE),
         "PixelShuffle": (lambda: nn.PixelShuffle(2), IMAGE),
+        "PixelUnshuffle": (lambda: nn.PixelUnshuffle(2), IMAGE),
         "ChannelShuffle": (lambda: nn.ChannelShuffle(2), IMAGE),
     },
     "Activations": {
         name: (getattr(nn, name), VECTOR)
         for name in (
             "ReLU", "ReLU6", "LeakyReLU", "SiLU", "GELU", "Sigmoid", "Tanh", "Hardswish", "Hardsigmoid", "ELU", "SELU",
-            "PReLU", "Hardtanh", "Mish", "Softsign", "GLU",
+            "CELU", "PReLU", "Hardtanh", "Mish", "LogSigmoid", "Softsign", "GLU",
         )
     } | {"Softplus": (nn.Softplus, VECTOR)},
     "Reductions": {

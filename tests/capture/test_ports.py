@@ -58,6 +58,17 @@ class Masked(nn.Module):
         return self.layer(x, src_key_padding_mask=mask == 0)[:, 0]
 
 
+class Weighed(nn.Module):
+    """The weights of attention come out, too, which takes another path through torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x, off):
+        return self.mix(x, x, x, key_padding_mask=off)
+
+
 class Logic(nn.Module):
     def __init__(self):
         super().__init__()
@@ -81,6 +92,7 @@ CASES = {
     "both": (Both, lambda n: (numbers(n, 4), numbers(n, 2, 6, 6), ids(11, n, 3))),
     "towers": (Towers, lambda n: (numbers(n, 3), numbers(n, 5))),
     "masked": (Masked, lambda n: (ids(20, n, 8), (torch.arange(8) < ids(8, n, 1) + 1).long())),
+    "weighed": (Weighed, lambda n: (numbers(n, 5, 8), torch.arange(5) > ids(4, n, 1))),
     "logic": (Logic, lambda n: (ids(6, n, 5), ids(6, n, 5), numbers(n, 5))),
 }
 
@@ -125,7 +137,8 @@ def test_onnx_and_torch_graph_agree(name, tmp_path):
     with torch.no_grad():
         wanted, again = flat(module(*given)), dense(*given)
     names = [each.name for each in session.get_inputs()]
-    found = session.run(None, {name: x.numpy() for name, x in zip(names, given, strict=True)})
+    whole = [x.long() if x.dtype == torch.bool else x for x in given]  # as it says in docs/DEPLOYING.md
+    found = session.run(None, {name: x.numpy() for name, x in zip(names, whole, strict=True)})
     for one, two, three in zip(found, again, wanted, strict=True):
         np.testing.assert_allclose(one, three.numpy(), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(two.numpy(), three.numpy(), rtol=1e-4, atol=1e-5)

@@ -43,7 +43,7 @@ OPERATORS = {
     "batch in a product": (
         lambda: net(lambda m, x: (x.transpose(0, 2) @ x.transpose(0, 2).transpose(2, 3)).transpose(0, 2)),
         IMAGE,
-        "batch must stay|the batch is one of the axes of its matrices",
+        "batch must be the first|the batch is one of the axes of its matrices",
     ),
     "a norm of groups in the batch": (
         lambda: net(lambda m, x: F.group_norm(x.reshape(-1, 1, 8, 8), 1).reshape(-1, 3, 8, 8)),
@@ -60,6 +60,22 @@ OPERATORS = {
         for name, function, expected in (
             ("the best", lambda x: x.topk(3)[0], "topk is not supported.*after the network, in numpy"),
             ("places", lambda x: x.sort(1)[0], "sort is not supported.*after the network"),
+            (
+                "where the most is",
+                lambda x: x.max(1)[1].float(),
+                "of the results of max only the first is.*in numpy",
+            ),
+            (
+                "positions",
+                lambda x: x[torch.arange(x.shape[0])],
+                "arange gives shape .batch.*for nn.EmbeddingBag",
+            ),
+            ("each with each", lambda x: x @ x.T, "batch, batch.*mixes the images.*batch_first=True"),
+            (
+                "one of one",
+                lambda x: x.reshape(-1, 8, 1).var(2),
+                "var cannot .*it divides by 0: there are 1 elements",
+            ),
             ("spectrum", lambda x: torch.fft.rfft(x).abs(), "_fft_r2c is not supported.*real numbers only"),
             ("complex", lambda x: torch.complex(x, x).abs(), "complex is not supported.*real numbers only"),
             ("noise", lambda x: x + torch.randn_like(x), "randn_like gives random numbers.*self.training"),

@@ -39,6 +39,14 @@ def elu(call: Call) -> Value:
     return out if scale == 1 else call.emit("mul", out, value=scale)
 
 
+def celu(call: Call) -> Value:
+    """x if x > 0 else alpha (exp(x / alpha) - 1)."""
+    alpha = float(call.get("alpha", 1))
+    value = call.value("self")
+    out = _act(call, call.emit("div", value, out=value.shape, value=alpha), "elu", 1.0)
+    return call.emit("mul", out, value=alpha)
+
+
 def exponential(call: Call) -> Value:
     """exp(x) = sigmoid(x) / sigmoid(-x), to within a few roundings wherever both are finite."""
     value = call.value("self")
@@ -66,6 +74,10 @@ def prelu(call: Call) -> Value:
 def clamp(call: Call) -> Value:
     low, high = (_bound(call, name) for name in ("min", "max"))
     value = call.value("self")
+    if isinstance(low, Tensor | Value) or isinstance(high, Tensor | Value):
+        for op, bound in (("maximum", low), ("minimum", high)):
+            value = value if bound is None else replace(combine(call, op, value, bound), place=call.place)
+        return value
     if low is None and high is None:
         return value
     if low == 0 and high is None:
@@ -73,16 +85,14 @@ def clamp(call: Call) -> Value:
     return _act(call, value, "clip", -LARGEST if low is None else low, LARGEST if high is None else high)
 
 
-def _bound(call: Call, name: str) -> float | None:
-    """A bound of a clamp: absent, infinite (the same) or a number."""
+def _bound(call: Call, name: str) -> Any:
+    """A bound of a clamp: absent, infinite (the same), a number, or one for each element."""
     bound = call.get(name, call.get(f"{name}_val"))
     if isinstance(bound, Tensor) and bound.numel() == 1:
         bound = bound.item()
-    if bound is None or bound in (-math.inf, math.inf):
-        return None
-    if not isinstance(bound, (int, float)):
-        call.fail(f"its {name} is a tensor; only numbers are supported")
-    return float(bound)
+    if isinstance(bound, Tensor | Value):
+        return bound
+    return None if bound is None or math.isinf(bound) else float(bound)
 
 
 def binary(op: str, *, swap: bool = False) -> Callable[[Call], Value]:
@@ -169,6 +179,10 @@ def reciprocal(call: Call) -> Value:
     return call.emit("div", call.value("self"), value=1.0, swap=True)
 
 
+def reciprocal_root(call: Call) -> Value:
+    return call.emit("div", _act(call, call.value("self"), "sqrt"), value=1.0, swap=True)
+
+
 def absolute(call: Call) -> Value:
     return _act(call, call.value("self"), "leaky", -1.0)
 
@@ -188,6 +202,13 @@ def softplus(call: Call) -> Value:
         return _act(call, value, "softplus")
     out = _act(call, call.emit("mul", value, value=beta), "softplus")
     return call.emit("mul", out, value=1 / beta)
+
+
+def log_sigmoid(call: Call) -> Value:
+    """log(1 / (1 + e^-x)) = -softplus(-x)."""
+    value = call.value("self")
+    below = call.emit("mul", value, out=value.shape, value=-1.0)
+    return call.emit("mul", _act(call, below, "softplus"), value=-1.0)
 
 
 def gated(call: Call) -> Value:

@@ -14,6 +14,9 @@ from membound.capture.call import Call, Value
 def product(call: Call) -> Value:
     """aten.matmul, mm, bmm and addmm: a linear layer where one side is a constant matrix."""
     left, right = _operands(call)
+    if isinstance(right, Tensor) and isinstance(left, Value) and left.rank >= right.dim() > 2:
+        # The same matrix for all: einsum writes it so.
+        right = right.reshape(right.shape[-2:]) if math.prod(right.shape[:-2]) == 1 else right
     if "mat1" in call.args and (call.get("alpha", 1), call.get("beta", 1)) != (1, 1):
         call.fail("its factors alpha and beta must be 1")
     if isinstance(left, Value) and isinstance(right, Tensor) and right.dim() == 2:
@@ -29,6 +32,14 @@ def product(call: Call) -> Value:
     first, second = (_as_value(call, side) for side in (left, right))
     _check_matrices(call, first, second)
     return call.emit("matmul", first, second)
+
+
+def added_product(call: Call) -> Value:
+    """aten.baddbmm: beta self + alpha batch1 batch2."""
+    if (call.get("alpha", 1), call.get("beta", 1)) != (1, 1):
+        call.fail("its factors alpha and beta must be 1")
+    made = product(replace(call, args={"self": call["batch1"], "mat2": call["batch2"]}))
+    return combine(call, "add", replace(made, place=call.place), _added(call["self"]))
 
 
 def _operands(call: Call) -> tuple[Any, Any]:

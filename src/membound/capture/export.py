@@ -38,6 +38,9 @@ SPECIAL = (
     "zeros",
     "ones",
     "full",
+    "new_zeros",
+    "new_ones",
+    "new_full",
 )  # converted, but not by the table
 FRESH = (
     "conv1d",
