@@ -39,6 +39,18 @@ def broken():
 
 OPERATORS = {
     "softplus": (lambda: nn.Softplus(threshold=3), IMAGE, "its threshold is 3.0; from 15 on"),
+    "a batch that is missing": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3)),
+        (8, 8),
+        r"0 \(Conv2d\): conv2d takes 4 axes, batch and channels included, and gets 3 .*as in x\[None\]",
+    ),
+    "channels that are missing": (lambda: nn.MaxPool1d(2), VECTOR, "takes 3 axes.*gets 2.*unsqueeze"),
+    "volumes without channels": (lambda: nn.MaxPool3d(2), IMAGE, "max_pool3d.* takes 5 axes"),
+    "sequences first": (
+        lambda: net(lambda m, x: m.rnn(x)[0], rnn=nn.LSTM(8, 4)),
+        SEQUENCE,
+        r"rnn \(LSTM\): .*the batch must be the first axis of each input.*batch_first=True",
+    ),
     "along the batch": (lambda: net(lambda m, x: x.softmax(0)), IMAGE, "it works along the batch"),
     "batch in a product": (
         lambda: net(lambda m, x: (x.transpose(0, 2) @ x.transpose(0, 2).transpose(2, 3)).transpose(0, 2)),

@@ -10,6 +10,7 @@ PLACES = (
     "places that depend on numbers have no operator: use constant indices, nn.Embedding, or a product with a matrix of "
     "ones and zeros"
 )
+NO_BATCH = "give the example input a batch, as in x[None]"
 BATCH_FIRST = (
     "the batch must be the first axis of each input, as attention and LSTM take it with batch_first=True"
 )

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from membound.capture import advice
 from membound.capture.arithmetic import LOWEST, combine
 from membound.capture.call import Call, Value
 
@@ -65,7 +66,7 @@ def _check_matrices(call: Call, left: Value, right: Value) -> None:
     if len(left.shape) != len(right.shape) or left.place != right.place:
         call.fail("its operands differ in their number of axes, so that one's batch meets other axes")
     if len(left.shape) < 2 or left.place.at >= left.rank - 2:
-        call.fail("the batch is one of the axes of its matrices")
+        call.fail(f"the batch is one of the axes of its matrices; {advice.BATCH_FIRST}")
 
 
 def attend(call: Call) -> Value:

@@ -124,6 +124,7 @@ class _Step:
             raise ModelError(
                 f"{self.where}: the operator {self.op} is not supported{_code(node)}; {advice.for_operator(self.op)}"
             )
+        self._check_rank()
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
         if sized and self.op not in RESHAPES:
             raise ModelError(f"{self.where}: an argument of {self.op} depends on the size of the batch")
@@ -133,6 +134,16 @@ class _Step:
                 return _placed(convert_folded(call, CONVERSIONS[self.op]), call)
             call.fail("the batch is not the first axis there, or holds other axes, too")
         return _placed(CONVERSIONS[self.op](call), call)
+
+    def _check_rank(self) -> None:
+        """Convolutions, pools and resizing take a batch and channels; torch does without a batch, too."""
+        axes = re.search(r"(\d)d(_with_indices)?$", self.op)
+        given = self.node.args[0].meta["val"] if isinstance(self.node.args[0], fx.Node) else None
+        if axes and isinstance(given, Tensor) and given.dim() != int(axes[1]) + 2:
+            raise ModelError(
+                f"{self.where}: {self.op} takes {int(axes[1]) + 2} axes, batch and channels included, and gets "
+                f"{given.dim()}{_code(self.node)}: {advice.NO_BATCH}, or an axis of channels by x.unsqueeze(1)"
+            )
 
     def _part(self, parts: fx.Node, results: Sequence[Any], index: int) -> Any:
         """One of several results: of a pool or a maximum, all but the places of what was found."""
@@ -319,7 +330,8 @@ class _Step:
                 f"{self.where}: {self.op} gives shape ({text}){_code(self.node)}, which mixes the images of a batch; "
                 "the batch must stay the first axis: name other axes, as in x.mean((1, 2, 3), keepdim=True)"
             )
-        if self.op == "arange" or text.count("batch") > 1:
+        recurrent = re.search(r"\((LSTM|GRU|RNN)\)", self.where)
+        if self.op == "arange" or text.count("batch") > 1 or recurrent:
             return ModelError(
                 f"{self.where}: {self.op} gives shape ({text}), which mixes the images of a batch{_code(self.node)}; "
                 f"{advice.EMBEDDING_BAG if self.op == 'arange' else advice.BATCH_FIRST}"

@@ -286,7 +286,7 @@ def sizes(tensor: Tensor) -> list[int | str]:
 
 FIXED = (
     "the network fixes the size of its batch, for example by x.view(1, -1); keep the first axis free, "
-    "for example by x.flatten(1)"
+    f"for example by x.flatten(1); where there is no batch at all, {advice.NO_BATCH}"
 )
 
 
