@@ -5,6 +5,7 @@ python tools/operators_page.py            writes it
 LAYERS has a small example of each layer that the page names; `tests/capture/test_operators_page.py` runs them.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import fill
@@ -16,7 +17,8 @@ from membound.capture.operators import CONVERSIONS
 from membound.micro.layers import READERS
 from membound.store.operators import OPERATORS
 
-PAGE = Path(__file__).parents[1] / "docs" / "OPERATORS.md"
+ROOT = Path(__file__).parents[1]
+PAGE, COVERAGE = ROOT / "docs" / "OPERATORS.md", ROOT / "results" / "coverage.json"
 OTHER, WIDTH = "Other", 118
 IMAGE, VECTOR, SEQUENCE, VOLUME, LINE = (4, 8, 8), (8,), (5, 8), (2, 4, 6, 6), (4, 12)
 Example = tuple[Callable[[], nn.Module], tuple[int, ...]]
@@ -65,7 +67,7 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "Arithmetic": (
         "add sub rsub mul div true_divide maximum minimum sqrt rsqrt exp abs addcmul neg square pow reciprocal",
-        "Between values, with numbers and with constant tensors. Exponents are 0.5, 2, 3 or 4.",
+        "Between values, with numbers and with constant tensors. Exponents are 0.5, 1, 2, 3, 4, or these negated.",
     ),
     "Comparison and choice": (
         "eq ne gt ge lt le logical_not bitwise_not logical_and bitwise_and logical_or bitwise_or where masked_fill",
@@ -179,6 +181,8 @@ that call it.
 What holds for all of them: values are float32 (inputs and the indices of embeddings may be integers), shapes are fixed
 but for the batch, no shape and no branch depends on values, and nothing mixes the images of a batch.
 
+{coverage}
+
 To try a network without training it, call `mb.save(model, "net.safetensors", example_input)`: it writes the file, or
 says in one line what stands in the way. Write the refused part with other operators, or compute it before or after the
 network.
@@ -203,6 +207,26 @@ def rows() -> dict[str, list[str]]:
     return found | {OTHER: sorted(known - sorted_in)}
 
 
+def coverage() -> str:
+    """How many public architectures run with torch's answer, and which do not."""
+    networks = json.loads(COVERAGE.read_text())["networks"]
+    right = sum(each["result"] == "right" for each in networks)
+    sparse = sum(each["sparse"] == "True" for each in networks)
+    text = (
+        f"Of {len(networks)} public architectures (timm, torchvision, transformers, pytorchcv, "
+        f"segmentation-models-pytorch, MONAI and small ones of our own), {sparse} of them 90 % sparse, {right} run "
+        "within 1e-4 of torch in float64 ([each of them](../results/coverage.json))."
+    )
+    for each in networks:
+        if each["result"] == "unstable":
+            text += (
+                f" `{each['name']}` is {each['off']} off, and torch in float32 is {each['torch_off']} off."
+            )
+        elif each["result"] != "right":
+            text += f" `{each['name']}` is {each['result']}."
+    return text
+
+
 def make_page() -> str:
     lines = ["| kind | layers of `torch.nn` | operators of torch (aten) | note |", "|---|---|---|---|"]
     for kind, names in rows().items():
@@ -213,6 +237,7 @@ def make_page() -> str:
         lines.append(f"| {kind} | {layers} | {shown} | {KINDS[kind][1] if kind in KINDS else ''} |")
     text = TEXT.format(
         table="\n".join(lines),
+        coverage=coverage(),
         stored=", ".join(f"`{name}`" for name in OPERATORS),
         micro=", ".join(f"`{name}`" for name in READERS),
     )

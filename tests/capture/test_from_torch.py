@@ -71,6 +71,13 @@ def of(function):
     return lambda: net(lambda m, x: function(x))
 
 
+def exponents():
+    """As parameters, in the way of poolings that learn theirs."""
+    each = nn.Linear(3, 1)
+    each.weight.data = torch.tensor([[3.0, -1.0, 1.0]])
+    return each
+
+
 def encoder(**options):
     return lambda: nn.TransformerEncoder(
         nn.TransformerEncoderLayer(12, 3, 16, batch_first=True, **options), 2, enable_nested_tensor=False
@@ -208,6 +215,12 @@ CASES = {
     "flip": (of(lambda x: x.flip(1, -1)), IMAGE),
     "repeat": (of(lambda x: x.repeat(1, 2, 1, 3)), IMAGE),
     "cube": (of(lambda x: x**3), IMAGE),
+    "powers": (
+        lambda: net(
+            lambda m, x: sum((x.abs() + 1).pow(p) for p in (*m.each.weight[0], -0.5, -2)), each=exponents()
+        ),
+        IMAGE,
+    ),
     "repeated": (of(lambda x: x.mean((2, 3), keepdim=True).expand(-1, -1, 4, 4).softmax(2)), IMAGE),
     "concatenated constant": (
         of(

@@ -164,15 +164,20 @@ def square(call: Call) -> Value:
 
 
 def power(call: Call) -> Value:
-    exponent = call["exponent"]
-    if exponent == 0.5:
-        return _act(call, call.value("self"), "sqrt")
-    if exponent not in (2, 3, 4):
-        call.fail(f"its exponent is {exponent}; 0.5, 2, 3 and 4 are supported")
-    out = call.emit("mul", call.value("self"), call.value("self"))
-    if exponent == 2:
-        return out
-    return call.emit("mul", out, call.value("self") if exponent == 3 else out)
+    value, exponent = call.value("self"), call["exponent"]
+    if isinstance(exponent, Tensor) and exponent.numel() == 1:
+        exponent = exponent.item()
+    if isinstance(exponent, Tensor | Value) or abs(exponent) not in (0.5, 1, 2, 3, 4):
+        found = exponent if isinstance(exponent, int | float) else "a tensor"
+        call.fail(f"its exponent is {found}; 0.5, 1, 2, 3 and 4 are supported, and these negated")
+    out = value
+    if abs(exponent) == 0.5:
+        out = _act(call, value, "sqrt")
+    elif abs(exponent) > 1:
+        out = call.emit("mul", value, value)
+    if abs(exponent) > 2:
+        out = call.emit("mul", out, value if abs(exponent) == 3 else out)
+    return out if exponent > 0 else call.emit("div", out, value=1.0, swap=True)
 
 
 def reciprocal(call: Call) -> Value:
