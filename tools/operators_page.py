@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "Pooling": (
         "max_pool1d max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices avg_pool1d avg_pool2d "
-        "adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool3d "
+        "avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool3d "
         "adaptive_max_pool1d adaptive_max_pool2d",
         "Over volumes: windows that lie side by side.",
     ),
@@ -123,6 +123,7 @@ LAYERS: dict[str, dict[str, Example]] = {
         "MaxPool3d": (lambda: nn.MaxPool3d(2), VOLUME),
         "AvgPool1d": (lambda: nn.AvgPool1d(2), LINE),
         "AvgPool2d": (lambda: nn.AvgPool2d(3, 2), IMAGE),
+        "AvgPool3d": (lambda: nn.AvgPool3d(2), VOLUME),
         "AdaptiveAvgPool2d": (lambda: nn.AdaptiveAvgPool2d(3), IMAGE),
         "AdaptiveMaxPool2d": (lambda: nn.AdaptiveMaxPool2d(2), IMAGE),
     },
@@ -200,8 +201,7 @@ with any other is refused by `export --c`, `export --web` and `fit --target micr
 
 def rows() -> dict[str, list[str]]:
     """The operators of each kind that the table of conversions has; a new one that nobody has sorted is another."""
-    # A number of the batch is no value; a pool over volumes is known only as a part of local response normalization.
-    known = {*CONVERSIONS, *SPECIAL} - {"sym_size", "avg_pool3d"}
+    known = {*CONVERSIONS, *SPECIAL} - {"sym_size"}  # a number of the batch is no value
     found = {kind: [name for name in names.split() if name in known] for kind, (names, _) in KINDS.items()}
     sorted_in = {name for names in found.values() for name in names}
     return found | {OTHER: sorted(known - sorted_in)}

@@ -92,6 +92,7 @@ OPERATORS = {
             ("complex", lambda x: torch.complex(x, x).abs(), "complex is not supported.*real numbers only"),
             ("noise", lambda x: x + torch.randn_like(x), "randn_like gives random numbers.*self.training"),
             ("shuffled", lambda x: x[torch.randperm(x.shape[0])], "randperm gives random numbers"),
+            ("repeated 0 times", lambda x: x.repeat(1, 0), "repeat cannot .*it gives nothing"),
             ("some", lambda x: x.nonzero().float(), "nonzero is not supported.*torch.where"),
             ("rounded", torch.round, "round is not supported.*fake quantization"),
             ("logarithm", lambda x: (x.abs() + 1).log(), "log is not supported.*log_softmax"),

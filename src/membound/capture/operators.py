@@ -120,6 +120,7 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "conv_transpose3d": volumes.transposed_convolution,
     "max_pool3d": volumes.pool("max"),
     "max_pool3d_with_indices": volumes.with_indices,
+    "avg_pool3d": volumes.pool("mean"),
     "adaptive_avg_pool3d": volumes.pool("mean"),
     "linear": linear,
     "matmul": attention.product,

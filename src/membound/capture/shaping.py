@@ -68,6 +68,8 @@ def repeat(call: Call) -> Value:
     times = list(call["repeats"])
     if out.place.at or len(times) != out.rank or times[0] != 1:
         call.fail("it repeats the batch, or gives more axes")
+    if 0 in times:
+        call.fail("it gives nothing")
     for axis, count in enumerate(times[1:]):
         if count > 1:
             shape = (*out.shape[:axis], out.shape[axis] * count, *out.shape[axis + 1 :])
