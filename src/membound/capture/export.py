@@ -263,7 +263,7 @@ def _read(program: ExportedProgram) -> Exported:
     nodes = {node.name: node for node in program.graph.nodes}
     used = [nodes[name] for name in inputs if isinstance(nodes[name].meta.get("val"), Tensor)]
     outputs, named = read_outputs(program, nodes)
-    join_gelu_(outputs, weights)
+    outputs = join_gelu_(outputs, weights)
     return Exported(_batch(used), tuple(used), outputs, named, weights, names)
 
 
