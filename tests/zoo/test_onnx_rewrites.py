@@ -84,6 +84,33 @@ def test_the_same_comes_out(name):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_channels_come_first():
+    """As Keras writes a network: its input is turned at once."""
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", ["n", 5, 6, 3]), ("y", ["n", 3, 5, 6]))
+    ]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Sigmoid", ["t"], ["y"]),
+    ]
+    model = helper.make_model(
+        helper.make_graph(nodes, "turned", ports[:1], ports[1:]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    x = np.random.default_rng(1).normal(size=(2, 3, 5, 6)).astype(np.float32)
+    wanted = run(model, x.transpose(0, 2, 3, 1))
+    rewrite_(model)
+    assert [node.op_type for node in model.graph.node] == ["Sigmoid"]
+    np.testing.assert_array_equal(run(model, x), wanted)
+    del model.graph.node[:]
+    nodes[1].input[0] = "x"  # which is read as it is, too
+    model.graph.node.extend([nodes[0], nodes[1]])
+    rewrite_(model)
+    assert [node.op_type for node in model.graph.node] == ["Transpose", "Sigmoid"]
+
+
 def test_what_has_no_sizes_stays():
     model = model_of("Conv")
     for axis in model.graph.input[0].type.tensor_type.shape.dim[2:]:

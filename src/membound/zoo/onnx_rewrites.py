@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+FIRST = [0, 3, 1, 2]  # from channels last to channels first
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -64,6 +65,7 @@ def rewrite_(model: Any) -> None:
     from onnx import numpy_helper
 
     graph = model.graph
+    _channels_first_(graph)
     shapes = _shapes(model)
     constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
     for node in graph.node:
@@ -81,6 +83,29 @@ def rewrite_(model: Any) -> None:
     graph.node.extend(nodes)
     new = (numpy_helper.from_array(constants[name], name) for name in constants if name not in before)
     graph.initializer.extend(new)
+
+
+def _channels_first_(graph: Any) -> None:
+    """Images that come with their channels last, and are turned at once, come turned: data sets have them so."""
+    outputs = {each.name for each in graph.output}
+    for each in graph.input:
+        users = [node for node in graph.node if each.name in node.input]
+        turned = {node.output[0] for node in users if _turns(node)}
+        if not users or len(turned) != len(users) or turned & outputs:
+            continue
+        axes = [type(axis).FromString(axis.SerializeToString()) for axis in each.type.tensor_type.shape.dim]
+        del each.type.tensor_type.shape.dim[:]
+        each.type.tensor_type.shape.dim.extend(axes[at] for at in FIRST)
+        for node in users:
+            graph.node.remove(node)
+        for node in graph.node:
+            for number, name in enumerate(node.input):
+                if name in turned:
+                    node.input[number] = each.name
+
+
+def _turns(node: Any) -> bool:
+    return node.op_type == "Transpose" and [list(each.ints) for each in node.attribute] == [FIRST]
 
 
 def _shapes(model: Any) -> dict[str, list[int]]:
