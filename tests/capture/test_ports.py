@@ -15,6 +15,7 @@ from membound.capture import capture
 from membound.errors import ModelError
 from membound.export.onnx import to_onnx
 from membound.run import Net
+from membound.run.calibration import calibrate_activations
 from membound.store.file import read_bytes, to_bytes
 
 
@@ -233,3 +234,11 @@ def test_what_cannot_be_captured_is_said(forward, example, words):
     Given.forward = lambda self, *args: forward(*args)
     with pytest.raises(ModelError, match=words):
         capture(Given(), tuple(torch.ones(1, 3) for _ in range(example)))
+
+
+def test_integers_are_for_one_input_and_one_output():
+    """Said of the network, whatever the images are."""
+    with pytest.raises(
+        ModelError, match="inputs: 2, outputs: 2: the microcontroller's runtime has one of each"
+    ):
+        calibrate_activations(read_bytes(to_bytes(made("towers")[2])), np.zeros((3, 7), np.float32))
