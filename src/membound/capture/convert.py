@@ -138,7 +138,7 @@ class _Step:
     def _check_rank(self) -> None:
         """Convolutions, pools and resizing take a batch and channels; torch does without a batch, too."""
         axes = re.search(r"(\d)d(_with_indices)?$", self.op)
-        given = self.node.args[0].meta["val"] if isinstance(self.node.args[0], fx.Node) else None
+        given = next((part.meta["val"] for part in self.node.all_input_nodes[:1]), None)
         if axes and isinstance(given, Tensor) and given.dim() != int(axes[1]) + 2:
             raise ModelError(
                 f"{self.where}: {self.op} takes {int(axes[1]) + 2} axes, batch and channels included, and gets "
