@@ -110,6 +110,11 @@ def over_all(function):
         (over_all(lambda x: F.max_pool2d(x, (x.shape[2], 1))), (3, 32, 16), "as large as the image was"),
         (over_all(lambda x: x.sum((2, 3))), (3, 20, 20), r"\(mul, mul\): it adds up 256 elements"),
         (over_all(lambda x: x.sum(2) / x.shape[2]), (3, 20, 16), "it adds up 16 elements, and there are 20"),
+        (
+            over_all(lambda x: F.scaled_dot_product_attention(x.flatten(2), x.flatten(2), x.flatten(2))),
+            (3, 8, 16),
+            "its scale is for products of 256 elements, and there are 128",
+        ),
         (over_all(lambda x: x.flatten(2).norm(dim=2)), (3, 20, 20), "it adds up 256 elements"),
     ],
 )

@@ -189,6 +189,17 @@ def _pool(node: Node, before: list[Shape], now: list[Shape], out: Shape) -> Node
     return node
 
 
+def _product(node: Node, before: list[Shape], now: list[Shape], out: Shape) -> Node:
+    """Attention divides by the root of how many elements are multiplied and added up."""
+    old, new = before[0][-1], now[0][-1]
+    if old != new and attributes(node)["scale"] != 1:
+        _bound(
+            f"its scale is for products of {old} elements, and there are {new}; save the network with an example of "
+            "that size"
+        )
+    return node
+
+
 def _check_sum(node: Node, source: Node, old_shapes: Sequence[Shape], shapes: list[Shape]) -> None:
     """A sum is a mean times the number of elements, which the network may have divided by again."""
     if source.op != "mean":
@@ -215,4 +226,5 @@ _FOLLOWERS: Mapping[str, Callable[[Node, list[Shape], list[Shape], Shape], Node]
     "gather": _gather,
     "maxpool": _pool,
     "avgpool": _pool,
+    "matmul": _product,
 }
