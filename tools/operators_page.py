@@ -66,7 +66,8 @@ KINDS: dict[str, tuple[str, str]] = {
         "Joined to the layer before them, where they follow one.",
     ),
     "Arithmetic": (
-        "add sub rsub mul div true_divide maximum minimum sqrt rsqrt exp abs addcmul neg square pow reciprocal",
+        "add sub rsub mul div true_divide maximum minimum sqrt rsqrt exp abs addcmul addcdiv lerp neg square pow "
+        "reciprocal",
         "Between values, with numbers and with constant tensors. Exponents are 0.5, 1, 2, 3, 4, or these negated.",
     ),
     "Comparison and choice": (
@@ -74,7 +75,7 @@ KINDS: dict[str, tuple[str, str]] = {
         "",
     ),
     "Reductions": (
-        "mean sum var var_mean std amax amin max min softmax _softmax log_softmax _log_softmax cumsum",
+        "mean sum var var_mean std std_mean amax amin max min softmax _softmax log_softmax _log_softmax cumsum",
         "Along axes that you name, never along the batch.",
     ),
     "Embeddings": ("embedding", "Indices come in as integers."),

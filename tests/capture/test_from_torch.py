@@ -202,6 +202,22 @@ CASES = {
     "maximum": (of(lambda x: torch.maximum(x, -0.5 * x)), IMAGE),
     "minimum": (of(lambda x: torch.minimum(x, torch.full((7,), 0.2))), IMAGE),
     "addcmul": (of(lambda x: torch.addcmul(x, x, torch.arange(7.0), value=0.5)), IMAGE),
+    "addcdiv": (of(lambda x: torch.addcdiv(x, x, torch.arange(7.0) + 1, value=0.5)), IMAGE),
+    "between": (
+        of(lambda x: x.lerp(torch.arange(7.0), 0.3) + x.lerp(x.roll(1, 1), torch.arange(9.0)[:, None])),
+        IMAGE,
+    ),
+    "deviation and mean": (of(lambda x: sum(torch.std_mean(x, (1, 2)))), IMAGE),
+    "grouped queries": (
+        of(lambda x: F.scaled_dot_product_attention(x, x[:, :2], x[:, 1:3], enable_gqa=True)),
+        (6, 5, 4),
+    ),
+    "a product with factors": (
+        lambda: net(
+            lambda m, x: torch.addmm(m.fc.bias, x, m.fc.weight.t(), beta=0.5, alpha=2.0), fc=nn.Linear(12, 4)
+        ),
+        VECTOR,
+    ),
     "masked fill": (of(lambda x: x.masked_fill(torch.eye(9, 7) > 0, -2.0)), IMAGE),
     "masked softmax": (
         of(lambda x: x.masked_fill(torch.eye(9, 7) > 0, float("-inf")).softmax(-1)),

@@ -233,6 +233,27 @@ def add_product(call: Call) -> Value:
     return combine(call, "add", call["self"], _scaled(call, product, float(call.get("value", 1))))
 
 
+def add_quotient(call: Call) -> Value:
+    """aten.addcdiv: self + value * tensor1 / tensor2."""
+    first, second = call["tensor1"], call["tensor2"]
+    quotient = combine(call, "div", first, second) if _any_value(first, second) else first / second
+    return combine(
+        call, "add", call["self"], _scaled(call, _put(call, quotient), float(call.get("value", 1)))
+    )
+
+
+def between(call: Call) -> Value:
+    """aten.lerp: self + weight (end - self)."""
+    start, end = call["self"], call["end"]
+    off = combine(call, "sub", end, start) if _any_value(start, end) else end - start
+    return combine(call, "add", start, _put(call, combine(call, "mul", _put(call, off), call["weight"])))
+
+
+def _put(call: Call, operand: Any) -> Any:
+    """A value that was just made, with the batch where the result has it."""
+    return replace(operand, place=call.place) if isinstance(operand, Value) else operand
+
+
 def _any_value(*operands: Any) -> bool:
     return any(isinstance(operand, Value) for operand in operands)
 
