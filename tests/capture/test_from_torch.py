@@ -71,6 +71,13 @@ def of(function):
     return lambda: net(lambda m, x: function(x))
 
 
+def exponents():
+    """As parameters, in the way of poolings that learn theirs."""
+    each = nn.Linear(3, 1)
+    each.weight.data = torch.tensor([[3.0, -1.0, 1.0]])
+    return each
+
+
 def encoder(**options):
     return lambda: nn.TransformerEncoder(
         nn.TransformerEncoderLayer(12, 3, 16, batch_first=True, **options), 2, enable_nested_tensor=False
@@ -85,6 +92,16 @@ CASES = {
     "instance norm": (lambda: nn.InstanceNorm2d(6, affine=True), IMAGE),
     "instance norm of a sequence": (lambda: nn.InstanceNorm1d(5), SEQUENCE),
     "instance norm by statistics": (lambda: nn.InstanceNorm2d(6, track_running_stats=True), IMAGE),
+    "RMS norm": (lambda: nn.RMSNorm(12), SEQUENCE),
+    "RMS norm of images": (lambda: nn.RMSNorm((9, 7), eps=1e-3), IMAGE),
+    "RMS norm, tokens first": (
+        lambda: net(lambda m, x: m.norm(x.transpose(0, 1)).transpose(0, 1), norm=nn.RMSNorm(12)),
+        SEQUENCE,
+    ),
+    "normalized by hand": (
+        of(lambda x: (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, keepdim=True) + 1e-3)),
+        IMAGE,
+    ),
     "vector norm": (of(lambda x: x / torch.linalg.vector_norm(x, dim=(2, 3), keepdim=True)), IMAGE),
     "normalized": (of(lambda x: F.normalize(x, dim=1)), IMAGE),
     "norm of first order": (of(lambda x: x.norm(1, dim=1)), IMAGE),
@@ -121,6 +138,10 @@ CASES = {
     ),
     "windows": (Windows, (6, 6, 6)),
     "product of two values": (of(lambda x: x @ x.transpose(2, 3)), IMAGE),
+    "a constant matrix by einsum": (
+        lambda: net(lambda m, x: torch.einsum("btd,ed->bte", x, m.fc.weight), fc=nn.Linear(12, 4)),
+        SEQUENCE,
+    ),
     "a constant matrix from the left": (
         lambda: net(lambda m, x: m.fc.weight @ x, fc=nn.Linear(9, 4)),
         IMAGE,
@@ -156,11 +177,47 @@ CASES = {
     "softsign": (nn.Softsign, IMAGE),
     "abs": (of(torch.abs), IMAGE),
     "glu": (lambda: nn.GLU(1), IMAGE),
+    "clamped by a table": (of(lambda x: x.clamp(-torch.arange(7.0), torch.arange(9.0)[:, None])), IMAGE),
+    "clamped by itself": (of(lambda x: x.clamp(min=x.mean((2, 3), keepdim=True))), IMAGE),
+    "celu": (lambda: nn.CELU(1.3), IMAGE),
+    "log sigmoid": (nn.LogSigmoid, IMAGE),
+    "pixel unshuffle": (lambda: nn.PixelUnshuffle(3), (2, 9, 6)),
+    "lower triangle": (of(lambda x: x.tril(-1)), IMAGE),
+    "upper triangle": (of(lambda x: x.triu(2)), IMAGE),
+    "cells that begin with zeros": (
+        lambda: net(
+            lambda m, x: (
+                m.cell(x[:, 1], m.cell(x[:, 0], [x.new_zeros(x.shape[0], 6)] * 2))[0] * x.new_full((6,), 3)
+            ),
+            cell=nn.LSTMCell(12, 6),
+        ),
+        SEQUENCE,
+    ),
+    "smallest": (of(lambda x: x.amin((2, 3)) + x.min(1)[0].mean((1, 2), keepdim=True)[..., 0]), IMAGE),
+    "variance": (of(lambda x: x.var((1, 3))), IMAGE),
+    "variance and mean": (of(lambda x: sum(torch.var_mean(x, 1, correction=0, keepdim=True))), IMAGE),
+    "deviation": (of(lambda x: x.std(2, correction=2)), IMAGE),
     "amax": (of(lambda x: x.amax((2, 3))), IMAGE),
     "max along an axis": (of(lambda x: x.max(1, keepdim=True)[0] * x), IMAGE),
     "maximum": (of(lambda x: torch.maximum(x, -0.5 * x)), IMAGE),
     "minimum": (of(lambda x: torch.minimum(x, torch.full((7,), 0.2))), IMAGE),
     "addcmul": (of(lambda x: torch.addcmul(x, x, torch.arange(7.0), value=0.5)), IMAGE),
+    "addcdiv": (of(lambda x: torch.addcdiv(x, x, torch.arange(7.0) + 1, value=0.5)), IMAGE),
+    "between": (
+        of(lambda x: x.lerp(torch.arange(7.0), 0.3) + x.lerp(x.roll(1, 1), torch.arange(9.0)[:, None])),
+        IMAGE,
+    ),
+    "deviation and mean": (of(lambda x: sum(torch.std_mean(x, (1, 2)))), IMAGE),
+    "grouped queries": (
+        of(lambda x: F.scaled_dot_product_attention(x, x[:, :2], x[:, 1:3], enable_gqa=True)),
+        (6, 5, 4),
+    ),
+    "a product with factors": (
+        lambda: net(
+            lambda m, x: torch.addmm(m.fc.bias, x, m.fc.weight.t(), beta=0.5, alpha=2.0), fc=nn.Linear(12, 4)
+        ),
+        VECTOR,
+    ),
     "masked fill": (of(lambda x: x.masked_fill(torch.eye(9, 7) > 0, -2.0)), IMAGE),
     "masked softmax": (
         of(lambda x: x.masked_fill(torch.eye(9, 7) > 0, float("-inf")).softmax(-1)),
@@ -174,6 +231,12 @@ CASES = {
     "flip": (of(lambda x: x.flip(1, -1)), IMAGE),
     "repeat": (of(lambda x: x.repeat(1, 2, 1, 3)), IMAGE),
     "cube": (of(lambda x: x**3), IMAGE),
+    "powers": (
+        lambda: net(
+            lambda m, x: sum((x.abs() + 1).pow(p) for p in (*m.each.weight[0], -0.5, -2)), each=exponents()
+        ),
+        IMAGE,
+    ),
     "repeated": (of(lambda x: x.mean((2, 3), keepdim=True).expand(-1, -1, 4, 4).softmax(2)), IMAGE),
     "concatenated constant": (
         of(
@@ -184,7 +247,8 @@ CASES = {
 }
 SOME = [
     "group norm", "normalized", "interpolate bilinear by 1.7 and 0.6", "class token, folded", "encoder", "windows",
-    "max along an axis", "transposed convolution {'kernel_size': 3, 'stride': 2, 'padding': 1, 'output_padding': 1}",
+    "max along an axis", "RMS norm, tokens first", "variance",
+    "transposed convolution {'kernel_size': 3, 'stride': 2, 'padding': 1, 'output_padding': 1}",
     "GRU {}",
 ]  # fmt: skip
 

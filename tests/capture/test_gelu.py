@@ -43,10 +43,11 @@ class Written(nn.Module):
         return y if self.ends else self.last(y)
 
 
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("name", chiefly(["as BERT has it", "halves on the right"], GELUS))
-def test_gelu_written_out(name):
+def test_gelu_written_out(name, ends):
     torch.manual_seed(0)
-    net = Written(GELUS[name])
+    net = Written(GELUS[name], ends)
     model = capture(net, torch.zeros(1, 6))
     assert "gelu" in str(model.graph)
     x = torch.randn(7, 6) * 3

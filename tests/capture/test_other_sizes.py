@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from architectures import net
 from torch import nn
 
 import membound as mb
 from membound.errors import ModelError
+
+
+def channels_added_up():
+    """Sums along an axis that keeps its size."""
+    return net(lambda m, x: F.normalize(m.conv(x), dim=1).sum(1), conv=nn.Conv2d(3, 4, 3))
 
 
 class UNet(nn.Module):
@@ -50,16 +56,16 @@ def pooled():
     return nn.Sequential(*body, nn.Flatten(), nn.Linear(8, 4))
 
 
-@pytest.mark.parametrize("make", [pooled, UNet, Tokens, Focus])
+@pytest.mark.parametrize("make", [pooled, UNet, Tokens, Focus, channels_added_up])
 def test_as_torch(make, tmp_path):
     torch.manual_seed(0)
-    net = make().eval()
-    mb.save(net, tmp_path / "net.safetensors", torch.zeros(1, 3, 16, 16))
+    network = make().eval()
+    mb.save(network, tmp_path / "net.safetensors", torch.zeros(1, 3, 16, 16))
     for shape in ((3, 24, 32), (3, 8, 8)):
         loaded = mb.load(tmp_path / "net.safetensors", input_shape=shape, max_batch=2)
         x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
         with torch.no_grad():
-            wanted = net(x).numpy()
+            wanted = network(x).numpy()
         np.testing.assert_allclose(loaded(x.numpy()), wanted, rtol=1e-4, atol=1e-5)
         assert loaded.input_shape == shape
         assert loaded.output_shape == wanted.shape[1:]
@@ -81,8 +87,13 @@ class Positions(Tokens):
         return self.layer(self.patch(x).flatten(2).transpose(1, 2) + self.place).mean(1)
 
 
+def over_all(function):
+    """A function of all pixels, whose number the file has as a constant."""
+    return net(lambda m, x: function(m.conv(x)), conv=nn.Conv2d(3, 4, 3, padding=1))
+
+
 @pytest.mark.parametrize(
-    ("net", "shape", "words"),
+    ("network", "shape", "words"),
     [
         (
             nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(784, 2)),
@@ -93,11 +104,22 @@ class Positions(Tokens):
         (nn.Sequential(nn.Conv2d(3, 4, 3)), (1, 20, 20), "0.weight"),
         (nn.Sequential(nn.Conv2d(3, 4, 3)), (20, 20), "give 3 sizes from 1 up"),
         (nn.Sequential(nn.Conv2d(3, 4, 3)), (3, 0, 20), "give 3 sizes from 1 up"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), (3, 100000, 100000), "at most 2.31 - 1 elements"),
         (nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(3, 4, 3)), (3, 20, 20), "listed indices"),
+        (over_all(lambda x: F.avg_pool2d(x, x.shape[2:])), (3, 17, 19), "as large as the image was"),
+        (over_all(lambda x: F.max_pool2d(x, (x.shape[2], 1))), (3, 32, 16), "as large as the image was"),
+        (over_all(lambda x: x.sum((2, 3))), (3, 20, 20), r"\(mul, mul\): it adds up 256 elements"),
+        (over_all(lambda x: x.sum(2) / x.shape[2]), (3, 20, 16), "it adds up 16 elements, and there are 20"),
+        (
+            over_all(lambda x: F.scaled_dot_product_attention(x.flatten(2), x.flatten(2), x.flatten(2))),
+            (3, 8, 16),
+            "its scale is for products of 256 elements, and there are 128",
+        ),
+        (over_all(lambda x: x.flatten(2).norm(dim=2)), (3, 20, 20), "it adds up 256 elements"),
     ],
 )
-def test_networks_that_are_bound_to_their_size_say_why(net, shape, words, tmp_path):
-    mb.save(net.eval(), tmp_path / "net.safetensors", torch.zeros(1, 3, 16, 16))
+def test_networks_that_are_bound_to_their_size_say_why(network, shape, words, tmp_path):
+    mb.save(network.eval(), tmp_path / "net.safetensors", torch.zeros(1, 3, 16, 16))
     with pytest.raises(ModelError, match=words):
         mb.load(tmp_path / "net.safetensors", input_shape=shape)
 

@@ -90,7 +90,7 @@ def test_products_of_values_broadcast(data, shape, columns):
 
 
 @examples(60)
-@given(st.data(), st.sampled_from(["group", "instance", "layer", "vector"]), PAIR, st.integers(1, 4))
+@given(st.data(), st.sampled_from(["group", "instance", "layer", "rms", "vector"]), PAIR, st.integers(1, 4))
 def test_norms(data, kind, size, groups):
     channels = groups * data.draw(st.integers(1, 3))
     affine, eps = data.draw(st.booleans()), data.draw(st.sampled_from([1e-5, 1e-2]))
@@ -100,9 +100,9 @@ def test_norms(data, kind, size, groups):
     elif kind == "instance":
         assume(size[0] * size[1] > 1)
         network = nn.InstanceNorm2d(channels, eps, affine=affine)
-    elif kind == "layer":
+    elif kind in ("layer", "rms"):
         last = data.draw(st.integers(1, 3))
-        network = nn.LayerNorm((channels, *size)[-last:], eps, affine)
+        network = (nn.LayerNorm if kind == "layer" else nn.RMSNorm)((channels, *size)[-last:], eps, affine)
     else:
         axes = data.draw(st.sets(st.integers(1, 3), min_size=1).map(sorted))
         order, keep = data.draw(st.sampled_from([1, 2])), data.draw(st.booleans())
@@ -150,7 +150,7 @@ def test_recurrent_layers(cell, steps, inputs, hidden, layers, both, bias, first
     agree(net(forward, rnn=layer), steps, inputs)
 
 
-@examples(80)
+@examples(120)
 @given(st.data(), st.tuples(SIZE, SIZE, SIZE))
 def test_moves_and_reductions(data, shape):
     axis = data.draw(st.integers(1, 3))
@@ -166,6 +166,13 @@ def test_moves_and_reductions(data, shape):
                 lambda x: x.flip(axes),
                 lambda x: x.amax(axes, keepdim=keep),
                 lambda x: x.max(axis, keepdim=keep)[0],
+                lambda x: x.amin(axes, keepdim=keep),
+                lambda x: x.min(axis, keepdim=keep)[0],
+                lambda x: x.var(axes, correction=0, keepdim=keep),
+                lambda x: torch.cat([x, 2 * x], axis).std(axis, keepdim=keep),
+                lambda x: x.tril(shift),
+                lambda x: x.triu(shift),
+                lambda x: F.pixel_unshuffle(x.repeat(1, 1, 2, 2), 2),
                 lambda x: x.mean(axes, keepdim=keep),
                 lambda x: x.sum(axes, keepdim=keep),
                 lambda x: x.softmax(axis),
@@ -194,6 +201,10 @@ def test_functions_of_elements(data, shape):
                 nn.Mish(),
                 nn.Softplus(beta=1.5),
                 nn.Softsign(),
+                nn.CELU(0.7),
+                nn.LogSigmoid(),
+                of(lambda x: torch.rsqrt(x.abs() + 0.1)),
+                of(lambda x: x.clamp(min=constant.to(x.dtype))),
                 of(torch.abs),
                 of(lambda x: torch.maximum(x, constant.to(x.dtype))),
                 of(lambda x: torch.minimum(constant.to(x.dtype), x)),

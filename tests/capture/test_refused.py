@@ -39,11 +39,23 @@ def broken():
 
 OPERATORS = {
     "softplus": (lambda: nn.Softplus(threshold=3), IMAGE, "its threshold is 3.0; from 15 on"),
+    "a batch that is missing": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3)),
+        (8, 8),
+        r"0 \(Conv2d\): conv2d takes 4 axes, batch and channels included, and gets 3 .*as in x\[None\]",
+    ),
+    "channels that are missing": (lambda: nn.MaxPool1d(2), VECTOR, "takes 3 axes.*gets 2.*unsqueeze"),
+    "volumes without channels": (lambda: nn.MaxPool3d(2), IMAGE, "max_pool3d.* takes 5 axes"),
+    "sequences first": (
+        lambda: net(lambda m, x: m.rnn(x)[0], rnn=nn.LSTM(8, 4)),
+        SEQUENCE,
+        r"rnn \(LSTM\): .*the batch must be the first axis of each input.*batch_first=True",
+    ),
     "along the batch": (lambda: net(lambda m, x: x.softmax(0)), IMAGE, "it works along the batch"),
     "batch in a product": (
         lambda: net(lambda m, x: (x.transpose(0, 2) @ x.transpose(0, 2).transpose(2, 3)).transpose(0, 2)),
         IMAGE,
-        "batch must stay|the batch is one of the axes of its matrices",
+        "batch must be the first|the batch is one of the axes of its matrices",
     ),
     "a norm of groups in the batch": (
         lambda: net(lambda m, x: F.group_norm(x.reshape(-1, 1, 8, 8), 1).reshape(-1, 3, 8, 8)),
@@ -60,10 +72,27 @@ OPERATORS = {
         for name, function, expected in (
             ("the best", lambda x: x.topk(3)[0], "topk is not supported.*after the network, in numpy"),
             ("places", lambda x: x.sort(1)[0], "sort is not supported.*after the network"),
+            (
+                "where the most is",
+                lambda x: x.max(1)[1].float(),
+                "of the results of max only the first is.*in numpy",
+            ),
+            (
+                "positions",
+                lambda x: x[torch.arange(x.shape[0])],
+                "arange gives shape .batch.*for nn.EmbeddingBag",
+            ),
+            ("each with each", lambda x: x @ x.T, "batch, batch.*mixes the images.*batch_first=True"),
+            (
+                "one of one",
+                lambda x: x.reshape(-1, 8, 1).var(2),
+                "var cannot .*it divides by 0: there are 1 elements",
+            ),
             ("spectrum", lambda x: torch.fft.rfft(x).abs(), "_fft_r2c is not supported.*real numbers only"),
             ("complex", lambda x: torch.complex(x, x).abs(), "complex is not supported.*real numbers only"),
             ("noise", lambda x: x + torch.randn_like(x), "randn_like gives random numbers.*self.training"),
             ("shuffled", lambda x: x[torch.randperm(x.shape[0])], "randperm gives random numbers"),
+            ("repeated 0 times", lambda x: x.repeat(1, 0), "repeat cannot .*it gives nothing"),
             ("some", lambda x: x.nonzero().float(), "nonzero is not supported.*torch.where"),
             ("rounded", torch.round, "round is not supported.*fake quantization"),
             ("logarithm", lambda x: (x.abs() + 1).log(), "log is not supported.*log_softmax"),

@@ -10,6 +10,12 @@ PLACES = (
     "places that depend on numbers have no operator: use constant indices, nn.Embedding, or a product with a matrix of "
     "ones and zeros"
 )
+NO_BATCH = "give the example input a batch, as in x[None]"
+BATCH_FIRST = (
+    "the batch must be the first axis of each input, as attention and LSTM take it with batch_first=True"
+)
+ROWS = "use nn.Embedding and sum or average its rows"
+EMBEDDING_BAG = f"positions in the batch have no operator; for nn.EmbeddingBag, {ROWS}"
 MATRIX = f"decompositions of matrices have no operator: {AFTER}"
 
 SUPPORTED = (
@@ -45,7 +51,7 @@ OPERATORS = {
     "log": f"log_softmax has an operator, log has none: {AFTER}",
     "prod": "write a product along an axis as x[:, 0] * x[:, 1] * ...",
     "erf": "GELU as a whole, F.gelu or x * 0.5 * (1 + erf(x / sqrt(2))), has an operator",
-    "_embedding_bag": "use nn.Embedding and sum or average its rows",
+    "_embedding_bag": ROWS,
     "bincount": AFTER,
 }  # fmt: skip
 

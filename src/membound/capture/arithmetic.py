@@ -39,6 +39,14 @@ def elu(call: Call) -> Value:
     return out if scale == 1 else call.emit("mul", out, value=scale)
 
 
+def celu(call: Call) -> Value:
+    """x if x > 0 else alpha (exp(x / alpha) - 1)."""
+    alpha = float(call.get("alpha", 1))
+    value = call.value("self")
+    out = _act(call, call.emit("div", value, out=value.shape, value=alpha), "elu", 1.0)
+    return call.emit("mul", out, value=alpha)
+
+
 def exponential(call: Call) -> Value:
     """exp(x) = sigmoid(x) / sigmoid(-x), to within a few roundings wherever both are finite."""
     value = call.value("self")
@@ -66,6 +74,10 @@ def prelu(call: Call) -> Value:
 def clamp(call: Call) -> Value:
     low, high = (_bound(call, name) for name in ("min", "max"))
     value = call.value("self")
+    if isinstance(low, Tensor | Value) or isinstance(high, Tensor | Value):
+        for op, bound in (("maximum", low), ("minimum", high)):
+            value = value if bound is None else replace(combine(call, op, value, bound), place=call.place)
+        return value
     if low is None and high is None:
         return value
     if low == 0 and high is None:
@@ -73,16 +85,14 @@ def clamp(call: Call) -> Value:
     return _act(call, value, "clip", -LARGEST if low is None else low, LARGEST if high is None else high)
 
 
-def _bound(call: Call, name: str) -> float | None:
-    """A bound of a clamp: absent, infinite (the same) or a number."""
+def _bound(call: Call, name: str) -> Any:
+    """A bound of a clamp: absent, infinite (the same), a number, or one for each element."""
     bound = call.get(name, call.get(f"{name}_val"))
     if isinstance(bound, Tensor) and bound.numel() == 1:
         bound = bound.item()
-    if bound is None or bound in (-math.inf, math.inf):
-        return None
-    if not isinstance(bound, (int, float)):
-        call.fail(f"its {name} is a tensor; only numbers are supported")
-    return float(bound)
+    if isinstance(bound, Tensor | Value):
+        return bound
+    return None if bound is None or math.isinf(bound) else float(bound)
 
 
 def binary(op: str, *, swap: bool = False) -> Callable[[Call], Value]:
@@ -154,19 +164,28 @@ def square(call: Call) -> Value:
 
 
 def power(call: Call) -> Value:
-    exponent = call["exponent"]
-    if exponent == 0.5:
-        return _act(call, call.value("self"), "sqrt")
-    if exponent not in (2, 3, 4):
-        call.fail(f"its exponent is {exponent}; 0.5, 2, 3 and 4 are supported")
-    out = call.emit("mul", call.value("self"), call.value("self"))
-    if exponent == 2:
-        return out
-    return call.emit("mul", out, call.value("self") if exponent == 3 else out)
+    value, exponent = call.value("self"), call["exponent"]
+    if isinstance(exponent, Tensor) and exponent.numel() == 1:
+        exponent = exponent.item()
+    if isinstance(exponent, Tensor | Value) or abs(exponent) not in (0.5, 1, 2, 3, 4):
+        found = exponent if isinstance(exponent, int | float) else "a tensor"
+        call.fail(f"its exponent is {found}; 0.5, 1, 2, 3 and 4 are supported, and these negated")
+    out = value
+    if abs(exponent) == 0.5:
+        out = _act(call, value, "sqrt")
+    elif abs(exponent) > 1:
+        out = call.emit("mul", value, value)
+    if abs(exponent) > 2:
+        out = call.emit("mul", out, value if abs(exponent) == 3 else out)
+    return out if exponent > 0 else call.emit("div", out, value=1.0, swap=True)
 
 
 def reciprocal(call: Call) -> Value:
     return call.emit("div", call.value("self"), value=1.0, swap=True)
+
+
+def reciprocal_root(call: Call) -> Value:
+    return call.emit("div", _act(call, call.value("self"), "sqrt"), value=1.0, swap=True)
 
 
 def absolute(call: Call) -> Value:
@@ -190,6 +209,13 @@ def softplus(call: Call) -> Value:
     return call.emit("mul", out, value=1 / beta)
 
 
+def log_sigmoid(call: Call) -> Value:
+    """log(1 / (1 + e^-x)) = -softplus(-x)."""
+    value = call.value("self")
+    below = call.emit("mul", value, out=value.shape, value=-1.0)
+    return call.emit("mul", _act(call, below, "softplus"), value=-1.0)
+
+
 def gated(call: Call) -> Value:
     """aten.glu: the first half times the sigmoid of the second."""
     value, axis = call.value("self"), call.axis(call.get("dim", -1))
@@ -205,6 +231,27 @@ def add_product(call: Call) -> Value:
     first, second = call["tensor1"], call["tensor2"]
     product = combine(call, "mul", first, second) if _any_value(first, second) else first * second
     return combine(call, "add", call["self"], _scaled(call, product, float(call.get("value", 1))))
+
+
+def add_quotient(call: Call) -> Value:
+    """aten.addcdiv: self + value * tensor1 / tensor2."""
+    first, second = call["tensor1"], call["tensor2"]
+    quotient = combine(call, "div", first, second) if _any_value(first, second) else first / second
+    return combine(
+        call, "add", call["self"], _scaled(call, _put(call, quotient), float(call.get("value", 1)))
+    )
+
+
+def between(call: Call) -> Value:
+    """aten.lerp: self + weight (end - self)."""
+    start, end = call["self"], call["end"]
+    off = combine(call, "sub", end, start) if _any_value(start, end) else end - start
+    return combine(call, "add", start, _put(call, combine(call, "mul", _put(call, off), call["weight"])))
+
+
+def _put(call: Call, operand: Any) -> Any:
+    """A value that was just made, with the batch where the result has it."""
+    return replace(operand, place=call.place) if isinstance(operand, Value) else operand
 
 
 def _any_value(*operands: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from membound.capture import advice
 from membound.capture.arithmetic import LOWEST, combine
 from membound.capture.call import Call, Value
 
@@ -14,13 +15,15 @@ from membound.capture.call import Call, Value
 def product(call: Call) -> Value:
     """aten.matmul, mm, bmm and addmm: a linear layer where one side is a constant matrix."""
     left, right = _operands(call)
-    if "mat1" in call.args and (call.get("alpha", 1), call.get("beta", 1)) != (1, 1):
-        call.fail("its factors alpha and beta must be 1")
+    if isinstance(right, Tensor) and isinstance(left, Value) and left.rank >= right.dim() > 2:
+        # The same matrix for all: einsum writes it so.
+        right = right.reshape(right.shape[-2:]) if math.prod(right.shape[:-2]) == 1 else right
+    alpha, beta = float(call.get("alpha", 1)), float(call.get("beta", 1))
     if isinstance(left, Value) and isinstance(right, Tensor) and right.dim() == 2:
-        named = {"w": call.tensor(right.t().contiguous(), call.within("weight"))}
+        named = {"w": call.tensor(right.t().contiguous() * alpha, call.within("weight"))}
         if "mat1" in call.args:
             bias = call.constant("self").expand(right.shape[1])
-            named["b"] = call.tensor(bias, call.within("bias"))
+            named["b"] = call.tensor(bias if beta == 1 else bias * beta, call.within("bias"))
         return call.emit("linear", left, named=named)
     if isinstance(left, Tensor) and left.dim() == 2 and isinstance(right, Value) and len(right.shape) >= 2:
         return _from_the_left(call, left, right)
@@ -29,6 +32,14 @@ def product(call: Call) -> Value:
     first, second = (_as_value(call, side) for side in (left, right))
     _check_matrices(call, first, second)
     return call.emit("matmul", first, second)
+
+
+def added_product(call: Call) -> Value:
+    """aten.baddbmm: beta self + alpha batch1 batch2."""
+    if (call.get("alpha", 1), call.get("beta", 1)) != (1, 1):
+        call.fail("its factors alpha and beta must be 1")
+    made = product(replace(call, args={"self": call["batch1"], "mat2": call["batch2"]}))
+    return combine(call, "add", replace(made, place=call.place), _added(call["self"]))
 
 
 def _operands(call: Call) -> tuple[Any, Any]:
@@ -54,7 +65,7 @@ def _check_matrices(call: Call, left: Value, right: Value) -> None:
     if len(left.shape) != len(right.shape) or left.place != right.place:
         call.fail("its operands differ in their number of axes, so that one's batch meets other axes")
     if len(left.shape) < 2 or left.place.at >= left.rank - 2:
-        call.fail("the batch is one of the axes of its matrices")
+        call.fail(f"the batch is one of the axes of its matrices; {advice.BATCH_FIRST}")
 
 
 def attend(call: Call) -> Value:
@@ -62,9 +73,9 @@ def attend(call: Call) -> Value:
     query, key, value = (call.value(name) for name in ("query", "key", "value"))
     if call.get("dropout_p", 0.0):
         call.fail("its dropout stays on in eval mode; pass dropout_p only in training, else 0.0")
-    if call.get("enable_gqa", False) and query.shape[-3] != key.shape[-3]:
-        call.fail("grouped queries are not supported")
     _check_matrices(call, query, key)
+    if call.get("enable_gqa", False):
+        key, value = (_for_heads(call, each, query.shape[-3]) for each in (key, value))
     scale = float(call.get("scale", 1 / math.sqrt(query.shape[-1])))
     shape = (*query.shape[:-1], key.shape[-2])
     scores = call.emit("matmul", query, key, out=shape, transpose=True, scale=scale)
@@ -76,6 +87,17 @@ def attend(call: Call) -> Value:
         scores = combine(replace(call, shape=shape), "add", scores, _added(mask))
     weights = call.emit("softmax", scores, out=shape, axis=len(shape) - 1)
     return call.emit("matmul", weights, value)
+
+
+def _for_heads(call: Call, value: Value, heads: int) -> Value:
+    """As many keys or values as there are heads of queries, where several queries share one."""
+    axis = len(value.shape) - 3
+    size = value.shape[axis]
+    if size == heads:
+        return value
+    shape = (*value.shape[:axis], heads, *value.shape[axis + 1 :])
+    indices = tuple(head * size // heads for head in range(heads))
+    return replace(call.emit("gather", value, out=shape, axis=axis, indices=indices), place=value.place)
 
 
 def _added(mask: Any) -> Any:

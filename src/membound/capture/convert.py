@@ -100,7 +100,7 @@ class _Step:
             return self._call({}).emit("lrn", found[norm.input], **cast(Any, numbers))
         if node.target is operator.getitem:
             parts, index = cast(tuple[fx.Node, int], node.args)
-            return found[parts][index]
+            return self._part(parts, found[parts], index)
         if self.op not in CONVERSIONS and self._draws():
             raise ModelError(
                 f"{self.where}: {self.op} gives random numbers, which cannot be stored{_code(node)}: leave them out in "
@@ -115,12 +115,16 @@ class _Step:
                 return self._spread(found, bool(spread))
         if self.op in ("expand", "expand_as"):
             return self._expanded(found)
-        if self.op in FILLS:
+        if self.op in MAKES and not self._depends_on_batch(node):
+            val = self._result()
+            return torch.full(val.shape, self._number(self._arguments(found)), dtype=val.dtype)
+        if self.op in (*MAKES, *FILLS):
             return self._filled(self._number(self._arguments(found)))
         if self.op not in CONVERSIONS:
             raise ModelError(
                 f"{self.where}: the operator {self.op} is not supported{_code(node)}; {advice.for_operator(self.op)}"
             )
+        self._check_rank()
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
         if sized and self.op not in RESHAPES:
             raise ModelError(f"{self.where}: an argument of {self.op} depends on the size of the batch")
@@ -130,6 +134,26 @@ class _Step:
                 return _placed(convert_folded(call, CONVERSIONS[self.op]), call)
             call.fail("the batch is not the first axis there, or holds other axes, too")
         return _placed(CONVERSIONS[self.op](call), call)
+
+    def _check_rank(self) -> None:
+        """Convolutions, pools and resizing take a batch and channels; torch does without a batch, too."""
+        axes = re.search(r"(\d)d(_with_indices)?$", self.op)
+        given = next((part.meta["val"] for part in self.node.all_input_nodes[:1]), None)
+        if axes and isinstance(given, Tensor) and given.dim() != int(axes[1]) + 2:
+            raise ModelError(
+                f"{self.where}: {self.op} takes {int(axes[1]) + 2} axes, batch and channels included, and gets "
+                f"{given.dim()}{_code(self.node)}: {advice.NO_BATCH}, or an axis of channels by x.unsqueeze(1)"
+            )
+
+    def _part(self, parts: fx.Node, results: Sequence[Any], index: int) -> Any:
+        """One of several results: of a pool or a maximum, all but the places of what was found."""
+        if index >= len(results):
+            op = getattr(parts.target, "_opname", parts.name)
+            raise ModelError(
+                f"{_place(parts)[1]}: of the results of {op} only the first is supported{_code(parts)}; "
+                f"{advice.AFTER}"
+            )
+        return results[index]
 
     def _draws(self) -> bool:
         """Whether this draws random numbers."""
@@ -305,6 +329,12 @@ class _Step:
             return ModelError(
                 f"{self.where}: {self.op} gives shape ({text}){_code(self.node)}, which mixes the images of a batch; "
                 "the batch must stay the first axis: name other axes, as in x.mean((1, 2, 3), keepdim=True)"
+            )
+        recurrent = re.search(r"\((LSTM|GRU|RNN)\)", self.where)
+        if self.op == "arange" or text.count("batch") > 1 or recurrent:
+            return ModelError(
+                f"{self.where}: {self.op} gives shape ({text}), which mixes the images of a batch{_code(self.node)}; "
+                f"{advice.EMBEDDING_BAG if self.op == 'arange' else advice.BATCH_FIRST}"
             )
         return ModelError(
             f"{self.where}: {self.op} gives shape ({text}), but the batch must stay the first axis, and free: "

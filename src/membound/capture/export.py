@@ -29,7 +29,6 @@ SPECIAL = (
     "sym_size",
     "expand",
     "expand_as",
-    "avg_pool3d",
     "zeros_like",
     "ones_like",
     "full_like",
@@ -38,6 +37,9 @@ SPECIAL = (
     "zeros",
     "ones",
     "full",
+    "new_zeros",
+    "new_ones",
+    "new_full",
 )  # converted, but not by the table
 FRESH = (
     "conv1d",
@@ -139,7 +141,7 @@ def check_batches(private: nn.Module, example_input: Example) -> None:
 def _differ(some: Tensor, together: Tensor) -> bool:
     """Whether images alone give something else than among others."""
     expected = together[: len(some)] if some.dim() and together.dim() else together
-    if some.shape != expected.shape or not bool(expected.isfinite().all()):
+    if some.shape != expected.shape or not expected.numel() or not bool(expected.isfinite().all()):
         return False
     some, expected = some.double(), expected.double()
     return float((some - expected).abs().max()) > 1e-3 * float(expected.abs().max()) + 1e-6
@@ -261,7 +263,7 @@ def _read(program: ExportedProgram) -> Exported:
     nodes = {node.name: node for node in program.graph.nodes}
     used = [nodes[name] for name in inputs if isinstance(nodes[name].meta.get("val"), Tensor)]
     outputs, named = read_outputs(program, nodes)
-    join_gelu_(outputs, weights)
+    outputs = join_gelu_(outputs, weights)
     return Exported(_batch(used), tuple(used), outputs, named, weights, names)
 
 
@@ -283,7 +285,7 @@ def sizes(tensor: Tensor) -> list[int | str]:
 
 FIXED = (
     "the network fixes the size of its batch, for example by x.view(1, -1); keep the first axis free, "
-    "for example by x.flatten(1)"
+    f"for example by x.flatten(1); where there is no batch at all, {advice.NO_BATCH}"
 )
 
 

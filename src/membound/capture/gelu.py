@@ -8,16 +8,21 @@ import torch
 from torch import Tensor, fx, nn
 
 
-def join_gelu_(outputs: Sequence[fx.Node], weights: Mapping[str, Tensor]) -> None:
-    """Let one operator take the place of each GELU that is written out; its pieces are then needed by nobody."""
-    graph = outputs[0].graph
+def join_gelu_(outputs: Sequence[fx.Node], weights: Mapping[str, Tensor]) -> tuple[fx.Node, ...]:
+    """Let one operator take the place of each GELU that is written out; its pieces are then needed by nobody.
+
+    What is returned are the outputs, of which some may be such a GELU.
+    """
+    graph, now = outputs[0].graph, tuple(outputs)
     for node in list(graph.nodes):
-        if _name(node) == "erf" and (found := _find(node, weights)) is not None and found[1] not in outputs:
+        if _name(node) == "erf" and (found := _find(node, weights)) is not None:
             x, last = found
             with graph.inserting_after(last):
                 joined = graph.call_function(torch.ops.aten.gelu.default, (x,))
             joined.meta = dict(last.meta)
             last.replace_all_uses_with(joined)
+            now = tuple(joined if each is last else each for each in now)
+    return now
 
 
 def _find(erf: fx.Node, weights: Mapping[str, Tensor]) -> tuple[fx.Node, fx.Node] | None:

@@ -19,7 +19,7 @@ ELEMENTWISE = (
     "clamp", "clamp_min", "clamp_max", "hardtanh", "mish", "softplus", "abs", "sqrt", "add", "sub", "mul", "div",
     "true_divide", "neg", "square", "pow", "dropout", "clone", "contiguous", "detach", "alias", "to", "_to_copy",
     "type_as", "maximum", "minimum", "softsign", *COMPARISONS, *LOGIC, "where", "masked_fill", "exp", "log", "sin",
-    "cos", "rsqrt", "float",
+    "cos", "rsqrt", "float", "celu", "log_sigmoid", "lerp",
 )  # fmt: skip
 MOVES = ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "expand")
 ALONG = (
@@ -28,7 +28,8 @@ ALONG = (
     "amax", "linear", "addmm", "mm", "matmul", "bmm",
     "layer_norm", "native_layer_norm", "batch_norm", "_native_batch_norm_legit_no_training",
     "scaled_dot_product_attention", "roll", "flip", "t", "linalg_vector_norm", "max", "glu", "masked_fill", "narrow",
-    "index_select", "log_softmax",
+    "index_select", "log_softmax", "rms_norm", "amin", "min", "var", "var_mean", "std", "std_mean", "baddbmm",
+    "tril", "triu",
 )  # fmt: skip
 # What is exact for whole numbers in float32, and for true and false as 1 and 0.
 WHOLE_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -37,7 +38,7 @@ WHOLE = (
     "chunk", "cat", "stack", "add", "sub", "rsub", "mul", "neg", "abs", "maximum", "minimum", "clamp", "clamp_min",
     "clamp_max", "sum", "amax", "cumsum", "to", "_to_copy", "type_as", "clone", "contiguous", "detach", "alias",
     "repeat", "flip", "roll", "index_select", "narrow", "where", "masked_fill", "expand_as", "zeros_like", "ones_like",
-    "t", "pad", "constant_pad_nd",
+    "t", "pad", "constant_pad_nd", "new_zeros", "new_ones", "new_full",
 )  # fmt: skip
 # What gives the same for a constant whether it is computed once or for every image.
 SPREADABLE = (

@@ -11,7 +11,7 @@ def batch_norm(call: Call) -> list[Value]:
     """(x - mean) / sqrt(var + eps) * weight + bias, as one product and one sum for each channel."""
     if call.get("training", False) or call.get("running_mean") is None:
         call.fail(
-            "it normalises by the batch; only running statistics are supported (track_running_stats=True)"
+            "it normalizes by the batch; only running statistics are supported (track_running_stats=True)"
         )
     value = call.value("input")
     var = call.constant("running_var").double()
@@ -70,6 +70,52 @@ def _grouped(call: Call, groups: int) -> Value:
         if call.get(name) is not None:
             out = _each_channel(call, op, out, call.constant(name), name)
     return out
+
+
+def rms_norm(call: Call) -> Value:
+    """x / sqrt(mean x^2 + eps) * weight, over the last axes."""
+    value = call.value("input")
+    count = len(call["normalized_shape"])
+    axes = tuple(range(len(value.shape) - count, len(value.shape)))
+    if value.place.at >= value.rank - count:
+        call.fail("it works along the batch")
+    shape = (*value.shape[:-count], *(1 for _ in axes))
+    square = call.emit("mul", value, value, out=value.shape)
+    average = call.emit("mean", square, out=shape, axes=axes, keep=True)
+    eps = float(call.get("eps", torch.finfo(torch.float32).eps))
+    root = call.emit("act", call.emit("add", average, out=shape, value=eps), out=shape, act=["sqrt"])
+    out = call.emit("div", value, root, out=value.shape)
+    if call.get("weight") is None:
+        return out
+    weight = call.tensor(
+        call.constant("weight"), call.within("weight"), (*(1 for _ in shape[:-count]), *value.shape[-count:])
+    )
+    return call.emit("mul", out, out=value.shape, named={"c": weight})
+
+
+def variance(call: Call) -> Value:
+    """aten.var: the mean of (x - mean)^2, times n / (n - correction)."""
+    if not call.get("dim"):
+        call.fail("it is over the batch; name the axes, as in x.var((2, 3))")
+    dims = call["dim"] if isinstance(call["dim"], list | tuple) else [call["dim"]]
+    value = call.value("self")
+    axes = tuple(sorted(call.axis(dim) for dim in dims))
+    count = math.prod(value.shape[axis] for axis in axes)
+    correction = call.get("correction", int(call.get("unbiased", True)))
+    if count <= correction:
+        call.fail(f"it divides by {count - correction}: there are {count} elements")
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(value.shape))
+    average = call.emit("mean", value, out=shape, axes=axes, keep=True)
+    off = call.emit("sub", value, average, out=value.shape)
+    square = call.emit("mul", off, off, out=value.shape)
+    out = call.emit("mean", square, axes=axes, keep=bool(call.get("keepdim")))
+    if correction == 0:
+        return out
+    return call.emit("mul", call.emit("mul", out, value=float(count)), value=1 / (count - correction))
+
+
+def deviation(call: Call) -> Value:
+    return call.emit("act", variance(call), act=["sqrt"])
 
 
 def vector_norm(call: Call) -> Value:

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from membound.capture import arithmetic, attention, shaping, volumes, whole
 from membound.capture.arithmetic import activation, binary
 from membound.capture.call import Call, Value
-from membound.capture.norms import batch_norm, group_norm, instance_norm, layer_norm, vector_norm
+from membound.capture.norms import (
+    batch_norm,
+    deviation,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+    variance,
+    vector_norm,
+)
 from membound.capture.transposed import transposed_convolution
 from membound.capture.windows import (
     adaptive_average,
@@ -72,6 +81,22 @@ def most_of_all(call: Call) -> Value | list[Value]:
     return [call.emit("max", call.value("self"), axes=axes, keep=bool(call.get("keepdim")))]
 
 
+def least(call: Call) -> Value:
+    """The smallest is the largest of what is negated, negated."""
+    if not call.get("dim"):
+        call.fail("it is the smallest of the batch; name the axes, as in x.amin((2, 3))")
+    dims = call["dim"] if isinstance(call["dim"], (list, tuple)) else [call["dim"]]
+    axes = tuple(sorted(call.axis(dim) for dim in dims))
+    value = call.value("self")
+    below = call.emit("mul", value, out=value.shape, value=-1.0)
+    return call.emit("mul", call.emit("max", below, axes=axes, keep=bool(call.get("keepdim"))), value=-1.0)
+
+
+def least_of_all(call: Call) -> Value | list[Value]:
+    """aten.min: of two values, or along an axis."""
+    return binary("minimum")(call) if "other" in call.args else [least(call)]
+
+
 def softmax(*, log: bool) -> Callable[[Call], Value]:
     def convert(call: Call) -> Value:
         return call.emit("softmax", call.value("self"), axis=call.axis(call["dim"]), log=log)
@@ -95,12 +120,14 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "conv_transpose3d": volumes.transposed_convolution,
     "max_pool3d": volumes.pool("max"),
     "max_pool3d_with_indices": volumes.with_indices,
+    "avg_pool3d": volumes.pool("mean"),
     "adaptive_avg_pool3d": volumes.pool("mean"),
     "linear": linear,
     "matmul": attention.product,
     "mm": attention.product,
     "bmm": attention.product,
     "addmm": attention.product,
+    "baddbmm": attention.added_product,
     "scaled_dot_product_attention": attention.attend,
     "batch_norm": lambda call: batch_norm(call)[0],
     "_native_batch_norm_legit_no_training": batch_norm,
@@ -108,6 +135,7 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "native_layer_norm": lambda call: [layer_norm(call)],
     "group_norm": group_norm,
     "instance_norm": instance_norm,
+    "rms_norm": rms_norm,
     "linalg_vector_norm": vector_norm,
     "max_pool1d": max_pool,
     "max_pool2d": max_pool,
@@ -142,6 +170,7 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "hardsigmoid": activation("hardsigmoid"),
     "elu": arithmetic.elu,
     "selu": arithmetic.selu,
+    "celu": arithmetic.celu,
     "prelu": arithmetic.prelu,
     "clamp": arithmetic.clamp,
     "clamp_min": arithmetic.clamp,
@@ -157,12 +186,16 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "minimum": binary("minimum"),
     "mish": activation("mish"),
     "sqrt": activation("sqrt"),
+    "rsqrt": arithmetic.reciprocal_root,
     "exp": arithmetic.exponential,
     "softplus": arithmetic.softplus,
+    "log_sigmoid": arithmetic.log_sigmoid,
     "softsign": arithmetic.softsign,
     "abs": arithmetic.absolute,
     "glu": arithmetic.gated,
     "addcmul": arithmetic.add_product,
+    "addcdiv": arithmetic.add_quotient,
+    "lerp": arithmetic.between,
     "masked_fill": whole.masked_fill,
     "where": whole.where,
     "embedding": whole.embedding,
@@ -181,6 +214,12 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "sum": total,
     "amax": most,
     "max": most_of_all,
+    "amin": least,
+    "min": least_of_all,
+    "var": variance,
+    "var_mean": lambda call: [variance(call), mean(call)],
+    "std": deviation,
+    "std_mean": lambda call: [deviation(call), mean(call)],
     "softmax": softmax(log=False),
     "_softmax": softmax(log=False),
     "log_softmax": softmax(log=True),
@@ -206,7 +245,10 @@ CONVERSIONS: dict[str, Callable[[Call], Result]] = {
     "split_with_sizes": shaping.split,
     "chunk": shaping.split,
     **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"), shaping.split),
+    "tril": shaping.triangle,
+    "triu": shaping.triangle,
     "pixel_shuffle": shaping.pixel_shuffle,
+    "pixel_unshuffle": shaping.pixel_unshuffle,
     "channel_shuffle": shaping.channel_shuffle,
     "native_channel_shuffle": shaping.channel_shuffle,
     **dict.fromkeys(

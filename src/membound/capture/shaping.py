@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from membound.capture.arithmetic import combine
 from membound.capture.call import Call, Value
 from membound.store.graph import Shape
 from membound.store.rules import MAX_WINDOW
@@ -67,6 +68,8 @@ def repeat(call: Call) -> Value:
     times = list(call["repeats"])
     if out.place.at or len(times) != out.rank or times[0] != 1:
         call.fail("it repeats the batch, or gives more axes")
+    if 0 in times:
+        call.fail("it gives nothing")
     for axis, count in enumerate(times[1:]):
         if count > 1:
             shape = (*out.shape[:axis], out.shape[axis] * count, *out.shape[axis + 1 :])
@@ -272,12 +275,37 @@ def copied(call: Call) -> Value:
     return found
 
 
+def _image(call: Call) -> tuple[int, int, int]:
+    shape = call.value("self").shape
+    if len(shape) != 3:
+        call.fail(f"its input has {len(shape)} axes without the batch; images have 3")
+    return shape[0], shape[1], shape[2]
+
+
 def pixel_shuffle(call: Call) -> Value:
     scale = call["upscale_factor"]
-    channels, height, width = call.value("self").shape
+    channels, height, width = _image(call)
     apart = call.reshape(call.value("self"), (channels // scale**2, scale, scale, height, width))
     moved = (channels // scale**2, height, scale, width, scale)
     return call.reshape(call.emit("permute", apart, out=moved, axes=(0, 3, 1, 4, 2)), call.shape)
+
+
+def pixel_unshuffle(call: Call) -> Value:
+    scale = call["downscale_factor"]
+    channels, height, width = _image(call)
+    apart = (channels, height // scale, scale, width // scale, scale)
+    moved = (channels, scale, scale, height // scale, width // scale)
+    out = call.emit("permute", call.reshape(call.value("self"), apart), out=moved, axes=(0, 2, 4, 1, 3))
+    return call.reshape(out, call.shape)
+
+
+def triangle(call: Call) -> Value:
+    """aten.tril and triu: 0 above or below a diagonal of the last two axes."""
+    value = call.value("self")
+    if value.place.at >= value.rank - 2:
+        call.fail("the batch is one of the axes of its matrix")
+    ones = getattr(torch, call.op)(torch.ones(value.shape[-2:]), call.get("diagonal", 0))
+    return combine(call, "mul", value, ones)
 
 
 def channel_shuffle(call: Call) -> Value:

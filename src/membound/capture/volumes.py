@@ -146,7 +146,7 @@ def _along_depth(call: Call, value: Value, weight: Tensor, window: _Window, name
 
 
 def pool(kind: str) -> Callable[[Call], Value]:
-    """aten.max_pool3d and adaptive_avg_pool3d where windows lie side by side: the mean or the largest of each."""
+    """Pools over volumes whose windows lie side by side: the mean or the largest of each."""
 
     def convert(call: Call) -> Value:
         value, sizes = call.value("self"), call.shape[1:]
@@ -163,6 +163,8 @@ def pool(kind: str) -> Callable[[Call], Value]:
                 call.fail(
                     "windows over volumes must lie side by side, without padding, dilation or ceil_mode"
                 )
+            if call.get("divisor_override") is not None:
+                call.fail("its divisor_override is not supported; multiply what it gives instead")
         elif any(n % out for n, out in zip(value.shape[1:], sizes, strict=True)):
             call.fail(f"{value.shape[1:]} is not divided evenly into {sizes}; choose sizes that are")
         used = [n * size for n, size in zip(sizes, kernel, strict=True)]

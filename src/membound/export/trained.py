@@ -43,11 +43,13 @@ def capture_trained(
     if dataset is not None and (preprocess is None or mean is not None):
         preprocess = preprocess_for(model, dataset.train, mean)
     classes = about.get("classes") or (list(dataset.classes) if dataset is not None else None)
-    if shape is None:
-        shape = _input_shape(model, about, dataset)
-        if preprocess is not None and preprocess.crop is not None and len(shape) == 3:
-            shape = (shape[0], preprocess.crop, preprocess.crop)
-    example = np.zeros((1, *shape), np.float32)
+    example = getattr(model, "example_input", None) if shape is None else None  # ONNX files say all of it
+    if example is None:
+        if shape is None:
+            shape = _input_shape(model, about, dataset)
+            if preprocess is not None and preprocess.crop is not None and len(shape) == 3:
+                shape = (shape[0], preprocess.crop, preprocess.crop)
+        example = np.zeros((1, *shape), np.float32)
     return with_facts(capture(model, example), preprocess, classes)
 
 

@@ -27,8 +27,8 @@ def calibrate_activations(model: StoredModel, inputs: Float32) -> dict[int, tupl
     `inputs` are prepared as the network takes them. Each range is the one of least squared error on them; the network's
     output keeps all of its range.
     """
+    found = find_layers(model)  # which refuses what has no integers, before anything is said of images
     _check_inputs(model.shapes[0], inputs)
-    found = find_layers(model)
     chosen = {}
     for value in sorted(quantized_values(found)):
         if value == 0:

@@ -18,7 +18,7 @@ def resized(model: StoredModel, input_shape: Sequence[int]) -> StoredModel:
     Windows, norms, attention over any number of tokens and pools follow by themselves. A reshape follows where it only
     joins axes, or goes back to a shape that there was; a resize keeps its factor, a slice that takes a whole axis still
     does. What is bound to a size, such as a linear layer behind a flattened image or a table of positions, is refused,
-    and so are several inputs.
+    and so are several inputs. So are sums and windows over all of an axis: the file has their number as a constant.
     """
     wanted = tuple(input_shape)
     if len(model.graph.taken) > 1:
@@ -30,6 +30,10 @@ def resized(model: StoredModel, input_shape: Sequence[int]) -> StoredModel:
             f"input_shape is {wanted}: give {len(model.shapes[0])} sizes from 1 up, without the batch, such as "
             f"{model.shapes[0]}",
             about="input_shape",
+        )
+    if math.prod(wanted) >= 2**31:
+        raise ModelError(
+            f"input_shape is {wanted}: at most 2^31 - 1 elements are allowed", about="input_shape"
         )
     if wanted == model.shapes[0]:
         return model
@@ -44,13 +48,16 @@ def resized(model: StoredModel, input_shape: Sequence[int]) -> StoredModel:
                 node = _reshape(node, before[0], now[0], model.shapes[: number + 1], shapes)
             elif before != now and node.op in _FOLLOWERS:
                 node = _FOLLOWERS[node.op](node, before, now, model.shapes[number])
+            elif node.op == "mul" and node.inputs[0] > 0:
+                _check_sum(node, model.graph.nodes[node.inputs[0] - 1], model.shapes, shapes)
             # The graph up to here: its last shape is what this node gives.
             shapes.append(_shape(wanted, (*nodes, node), shapes, tensors))
         except ModelError as error:
             what = next(iter(node.tensors.values()), node.op)
+            new, old = (", ".join(map(str, map(list, known))) for known in (now, before))
             raise ModelError(
-                f"the network cannot take an input of {list(wanted)}: node {number} ({node.op}, {what}) has "
-                f"{', '.join(map(str, map(list, now)))} instead of {', '.join(map(str, map(list, before)))}: "
+                f"the network cannot take an input of {list(wanted)}: node {number} ({node.op}, {what})"
+                f"{f' has {new} instead of {old}' if new != old else ''}: "
                 f"{str(error).partition(': ')[2] or error}",
                 about="input_shape",
             ) from None
@@ -170,6 +177,42 @@ def _resize(node: Node, before: list[Shape], now: list[Shape], out: Shape) -> No
     return replace(node, attributes={**node.attributes, "size": tuple(sizes)})
 
 
+def _pool(node: Node, before: list[Shape], now: list[Shape], out: Shape) -> Node:
+    """A window over all of an axis may be meant as such: torch's code knows, the file does not."""
+    a = attributes(node)
+    sizes = zip(a["kernel"], before[0][1:], now[0][1:], strict=True)
+    if not any(a["pad"]) and any(window == old != new and old > 1 for window, old, new in sizes):
+        _bound(
+            f"its window of {list(a['kernel'])} is as large as the image was, which says nothing of other sizes; "
+            "use nn.AdaptiveAvgPool2d, or save the network with an example of that size"
+        )
+    return node
+
+
+def _product(node: Node, before: list[Shape], now: list[Shape], out: Shape) -> Node:
+    """Attention divides by the root of how many elements are multiplied and added up."""
+    old, new = before[0][-1], now[0][-1]
+    if old != new and attributes(node)["scale"] != 1:
+        _bound(
+            f"its scale is for products of {old} elements, and there are {new}; save the network with an example of "
+            "that size"
+        )
+    return node
+
+
+def _check_sum(node: Node, source: Node, old_shapes: Sequence[Shape], shapes: list[Shape]) -> None:
+    """A sum is a mean times the number of elements, which the network may have divided by again."""
+    if source.op != "mean":
+        return
+    axes = attributes(source)["axes"]
+    old, new = (math.prod(known[source.inputs[0]][axis] for axis in axes) for known in (old_shapes, shapes))
+    if old != new and attributes(node)["value"] == old:
+        _bound(
+            f"it adds up {old} elements, and there are {new}; take the mean, or save the network with an example of "
+            "that size"
+        )
+
+
 def _gather(node: Node, before: list[Shape], now: list[Shape], out: Shape) -> Node:
     axis = attributes(node)["axis"]
     if before[0][axis] != now[0][axis]:
@@ -181,4 +224,7 @@ _FOLLOWERS: Mapping[str, Callable[[Node, list[Shape], list[Shape], Shape], Node]
     "slice": _slice,
     "resize": _resize,
     "gather": _gather,
+    "maxpool": _pool,
+    "avgpool": _pool,
+    "matmul": _product,
 }

@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from membound.errors import WeightsError
 from membound.zoo.onnx_linear import with_linear_layers
 from membound.zoo.onnx_packages import first_line, load_checked, onnx2torch
+from membound.zoo.onnx_rewrites import rewrite_
 from membound.zoo.onnx_static import with_constant_sizes
 
 SUFFIX = ".onnx"
@@ -32,7 +34,9 @@ def read_onnx(path: str | Path) -> nn.Module:
     if not Path(path).is_file():
         raise WeightsError(f"{path}: there is no such file")
     package = onnx2torch(path)
-    model, found = _converted(path, load_checked(path), package.convert)
+    model = load_checked(path)
+    rewrite_(model)
+    model, found = _converted(path, model, package.convert)
     _check_resizing(path, model.graph)
     shapes = input_shapes(path, model)
     try:
@@ -47,7 +51,15 @@ def read_onnx(path: str | Path) -> nn.Module:
         ) from error
     plain: nn.Module = found.requires_grad_(True)
     plain.input_shape = shapes[0][0] if len(shapes[0]) == 1 else None  # type: ignore[assignment]
+    plain.example_input = _zeros(*shapes)  # type: ignore[assignment]
     return plain
+
+
+def _zeros(shapes: list[tuple[int, ...]], whole: list[bool]) -> tuple[np.ndarray, ...] | np.ndarray:
+    """A batch of 1 of each input."""
+    kinds = (np.int64 if is_whole else np.float32 for is_whole in whole)
+    made = tuple(np.zeros((1, *shape), kind) for shape, kind in zip(shapes, kinds, strict=True))
+    return made if len(made) > 1 else made[0]
 
 
 def _converted(path: str | Path, model: Any, convert: Callable[[Any], Any]) -> tuple[Any, Any]:

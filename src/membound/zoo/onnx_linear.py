@@ -1,12 +1,17 @@
-"""Products with a constant matrix, as ONNX files have linear layers, made linear layers: then they are trained."""
+"""Linear layers and embeddings, which ONNX files have as products and rows of constants: then they are trained."""
 
 import torch
 from torch import Tensor, fx, nn
 
 
 def with_linear_layers(network: fx.GraphModule) -> fx.GraphModule:
-    """The same network, where x W + b is a linear layer with a weight and a bias, however many axes x has."""
+    """The same network, where x W + b is a linear layer with a weight and a bias, however many axes x has.
+
+    Rows of a constant matrix by computed indices, or by some that come in, are an embedding.
+    """
     for node in list(network.graph.nodes):
+        if _kind(network, node) == "OnnxGather":
+            _embed_(network, node)
         if _kind(network, node) != "OnnxMatMul":
             continue
         weight = _constant(network, node.args[1])
@@ -26,6 +31,16 @@ def with_linear_layers(network: fx.GraphModule) -> fx.GraphModule:
     _drop_unused_(network)
     network.recompile()
     return network
+
+
+def _embed_(network: fx.GraphModule, node: fx.Node) -> None:
+    table = _constant(network, node.args[0])
+    along = getattr(network.get_submodule(str(node.target)), "_axis", None)
+    if table is not None and table.dim() == 2 and along == 0:
+        layer = nn.Embedding(*table.shape)
+        layer.weight.data = table.clone()
+        node.args = (node.args[1],)
+        network.add_submodule(str(node.target), layer)
 
 
 def _drop_unused_(network: fx.GraphModule) -> None:
