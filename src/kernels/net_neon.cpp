@@ -35,6 +35,64 @@ inline void store_some(float* p, Vec v, size_t n) {
   if (n == 3) vst1q_lane_f32(p + 2, v, 2);
 }
 
+// Lanes that are inside: loaded from where the row begins, if it begins behind the first of them, and moved to their places.
+// Other lanes are read from no further than kWidth floats behind the row, where there is slack, and are not used.
+#define MEMBOUND_OWN_LANES
+struct Lanes {
+  uint8x16_t bytes;  // of each byte, where it comes from; others become zeros
+  int skipped;       // floats that the load begins later
+  int count;         // if the first lane is inside, how many are
+};
+inline Lanes lanes_inside(int first, int width) {
+  static constexpr uint8_t kBytes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  static constexpr int32_t kPlaces[4] = {0, 1, 2, 3};
+  const int skipped = first < 0 ? -first : first > width ? width - first : 0, left = width - first;
+  const uint32x4_t behind = vcgeq_s32(vld1q_s32(kPlaces), vdupq_n_s32(left));
+  const uint32x4_t before = vcltq_s32(vld1q_s32(kPlaces), vdupq_n_s32(-first));
+  const uint8x16_t moved = vsubq_u8(vld1q_u8(kBytes), vdupq_n_u8(static_cast<uint8_t>(4 * skipped)));
+  return {vorrq_u8(moved, vreinterpretq_u8_u32(vorrq_u32(before, behind))), skipped, left < 4 ? left : 4};
+}
+inline Vec load_lanes(const float* p, const Lanes& lanes) {
+  return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(load(p + lanes.skipped)), lanes.bytes));
+}
+inline Vec load_lanes(const float* p, const Lanes& lanes, Vec outside) {
+  return vreinterpretq_f32_u8(
+      vqtbx1q_u8(vreinterpretq_u8_f32(outside), vreinterpretq_u8_f32(load(p + lanes.skipped)), lanes.bytes));
+}
+inline void store_lanes(float* p, Vec v, const Lanes& lanes) { store_some(p, v, static_cast<size_t>(lanes.count)); }
+inline Vec lanes_after(Vec v, Vec before) { return vextq_f32(before, v, 3); }
+inline Vec even_lanes(Vec low, Vec high) { return vuzp1q_f32(low, high); }
+inline Vec odd_lanes(Vec low, Vec high) { return vuzp2q_f32(low, high); }
+inline Vec multiply(Vec a, Vec b) { return vmulq_f32(a, b); }
+inline Vec divide(Vec a, Vec b) { return vdivq_f32(a, b); }
+
+// Of a depthwise kernel: as many sums as the registers hold, beside its taps.
+#define MEMBOUND_OWN_SIDES
+template <int K>
+constexpr int kSides = K == 3 ? 4 : K == 5 ? 2 : 1;
+constexpr int kRowsAtOnce = 4;
+constexpr bool kLoadsInside = true;
+
+// The taps of a depthwise kernel, four in a register: each multiplies from its lane.
+#define MEMBOUND_OWN_TAPS
+template <int K>
+struct Taps {
+  Vec of[(K * K + 3) / 4];
+  explicit Taps(const float* taps) {
+#pragma GCC unroll 16
+    for (int i = 0; i < K * K; i += 4) of[i / 4] = load_some(taps + i, static_cast<size_t>(K * K - i < 4 ? K * K - i : 4));
+  }
+  inline __attribute__((always_inline)) Vec times(int i, int j, Vec x, Vec sum) const {
+    const Vec four = of[(i * K + j) / 4];
+    switch ((i * K + j) % 4) {
+      case 0: return vfmaq_laneq_f32(sum, x, four, 0);
+      case 1: return vfmaq_laneq_f32(sum, x, four, 1);
+      case 2: return vfmaq_laneq_f32(sum, x, four, 2);
+      default: return vfmaq_laneq_f32(sum, x, four, 3);
+    }
+  }
+};
+
 #define MEMBOUND_OWN_SQUARE
 inline __attribute__((always_inline)) void transpose(Vec (&square)[kWidth]) {
   const float32x4x2_t low = vtrnq_f32(square[0], square[1]), high = vtrnq_f32(square[2], square[3]);
