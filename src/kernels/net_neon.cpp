@@ -38,6 +38,7 @@ inline void store_some(float* p, Vec v, size_t n) {
 // Lanes that are inside: loaded from where the row begins, if it begins behind the first of them, and moved to their places.
 // Other lanes are read from no further than kWidth floats behind the row, where there is slack, and are not used.
 #define MEMBOUND_OWN_LANES
+#define MEMBOUND_COPIES_ROWS  // which takes less than masking their lanes
 struct Lanes {
   uint8x16_t bytes;  // of each byte, where it comes from; others become zeros
   int skipped;       // floats that the load begins later
@@ -108,6 +109,49 @@ inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   const int32x4_t base = vdupq_n_s32(x);
   vst1q_s32(p, vaddq_s32(base, vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)))));
   vst1q_s32(p + 4, vaddq_s32(base, vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)))));
+}
+
+// Columns eight at a time, while all of them are below the end.
+#define MEMBOUND_OWN_PLACE
+size_t short_columns(const uint16_t* from, size_t count, size_t end, int32_t* columns) {
+  size_t n = 0;
+  for (; n + 8 <= count; n += 8) {
+    const uint16x8_t eight = vld1q_u16(from + n);
+    if (vmaxvq_u16(eight) >= end) break;
+    vst1q_s32(columns + n, vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(eight))));
+    vst1q_s32(columns + n + 4, vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(eight))));
+  }
+  for (; n < count && from[n] < end; ++n) columns[n] = from[n];
+  return n;
+}
+
+void place(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets) {
+  size_t k = 0;
+  if (places.table) {
+    const int32_t* table = places.table - base;
+    for (; k + 4 <= count; k += 4) {  // all are read before any is written: these may be the same
+      const int32_t a = table[columns[k]], b = table[columns[k + 1]], c = table[columns[k + 2]], d = table[columns[k + 3]];
+      offsets[k] = a;
+      offsets[k + 1] = b;
+      offsets[k + 2] = c;
+      offsets[k + 3] = d;
+    }
+    for (; k < count; ++k) offsets[k] = table[columns[k]];
+    return;
+  }
+  const int32x4_t from = vdupq_n_s32(base);
+  for (; k + 4 <= count; k += 4) vst1q_s32(offsets + k, vmulq_n_s32(vsubq_s32(vld1q_s32(columns + k), from), places.step));
+  for (; k < count; ++k) offsets[k] = (columns[k] - base) * places.step;
+}
+
+size_t count_below(const int32_t* numbers, size_t n, int32_t limit) {
+  const int32x4_t end = vdupq_n_s32(limit);
+  size_t k = 0;
+  for (; k < n; k += 4) {
+    const uint32_t below = vaddvq_u32(vshrq_n_u32(vcltq_s32(vld1q_s32(numbers + k), end), 31));
+    if (below < 4) return k + below < n ? k + below : n;
+  }
+  return n;
 }
 
 constexpr size_t kGaps = 8;
