@@ -20,6 +20,21 @@ inline Vec larger(Vec a, Vec b) { return vmaxq_f32(a, b); }
 inline Vec load_second(const float* p) { return vld2q_f32(p).val[0]; }
 inline Vec within(Vec v, Vec low, Vec high) { return vminq_f32(vmaxq_f32(v, low), high); }
 
+// sums[t] += values[i] x[offsets[i] + t kWidth], for i = 0, then 1: both offsets come with one load, and so do both values.
+#define MEMBOUND_OWN_TWO
+template <int T>
+inline __attribute__((always_inline)) void add_two(const int32_t* offsets, const float* values, const float* x, Vec (&sums)[T]) {
+  int64_t two;
+  __builtin_memcpy(&two, offsets, sizeof two);
+  const float32x2_t both = vld1_f32(values);
+  const float* first = x + static_cast<int32_t>(two);
+  const float* second = x + (two >> 32);
+#pragma GCC unroll 32
+  for (int t = 0; t < T; ++t) sums[t] = vfmaq_lane_f32(sums[t], load(first + static_cast<size_t>(t) * kWidth), both, 0);
+#pragma GCC unroll 32
+  for (int t = 0; t < T; ++t) sums[t] = vfmaq_lane_f32(sums[t], load(second + static_cast<size_t>(t) * kWidth), both, 1);
+}
+
 // The first n floats, 1 <= n <= 4: the rest of memory is neither read nor written.
 #define MEMBOUND_OWN_SOME
 inline Vec load_some(const float* p, size_t n) {

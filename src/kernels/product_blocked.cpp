@@ -11,9 +11,7 @@ constexpr size_t kEntriesAtOnce = 40960;  // of the rows of a group: decoded, th
 constexpr size_t kSecond = 131072;        // floats of an image that stay there, where the nearest would hold too few,
 constexpr size_t kSumsAtOnce = 65536;     // as do their sums, in floats
 constexpr size_t kLeastRowsAtOnce = 8;    // of a group: fewer are not worth their way
-// Entries of a row's block, on the average: fewer are not worth the way of its sums to and fro.
-constexpr double kLeastOfBlock = 3;
-constexpr double kLeastWork = 80;  // times vectors of sums
+constexpr double kLeastOfBlock = 3;       // entries of a row's block, on the average
 constexpr size_t kMostVectors = 15;  // of short rows that are summed at once: of fewer, more channels stay near
 constexpr size_t kBehind = Weight::kLeastRead + kReadSlack;  // entries that may be written behind those that are decoded
 
@@ -49,7 +47,7 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   const auto fitting_channels = [&](size_t floats) { return std::clamp<size_t>(floats / footprint, 1, channels); };
   const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * (image.together ? 3 : 2) / 2);
   const double entries = weight.density() * static_cast<double>(near * image.channel_columns);
-  const bool few = entries < kLeastOfBlock || entries * static_cast<double>(divide_up(sums, width)) < kLeastWork;
+  const bool few = entries < kLeastOfBlock || entries * static_cast<double>(divide_up(sums, width)) < traits.least_work;
   const size_t most_channels = few ? fitting_channels(kSecond) : near;
   const size_t at_once = divide_up(channels, divide_up(channels, most_channels));
   plan.columns = at_once * image.channel_columns;
