@@ -189,14 +189,9 @@ inline Vec load(const Half* p) {
 inline float single(Half half) { return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half.bits))), 0); }
 inline float single(float x) { return x; }
 
-// sums[i] += values[i] x[at(i)] for four values. Halves are converted together, and each multiplies from its lane.
-template <class At>
-inline void add_four(const float* values, const float* x, float* sums, At at) {
-#pragma GCC unroll 4
-  for (size_t i = 0; i < 4; ++i) sums[i] += values[i] * x[at(i)];
-}
-template <class At>
-inline void add_four(const Half* values, const float* x, float* sums, At at) {
+// sums[i] += values[i] x[at(i)] for four values, which are loaded, and converted, together: each multiplies from its lane.
+template <class Value, class At>
+inline void add_four(const Value* values, const float* x, float* sums, At at) {
   const Vec four = load(values);
   sums[0] = vfmas_laneq_f32(sums[0], x[at(0)], four, 0);
   sums[1] = vfmas_laneq_f32(sums[1], x[at(1)], four, 1);
