@@ -119,7 +119,7 @@ struct NetKernels {
   void (*every_second)(const float* from, size_t n, float* to) = nullptr;
 
   // to[i] = from[first + i stride], where that is in [0, w), and else 0, for i in [0, n): of `rows` rows, `from_step` floats
-  // apart there and n here. Null where the instruction set masks no lanes.
+  // apart there and n here. Null where rows are better copied.
   void (*spread_rows)(const float* from, size_t from_step, int w, int first, int stride, size_t rows, float* to,
                       size_t n) = nullptr;
 

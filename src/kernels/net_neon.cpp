@@ -20,6 +20,21 @@ inline Vec larger(Vec a, Vec b) { return vmaxq_f32(a, b); }
 inline Vec load_second(const float* p) { return vld2q_f32(p).val[0]; }
 inline Vec within(Vec v, Vec low, Vec high) { return vminq_f32(vmaxq_f32(v, low), high); }
 
+// sums[t] += values[i] x[offsets[i] + t kWidth], for i = 0, then 1: both offsets come with one load, and so do both values.
+#define MEMBOUND_OWN_TWO
+template <int T>
+inline __attribute__((always_inline)) void add_two(const int32_t* offsets, const float* values, const float* x, Vec (&sums)[T]) {
+  int64_t two;
+  __builtin_memcpy(&two, offsets, sizeof two);
+  const float32x2_t both = vld1_f32(values);
+  const float* first = x + static_cast<int32_t>(two);
+  const float* second = x + (two >> 32);
+#pragma GCC unroll 32
+  for (int t = 0; t < T; ++t) sums[t] = vfmaq_lane_f32(sums[t], load(first + static_cast<size_t>(t) * kWidth), both, 0);
+#pragma GCC unroll 32
+  for (int t = 0; t < T; ++t) sums[t] = vfmaq_lane_f32(sums[t], load(second + static_cast<size_t>(t) * kWidth), both, 1);
+}
+
 // The first n floats, 1 <= n <= 4: the rest of memory is neither read nor written.
 #define MEMBOUND_OWN_SOME
 inline Vec load_some(const float* p, size_t n) {
@@ -34,6 +49,65 @@ inline void store_some(float* p, Vec v, size_t n) {
   vst1_f32(p, vget_low_f32(v));
   if (n == 3) vst1q_lane_f32(p + 2, v, 2);
 }
+
+// Lanes that are inside: loaded from where the row begins, if it begins behind the first of them, and moved to their places.
+// Other lanes are read from no further than kWidth floats behind the row, where there is slack, and are not used.
+#define MEMBOUND_OWN_LANES
+#define MEMBOUND_COPIES_ROWS  // which takes less than masking their lanes
+struct Lanes {
+  uint8x16_t bytes;  // of each byte, where it comes from; others become zeros
+  int skipped;       // floats that the load begins later
+  int count;         // if the first lane is inside, how many are
+};
+inline Lanes lanes_inside(int first, int width) {
+  static constexpr uint8_t kBytes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  static constexpr int32_t kPlaces[4] = {0, 1, 2, 3};
+  const int skipped = first < 0 ? -first : first > width ? width - first : 0, left = width - first;
+  const uint32x4_t behind = vcgeq_s32(vld1q_s32(kPlaces), vdupq_n_s32(left));
+  const uint32x4_t before = vcltq_s32(vld1q_s32(kPlaces), vdupq_n_s32(-first));
+  const uint8x16_t moved = vsubq_u8(vld1q_u8(kBytes), vdupq_n_u8(static_cast<uint8_t>(4 * skipped)));
+  return {vorrq_u8(moved, vreinterpretq_u8_u32(vorrq_u32(before, behind))), skipped, left < 4 ? left : 4};
+}
+inline Vec load_lanes(const float* p, const Lanes& lanes) {
+  return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(load(p + lanes.skipped)), lanes.bytes));
+}
+inline Vec load_lanes(const float* p, const Lanes& lanes, Vec outside) {
+  return vreinterpretq_f32_u8(
+      vqtbx1q_u8(vreinterpretq_u8_f32(outside), vreinterpretq_u8_f32(load(p + lanes.skipped)), lanes.bytes));
+}
+inline void store_lanes(float* p, Vec v, const Lanes& lanes) { store_some(p, v, static_cast<size_t>(lanes.count)); }
+inline Vec lanes_after(Vec v, Vec before) { return vextq_f32(before, v, 3); }
+inline Vec even_lanes(Vec low, Vec high) { return vuzp1q_f32(low, high); }
+inline Vec odd_lanes(Vec low, Vec high) { return vuzp2q_f32(low, high); }
+inline Vec multiply(Vec a, Vec b) { return vmulq_f32(a, b); }
+inline Vec divide(Vec a, Vec b) { return vdivq_f32(a, b); }
+
+// Of a depthwise kernel: as many sums as the registers hold, beside its taps.
+#define MEMBOUND_OWN_SIDES
+template <int K>
+constexpr int kSides = K == 3 ? 4 : K == 5 ? 2 : 1;
+constexpr int kRowsAtOnce = 4;
+constexpr bool kLoadsInside = true;
+
+// The taps of a depthwise kernel, four in a register: each multiplies from its lane.
+#define MEMBOUND_OWN_TAPS
+template <int K>
+struct Taps {
+  Vec of[(K * K + 3) / 4];
+  explicit Taps(const float* taps) {
+#pragma GCC unroll 16
+    for (int i = 0; i < K * K; i += 4) of[i / 4] = load_some(taps + i, static_cast<size_t>(K * K - i < 4 ? K * K - i : 4));
+  }
+  inline __attribute__((always_inline)) Vec times(int i, int j, Vec x, Vec sum) const {
+    const Vec four = of[(i * K + j) / 4];
+    switch ((i * K + j) % 4) {
+      case 0: return vfmaq_laneq_f32(sum, x, four, 0);
+      case 1: return vfmaq_laneq_f32(sum, x, four, 1);
+      case 2: return vfmaq_laneq_f32(sum, x, four, 2);
+      default: return vfmaq_laneq_f32(sum, x, four, 3);
+    }
+  }
+};
 
 #define MEMBOUND_OWN_SQUARE
 inline __attribute__((always_inline)) void transpose(Vec (&square)[kWidth]) {
@@ -50,6 +124,49 @@ inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   const int32x4_t base = vdupq_n_s32(x);
   vst1q_s32(p, vaddq_s32(base, vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)))));
   vst1q_s32(p + 4, vaddq_s32(base, vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)))));
+}
+
+// Columns eight at a time, while all of them are below the end.
+#define MEMBOUND_OWN_PLACE
+size_t short_columns(const uint16_t* from, size_t count, size_t end, int32_t* columns) {
+  size_t n = 0;
+  for (; n + 8 <= count; n += 8) {
+    const uint16x8_t eight = vld1q_u16(from + n);
+    if (vmaxvq_u16(eight) >= end) break;
+    vst1q_s32(columns + n, vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(eight))));
+    vst1q_s32(columns + n + 4, vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(eight))));
+  }
+  for (; n < count && from[n] < end; ++n) columns[n] = from[n];
+  return n;
+}
+
+void place(const int32_t* columns, int32_t base, size_t count, const Places& places, int32_t* offsets) {
+  size_t k = 0;
+  if (places.table) {
+    const int32_t* table = places.table - base;
+    for (; k + 4 <= count; k += 4) {  // all are read before any is written: these may be the same
+      const int32_t a = table[columns[k]], b = table[columns[k + 1]], c = table[columns[k + 2]], d = table[columns[k + 3]];
+      offsets[k] = a;
+      offsets[k + 1] = b;
+      offsets[k + 2] = c;
+      offsets[k + 3] = d;
+    }
+    for (; k < count; ++k) offsets[k] = table[columns[k]];
+    return;
+  }
+  const int32x4_t from = vdupq_n_s32(base);
+  for (; k + 4 <= count; k += 4) vst1q_s32(offsets + k, vmulq_n_s32(vsubq_s32(vld1q_s32(columns + k), from), places.step));
+  for (; k < count; ++k) offsets[k] = (columns[k] - base) * places.step;
+}
+
+size_t count_below(const int32_t* numbers, size_t n, int32_t limit) {
+  const int32x4_t end = vdupq_n_s32(limit);
+  size_t k = 0;
+  for (; k < n; k += 4) {
+    const uint32_t below = vaddvq_u32(vshrq_n_u32(vcltq_s32(vld1q_s32(numbers + k), end), 31));
+    if (below < 4) return k + below < n ? k + below : n;
+  }
+  return n;
 }
 
 constexpr size_t kGaps = 8;
@@ -72,14 +189,9 @@ inline Vec load(const Half* p) {
 inline float single(Half half) { return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half.bits))), 0); }
 inline float single(float x) { return x; }
 
-// sums[i] += values[i] x[at(i)] for four values. Halves are converted together, and each multiplies from its lane.
-template <class At>
-inline void add_four(const float* values, const float* x, float* sums, At at) {
-#pragma GCC unroll 4
-  for (size_t i = 0; i < 4; ++i) sums[i] += values[i] * x[at(i)];
-}
-template <class At>
-inline void add_four(const Half* values, const float* x, float* sums, At at) {
+// sums[i] += values[i] x[at(i)] for four values, which are loaded, and converted, together: each multiplies from its lane.
+template <class Value, class At>
+inline void add_four(const Value* values, const float* x, float* sums, At at) {
   const Vec four = load(values);
   sums[0] = vfmas_laneq_f32(sums[0], x[at(0)], four, 0);
   sums[1] = vfmas_laneq_f32(sums[1], x[at(1)], four, 1);

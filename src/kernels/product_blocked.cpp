@@ -11,10 +11,7 @@ constexpr size_t kEntriesAtOnce = 40960;  // of the rows of a group: decoded, th
 constexpr size_t kSecond = 131072;        // floats of an image that stay there, where the nearest would hold too few,
 constexpr size_t kSumsAtOnce = 65536;     // as do their sums, in floats
 constexpr size_t kLeastRowsAtOnce = 8;    // of a group: fewer are not worth their way
-constexpr size_t kMostTiles = 4;          // of pixels that are read once
-// Entries of a row's block, on the average: fewer are not worth the way of its sums to and fro.
-constexpr double kLeastOfBlock = 3;
-constexpr double kLeastWork = 80;  // times vectors of sums
+constexpr double kLeastOfBlock = 3;       // entries of a row's block, on the average
 constexpr size_t kMostVectors = 15;  // of short rows that are summed at once: of fewer, more channels stay near
 constexpr size_t kBehind = Weight::kLeastRead + kReadSlack;  // entries that may be written behind those that are decoded
 
@@ -33,11 +30,13 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   plan.whole = !image.together && (image.row_step == image.pixels || image.rows == 1);
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
   if (image.pixels > most && !plan.whole) return {};
-  if (plan.whole && plan.extent > kMostTiles * most && !traits.copies_to_lines) return {};  // these gain by longer tiles
+  const auto most_tiles = static_cast<size_t>(traits.most_tiles);
+  if (plan.whole && most_tiles > 0 && plan.extent > most_tiles * most) return {};
   const size_t of_rows = image.pixels > 2 * width ? most : std::max(image.pixels, std::min(most, kMostVectors * width));
   const size_t fitting = image.together ? image.tile : plan.whole ? most : 1 + (of_rows - image.pixels) / image.row_step;
   plan.tile = image.together ? image.tile : divide_up(plan.extent, divide_up(plan.extent, fitting));
   if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
+  if (divide_up(plan.extent, plan.tile) < static_cast<size_t>(traits.least_tiles)) return {};
   const size_t footprint = plan.whole       ? std::min(plan.tile, image.channel_floats)
                            : image.together ? image.tile_floats
                                             : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
@@ -48,7 +47,7 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   const auto fitting_channels = [&](size_t floats) { return std::clamp<size_t>(floats / footprint, 1, channels); };
   const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * (image.together ? 3 : 2) / 2);
   const double entries = weight.density() * static_cast<double>(near * image.channel_columns);
-  const bool few = entries < kLeastOfBlock || entries * static_cast<double>(divide_up(sums, width)) < kLeastWork;
+  const bool few = entries < kLeastOfBlock || entries * static_cast<double>(divide_up(sums, width)) < traits.least_work;
   const size_t most_channels = few ? fitting_channels(kSecond) : near;
   const size_t at_once = divide_up(channels, divide_up(channels, most_channels));
   plan.columns = at_once * image.channel_columns;

@@ -35,7 +35,7 @@ bool is_read_in_place(const Image& image, size_t rows, const Traits& traits) {
   const size_t width = static_cast<size_t>(traits.width), all = image.rows * image.pixels;
   if (traits.copies_to_lines && is_whole(image) && image.channel_floats % kLine != 0 && rows >= kRowsForLines) return false;
   const size_t vectors = is_whole(image) ? divide_up(all, width) : image.rows * divide_up(image.pixels, width);
-  return 3 * vectors * width <= 4 * all;
+  return traits.lanes_used * vectors * width <= 100 * all;
 }
 
 }  // namespace
