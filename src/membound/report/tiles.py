@@ -10,7 +10,7 @@ from typing import Any
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, tag
 from membound.report.text import Score, divide, find_number, find_part, find_rows, show_milliseconds
-from membound.report.verdict import SAME, say_uncertainty, show_score, uncertainty
+from membound.report.verdict import SAME, say_seeds, say_uncertainty, show_score, uncertainty
 from membound.units import format_bytes
 
 Facts = Mapping[str, Any]
@@ -112,8 +112,9 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
         for name, net in (("dense", dense), ("8 bits", int8))
         if find_number(net, "accuracy") is not None
     ]
-    if (said := say_uncertainty(final, score)) is not None:
-        lines.append(tag("p", said, class_="against"))
+    for said in (say_uncertainty(final, score), say_seeds(final, dense, score)):
+        if said is not None:
+            lines.append(tag("p", said, class_="against"))
     on = final.get("accuracy_on")
     return _draw(f"{score.name} on {on}" if on else score.name, show_score(final, score), lines)
 

@@ -71,16 +71,17 @@ class Fitted:
         """Write the page that `membound fit` writes beside its file: one HTML file that loads nothing."""
         from membound.search.summary import summarise
 
+        asked = self.facts["asked"]
         summary = summarise(
             [self],
             network=network or type(self.model).__name__,
             data=data,
-            strategy="global",
-            seed=0,
+            strategy=asked["strategy"],
+            seed=asked["seed"],
+            command=asked["call"],
             seconds=float(self.facts.get("seconds", 0.0)),
         )
-        own = dict.fromkeys(("strategy", "seed", "command"))  # which only the call of fit knows
-        write_report(path, summary | own)
+        write_report(path, summary)
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""

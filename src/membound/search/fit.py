@@ -27,6 +27,7 @@ from membound.search.problem import Problem, Target
 from membound.search.progress import by_lines, tell_resumed
 from membound.search.ranks import open_together
 from membound.search.request import TEACHERS, Choices, Examples, Keywords, split_keywords
+from membound.search.seeds import fit_seeds
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.widths import SHARE, check_width
@@ -106,7 +107,12 @@ def fit(
 
 
 def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
-    """A network for each amount of the bound; under torchrun all of its processes train each network together."""
+    """A network for each amount of the bound."""
+    return fit_seeds(partial(_fit_once, model, examples, bound), bound, choices, place)
+
+
+def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
+    """The same for one seed; under torchrun all of its processes train each network together."""
     if place.tensorboard:
         check_installed()
     device = choose_device(place.device or "auto")
@@ -271,6 +277,7 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
     elsewhere = (
         "strategy",
         "seed",
+        "seeds",
         "dense",
         "loss",
         "score",

@@ -66,6 +66,7 @@ class _Lines:
 
     def done(self, job: Job, facts: dict[str, Any]) -> None:
         with self.lock:
+            self.begun.pop(job.key, None)  # another seed trains one of the same name
             self.write(describe_done(job, facts))
 
 
