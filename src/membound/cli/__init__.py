@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from membound.cli import sections
 from membound.cli.bench import bench_command
 from membound.cli.data import data_command
 from membound.cli.evaluate import evaluate_command
@@ -15,6 +16,7 @@ from membound.cli.inspect import inspect_command
 from membound.cli.options import Stopped
 from membound.cli.reproduce import reproduce_command
 from membound.cli.run import run_command
+from membound.cli.sections import in_sections
 from membound.cli.train import train_command
 from membound.errors import MemboundError
 
@@ -28,8 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("fit")(fit_command)
-app.command("train")(train_command)
+app.command("fit", cls=in_sections(sections.FIT))(fit_command)
+app.command("train", cls=in_sections(sections.TRAIN))(train_command)
 app.command("evaluate")(evaluate_command)
 app.command("inspect")(inspect_command)
 app.command("run")(run_command)
