@@ -54,6 +54,14 @@ def test_a_network_for_a_microcontroller_leads_with_flash_and_ram():
     assert "of the dense file" not in body
 
 
+def test_int8s_speed_is_beside_ours_where_it_was_measured():
+    assert "bench --int8" in page()
+    timed = page(dense=DENSE | {"int8": INT8 | {"latency_ms": 0.11, "latency_by": "ONNX Runtime"}})
+    assert ("worse", "2.0 times slower") in told(timed)
+    assert "int8, ONNX Runtime: 0.110 ms" in timed
+    assert "bench --int8" not in timed
+
+
 def test_without_dense_the_table_is_open():
     assert "tiles" not in page(dense=None).split("<body>")[1]
     assert "<details open" in page(dense=None)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.util import find_spec
 from statistics import mean, stdev
 
 import numpy as np
@@ -76,7 +77,10 @@ def test_the_command_says_mean_and_spread(tmp_path, monkeypatch, capsys):
         if not more:
             assert re.search(r"over 2 seeds: [\d.]+ ± [\d.]+ %, dense", " ".join(said.out.split()))
             assert "seed 1, 2 of 2" in said.err
-    assert len(json.loads(said.out)["finals"][0]["seeds"]["accuracies"]) == 2
+    facts = json.loads(said.out)
+    assert len(facts["finals"][0]["seeds"]["accuracies"]) == 2
+    if find_spec("onnxruntime") and find_spec("onnx"):
+        assert 0 < facts["dense"]["int8"]["latency_ms"] < 1000
 
 
 def test_a_number_of_seeds_is_a_whole_number():

@@ -15,6 +15,7 @@ from membound.report.text import (
     find_number,
     find_part,
     find_rows,
+    find_text,
     show_count,
     show_milliseconds,
 )
@@ -119,7 +120,11 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
     if theirs is not None:
         told = compare_amounts(ours, theirs, ("faster", "slower"))
         lines.append(_line(*told, "dense", show_milliseconds(theirs)))
-    if int8:  # float32 on 8-bit weights says nothing of int8 kernels
+    if (rounded := find_number(int8, "latency_ms")) is not None:
+        told = compare_amounts(ours, rounded, ("faster", "slower"))
+        name = f"int8, {find_text(int8, 'latency_by') or 'elsewhere'}"
+        lines.append(_line(*told, name, show_milliseconds(rounded)))
+    elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
     return _draw("latency of one image", show_milliseconds(ours), lines)
 

@@ -77,7 +77,12 @@ def make_lines(result: Facts, score: Score) -> list[str]:
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
     # The latency of this machine says nothing of a microcontroller's.
     speed = say_speed(finals[0], dense) if len(finals) == 1 and not is_micro(result) else None
-    return [*lines, speed] if speed else lines
+    return [*lines, f"{speed}{_say_int8_speed(int8)}"] if speed else lines
+
+
+def _say_int8_speed(int8: Facts) -> str:
+    taken = find_number(int8, "latency_ms")
+    return "" if taken is None else f" int8 in {int8.get('latency_by')}: {show_milliseconds(taken)}."
 
 
 def say_uncertainty(final: Facts, score: Score) -> str | None:
