@@ -63,10 +63,13 @@ def make_summary(result: Facts, score: Score) -> Markup:
     judged: list[Quantity] = [
         (_score_head(finals, score), [_score_cell(net, dense, score) for net in networks]),
         ("over seeds", [_seeds_cell(net, score) for net in networks]),
-        ("errors", [_errors_cell(net) for net in networks]),
     ]
     sizes = _device_sizes(networks, dense) if is_micro(result) else _sizes(networks, dense, result)
-    quantities = [*judged, *sizes, ("members", [_members_cell(net, score) for net in networks])]
+    more: list[Quantity] = [
+        ("errors", [_errors_cell(net) for net in networks]),
+        ("members", [_members_cell(net, score) for net in networks]),
+    ]
+    quantities = [*judged, *sizes, *more]
     present = [(words, [cell if cell is not None else ABSENT for cell in cells])
                for words, cells in quantities if any(cell is not None for cell in cells)]  # fmt: skip
     if len(finals) <= MOST_COLUMNS:
