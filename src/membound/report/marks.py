@@ -22,7 +22,7 @@ def name_series(index: int) -> str:
 
 
 def draw_mark(kind: str, x: float, y: float, tip: str | None = None, **attributes: object) -> Markup:
-    """Circles are candidates, triangles those below the axis, diamonds winners, stars final, squares dense or 8 bits."""
+    """Circles are candidates, triangles those below, diamonds winners, stars final, squares dense or 8 bits."""
     hint = tag("title", tip) if tip else None
     if kind == "candidate":
         return tag("circle", hint, cx=x, cy=y, r=3.2, class_="mark candidate", **attributes)

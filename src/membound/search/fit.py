@@ -19,7 +19,7 @@ from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
 from membound.search.budget import Plan, make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted
-from membound.search.effort import describe_training, with_effort
+from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
 from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
 from membound.search.place import Place, Watch
@@ -139,6 +139,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
         tried = describe_training(problem, choices)
+        watch.note(describe_work(problem, bound, choices))
         dense_teaching = None
         if teachers.dense_teaches(problem, bound, choices):
             numbers, passes = _teaching_numbers(choices), _passes(problem, bound, choices)
