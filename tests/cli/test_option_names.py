@@ -33,3 +33,39 @@ def test_every_option_is_in_one_section_of_the_help(command, parts, capsys, monk
         parts
     )
     assert text.split("Other options:")[1].split() == ["--help", "Show", "this", "message", "and", "exit."]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "fit lenet --data mnist --out n.safetensors --steps abc",
+            "--steps abc: a whole number from 1 up is needed",
+        ),
+        (
+            "fit lenet --data mnist --out n.safetensors --steps=0",
+            "--steps 0: a whole number from 1 up is needed",
+        ),
+        ("fit lenet --data mnist --out n.safetensors --lr x", "--lr x: a number is needed"),
+        (
+            "fit lenet --data mnist --out n.safetensors --members 99",
+            "--members 99: a whole number from 1 to 64",
+        ),
+        ("run a.safetensors b.npy --threads -1", "--threads -1: a whole number from 0 to 256 is needed"),
+    ],
+)
+def test_a_number_that_is_none_is_said_in_our_words(words, said, capsys):
+    """Not in those of typer, or of the library that reads numbers for it."""
+    with pytest.raises(SystemExit) as stopped:
+        main(words.split())
+    assert stopped.value.code == 1
+    found = capsys.readouterr().err
+    assert found.startswith(f"membound: error: {said}")
+    assert found.count("\n") == 1
+
+
+def test_the_list_of_commands_cuts_no_sentence(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "..." not in capsys.readouterr().out.split("Commands:")[1]

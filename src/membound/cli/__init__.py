@@ -3,6 +3,8 @@
 import io
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -18,6 +20,7 @@ from membound.cli.reproduce import reproduce_command
 from membound.cli.run import run_command
 from membound.cli.sections import in_sections
 from membound.cli.train import train_command
+from membound.cli.usage import explain_value
 from membound.errors import MemboundError
 
 app = typer.Typer(
@@ -98,7 +101,8 @@ def main(arguments: list[str] | None = None) -> None:
         elif not hasattr(error, "format_message"):
             raise
         else:
-            code = _refuse(f"{error.format_message().rstrip('.')}: see {_help_of(given)}")
+            words = explain_value(error, given, _function_of(given)) or error.format_message().rstrip(".")
+            code = _refuse(f"{words}: see {_help_of(given)}")
     sys.exit(code or 0)
 
 
@@ -142,6 +146,13 @@ def _help_of(given: list[str]) -> str:
     named = next(iter(given), "")
     known = getattr(typer.main.get_command(app), "commands", {})
     return f"membound {named} --help" if named in known else "membound --help"
+
+
+def _function_of(given: list[str]) -> Callable[..., Any]:
+    """What the command calls, whose parameters are its options."""
+    named = next(iter(given), "")
+    found = (each.callback for each in app.registered_commands if each.name == named)
+    return next(found, None) or membound
 
 
 def _refuse(message: str) -> int:
