@@ -47,7 +47,7 @@ def _entries(prefix: str, names: str) -> tuple[Entry, ...]:
     return tuple(Entry(f"{prefix}.{name}") for name in names.split())
 
 
-HANDLE = ("progress", "report", "projected", "finish", "detach", "state_dict", "load_state_dict")
+HANDLE = ("progress", "report", "projected", "project_", "finish", "detach", "state_dict", "load_state_dict")
 SECTIONS = (
     Section(
         "Train",

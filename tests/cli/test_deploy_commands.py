@@ -166,7 +166,7 @@ def test_run_takes_pictures(file, tmp_path, capsys):
     before = set(tmp_path.iterdir())
     assert run("run", file, dark, bright) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [["dark.png", "bright"], ["night.JPG", "dark"]]
+    assert [line.split()[:2] for line in lines] == [[str(dark), "bright"], [str(bright), "dark"]]
     assert set(tmp_path.iterdir()) == before  # nothing is written unless it is asked for
     assert run("run", file, dark, "--out", tmp_path / "y.npy", "--json") == 0
     facts = loads(capsys.readouterr().out)
@@ -209,7 +209,7 @@ def test_pictures_need_pillow_and_no_torch(file, tmp_path):
             Image.new("L", (6, 6), gray).save(tmp_path / half / name / f"{label}.webp")
     picture = tmp_path / "test" / "bright" / "1.webp"
     done = run_without(["torch", "safetensors"], "run", file, picture)
-    assert done.stdout.split()[:2] == ["1.webp", "bright"], done.stderr
+    assert done.stdout.split()[:2] == [str(picture), "bright"], done.stderr
     for command in (("run", file, picture), ("evaluate", file, "--data", tmp_path)):
         done = run_without(["torch", "PIL"], *command)
         said = "membound: error: reading pictures needs Pillow: pip install 'membound[images]'\n"
@@ -267,7 +267,7 @@ def test_a_thin_picture_takes_little_memory(file, tmp_path, capsys):
     thin[0, 29_000:31_000] = 250
     Image.fromarray(thin).save(tmp_path / "thin.png")
     assert run("run", file, tmp_path / "thin.png") == 0
-    assert capsys.readouterr().out.split()[:2] == ["thin.png", "bright"]
+    assert capsys.readouterr().out.split()[:2] == [str(tmp_path / "thin.png"), "bright"]
 
 
 def test_images_are_read_larger_than_the_crop_that_the_network_takes():

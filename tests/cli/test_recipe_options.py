@@ -58,7 +58,7 @@ def test_everything_at_once(capsys):
     out = capsys.readouterr().out
     assert "a teacher that was given" in out
     assert "pupil.report.html" in out
-    assert "What was tried" in Path("pupil.report.html").read_text()
+    assert "what was tried" in Path("pupil.report.html").read_text()
 
 
 def test_a_teacher_with_weights_of_its_own(capsys):

@@ -55,6 +55,14 @@ def test_a_network_for_a_microcontroller_leads_with_flash_and_ram():
     assert "of the dense file" not in body
 
 
+def test_int8s_speed_is_beside_ours_where_it_was_measured():
+    assert "bench --int8" in page()
+    timed = page(dense=DENSE | {"int8": INT8 | {"latency_ms": 0.11, "latency_by": "ONNX Runtime"}})
+    assert ("worse", "2.0 times slower") in told(timed)
+    assert "int8, ONNX Runtime: 0.110 ms" in timed
+    assert "bench --int8" not in timed
+
+
 def test_without_dense_the_table_is_open():
     assert "tiles" not in page(dense=None).split("<body>")[1]
     assert "<details open" in page(dense=None)
@@ -67,9 +75,33 @@ def test_biases_have_no_bars():
     ]
     text = page(layers=layers)
     bars = text[text.index("bars-nonzeros") : text.index("bars-kept")]
-    assert "fc.weight" in bars
+    assert ">fc</title>" in bars, "a layer is called by its own name"
     assert "fc.bias" not in bars
     assert "fc.bias" in text, "the table has it"
+    assert "fc.weight" not in text
+
+
+def test_all_numbers_are_beside_dense_and_8_bits():
+    for several in (1, 2, 5):
+        finals = [
+            NET | {"name": f"{n}KB", "file_bytes": 1000 * n, "limit": 1000 * n} for n in range(1, several + 1)
+        ]
+        text = make_page({"finals": finals, "dense": DENSE | {"int8": INT8}})
+        summary = text[text.index('class="summary"') : text.index("</table>")]
+        assert "dense, 8 bits" in summary
+        assert "433,456" in summary
+        assert summary.count("100 %<small>of") == several, "only networks with a budget have used it"
+
+
+def test_a_narrow_screen_shows_what_was_decided_first():
+    layers = [
+        {"name": "a.bias", "shape": [4], "nonzeros": 4, "size": 4, "bytes": 8},
+        {"name": "a.weight", "shape": [4, 2], "nonzeros": 5, "size": 8, "bytes": 20},
+    ]
+    text = page(layers=layers)
+    table = text[text.index('aria-label="layers of') :]
+    assert re.findall(r'<th scope="col"[^>]*>(\w+)', table)[:4] == ["layer", "kept", "nonzeros", "bytes"]
+    assert re.findall(r'<th scope="row"[^>]*>([\w.]+)<', table)[:2] == ["a", "a.bias"]
 
 
 def test_the_snippet_prepares_images():

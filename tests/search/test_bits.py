@@ -9,6 +9,7 @@ import pytest
 import torch
 from profiles import chiefly
 from small import Small, digits, small_problem
+from torch import nn
 
 import membound as mb
 from membound.search.bits import FEWEST, FRESH, MOST, WIDE, as_if_trained, choose_types, describe_types
@@ -196,3 +197,16 @@ def test_a_budget_with_room_for_sixteen_bits_saves_none(tmp_path):
 def test_nonzeros_are_bounded_in_sixteen_bits():
     split = digits(0, 300)
     assert mb.fit(Small(), (split.images, split.labels), nonzeros=500, steps=10, dense=False).values == "f16"
+
+
+def test_a_budget_that_is_not_used_up_is_said():
+    x = torch.randn(60, 32).numpy()
+    y = (x[:, 0] > 0).astype(int)
+    net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2))
+    how = {"steps": 40, "device": "cpu", "progress": False, "dense": False, "test_data": (x, y)}
+    for budget, said in (("50%", True), ("25%", False)):
+        fitted = mb.fit(net, (x, y), budget=budget, **how)
+        words = (
+            f"the file takes {fitted.file_bytes:,} of {fitted.limit:,} bytes: it has all weights in 8 bits"
+        )
+        assert any(note.startswith(words) for note in fitted.facts["tried"]) == said

@@ -557,7 +557,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"budget": 2000, "step": 3}, "no keyword 'step': did you mean steps?"),
         ({"nonzeros": 3}, "cannot be met"),
         ({"nonzeros": "4 KiB"}, "whole number"),
-        ({}, "give one bound, of budget, .*: got none"),
+        ({}, "give one bound .budget, .*: got none"),
         ({"budget": 2000, "nonzeros": 5000}, "got budget and nonzeros"),
         ({"budget": 2000, "ram": 5000}, "allow at least this pair"),
         ({"budget": 2000, "within": 1}, "budget and within"),

@@ -259,3 +259,11 @@ def test_what_cannot_be(call, words):
 def test_linear_palettes_have_an_exact_0():
     for bits in range(1, 9):
         assert linear(bits, 0.3).entries[1 << (bits - 1)] == 0
+
+
+def test_all_of_int8_is_whole_numbers_times_a_step():
+    """A calibration may choose -128; a table of 256 entries would be larger, and ONNX would not be int8."""
+    array = np.arange(-128, 128, dtype=np.float32).reshape(4, 64) * 0.5
+    found = encode(array, "dense", "p8")
+    assert found.palette.kind == "linear"
+    np.testing.assert_array_equal(decode(found), array)

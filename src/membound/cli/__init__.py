@@ -3,9 +3,12 @@
 import io
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
+from membound.cli import sections
 from membound.cli.bench import bench_command
 from membound.cli.data import data_command
 from membound.cli.evaluate import evaluate_command
@@ -15,7 +18,9 @@ from membound.cli.inspect import inspect_command
 from membound.cli.options import Stopped
 from membound.cli.reproduce import reproduce_command
 from membound.cli.run import run_command
+from membound.cli.sections import in_sections
 from membound.cli.train import train_command
+from membound.cli.usage import explain_value
 from membound.errors import MemboundError
 
 app = typer.Typer(
@@ -28,8 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("fit")(fit_command)
-app.command("train")(train_command)
+app.command("fit", cls=in_sections(sections.FIT))(fit_command)
+app.command("train", cls=in_sections(sections.TRAIN))(train_command)
 app.command("evaluate")(evaluate_command)
 app.command("inspect")(inspect_command)
 app.command("run")(run_command)
@@ -96,7 +101,8 @@ def main(arguments: list[str] | None = None) -> None:
         elif not hasattr(error, "format_message"):
             raise
         else:
-            code = _refuse(f"{error.format_message().rstrip('.')}: see {_help_of(given)}")
+            words = explain_value(error, given, _function_of(given)) or error.format_message().rstrip(".")
+            code = _refuse(f"{words}: see {_help_of(given)}")
     sys.exit(code or 0)
 
 
@@ -140,6 +146,13 @@ def _help_of(given: list[str]) -> str:
     named = next(iter(given), "")
     known = getattr(typer.main.get_command(app), "commands", {})
     return f"membound {named} --help" if named in known else "membound --help"
+
+
+def _function_of(given: list[str]) -> Callable[..., Any]:
+    """What the command calls, whose parameters are its options."""
+    named = next(iter(given), "")
+    found = (each.callback for each in app.registered_commands if each.name == named)
+    return next(found, None) or membound
 
 
 def _refuse(message: str) -> int:

@@ -72,7 +72,7 @@ def export_command(
     size: options.Size = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a model file of weights, or ONNX, C, a web page or a Hub folder of a model file.
+    """Write ONNX, C, a web page, or a model file of weights.
 
     membound export lenet --init weights.safetensors --out net.safetensors
 

@@ -110,6 +110,7 @@ def fit_command(
         raise options.Stopped(f"interrupted: {again}") from None
     from membound.search.summary import summarise
 
+    _time_int8(results)
     summary = summarise(
         results, network=net, data=data, strategy=choices.strategy or "global", seed=choices.seed,
         seconds=time.monotonic() - begun, budget_kind=bound.kind, within=bound.within, files=files,
@@ -277,6 +278,18 @@ def _tell_loaded(network: Any, dataset: Any, preprocess: Any, device: str | None
         f"weights as loaded: {accuracy:.2f} % on the test images, prepared by {describe(used)} (--mean)",
         err=True,
     )
+
+
+def _time_int8(results: Sequence[Any]) -> None:
+    """How fast int8 is on this machine, beside the dense network, where ONNX Runtime is there to say it."""
+    from membound.bench.int8 import time_int8
+
+    first = results[0]
+    int8 = (first.dense or {}).get("int8")
+    if not int8 or "micro" in first.facts or (whole := first.whole()) is None:
+        return
+    if (taken := time_int8(whole)) is not None:
+        int8 |= {"latency_ms": taken, "latency_by": "ONNX Runtime"}
 
 
 def _write_report(page: Path | None, summary: dict[str, Any], files: Sequence[Path]) -> MemboundError | None:

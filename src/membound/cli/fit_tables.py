@@ -9,9 +9,9 @@ from typing import Any
 import typer
 
 from membound.cli import options
-from membound.cli.tables import Column, print_table, say, terminal_width, times, weights_first
+from membound.cli.tables import Column, print_table, say, terminal_width, times
 from membound.report.device import FOLDER, is_micro, show_flash, show_ram
-from membound.report.text import Score, find_score, show_count, show_milliseconds
+from membound.report.text import Score, find_score, show_count, show_milliseconds, weights_first
 from membound.report.verdict import make_lines
 
 

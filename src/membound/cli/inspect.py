@@ -1,12 +1,14 @@
 """membound inspect FILE: what a model file holds."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from membound.cli import options
-from membound.cli.tables import Column, print_table, say, weights_first
+from membound.cli.tables import Column, print_table, say
+from membound.report.text import weights_first
 
 File = Annotated[
     Path,
@@ -112,7 +114,7 @@ def _input(facts: dict[str, Any]) -> str:
     return f"{shape} of float32, as the training data was"
 
 
-def _shape(layer: dict[str, Any]) -> str:
+def _shape(layer: Mapping[str, Any]) -> str:
     """The shape, and beside it the one it had before dead channels were left out.
 
     >>> _shape({"shape": [4, 2], "original_shape": [9, 2]})

@@ -200,4 +200,4 @@ def watched(verbose: bool, quiet: bool = False) -> Iterator[tuple[Watch, Board |
         redirect_stdout=False,
     )
     with live:
-        yield Watch(board.show, done, board.say), board
+        yield Watch(board.show, done, board.say, note=write_line), board

@@ -116,6 +116,7 @@ class Source:
 
         from membound import data as sets
         from membound import zoo
+        from membound.data.source import has_own_size
         from membound.train.job import image_size
         from membound.train.preprocessing import preprocess_for
         from membound.train.weights import load_weights_, saved_facts
@@ -129,6 +130,8 @@ class Source:
             skip_corrupt=self.skip_corrupt, cache=self.cache,
         )  # fmt: skip
         tell_left_out(dataset)
+        if side is None and not has_own_size(data):
+            tell_size(dataset)
         model = network(net, dataset, seed)
         found = (
             None if self.init is None else load_weights_(model, self.init, pairs("--name", self.name, str))
@@ -214,6 +217,13 @@ def tell_left_out(dataset: Any) -> None:
     for note in dataset.notes:
         if note.startswith("images left out"):
             typer.echo(note, err=True)
+
+
+def tell_size(dataset: Any) -> None:
+    """At which size a folder's images are read where nobody said it: it decides how long training takes."""
+    if len(dataset.shape) == 3:
+        side = dataset.shape[1]
+        typer.echo(f"images are read at {side} x {side} pixels; smaller ones train faster (--size)", err=True)
 
 
 def print_json(facts: Any) -> None:

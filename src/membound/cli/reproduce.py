@@ -80,7 +80,7 @@ def reproduce_command(
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Make a figure or table of the paper, in a clone of the repository.
+    """Make a figure or table of the paper (in a clone).
 
     Its protocol to the letter, and ours beside it. What was trained is kept: the same command goes on where it
     stopped, and trains only what has changed.

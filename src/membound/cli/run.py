@@ -67,11 +67,13 @@ def run_command(
         )
         where = None if target is None else str(target)
         facts: dict[str, Any] = {"out": where, "shape": list(output.shape), "top": named}
+        if pictures:
+            facts["inputs"] = list(map(str, input))
         if len(outputs) > 1:
             facts["outputs"] = {name: list(each.shape) for name, each in outputs.items()}
         options.print_json(facts)
     else:
-        _print(target, outputs, top, _names(input) if pictures else None)
+        _print(target, outputs, top, list(map(str, input)) if pictures else None)
 
 
 def _with_folders(given: list[Path]) -> list[Path]:
@@ -108,16 +110,6 @@ def _are_pictures(given: list[Path]) -> bool:
             f"{len(given)} inputs: several are pictures, which {others[0]} is not by its name"
         )
     return not others
-
-
-def _names(paths: list[Path]) -> list[str]:
-    """File names; where two are the same, with their folders.
-
-    >>> _names([Path("a/cat.jpg"), Path("b/cat.jpg")])
-    ['a/cat.jpg', 'b/cat.jpg']
-    """
-    names = [path.name for path in paths]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
 def _run_pictures(net: Any, paths: list[Path]) -> Any:

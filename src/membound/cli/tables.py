@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 
@@ -95,15 +94,6 @@ def say(word: str, text: str) -> None:
             break_on_hyphens=False,
         )
     )
-
-
-def weights_first(layers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Layers in their order, but those of one dimension, such as biases, after all others.
-
-    >>> [layer["name"] for layer in weights_first([{"name": "b", "shape": [4]}, {"name": "w", "shape": [4, 2]}])]
-    ['w', 'b']
-    """
-    return sorted(layers, key=lambda layer: len(layer["shape"]) < 2)
 
 
 def times(shape: Sequence[int]) -> str:

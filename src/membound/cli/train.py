@@ -10,8 +10,9 @@ import typer
 
 from membound.cli import options
 from membound.cli.records import spread
-from membound.cli.tables import Column, print_table, times, weights_first
+from membound.cli.tables import Column, print_table, times
 from membound.errors import MemboundError
+from membound.report.text import weights_first
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS
 
 Rules = list[str] | None

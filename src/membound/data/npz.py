@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from membound.data.examples import IGNORED, REGRESSION, SEGMENTATION, ExampleSplit
+from membound.data.finite import check_finite
 from membound.data.several import Inputs, SeveralSplit
 from membound.data.splits import Array, ArraySplit, Dataset, as_labels
 from membound.errors import DataError
@@ -73,8 +74,7 @@ def _several(path: Path, x_train: Any, y_train: Array, x_test: Any, y_test: Arra
             raise DataError(
                 f"{path}: x_{name} has {len(rows)} examples and y_{name} {len(y)}: there must be one each"
             )
-        if numbers and not np.isfinite(labels).all():
-            raise DataError(f"{path}: y_{name} holds values that are not finite (NaN or infinite)")
+        check_finite(f"{path}: y_{name}", labels)
         halves.append(SeveralSplit(rows, labels, inputs))
     if not numbers:
         return _of_classes(path, *halves)
@@ -103,8 +103,7 @@ def _beyond_classes(path: Path, arrays: tuple[Array, ...], layout: str | None) -
                 "they must be alike"
             )
         images = _images(path, f"x_{name}", x, layout)
-        if numbers and not np.isfinite(y).all():
-            raise DataError(f"{path}: y_{name} holds values that are not finite (NaN or infinite)")
+        check_finite(f"{path}: y_{name}", y)
         if not numbers and (y.shape[1:] != images.shape[2:] or y.min() < 0 or y.max() > IGNORED):
             raise DataError(
                 f"{path}: y_{name} is {list(y.shape)} with values from {y.min()} to {y.max()}: masks are class numbers "
@@ -188,8 +187,7 @@ def _images(path: Path, name: str, x: Array, layout: str | None) -> Array:
     if x.dtype != np.uint8:
         with np.errstate(over="ignore"):
             x = x.astype(np.float32, copy=False)
-        if not np.isfinite(x).all():
-            raise DataError(f"{path}: {name} holds values that are not finite in float32 (NaN or infinite)")
+        check_finite(f"{path}: {name}", x)
     if _are_features(x, layout):
         if x.dtype == np.uint8 or x.ndim != (3 if layout == "NCL" else 2):
             raise DataError(

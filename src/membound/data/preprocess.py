@@ -67,6 +67,10 @@ class Preprocess:
 
     def __call__(self, images: Array) -> Float32:
         """`images` [n, C, H, W] as the network takes them, float32; other arrays where all there is is a scale."""
+        if not isinstance(images, np.ndarray):
+            raise DataError(
+                f"images are a {type(images).__name__}: give a numpy array, such as np.asarray(images) makes"
+            )
         if images.dtype == np.uint8 and self.takes != "uint8":
             raise DataError(
                 "pixels (uint8) cannot be prepared: the network was trained on floating-point data, and its file does "

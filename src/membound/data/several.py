@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from membound.data.examples import ExampleSplit
+from membound.data.finite import check_finite
 from membound.data.splits import Array, as_indices
 from membound.errors import DataError
 
@@ -132,7 +133,6 @@ def _check_values(array: Array, name: str) -> None:
     if array.size == 0:
         raise DataError(f"{name} has shape {list(array.shape)}: there is nothing in it")
     if array.dtype.kind == "f":
-        if not np.isfinite([array.min(), array.max()]).all():
-            raise DataError(f"{name} holds values that are not finite (NaN or infinite)")
+        check_finite(name, array)
     elif array.dtype.kind != "b" and (int(array.max()) > MOST or int(array.min()) < -MOST):
         raise DataError(f"{name} has numbers beyond {MOST:,}, which float32 does not hold exactly")

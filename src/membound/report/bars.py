@@ -12,6 +12,7 @@ from membound.report.text import (
     find_number,
     find_rows,
     find_text,
+    name_layer,
     shorten,
     shorten_names,
     show_count,
@@ -57,7 +58,7 @@ def _group(finals: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Gr
     groups: dict[str, list[tuple[int, str, Layer]]] = {}
     for index, final in enumerate(finals):
         for layer in filter(_has_weights, find_rows(final, "layers")):
-            groups.setdefault(find_text(layer, "name") or "", []).append((index, names[index], layer))
+            groups.setdefault(name_layer(layer), []).append((index, names[index], layer))
     return list(groups.items())
 
 
@@ -101,7 +102,7 @@ class _Panel:
         length = (share or 0.0) if self.relative else (count or 0.0) / self.most
         width = min(max(length, 0.0), 1.0) * self.room
         shown = show_share(share) if self.relative else show_count(count)
-        words = f"{find_text(layer, 'name') or ''} {shown}" + (f" in {final}" if self.several else "")
+        words = f"{name_layer(layer)} {shown}" + (f" in {final}" if self.several else "")
         place: dict[str, object] = {"x": self.left, "y": top + 1, "height": BAR - 2}
         tip = tag("title", f"{words}: {show_count(count)} of {show_count(size)}")
         aside = tag("tspan", f" {shorten(final, 9)}", class_="aside") if self.several else None

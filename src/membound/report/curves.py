@@ -42,7 +42,18 @@ def make_curves(result: Mapping[str, Any], score: Score) -> Markup | None:
     if not panels:
         return None
     keys = [(marks.draw_line_key(classes), shorten(name, 40)) for name, (classes, _) in runs.items()]
-    return join(marks.draw_legend(keys), tag("div", *panels, class_="panels"))
+    return join(marks.draw_legend(keys), tag("div", *panels, class_="panels"), _note(result))
+
+
+def _note(result: Mapping[str, Any]) -> Markup | None:
+    """Said where losses cannot be compared."""
+    notes = [note for final in find_rows(result, "finals") for note in final.get("tried") or ()]
+    if not any("teacher" in str(note) for note in notes):
+        return None
+    words = (
+        "The loss of a network with a teacher has the teacher's part in it: compare accuracies, not losses."
+    )
+    return tag("p", words, class_="note")
 
 
 def _find_runs(result: Mapping[str, Any]) -> dict[str, tuple[str, list[Mapping[str, Any]]]]:

@@ -22,7 +22,7 @@ def name_series(index: int) -> str:
 
 
 def draw_mark(kind: str, x: float, y: float, tip: str | None = None, **attributes: object) -> Markup:
-    """Circles are candidates, triangles those below the axis, diamonds winners, stars final, squares dense."""
+    """Circles are candidates, triangles those below, diamonds winners, stars final, squares dense or 8 bits."""
     hint = tag("title", tip) if tip else None
     if kind == "candidate":
         return tag("circle", hint, cx=x, cy=y, r=3.2, class_="mark candidate", **attributes)
@@ -31,6 +31,7 @@ def draw_mark(kind: str, x: float, y: float, tip: str | None = None, **attribute
         "winner": _ring(x, y, (5.4,), 4),
         "final": _ring(x, y, (9, 3.9), 10),
         "dense": _square(x, y, 4.6),
+        "int8": _square(x, y, 3.4),
     }
     path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in corners[kind]) + "Z"
     return tag(

@@ -63,7 +63,7 @@ def make_page(result: Facts) -> str:
         _section("Training", make_curves(result, score)),
         _section("Layers", make_layers(result)),
         _section("The search", make_rounds(result, score)),
-        _section("What was tried", _make_notes(result)),
+        _section("How it was trained, and what was tried", _make_notes(result)),
         _section("How to use it", _make_usage(result)),
         _section("How it was made", _make_origin(result)),
     ]
@@ -103,11 +103,12 @@ def _section(title: str, inside: Markup | None) -> Markup | None:
 def _make_notes(result: Facts) -> Markup | None:
     """How networks were trained, and what the choices gained: a list for each network."""
     lists = []
-    for final in find_rows(result, "finals"):
+    finals = find_rows(result, "finals")
+    for final in finals:
         tried = final.get("tried")
         notes = [note for note in tried if isinstance(note, str)] if isinstance(tried, list | tuple) else []
         if notes:
-            head = tag("h3", find_text(final, "name") or "network")
+            head = tag("h3", find_text(final, "name") or "network") if len(finals) > 1 else None
             lists += [head, tag("ul", *(tag("li", _capital(note)) for note in notes))]
     return join(*lists) if lists else None
 

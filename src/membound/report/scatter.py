@@ -59,8 +59,8 @@ def make_scatter(result: Mapping[str, Any], score: Score) -> Markup | None:
     if not tried and len(finals) < 2:
         return None
     axis = "flash" if is_micro(result) else "file size"
-    drawn = None if is_micro(result) else _find_dense(dense, score)
-    figure = _Scatter(tried, finals, dense_score, drawn, _find_limits(result), score, axis)
+    beside = [] if is_micro(result) else _find_beside(dense, score)
+    figure = _Scatter(tried, finals, dense_score, beside, _find_limits(result), score, axis)
     return join(
         tag("div", figure.draw(WIDE, "scatter-wide"), class_="wide"),
         tag("div", figure.draw(NARROW, "scatter-narrow"), class_="narrow"),
@@ -93,11 +93,15 @@ def _find_finals(result: Mapping[str, Any], score: Score) -> list[Point]:
     return points
 
 
-def _find_dense(dense: Mapping[str, Any], score: Score) -> Point | None:
-    size, value = find_number(dense, "file_bytes"), find_number(dense, "accuracy")
-    if size is None or size <= 0 or value is None:
-        return None
-    return Point("dense", "dense", size, value, f"dense: {score.show(value)} in {show_count(size)} bytes")
+def _find_beside(dense: Mapping[str, Any], score: Score) -> list[Point]:
+    """The dense network, and the same in 8 bits."""
+    points = []
+    for kind, name, net in (("dense", "dense", dense), ("int8", "8 bits", find_part(dense, "int8"))):
+        size, value = find_number(net, "file_bytes"), find_number(net, "accuracy")
+        if size is not None and size > 0 and value is not None:
+            tip = f"{name}: {score.show(value)} in {show_count(size)} bytes"
+            points.append(Point(kind, name, size, value, tip))
+    return points
 
 
 def _find_limits(result: Mapping[str, Any]) -> list[float]:
@@ -127,7 +131,7 @@ class _Scatter:
     tried: list[Point]
     finals: list[Point]
     dense_score: float | None
-    dense: Point | None
+    beside: list[Point]  # dense, and dense in 8 bits
     limits: list[float]
     score: Score
     axis: str  # what sizes are those of
@@ -148,13 +152,12 @@ class _Scatter:
             ],
             self._draw_reference(frame, y),
             self._draw_frontier(x, y),
-            *[self._draw_point(point, x, y) for point in (*self.tried, *self.finals)],
-            self._draw_point(self.dense, x, y) if self.dense else None,
+            *[self._draw_point(point, x, y) for point in (*self.tried, *self.finals, *self.beside)],
             self._draw_labels(frame, x, y),
         )  # fmt: skip
 
     def _scales(self, frame: Frame) -> tuple[Scale, Scale]:
-        drawn = [*self.tried, *self.finals, *([self.dense] if self.dense else [])]
+        drawn = [*self.tried, *self.finals, *self.beside]
         sizes = [point.size for point in drawn] + self.limits
         x = Scale(*widen_log(min(sizes), max(sizes)), frame.left, frame.width - frame.right, log=True)
         scores = [point.score for point in drawn]
@@ -200,7 +203,7 @@ class _Scatter:
         crowd += [marks.Box(x.place(limit) - 1, 0, x.place(limit) + 1, frame.height) for limit in self.limits]
         places = [(x.place(p.size), y.clamp(p.score)) for p in self.finals]
         taken = [marks.box_around(a, b, 7) for a, b in places]
-        taken += [marks.box_around(x.place(p.size), y.clamp(p.score), 5) for p in [self.dense] if p]
+        taken += [marks.box_around(x.place(p.size), y.clamp(p.score), 5) for p in self.beside]
         labels = [
             (marks.boxes_beside(*place, words), words)
             for place, words in zip(places, self._names(frame), strict=True)
@@ -241,7 +244,7 @@ class _Scatter:
             ("candidate" in kinds, marks.draw_mark("candidate", 14, 10), "candidate"),
             ("winner" in kinds, marks.draw_mark("winner", 14, 10), "winner of its round"),
             (bool(self.finals), marks.draw_mark("final", 14, 10), "final network"),
-            (self.dense is not None, marks.draw_mark("dense", 14, 10), "dense"),
+            *((True, marks.draw_mark(point.kind, 14, 10), point.key) for point in self.beside),
             (
                 self._draw_frontier(Scale(1, 2, 0, 1), Scale(0, 1, 0, 1)) is not None,
                 tag("path", d="M1 16H12V9H20V4H27", class_="frontier"),

@@ -80,6 +80,7 @@ svg .label { font-weight: 600; paint-order: stroke; stroke: var(--page); stroke-
 .winner { fill: var(--s0); stroke: var(--page); }
 .final { fill: var(--s1); stroke: var(--page); }
 .dense { fill: var(--ink); stroke: var(--page); }
+.int8 { fill: var(--page); stroke: var(--ink); stroke-width: 1.6; }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .densely { stroke: var(--soft); stroke-width: 1.3; }
 .track { fill: var(--faint); stroke: var(--line); stroke-width: .6; }

@@ -13,11 +13,14 @@ from membound.report.text import (
     find_part,
     find_rows,
     find_text,
+    name_layer,
     show_count,
     show_duration,
     show_milliseconds,
     show_share,
+    weights_first,
 )
+from membound.report.verdict import show_seeds
 from membound.units import format_bytes
 
 MOST_OPEN = 24  # rows of a table that is open from the start
@@ -27,9 +30,11 @@ Facts = Mapping[str, Any]
 Quantity = tuple[str, Sequence[object]]  # its name, and a cell for each network
 
 
-def draw_table(head: Sequence[object], rows: Sequence[Sequence[object]], name: str, texts: int = 1) -> Markup:
-    """A table that scrolls in its own frame; the first `texts` columns are words, the others numbers."""
-    kinds = ["text" if index < texts else None for index in range(len(head))]
+def draw_table(
+    head: Sequence[object], rows: Sequence[Sequence[object]], name: str, texts: Sequence[int] = (0,)
+) -> Markup:
+    """A table that scrolls in its own frame; the columns `texts` are words, the others numbers."""
+    kinds = ["text" if index in texts else None for index in range(len(head))]
     columns = [tag("th", cell, scope="col", class_=kind) for cell, kind in zip(head, kinds, strict=True)]
     body = []
     for first, *rest in rows:
@@ -45,17 +50,26 @@ def fold(words: str, inside: Markup, is_open: bool = False) -> Markup:
 
 
 def make_summary(result: Facts, score: Score) -> Markup:
-    """Every final network against dense."""
+    """Every final network, and beside them dense, and dense in 8 bits: a narrow screen shows ours first."""
     finals = find_rows(result, "finals")
     dense = find_part(result, "dense")
-    networks = [final for final in [dense] if dense] + finals
-    heads = (["dense"] if dense else []) + [find_text(final, "name") or "final" for final in finals]
+    int8 = find_part(dense, "int8")
+    if int8:
+        dense, int8 = {"values": "f32", **dense}, {"values": "p8", **int8}
+    known = {"dense": dense, "dense, 8 bits": int8}
+    networks = [*finals, *filter(None, known.values())]
+    heads = [find_text(final, "name") or "final" for final in finals]
+    heads += [name for name, net in known.items() if net]
     judged: list[Quantity] = [
         (_score_head(finals, score), [_score_cell(net, dense, score) for net in networks]),
-        ("errors", [_errors_cell(net) for net in networks]),
+        ("over seeds", [_seeds_cell(net, score) for net in networks]),
     ]
     sizes = _device_sizes(networks, dense) if is_micro(result) else _sizes(networks, dense, result)
-    quantities = [*judged, *sizes, ("members", [_members_cell(net, score) for net in networks])]
+    more: list[Quantity] = [
+        ("errors", [_errors_cell(net) for net in networks]),
+        ("members", [_members_cell(net, score) for net in networks]),
+    ]
+    quantities = [*judged, *sizes, *more]
     present = [(words, [cell if cell is not None else ABSENT for cell in cells])
                for words, cells in quantities if any(cell is not None for cell in cells)]  # fmt: skip
     if len(finals) <= MOST_COLUMNS:
@@ -71,7 +85,7 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
         ("budget used", [_budget_cell(net, result, kind) for net in networks]),
         ("nonzeros", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
-        ("latency", [_latency_cell(net, dense) for net in networks]),
+        ("latency of one image", [_latency_cell(net, dense) for net in networks]),
         ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
     ]
 
@@ -137,7 +151,7 @@ def _budget_cell(net: Facts, result: Facts, kind: str) -> Markup | None:
     key = {"ram": "memory_bytes", "nonzeros": "nonzeros"}.get(kind, "file_bytes")
     used = find_number(net, "size") or find_number(net, key)
     share = divide(used, limit)
-    if share is None or limit is None or net is result.get("dense"):
+    if share is None or limit is None or not any(net is final for final in find_rows(result, "finals")):
         return None
     unit = "" if kind == "nonzeros" else " bytes"
     over = ", exceeded" if share > 1 else ""
@@ -172,6 +186,13 @@ def _members_cell(net: Facts, score: Score) -> Markup | None:
     return _beside(show_count(members), spread)
 
 
+def _seeds_cell(net: Facts, score: Score) -> Markup | None:
+    seeds = find_part(net, "seeds")
+    if not seeds:
+        return None
+    return _beside(show_seeds(seeds, score), f"{show_count(find_number(seeds, 'count'))} seeds")
+
+
 def make_layers(result: Facts) -> Markup | None:
     """One table of layers for each final network, the first one open."""
     finals = [final for final in find_rows(result, "finals") if find_rows(final, "layers")]
@@ -179,11 +200,12 @@ def make_layers(result: Facts) -> Markup | None:
     for index, final in enumerate(finals):
         name = find_text(final, "name") or "final"
         layers = find_rows(final, "layers")
-        head = ["layer", "shape", "format", "values", "size", "nonzeros", "kept", "bytes"]
-        rows = [*(_layer_row(layer) for layer in layers), _total_row(layers)]
+        # What was decided comes first: a narrow screen shows three or four columns.
+        head = ["layer", "kept", "nonzeros", "bytes", "values", "format", "shape", "weights"]
+        rows = [*(_layer_row(layer) for layer in weights_first(layers)), _total_row(layers)]
         words = f"{name}: {len(layers)} tensors"
         is_open = index == 0 and len(layers) <= MOST_OPEN
-        tables.append(fold(words, draw_table(head, rows, f"layers of {name}", texts=4), is_open))
+        tables.append(fold(words, draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6)), is_open))
     return join(*tables) if tables else None
 
 
@@ -191,14 +213,14 @@ def _layer_row(layer: Facts) -> list[object]:
     shape = layer.get("shape")
     size, count = find_number(layer, "size"), find_number(layer, "nonzeros")
     return [
-        find_text(layer, "name") or ABSENT,
-        "×".join(map(str, shape)) if isinstance(shape, list | tuple) else ABSENT,
-        find_text(layer, "format") or ABSENT,
-        _values_cell(layer),
-        show_count(size),
-        show_count(count),
+        name_layer(layer) or ABSENT,
         show_share(divide(count, size)),
+        show_count(count),
         show_count(find_number(layer, "bytes")),
+        _values_cell(layer),
+        find_text(layer, "format") or ABSENT,
+        "×".join(map(str, shape)) if isinstance(shape, list | tuple) else ABSENT,
+        show_count(size),
     ]
 
 
@@ -215,8 +237,16 @@ def _total_row(layers: Sequence[Facts]) -> list[object]:
         key: sum(find_number(layer, key) or 0 for layer in layers) for key in ("size", "nonzeros", "bytes")
     }
     kept = show_share(divide(sums["nonzeros"], sums["size"]))
-    cells = [show_count(sums["size"]), show_count(sums["nonzeros"]), kept, show_count(sums["bytes"])]
-    return [tag("strong", "all"), "", "", "", *(tag("strong", cell) for cell in cells)]
+    cells = [
+        kept,
+        show_count(sums["nonzeros"]),
+        show_count(sums["bytes"]),
+        "",
+        "",
+        "",
+        show_count(sums["size"]),
+    ]
+    return [tag("strong", "all"), *(tag("strong", cell) if cell else "" for cell in cells)]
 
 
 def make_rounds(result: Facts, score: Score) -> Markup | None:
@@ -230,7 +260,7 @@ def make_rounds(result: Facts, score: Score) -> Markup | None:
         for number in numbers
     ]
     head = ["round", "layer cut", score.name, "bytes", "nonzeros", "tried", "seconds"]
-    rounds = draw_table(head, rows, "rounds", texts=2) if rows else None
+    rounds = draw_table(head, rows, "rounds", texts=(0, 1)) if rows else None
     return join(
         fold(f"{len(rows)} rounds", rounds, len(rows) <= MOST_OPEN // 2) if rounds else None,
         fold(f"All {len(candidates)} candidates", _draw_candidates(candidates, score)),
@@ -266,4 +296,4 @@ def _draw_candidates(candidates: Sequence[Facts], score: Score) -> Markup:
             ABSENT if seconds is None else show_duration(seconds),
             "yes" if row.get("won") else "",
         ])  # fmt: skip
-    return draw_table(head, rows, "candidates", texts=2)
+    return draw_table(head, rows, "candidates", texts=(0, 1))

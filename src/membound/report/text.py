@@ -39,6 +39,24 @@ def find_text(facts: Mapping[str, Any], key: str) -> str | None:
     return None if value is None or str(value) == "" else str(value)
 
 
+def name_layer(layer: Mapping[str, Any]) -> str:
+    """A layer is called by its own name, not by that of its weight.
+
+    >>> name_layer({"name": "conv1.weight"}), name_layer({"name": "conv1.bias"}), name_layer({"name": "weight"})
+    ('conv1', 'conv1.bias', 'weight')
+    """
+    return (find_text(layer, "name") or "").removesuffix(".weight")
+
+
+def weights_first(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Layers in their order, but those of one dimension, such as biases, after all others.
+
+    >>> [layer["name"] for layer in weights_first([{"name": "b", "shape": [4]}, {"name": "w", "shape": [4, 2]}])]
+    ['w', 'b']
+    """
+    return sorted(layers, key=lambda layer: len(layer.get("shape") or "ab") < 2)
+
+
 def show_count(value: float | None) -> str:
     """
     >>> show_count(20412), show_count(None)

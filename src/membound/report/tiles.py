@@ -8,12 +8,22 @@ from functools import partial
 from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro, show_flash, show_ram
-from membound.report.markup import Markup, tag
-from membound.report.text import Score, divide, find_number, find_part, find_rows, show_milliseconds
-from membound.report.verdict import SAME, say_uncertainty, show_score, uncertainty
+from membound.report.markup import Markup, join, tag
+from membound.report.text import (
+    Score,
+    divide,
+    find_number,
+    find_part,
+    find_rows,
+    find_text,
+    show_count,
+    show_milliseconds,
+)
+from membound.report.verdict import SAME, say_seeds, say_uncertainty, show_score, uncertainty
 from membound.units import format_bytes
 
 Facts = Mapping[str, Any]
+MOST_COUNTED = 1_000_000  # bytes that are shown one by one
 BETTER, WORSE, EVEN = "better", "worse", "even"
 Show = Callable[[float | None], str]
 Told = tuple[str, str]  # how it compares, in words and as one of the three above
@@ -39,7 +49,11 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
             _tile("memory to run", _size, memory, final, dense, int8),
         ]  # fmt: skip
     known = [tile for tile in tiles if tile is not None]
-    return tag("div", *known, class_="tiles") if known else None
+    if not known:
+        return None
+    notes = filter(None, (say_uncertainty(final, score), say_seeds(final, dense, score)))
+    note = " ".join(notes)
+    return join(tag("div", *known, class_="tiles"), tag("p", note, class_="note") if note else None)
 
 
 def compare_amounts(ours: float, theirs: float, words: tuple[str, str]) -> Told:
@@ -74,7 +88,14 @@ def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told:
 
 
 def _size(value: float | None) -> str:
-    return "" if value is None else format_bytes(round(value))
+    """Exact as long as that is short: a budget of 8 KB is not 7.8 KiB to who reads it.
+
+    >>> _size(7976), _size(1725280)
+    ('7,976 bytes', '1.65 MiB')
+    """
+    if value is None:
+        return ""
+    return f"{show_count(value)} bytes" if value < MOST_COUNTED else format_bytes(round(value))
 
 
 def _tile(
@@ -107,7 +128,11 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
     if theirs is not None:
         told = compare_amounts(ours, theirs, ("faster", "slower"))
         lines.append(_line(*told, "dense", show_milliseconds(theirs)))
-    if int8:  # float32 on 8-bit weights says nothing of int8 kernels
+    if (rounded := find_number(int8, "latency_ms")) is not None:
+        told = compare_amounts(ours, rounded, ("faster", "slower"))
+        name = f"int8, {find_text(int8, 'latency_by') or 'elsewhere'}"
+        lines.append(_line(*told, name, show_milliseconds(rounded)))
+    elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
     return _draw("latency of one image", show_milliseconds(ours), lines)
 
@@ -120,8 +145,6 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
         for name, net in (("dense", dense), ("8 bits", int8))
         if find_number(net, "accuracy") is not None
     ]
-    if (said := say_uncertainty(final, score)) is not None:
-        lines.append(tag("p", said, class_="against"))
     on = final.get("accuracy_on")
     return _draw(f"{score.name} on {on}" if on else score.name, show_score(final, score), lines)
 

@@ -74,9 +74,15 @@ def make_lines(result: Facts, score: Score) -> list[str]:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
     if finals and (said := say_uncertainty(finals[0], score)):
         lines.append(said)
+    lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
     # The latency of this machine says nothing of a microcontroller's.
     speed = say_speed(finals[0], dense) if len(finals) == 1 and not is_micro(result) else None
-    return [*lines, speed] if speed else lines
+    return [*lines, f"{speed}{_say_int8_speed(int8)}"] if speed else lines
+
+
+def _say_int8_speed(int8: Facts) -> str:
+    taken = find_number(int8, "latency_ms")
+    return "" if taken is None else f" int8 in {int8.get('latency_by')}: {show_milliseconds(taken)}."
 
 
 def say_uncertainty(final: Facts, score: Score) -> str | None:
@@ -89,6 +95,35 @@ def say_uncertainty(final: Facts, score: Score) -> str | None:
         return None
     count, on = show_count(find_number(final, "images")), final.get("accuracy_on") or "test"
     return f"± is the standard error over {count} {on} images, of one seed."
+
+
+def show_seeds(seeds: Facts, score: Score) -> str:
+    """Mean and standard deviation over seeds.
+
+    >>> show_seeds({"mean": 99.17, "std": 0.114}, Score())
+    '99.17 ± 0.11 %'
+    """
+    average, deviation = find_number(seeds, "mean") or 0.0, find_number(seeds, "std") or 0.0
+    return f"{average:.2f} ± {deviation:.2f} %" if score.percent else f"{average:.4g} ± {deviation:.2g}"
+
+
+def say_seeds(final: Facts, dense: Facts, score: Score, named: bool = False) -> str | None:
+    """What several seeds gave, where there were several.
+
+    >>> seeds = {"count": 3, "seeds": [0, 1, 2], "mean": 99.17, "std": 0.11}
+    >>> say_seeds({"seeds": seeds}, {"seeds": seeds | {"mean": 99.3}}, Score())
+    'Mean and standard deviation over 3 seeds: 99.17 ± 0.11 %, dense 99.30 ± 0.11 %. The file is that of seed 0.'
+    """
+    seeds, theirs = find_part(final, "seeds"), find_part(dense, "seeds")
+    if not seeds:
+        return None
+    name = f"{final.get('name')}: mean" if named else "Mean"
+    beside = f", dense {show_seeds(theirs, score)}" if theirs else ""
+    first = next(iter(seeds.get("seeds") or [0]))
+    return (
+        f"{name} and standard deviation over {show_count(find_number(seeds, 'count'))} seeds: "
+        f"{show_seeds(seeds, score)}{beside}. The file is that of seed {first}."
+    )
 
 
 def say_speed(final: Facts, dense: Facts) -> str | None:

@@ -114,7 +114,10 @@ class Bound:
         elif len(given) != 1:
             found = f"got {' and '.join(given)}" if given else "got none"
             kinds = (*KINDS, "latency")
-            raise MemboundError(f"give one bound, of {', '.join(kinds)}: {found}", about=given or kinds)
+            raise MemboundError(
+                f"give one bound ({', '.join(kinds)}), such as a budget of 20KiB: {found}",
+                about=given or kinds,
+            )
         check_whole("batch", self.batch)
         points = self.within
         if points is not None and not (is_number(points) and 0 <= points < 100):

@@ -2,16 +2,20 @@
 
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from membound.errors import MemboundError
+from membound.search.bits import WIDE
 from membound.search.bounds import Amount, Average
 from membound.search.checks import PART
 from membound.search.ensemble import Ensemble
 from membound.search.micro import MicroBytes, check_ram
-from membound.search.problem import Problem
+from membound.search.problem import AUTO, Problem
 from membound.train.evaluation import Score
 from membound.units import parse_bytes
+
+NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,29 @@ def make_plans(
                 f"each layer {each} {members * least + overhead:,}; allow at least that"
             )
     return plans
+
+
+def describe_left_over(problem: Problem, plan: Plan, types: AbstractSet[str], file_bytes: int) -> list[str]:
+    """Said of a budget that is not used up: what allows the whole network takes nothing away."""
+    target, allowed = problem.target, plan.limit.number
+    whole = problem.plain_bytes if target.kind != "nonzeros" else problem.dense()
+    binds = plan.share < whole
+    if target.values not in (AUTO, target.base):  # few bits that were asked for
+        whole = file_bytes
+        binds = target.kind != "file" or NEARLY * plan.share < whole
+    if not binds:
+        return [
+            f"the budget does not bind: {plan.limit.text} ({allowed:,}) is more than all weights take "
+            f"({whole:,} {target.unit}), so none has to go"
+        ]
+    if target.kind != "file" or target.micro or target.memory is not None or file_bytes >= NEARLY * allowed:
+        return []
+    used = f"the file takes {file_bytes:,} of {allowed:,} bytes"
+    if types == {WIDE}:
+        return [f"{used}: it has all weights in 8 bits, and more bits seldom help (values f16 have 16)"]
+    if types:
+        return [f"{used}: weights that training rounded to zero take less than was planned for them"]
+    return []
 
 
 def _number(problem: Problem, amount: Amount) -> int:

@@ -67,20 +67,28 @@ class Fitted:
         """Write the model file, which `mb.load` runs."""
         return self.files.write(path, self.model.state_dict())
 
+    def whole(self) -> StoredModel | None:
+        """The network without a bound, for races of its speed; None of an ensemble, or of another width than dense."""
+        if self.members or self.facts.get("width", 1.0) != 1.0:
+            return None
+        files = replace(self.files, values="f32", types={}, activations={})
+        return files.stored(files.dense_state())
+
     def report(self, path: str | os.PathLike[str], *, network: str = "", data: str = "data") -> None:
         """Write the page that `membound fit` writes beside its file: one HTML file that loads nothing."""
         from membound.search.summary import summarise
 
+        asked = self.facts["asked"]
         summary = summarise(
             [self],
             network=network or type(self.model).__name__,
             data=data,
-            strategy="global",
-            seed=0,
+            strategy=asked["strategy"],
+            seed=asked["seed"],
+            command=asked["call"],
             seconds=float(self.facts.get("seconds", 0.0)),
         )
-        own = dict.fromkeys(("strategy", "seed", "command"))  # which only the call of fit knows
-        write_report(path, summary | own)
+        write_report(path, summary)
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""

@@ -54,3 +54,16 @@ def describe_training(problem: Problem, choices: Choices) -> list[str]:
     if problem.teaching is not None:
         found.append("a teacher that was given")
     return found
+
+
+def describe_work(problem: Problem, bound: Bound, choices: Choices) -> str:
+    """How much there is to do, for who waits: examples and their size, networks and their steps."""
+    recipe, data = problem.training.recipe, problem.data
+    size = " x ".join(map(str, data.train.shape))
+    test = "" if data.test is None else f" and {len(data.test):,} to test"
+    networks = max(len(bound.amounts), 1) * bound.members + choices.dense
+    searches = bound.searches or choices.is_greedy or choices.widths is not None
+    count = (
+        f"{networks} network{'s' if networks > 1 else ''}, {recipe.steps:,} steps of {recipe.batch_size} each"
+    )
+    return f"{len(data.train):,} examples of {size}{test}; {count}{', and a search' if searches else ''}"

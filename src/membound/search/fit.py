@@ -19,7 +19,7 @@ from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
 from membound.search.budget import Plan, make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted
-from membound.search.effort import describe_training, with_effort
+from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
 from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
 from membound.search.place import Place, Watch
@@ -27,6 +27,7 @@ from membound.search.problem import Problem, Target
 from membound.search.progress import by_lines, tell_resumed
 from membound.search.ranks import open_together
 from membound.search.request import TEACHERS, Choices, Examples, Keywords, split_keywords
+from membound.search.seeds import fit_seeds
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.widths import SHARE, check_width
@@ -106,7 +107,12 @@ def fit(
 
 
 def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
-    """A network for each amount of the bound; under torchrun all of its processes train each network together."""
+    """A network for each amount of the bound."""
+    return fit_seeds(partial(_fit_once, model, examples, bound), bound, choices, place)
+
+
+def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
+    """The same for one seed; under torchrun all of its processes train each network together."""
     if place.tensorboard:
         check_installed()
     device = choose_device(place.device or "auto")
@@ -133,6 +139,7 @@ def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, pl
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
         tried = describe_training(problem, choices)
+        watch.note(describe_work(problem, bound, choices))
         dense_teaching = None
         if teachers.dense_teaches(problem, bound, choices):
             numbers, passes = _teaching_numbers(choices), _passes(problem, bound, choices)
@@ -271,6 +278,7 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
     elsewhere = (
         "strategy",
         "seed",
+        "seeds",
         "dense",
         "loss",
         "score",

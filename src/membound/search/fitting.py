@@ -14,7 +14,7 @@ from membound.run.inspection import inspect
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
-from membound.search.budget import Limit, Plan, make_plans
+from membound.search.budget import Limit, Plan, describe_left_over, make_plans
 from membound.search.deployed import Fitted, describe_stored, rounding_hurts, score_stored
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
@@ -38,7 +38,6 @@ from membound.train.teaching import Teaching
 
 DenseTeaching = Callable[[State, Problem], Teaching]  # from the weights of the dense network
 
-NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
 WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too much
 
 
@@ -370,7 +369,7 @@ class Fitting:
                 "curves": facts[0]["history"],
                 "steps": self._steps(facts[0]),
                 "seconds": seconds,
-                "tried": [*self.tried, *self._not_bound(plan, about)],
+                "tried": [*self.tried, *self._left_over(plan, files, about)],
             }
             | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit})
             | ({} if self.problem.task.counts else {"score_name": self.problem.task.name or "score"}),
@@ -381,20 +380,10 @@ class Fitting:
         steps, start = int(facts["steps"]), facts["job"].get("start")
         return steps if start is None else steps + self._steps(self.workshop.facts(start))
 
-    def _not_bound(self, plan: Plan, about: dict[str, Any]) -> list[str]:
-        """Said of a budget that allows the whole network: nothing was taken away."""
-        problem, target = self.problem, self.problem.target
-        whole = problem.plain_bytes if target.kind != "nonzeros" else problem.dense()
-        binds = plan.share < whole
-        if target.values not in (AUTO, target.base):  # few bits that were asked for
-            whole = about["file_bytes"]
-            binds = target.kind != "file" or NEARLY * plan.share < whole
-        if plan.exact or self.bound.within is not None or binds:
+    def _left_over(self, plan: Plan, files: FileBytes, about: dict[str, Any]) -> list[str]:
+        if plan.exact or self.bound.within is not None:
             return []
-        return [
-            f"the budget does not bind: {plan.limit.text} ({plan.limit.number:,}) is more than all weights take "
-            f"({whole:,} {target.unit}), so none has to go"
-        ]
+        return describe_left_over(self.problem, plan, set(files.types.values()), about["file_bytes"])
 
     def _for_device(self, files: FileBytes, state: State) -> FileBytes:
         """What a microcontroller runs says how its values become int8."""

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told what happens: steps under way, jobs done, what the fit is about to do, and what it could not do."""
+    """Who is told what happens: steps under way, jobs done, what the fit is about to do, and what it could not do.
+
+    What is noted is worth reading while the fit goes on: how much there is to do.
+    """
 
     show: "Show | None" = None
     done: "Finished | None" = None
     say: Callable[[str], None] = field(default=lambda text: None)
     warn: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
+    note: Callable[[str], None] = field(default=lambda text: None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ def by_lines(
     dense: step 100 of 400, loss 0.2500, about 36.4 s left
     """
     lines = _Lines(write, clock, every)
-    return Watch(lines.show, lines.done, lines.say)
+    return Watch(lines.show, lines.done, lines.say, note=lines.say)
 
 
 class _Lines:
@@ -66,6 +66,7 @@ class _Lines:
 
     def done(self, job: Job, facts: dict[str, Any]) -> None:
         with self.lock:
+            self.begun.pop(job.key, None)  # another seed trains one of the same name
             self.write(describe_done(job, facts))
 
 

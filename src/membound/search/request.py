@@ -64,6 +64,8 @@ class Choices:
     - `pretrained` says that the weights are not random: the bound tightens from the first step, at a lower rate.
     - `loss(outputs, targets)` and `score(outputs, targets)` are for tasks other than classification.
     - `dense=False` trains no dense network to compare with.
+    - `seeds` of 2 or more repeat the fit with as many seeds, from `seed` on. The network is the first seed's; mean and
+      standard deviation of all are in its `facts["seeds"]`.
     """
 
     strategy: Annotated[
@@ -149,6 +151,16 @@ class Choices:
         bool, Option("Skip the dense network that results are compared with.", reads=bool, word="no-dense")
     ] = True
     seed: Annotated[int, Option("Random seed (default: 0).", "N", int, least=0, most=2**32 - 1)] = 0
+    seeds: Annotated[
+        int,
+        Option(
+            "Repeat the fit with so many seeds and say mean and spread; the file is the first one's (default: 1).",
+            "N",
+            int,
+            least=1,
+            most=100,
+        ),
+    ] = 1
     pretrained: bool = False
     loss: Callable[..., Any] | None = None
     score: Callable[..., Any] | None = None
@@ -162,6 +174,7 @@ class Choices:
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         check_whole("seed", self.seed, 0)
+        check_whole("seeds", self.seeds)
         if not is_number(self.greedy_step) or not 0 < self.greedy_step < 1:
             raise MemboundError(
                 f"greedy_step={self.greedy_step!r}: a number between 0 and 1 is needed", about="greedy_step"
@@ -260,6 +273,7 @@ class Keywords(TypedDict, total=False):
     validation: float
     dense: bool
     seed: int
+    seeds: int
     pretrained: bool
     loss: Callable[..., Any] | None
     score: Callable[..., Any] | None

@@ -138,7 +138,7 @@ def _stepped(used: Float32, kind: ValueType) -> Palette | None:
     for part in range(1, 9):
         step = nonzeros.min() / np.float32(part)
         whole = np.rint(used / step) if step > 0 else used
-        if np.abs(whole).max() > 127 or not np.array_equal(whole * step, used):
+        if whole.min() < -128 or whole.max() > 127 or not np.array_equal(whole * step, used):
             continue
         if whole.min() >= -half and whole.max() < half:
             return linear(kind.bits, float(step))

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from membound.data.finite import check_finite
 from membound.data.splits import as_labels
 from membound.errors import DataError, MemboundError
 
@@ -41,14 +42,8 @@ def as_inputs(array: Array, name: str) -> Array:
             "i": f'; convert it, as {name}.astype("float32") does',
         }.get(array.dtype.kind, "")
         raise DataError(f"{name} is {array.dtype}: it must be uint8 or floating point{advice}")
-    if not _is_finite(array):
-        raise DataError(f"{name} holds values that are not finite in float32 (NaN or infinite)")
+    check_finite(name, array)
     return array
-
-
-def _is_finite(array: Array) -> bool:
-    # Both ends of the range carry NaN and infinities along, and need no memory for a mask.
-    return array.dtype.kind != "f" or array.size == 0 or bool(np.isfinite([array.min(), array.max()]).all())
 
 
 def as_targets(y: Array) -> Array:
@@ -62,8 +57,7 @@ def as_targets(y: Array) -> Array:
     if y.dtype.kind not in "iuf":
         raise DataError(f"y is {y.dtype}: it must be class numbers (integers), or floats for another task")
     if y.dtype.kind == "f":
-        if not _is_finite(y):
-            raise DataError("y holds values that are not finite in float32 (NaN or infinite)")
+        check_finite("y", y)
         return y.astype(np.float32, copy=False)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]

@@ -56,7 +56,10 @@ def attach(
 
 
 class Regularizer:
-    """What `attach` returns: it runs the updates at every step, until `finish` makes the bounds hold and detaches."""
+    """What `attach` returns: it runs the updates at every step, until `finish` makes the bounds hold and detaches.
+
+    `step` counts the steps of the optimizer so far; there is nothing to call for each of them.
+    """
 
     def __init__(
         self,

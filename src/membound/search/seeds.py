@@ -1,0 +1,116 @@
+"""A fit over several seeds: the network of the first, and how much of its accuracy is chance."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from torch import nn
+
+from membound.search.bounds import Bound
+from membound.search.deployed import Fitted
+from membound.search.place import Place, Watch
+from membound.search.progress import by_lines
+from membound.search.request import Choices
+
+Once = Callable[[Choices, Place], list[Fitted]]
+
+
+def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
+    """What `once` gives for the first seed, with the spread over all of them and what was asked for among its facts.
+
+    No seed is chosen: the one with the best accuracy on test images would only be the luckiest.
+    """
+    runs = [once(mine, where) for mine, where in _each(choices, place)]
+    asked = {
+        "call": describe_call(bound, choices),
+        "seed": choices.seed,
+        "strategy": choices.strategy or "global",
+    }
+    first = [replace(found, facts={**found.facts, "asked": asked}) for found in runs[0]]
+    if len(runs) < 2:
+        return first
+    seeds = [choices.seed + number for number in range(choices.seeds)]
+    return [_told(found, [run[index] for run in runs], seeds) for index, found in enumerate(first)]
+
+
+def _each(choices: Choices, place: Place) -> Iterator[tuple[Choices, Place]]:
+    """What every seed is fitted by, and where; a run directory has a folder for each."""
+    for number in range(choices.seeds):
+        mine, where = replace(choices, seed=choices.seed + number, seeds=1), place
+        if choices.seeds > 1:
+            if place.run_dir is not None:
+                where = replace(place, run_dir=Path(place.run_dir) / f"seed-{mine.seed}")
+            watch = place.watch or (by_lines() if place.progress else Watch())
+            where = replace(where, watch=watch)
+            watch.say(f"seed {mine.seed}, {number + 1} of {choices.seeds}")
+        yield mine, where
+
+
+def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) -> Fitted:
+    """The first, with the spread of all; also of the dense networks beside them."""
+    dense = first.dense
+    if dense is not None:
+        found = [each.dense or {} for each in all_of_them]
+        dense = {**dense, "seeds": spread([each.get("accuracy") for each in found], seeds)}
+        rounded = [each.get("int8") or {} for each in found]
+        if all(rounded):
+            int8 = spread([each.get("accuracy") for each in rounded], seeds)
+            dense["int8"] = {**dense["int8"], "seeds": int8}
+    mine = spread([each.accuracy for each in all_of_them], seeds)
+    if mine is None:
+        return replace(first, dense=dense)
+    mine |= {"file_bytes": [each.file_bytes for each in all_of_them]}
+    return replace(first, dense=dense, facts={**first.facts, "seeds": mine})
+
+
+def spread(accuracies: Sequence[float | None], seeds: Sequence[int]) -> dict[str, Any] | None:
+    """Mean and standard deviation, of a sample; None where some were not judged.
+
+    >>> spread([99.0, 98.0], [0, 1])["mean"], round(spread([99.0, 98.0], [0, 1])["std"], 3)
+    (98.5, 0.707)
+    """
+    known = [each for each in accuracies if each is not None]
+    if len(known) < len(accuracies):
+        return None
+    return {
+        "count": len(known),
+        "seeds": list(seeds),
+        "accuracies": known,
+        "mean": mean(known),
+        "std": stdev(known),
+    }
+
+
+def describe_call(bound: Bound, choices: Choices) -> str:
+    """The call of fit() that was made, without what has its default.
+
+    >>> describe_call(Bound(budget="8KB"), Choices(steps=300, seed=1))
+    "mb.fit(model, train_data, budget='8KB', steps=300, seed=1)"
+    """
+    given = {
+        each.name: getattr(record, each.name)
+        for record in (bound, choices)
+        for each in fields(record)
+        if _differs(getattr(record, each.name), each.default)
+    }
+    return f"mb.fit({', '.join(['model', 'train_data', *(f'{name}={_show(it)}' for name, it in given.items())])})"
+
+
+def _differs(value: Any, default: Any) -> bool:
+    return value is not default and not (isinstance(value, str | int | float | tuple) and value == default)
+
+
+def _show(value: Any) -> str:
+    """Numbers and words as they are written; of a network or a function its name."""
+    if isinstance(value, list | tuple):
+        inside = ", ".join(map(_show, value))
+        return f"[{inside}]"
+    if isinstance(value, nn.Module):
+        return type(value).__name__
+    if value is None or isinstance(value, str | int | float | Mapping):
+        return repr(value)
+    if isinstance(value, Path):
+        return repr(str(value))
+    return getattr(value, "__name__", type(value).__name__)

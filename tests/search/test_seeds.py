@@ -1,0 +1,97 @@
+"""A fit over several seeds: each is the fit of that seed alone, and the spread is told everywhere."""
+
+import json
+import re
+from importlib.util import find_spec
+from statistics import mean, stdev
+
+import numpy as np
+import pytest
+from torch import nn
+
+import membound as mb
+from membound.cli import main
+from membound.search.bounds import Bound
+from membound.search.request import Choices
+from membound.search.seeds import describe_call
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(80, 12)).astype(np.float32)
+Y = (X[:, 0] + 0.7 * RANDOM.normal(size=80) > 0).astype(int)
+HOW = {"budget": "70%", "steps": 12, "batch_size": 16, "device": "cpu", "progress": False}
+
+
+def make() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def fit(**more):
+    return mb.fit(make, (X[:40], Y[:40]), test_data=(X[40:], Y[40:]), **(HOW | more))
+
+
+def test_the_network_is_the_first_seeds_and_the_spread_is_that_of_all(tmp_path):
+    alone = [fit(seed=seed) for seed in (3, 4, 5)]
+    together = fit(seed=3, seeds=3, run_dir=tmp_path / "run")
+    found, accuracies = together.facts["seeds"], [each.accuracy for each in alone]
+    assert found["seeds"] == [3, 4, 5]
+    assert found["accuracies"] == accuracies
+    assert (found["mean"], found["std"]) == (mean(accuracies), stdev(accuracies))
+    assert found["file_bytes"] == [each.file_bytes for each in alone]
+    dense = [each.dense["accuracy"] for each in alone]
+    assert together.dense["seeds"]["accuracies"] == dense
+    assert together.dense["int8"]["seeds"]["count"] == 3
+    assert (together.accuracy, together.file_bytes) == (alone[0].accuracy, alone[0].file_bytes)
+    for name, weight in together.model.state_dict().items():
+        assert weight.equal(alone[0].model.state_dict()[name])
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["seed-3", "seed-4", "seed-5"]
+    assert "seeds" not in alone[0].facts
+
+
+def test_a_report_from_python_says_how_it_was_made(tmp_path):
+    fitted = fit(seed=2, seeds=2)
+    fitted.report(tmp_path / "r.html")
+    text = re.sub(r"<[^>]*>", "", (tmp_path / "r.html").read_text()).replace("&#x27;", "'")
+    assert "mb.fit(model, train_data, budget='70%', steps=12, batch_size=16, seed=2, seeds=2)" in text
+    assert "Mean and standard deviation over 2 seeds" in text
+    assert "The file is that of seed 2." in text
+    assert "dense, 8 bits" in text
+
+
+def test_several_budgets_have_their_own_spread():
+    small, large = fit(budget=["60%", "90%"], seeds=2)
+    assert small.facts["seeds"]["file_bytes"][0] < large.facts["seeds"]["file_bytes"][0]
+
+
+def test_the_command_says_mean_and_spread(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    images = RANDOM.integers(0, 255, (60, 28, 28), dtype=np.uint8)
+    np.savez(
+        "digits.npz", x_train=images, y_train=np.arange(60) % 10, x_test=images, y_test=np.arange(60) % 10
+    )
+    asked = "fit lenet --data digits.npz --budget 20KiB --steps 2 --device cpu --seeds 2 --out n.safetensors"
+    for more in ([], ["--json"]):
+        with pytest.raises(SystemExit) as stopped:
+            main([*asked.split(), *more])
+        assert stopped.value.code == 0
+        said = capsys.readouterr()
+        if not more:
+            assert re.search(r"over 2 seeds: [\d.]+ ± [\d.]+ %, dense", " ".join(said.out.split()))
+            assert "seed 1, 2 of 2" in said.err
+    facts = json.loads(said.out)
+    assert len(facts["finals"][0]["seeds"]["accuracies"]) == 2
+    if find_spec("onnxruntime") and find_spec("onnx"):
+        assert 0 < facts["dense"]["int8"]["latency_ms"] < 1000
+
+
+def test_a_number_of_seeds_is_a_whole_number():
+    with pytest.raises(mb.MemboundError, match="seeds"):
+        fit(seeds=0)
+
+
+def test_a_call_names_what_is_not_there_by_default():
+    def loss(outputs, targets): ...
+
+    call = describe_call(Bound(ram=["1MB", 5]), Choices(loss=loss, teacher=make(), layers="fc*", dense=False))
+    assert call == (
+        "mb.fit(model, train_data, ram=['1MB', 5], teacher=Sequential, layers=['fc*'], dense=False, loss=loss)"
+    )
