@@ -12,6 +12,7 @@ from torch import nn
 import membound as mb
 from membound.cli import main
 from membound.search.bounds import Bound
+from membound.search.place import Watch
 from membound.search.request import Choices
 from membound.search.seeds import describe_call
 
@@ -45,6 +46,17 @@ def test_the_network_is_the_first_seeds_and_the_spread_is_that_of_all(tmp_path):
         assert weight.equal(alone[0].model.state_dict()[name])
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["seed-3", "seed-4", "seed-5"]
     assert "seeds" not in alone[0].facts
+
+
+def test_more_seeds_go_on_from_those_that_are_there(tmp_path):
+    trained = []
+    watch = Watch(done=lambda job, facts: trained.append(job.seed))
+    first = fit(seeds=2, run_dir=tmp_path / "run", watch=watch)
+    assert set(trained) == {0, 1}
+    trained.clear()
+    more = fit(seeds=3, run_dir=tmp_path / "run", watch=watch)
+    assert set(trained) == {2}
+    assert more.facts["seeds"]["accuracies"][:2] == first.facts["seeds"]["accuracies"]
 
 
 def test_a_report_from_python_says_how_it_was_made(tmp_path):
