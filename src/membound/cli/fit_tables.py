@@ -39,7 +39,7 @@ def tell(
             alone = ", ".join(map(score.show, final["member_accuracies"]))
             say("members", alone)
         for note in final.get("tried", ()):
-            say("tried", note)
+            say("note", note)
         for word, text in on_device(final):
             say(word, text)
         say("file", str(final["file"]))

@@ -96,7 +96,8 @@ def fit(
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
     - `strategy` says which layer keeps how much: 'global' (the default), 'greedy' (the paper's), 'magnitude' or
       'uniform'. `steps`, `batch_size`, `lr`, `seed`, `loss`, `score`, `dense` and the other fields of Choices say how
-      networks are trained; or `effort`, 'quick', 'normal' or 'best'. `augment`, `teacher` and `widths` are among them.
+      networks are trained; or `effort`, 'quick', 'normal' or 'best'. `augment`, `teacher` and `widths` are among them;
+      so is `seeds`, which repeats the fit to say mean and spread.
     - `device`, `run_dir`, `tensorboard`, `workers` and `watch`, the fields of Place, say where it runs and who is told.
     - `preprocess` and `classes` go into the file; what is left out is taken from the data.
     """
