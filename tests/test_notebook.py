@@ -91,6 +91,16 @@ def test_what_fit_returns_shows_itself_beside_dense():
     assert table[1][:3] == ["dense", "accuracy 99.12 % on test", "1,725,280"]
     assert table[2] == [EVIL, "accuracy 98.97 % on test", "20,412", "178,728", "0.110 ms", "6,483"]
     assert table[4] == [EVIL, "4 x 3", "csr", "p4, 7 values", "5", "41.67%", "31"]
+    int8 = {"accuracy": 99.1, "file_bytes": 433_072, "memory_bytes": 559_340, "nonzeros": 428_526}
+    table = rows(make_fitted(dense={**fitted.dense, "int8": int8})._repr_html_())
+    assert table[2] == [
+        "dense, 8 bits",
+        "accuracy 99.10 % on test",
+        "433,072",
+        "559,340",
+        "\N{EN DASH}",
+        "428,526",
+    ]
 
 
 @pytest.mark.parametrize(

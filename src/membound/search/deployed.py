@@ -16,6 +16,7 @@ from membound.data.several import inputs_of
 from membound.notebook import html_block, html_table
 from membound.report import write_report
 from membound.report.device import show_flash, show_ram
+from membound.report.text import show_milliseconds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
 from membound.run.micro_net import MicroNet
@@ -110,6 +111,8 @@ class Fitted:
 
     def _repr_html_(self) -> str:
         networks = [] if self.dense is None else [("dense", self.dense)]
+        if self.dense is not None and self.dense.get("int8"):
+            networks.append(("dense, 8 bits", self.dense["int8"]))
         networks.append(
             (self.name or "fitted", {**self.facts, "accuracy": self.accuracy, "limit": self.limit})
         )
@@ -140,7 +143,7 @@ def _show(facts: Mapping[str, Any], size: str) -> str:
     shown = {
         "file bytes": f"{facts['file_bytes']:,}",
         "memory": f"{facts['memory_bytes']:,}",
-        "latency": f"{facts['latency_ms']:.3f} ms",
+        "latency": show_milliseconds(facts.get("latency_ms")),
         "flash": show_flash(facts),
         "RAM": show_ram(facts),
     }
