@@ -15,6 +15,7 @@ from membound.data.augment import Augment
 from membound.errors import MemboundError
 from membound.search.ensemble import Ensemble
 from membound.search.jobs import Job, Order, carry_out
+from membound.search.place import Watch
 from membound.search.teachers import StoredNetwork, make_teaching, multiplications
 from membound.store.file import read
 from membound.train.loop import train
@@ -193,7 +194,11 @@ def test_numbers_that_cannot_be(temperature, part):
 
 def test_numbers_without_a_teacher_are_refused():
     with pytest.raises(MemboundError, match="without a teacher"):
-        mb.fit(Small, digits(0, 60), 6000, temperature=2.0)
+        mb.fit(Small, digits(0, 60), 6000, teacher="none", temperature=2.0)
+    with pytest.raises(MemboundError, match="leave out dense=False"):
+        mb.fit(Small, digits(0, 60), 6000, dense=False, temperature=2.0)
+    with pytest.raises(MemboundError, match="a temperature above 0"):  # before anything is trained
+        mb.fit(Small, digits(0, 60), 6000, temperature=-2.0)
 
 
 def test_other_tasks_have_no_teacher():
@@ -317,7 +322,7 @@ def test_without_test_images_the_teacher_has_not_seen_those_that_judge():
     told = []
     data = digits(0, 90)
     mb.fit(
-        wide, data, validation=30, watch=mb.search.Watch(done=lambda job, facts: told.append(job)), **ASKED
+        wide, data, validation=30, watch=Watch(done=lambda job, facts: told.append(job)), **ASKED
     )
     keys = [job.key for job in told]
     estimate = next(key for key in keys if key.startswith("estimate"))
@@ -340,7 +345,7 @@ def test_where_no_dense_network_is_trained_first_nobody_teaches(more):
 
 def test_members_and_widths_learn_from_the_one_dense_network():
     told = []
-    watch = mb.search.Watch(done=lambda job, facts: told.append(job.key))
+    watch = Watch(done=lambda job, facts: told.append(job.key))
     fit_small(budget=8000, members=2, steps=6, watch=watch)
     assert told[0] == "dense"
     assert len(told) == 3

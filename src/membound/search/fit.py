@@ -33,7 +33,7 @@ from membound.search.stages import Stages
 from membound.search.widths import SHARE, check_width
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
-from membound.train.distill import PART, TEMPERATURE
+from membound.train.distill import PART, TEMPERATURE, check_numbers
 from membound.train.fingerprints import describe_preprocess, describe_split, describe_task, network_digest
 from membound.train.parallel import World, choose_device, join
 from membound.train.population import trains_together
@@ -241,8 +241,10 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
 
 def _teaching_numbers(choices: Choices) -> tuple[float, float]:
     """The temperature and the teacher's part."""
-    heat, part = choices.temperature, choices.teacher_part
-    return TEMPERATURE if heat is None else heat, PART if part is None else part
+    heat = TEMPERATURE if choices.temperature is None else choices.temperature
+    part = PART if choices.teacher_part is None else choices.teacher_part
+    check_numbers(heat, part)
+    return heat, part
 
 
 def _passes(problem: Problem, bound: Bound, choices: Choices) -> float:
