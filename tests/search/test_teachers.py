@@ -321,9 +321,7 @@ def test_without_test_images_the_teacher_has_not_seen_those_that_judge():
     """The networks that are judged on held-out images learn from a dense one that has not seen them either."""
     told = []
     data = digits(0, 90)
-    mb.fit(
-        wide, data, validation=30, watch=Watch(done=lambda job, facts: told.append(job)), **ASKED
-    )
+    mb.fit(wide, data, validation=30, watch=Watch(done=lambda job, facts: told.append(job)), **ASKED)
     keys = [job.key for job in told]
     estimate = next(key for key in keys if key.startswith("estimate"))
     final = next(key for key in keys if key.startswith("final"))
