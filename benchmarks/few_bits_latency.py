@@ -33,7 +33,7 @@ def measure(group: list[Path], batch: int, options: argparse.Namespace) -> list[
     runs = max(options.runs // (8 if batch > 1 else 1), options.rounds)
     facts = race(
         group[0], beside=group[1:], int8=True, threads=options.threads, runs=runs, rounds=options.rounds,
-        batch=batch, pythons=interpreters(options.python), peers=options.peers,
+        batch=batch, pythons=interpreters(options.python), peers=options.peers, clock=options.clock,
     )  # fmt: skip
     found = []
     for threads in options.threads:
@@ -88,6 +88,12 @@ def main() -> None:
     parser.add_argument(
         "--python", action="append", default=[], help="of a peer, such as deepsparse=venv/bin/python"
     )
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "processor"),
+        default="wall",
+        help="processor: of one thread, if others run, too",
+    )
     parser.add_argument("--out", default="results/few-bits-latency.json")
     options = parser.parse_args()
     groups = [options.files, *options.group] if options.files else options.group
@@ -101,7 +107,9 @@ def main() -> None:
             for result in results:
                 versions |= result.pop("versions", {})
             about = {"hardware": machine.hardware(), "versions": versions}  # no GPU takes part
-            record(options.out, {**about, "rounds": options.rounds, "results": results})
+            record(
+                options.out, {**about, "rounds": options.rounds, "clock": options.clock, "results": results}
+            )
 
 
 if __name__ == "__main__":

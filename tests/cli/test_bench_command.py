@@ -9,7 +9,7 @@ import pytest
 from deployed import refused, run, write_network
 
 from membound.bench import contenders, int8, race
-from membound.errors import ModelError
+from membound.errors import MemboundError, ModelError
 from membound.machine import describe, resident_bytes
 
 
@@ -88,6 +88,15 @@ def test_files_race_each_other(file, tmp_path, capsys):
     colored = write_network(tmp_path / "colored.safetensors", channels=3)
     with pytest.raises(ModelError, match="files that race each other take the same"):
         race.race(file, peers=(), runs=1, beside=[colored])
+
+
+def test_a_busy_machine_is_timed_by_the_processor(file):
+    facts = race.race(file, peers=(), runs=2, clock="processor")
+    assert facts["clock"] == "processor"
+    assert facts["results"][0]["min_ms"] > 0
+    for clock, threads in (("processor", (1, 2)), ("sun", (1,))):
+        with pytest.raises(MemboundError, match="give wall, or processor for one thread"):
+            race.race(file, peers=(), runs=1, clock=clock, threads=threads)
 
 
 def test_a_table_for_each_count_of_threads(file, capsys):

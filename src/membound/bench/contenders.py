@@ -111,7 +111,12 @@ def openvino(f32: bool = True, int8: bool = False) -> Load:
         config: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
         if f32:
             config["INFERENCE_PRECISION_HINT"] = "f32"
-        compiled = core.compile_model(model, "CPU", config)
+        try:
+            compiled = core.compile_model(model, "CPU", config)
+        except RuntimeError:  # what is left of float may not fit into float16, OpenVINO's own choice on Arm
+            if not int8:
+                raise
+            compiled = core.compile_model(model, "CPU", config | {"INFERENCE_PRECISION_HINT": "f32"})
         request = compiled.create_infer_request()
         precision = compiled.get_property("INFERENCE_PRECISION_HINT")
         name = precision.to_string() if hasattr(precision, "to_string") else str(precision)

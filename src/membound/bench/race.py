@@ -19,6 +19,7 @@ import numpy as np
 
 from membound.bench.contenders import OPENVINO_DEFAULT, OURS, PEERS, Files
 from membound.bench.int8 import MAKERS, bytes_of
+from membound.bench.worker import CLOCKS
 from membound.errors import MemboundError, ModelError
 from membound.export.onnx import write_onnx
 from membound.machine import available_cores, describe
@@ -44,6 +45,7 @@ def race(
     pythons: Mapping[str, str] | None = None,
     int8: bool = False,
     beside: Sequence[Path] = (),
+    clock: str = "wall",
     show: Show | None = None,
 ) -> dict[str, Any]:
     """Latency, load time, memory and file size of the network in `file`, in every runtime that is installed.
@@ -51,7 +53,8 @@ def race(
     `runs` are split over the rounds. Memory is what the process grew by since the runtime was imported. `pythons` names
     the interpreter of a peer that lives in an environment of its own, beside a membound. With `int8`, peers that can
     also run the network in 8 bits, calibrated on the random inputs of the race: its speed says something, its output
-    little. Files `beside` the first, of the same shapes, run in membound, too, each as a contender of its own.
+    little. Files `beside` the first, of the same shapes, run in membound, too, each as a contender of its own. On a
+    busy machine, the clock "processor" counts what one thread computes, and not what it waits for others.
     """
     pythons = dict(pythons or {})
     unknown = [name for name in (*peers, *pythons) if name not in PEERS]
@@ -67,6 +70,11 @@ def race(
     if not threads or min(threads) < 1:
         raise MemboundError(
             f"threads={list(threads)}: give counts from 1 up, such as 1 and 2", about="threads"
+        )
+    if clock not in CLOCKS or (clock == "processor" and max(threads) > 1):
+        raise MemboundError(
+            f"clock={clock!r} with threads={list(threads)}: give wall, or processor for one thread",
+            about="clock",
         )
     file, others = find_model_file(file), [find_model_file(path) for path in beside]
     model = read(file)
@@ -102,7 +110,7 @@ def race(
             entries, missing = entries + more, missing + lacking
         rows: list[dict[str, Any]] = []
         for count in threads:
-            rows += _heat(entries, Path(folder), count, runs, max(1, min(rounds, runs)), pythons, show)
+            rows += _heat(entries, Path(folder), count, runs, max(1, min(rounds, runs)), pythons, clock, show)
             rows += [{"name": name, "threads": count, "error": error} for name, error in failed.items()]
     here = [name for name in installed if name not in elsewhere]
     about = describe(("membound", "numpy", *here, *(["nncf"] if int8 and "openvino" in here else [])))
@@ -113,6 +121,7 @@ def race(
         "batch": batch,
         "runs": runs,
         "rounds": max(1, min(rounds, runs)),
+        "clock": clock,
         "input_shape": list(model.shapes[0]),
         "available_cores": available_cores(),
         "results": rows,
@@ -198,6 +207,7 @@ def _heat(
     runs: int,
     rounds: int,
     pythons: Mapping[str, str],
+    clock: str,
     show: Show | None,
 ) -> list[dict[str, Any]]:
     """The rows of all contenders with one number of threads."""
@@ -206,7 +216,8 @@ def _heat(
         for entry in entries:
             if show is not None:
                 show(f"{entry.name}: loading, {threads} threads")
-            lane = _Lane(entry, folder, threads, pythons.get(entry.contender.split()[0], sys.executable))
+            python = pythons.get(entry.contender.split()[0], sys.executable)
+            lane = _Lane(entry, folder, threads, python, clock)
             lanes.append(lane)
             lane.start()
             if entry.contender == OURS and lane.error is not None:
@@ -229,7 +240,7 @@ def _heat(
 class _Lane:
     """A contender's process, and what it has said so far."""
 
-    def __init__(self, entry: _Entry, folder: Path, threads: int, python: str) -> None:
+    def __init__(self, entry: _Entry, folder: Path, threads: int, python: str, clock: str) -> None:
         self.entry, self.name, self.threads = entry, entry.name, threads
         self.error: str | None = None
         self.facts: dict[str, Any] = {}
@@ -240,6 +251,7 @@ class _Lane:
         about = {
             "contender": entry.contender,
             "threads": threads,
+            "clock": clock,
             "files": {key: str(path) for key, path in vars(entry.files).items() if path is not None},
             "input": str(folder / "input.npz"),
             "output": str(self.saved),
