@@ -1,9 +1,10 @@
 """How far each layer is from what the machine allows: ResNet-18, MobileNet and EfficientNet-Lite0 at 10 %.
 
-    python benchmarks/layer_floors.py --out results/layer-floors-x86.json
+    taskset -c 1 python benchmarks/layer_floors.py --out results/layer-floors-x86.json
 
-One image, one thread, pinned to a core; files in float32, stored for speed; the least time of each operator over all
-runs, without Python. The floor of an operator is the largest of
+One image, one thread, pinned to a core from the start, so that numpy has no second thread for its peak; files in
+float32, stored for speed; the least time of each operator over all runs, without Python. The floor of an operator is
+the largest of
 
 - its multiplications (nonzeros x pixels; of dense layers, weights x pixels) over the machine's peak, as numpy's matrix
   product reaches it: a nonzero's multiplication also loads a float of the image, which from the first cache is as fast;
