@@ -174,7 +174,7 @@ def test_keywords_from_features_along_time(here, capsys):
     (final,) = summary["finals"]
     assert summary["score_name"] is None
     assert final["errors"] == found["errors"]
-    assert final["accuracy"] > 60, "chance is 17"
+    assert final["accuracy"] > 40, "chance is 17"
 
 
 @pytest.mark.full
