@@ -32,7 +32,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 demo: $(VENV)/packages $(VENV)/installed
 	mkdir -p runs
-	$(BIN)/membound fit lenet --data mnist --budget 6KB --steps 2800 --weight-decay 1e-4 --out runs/lenet.safetensors
+	$(BIN)/membound fit lenet --data mnist --budget 6KB --steps 2500 --weight-decay 1e-4 --out runs/lenet.safetensors
 
 # The type checker is one process for half a minute: it runs beside the tests, not before them.
 test: types tests
