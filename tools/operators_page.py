@@ -225,7 +225,19 @@ def coverage() -> str:
             )
         elif each["result"] != "right":
             text += f" `{each['name']}` is {each['result']}."
-    return text
+    return text + f" {on_arm()}"
+
+
+def on_arm() -> str:
+    """The same list on another instruction set."""
+    networks = json.loads(COVERAGE.with_name("coverage-arm.json").read_text())["networks"]
+    right = sum(each["result"] == "right" for each in networks)
+    others = " and ".join(
+        f"`{each['name']}` {each['off']} off (torch in float32 {each['torch_off']})"
+        for each in networks
+        if each["result"] != "right"
+    )
+    return f"On aarch64 {right} do, with {others} ([each](../results/coverage-arm.json))."
 
 
 def make_page() -> str:
