@@ -6,9 +6,9 @@
 
 Choices are made by these numbers, so networks are trained on six sevenths of the training images and judged on the
 rest, unless --judge test asks for what a user gets. `dense` is the default, the dense network as teacher; `none` goes
-without; `hard` listens to it more; `unsteady` lets it pull harder than labels do. `averaged` is `none` with an
-exponential average of the weights of the last quarter. --folder is where fashion28.npz and imagenette32.npz are:
-Fashion-MNIST, and Imagenette in 32 x 32 pixels.
+without; `hard` listens to it more; `unsteady` lets it pull harder than labels do; `wide` also tries networks that are
+wider. `averaged` is `none` with an exponential average of the weights of the last quarter. --folder is where
+fashion28.npz and imagenette32.npz are: Fashion-MNIST, and Imagenette in 32 x 32 pixels.
 """
 
 import argparse
@@ -43,6 +43,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "shifted": {"augment": "shift=4"},
     "standard": {"augment": "standard"},
     "standard-none": {"augment": "standard", "teacher": "none"},
+    "wide": {"widths": (1.0, 1.5, 2.0)},
     "plain": {"augment": "none"},
     "plain-none": {"augment": "none", "teacher": "none"},
 }
@@ -182,16 +183,18 @@ def unsteady() -> Iterator[None]:
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each case and way; `gain` is against the dense network of the same seed."""
+    """Of each case, way and length; `gain` is against the dense network of the same seed."""
     found = []
-    for case, way in dict.fromkeys((row["case"], row["way"]) for row in rows):
-        mine = [row for row in rows if (row["case"], row["way"]) == (case, way)]
+    kinds = [(row["case"], row["way"], row["steps"], row["judge"]) for row in rows]
+    for kind in dict.fromkeys(kinds):
+        case, way, steps, judge = kind
+        mine = [row for row, own in zip(rows, kinds, strict=True) if own == kind]
         found.append({
             "case": case, "way": way, "fitted": spread([row["fitted"] for row in mine]),
             "dense": spread([row["dense"] for row in mine]),
             "gain": spread([row["fitted"] - row["dense"] for row in mine]),
             "most_bytes": max(row["file_bytes"] for row in mine), "dense_bytes": mine[0]["dense_bytes"],
-            "steps": mine[0]["steps"], "judge": mine[0]["judge"],
+            "steps": steps, "judge": judge,
         })  # fmt: skip
     return found
 
