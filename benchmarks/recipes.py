@@ -49,13 +49,13 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def small_resnet() -> torch.nn.Module:
+def small_resnet(width: int = 16) -> torch.nn.Module:
     import sys
 
     sys.path.insert(0, str(ROOT))
     from examples.residual import small_resnet as make
 
-    return make()
+    return make(width=width)
 
 
 @dataclass(frozen=True)

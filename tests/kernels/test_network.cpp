@@ -6,6 +6,7 @@
 //   test_network --emulated no               without AVX-512 in plain C++, which takes most of the time
 //   test_network --only concurrent           several callers at once, and nothing else
 //   test_network --only rooms                convolutions with more room, and of many images at once
+//   test_network --only products             layers that cross every block of the products
 //
 // The references are plain loops in double precision. Every array has exactly the size it must have, so that a
 // sanitizer sees any step beyond it.
@@ -444,6 +445,8 @@ void check_products(Random& random) {
       {20, 3, 230, 5, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},   {70, 32, 32, 3, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},
       {11, 7, 7, 11, 11, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},   {9, 5, 9, 9, 9, {5, 5, 1, 1, 2, 2, 1, 1}, 2, 2},
       {3, 8, 8, 3, 3, {3, 3, 1, 1, 2, 0, 1, 1}, 0, 2},      {4, 1, 2, 4, 4, {5, 5, 1, 1, 4, 1, 1, 1}, 0, 3},
+      // Nearly 256 columns at once, in rows that begin within a byte of their bits.
+      {507, 5, 5, 16, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},   {1021, 3, 3, 9, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},
   };
   for (Format format : kFormats)
     for (double density : kDensities) {
@@ -976,19 +979,19 @@ int main(int argc, char** argv) {
     else if (has_value && std::strcmp(argv[i], "--share") == 0)
       g_share = std::max<size_t>(1, std::strtoull(argv[i + 1], nullptr, 10));
     else if (has_value && !std::strcmp(argv[i], "--only") &&
-             (!std::strcmp(argv[i + 1], "concurrent") || !std::strcmp(argv[i + 1], "rooms")))
+             (!std::strcmp(argv[i + 1], "concurrent") || !std::strcmp(argv[i + 1], "rooms") || !std::strcmp(argv[i + 1], "products")))
       only = argv[i + 1];
     else if (has_value && !std::strcmp(argv[i], "--emulated")) g_native = !std::strcmp(argv[i + 1], "no");
     else {
-      std::fprintf(stderr, "usage: %s [--cases N] [--seed S] [--share N] [--emulated no] [--only concurrent|rooms]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--cases N] [--seed S] [--share N] [--emulated no] [--only concurrent|rooms|products]\n", argv[0]);
       return 2;
     }
   }
   Random random(seed);
-  if (only != "rooms") check_concurrent_calls(random);
-  if (only != "concurrent") check_rooms(random);
+  if (only.empty() || only == "concurrent") check_concurrent_calls(random);
+  if (only.empty() || only == "rooms") check_rooms(random);
+  if (only.empty() || only == "products") check_products(random);
   if (only.empty()) {
-    check_products(random);
     check_pools(random);
     check_upsampling(random);
     check_products_of_values(random);
