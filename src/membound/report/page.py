@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from membound.errors import MemboundError
+from membound.errors import MemboundError, check_path_like
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
 from membound.report.device import FOLDER, is_micro
@@ -37,6 +37,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 def write_report(path: str | os.PathLike[str], result: Facts) -> None:
     """Write the page of `result` to `path`: whole or not at all."""
+    check_path_like(path, "path")
     page = make_page(result)
     try:
         replace_file(Path(os.path.realpath(path)), [page.encode()])  # what a link points to, not the link

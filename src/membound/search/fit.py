@@ -92,7 +92,8 @@ def fit(
       (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
       `budget` is the flash of a microcontroller, code included, and `ram` its RAM alone.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
-      layer as pay there, unless that costs accuracy.
+      layer as pay there, unless that costs accuracy. `prefer='speed'` stores them in formats that run faster and take
+      more bytes, so that fewer weights fit.
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
     - `strategy` says which layer keeps how much: 'global' (the default), 'greedy' (the paper's), 'magnitude' or
       'uniform'. `steps`, `batch_size`, `lr`, `seed`, `loss`, `score`, `dense` and the other fields of Choices say how
@@ -214,6 +215,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
         bound.isa,
         micro=bound.is_micro or None,
         activations=bound.activations if bound.is_micro else None,
+        prefer="speed" if bound.prefer == "speed" else None,
     )
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)
     if bound.members > 1 and inputs_of(problem.data.train) is not None:
