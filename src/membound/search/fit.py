@@ -21,6 +21,7 @@ from membound.search.budget import Plan, make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
+from membound.search.forecast import expected_work, left_to_do
 from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
@@ -142,11 +143,17 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
         tried = describe_training(problem, choices)
         watch.note(describe_work(problem, bound, choices))
+        together = place.workers is not None or trains_together(problem.make(choices.seed), device)
+        at_once = 7 if together and world.size == 1 else 1
         dense_teaching = None
         if teachers.dense_teaches(problem, bound, choices):
             numbers, passes = _teaching_numbers(choices), _passes(problem, bound, choices)
             dense_teaching = partial(teachers.dense_teaching, problem.make, numbers, passes)
             tried.append("the dense network as teacher")
+        taught = (
+            dense_teaching is not None or problem.teaching is not None or choices.teacher == teachers.AUTO
+        )
+        watch.expect(left_to_do(expected_work(problem, bound, choices, taught, at_once), directory))
         if choices.teacher == teachers.AUTO:
             watch.say("training the teacher")
             teaching, facts = teachers.train_teacher(
@@ -157,8 +164,6 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         if latency is not None:
             limits = [latency.limit(workshop.problem, directory, limits[0], world)]
             plans = make_plans(workshop.problem, limits, bound.members, bound.average, choices.seed)
-        together = place.workers is not None or trains_together(problem.make(choices.seed), device)
-        at_once = 7 if together and world.size == 1 else 1
         fitting = Fitting(workshop, bound, choices, watch, at_once, world, dense_teaching)
         fitting.tried += tried
         run = fitting.run if choices.widths is None else fitting.run_widths
