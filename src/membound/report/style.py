@@ -29,7 +29,8 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 .tile h2 { font-size: .875rem; font-weight: 400; color: var(--soft); margin: 0; }
 .tile .number { font-size: 1.6rem; line-height: 1.3; margin: 0 0 4px; white-space: nowrap; }
 .tile .number { font-variant-numeric: tabular-nums; }
-.tile .against { font-size: .875rem; margin: 0; color: var(--soft); }
+.tile .against { font-size: .875rem; margin: 0; color: var(--soft); line-height: 1.4; }
+.tile .against + .against { margin-top: 8px; }
 .against code { white-space: nowrap; }
 .against strong { display: block; font-size: 1rem; color: var(--ink); }
 .against .better { color: var(--s2); }
