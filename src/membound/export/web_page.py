@@ -26,8 +26,8 @@ canvas {
 }
 .controls { display: flex; gap: .6rem; margin-top: .6rem; }
 .controls button, .controls label {
-  font: inherit; text-align: center; white-space: nowrap; padding: .4rem .6rem; border: 1px solid var(--soft); border-radius: 6px;
-  background: var(--faint); color: var(--ink); cursor: pointer;
+  font: inherit; text-align: center; white-space: nowrap; padding: .4rem .6rem;
+  border: 1px solid var(--soft); border-radius: 6px; background: var(--faint); color: var(--ink); cursor: pointer;
 }
 .controls label { flex: 1; }
 .controls input { position: absolute; opacity: 0; width: 1px; }
