@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,16 +102,24 @@ def _section(title: str, inside: Markup | None) -> Markup | None:
 
 
 def _make_notes(result: Facts) -> Markup | None:
-    """How networks were trained, and what the choices gained: a list for each network."""
-    lists = []
+    """How networks were trained, and what the choices gained: what holds for all, then a list for each network."""
     finals = find_rows(result, "finals")
-    for final in finals:
-        tried = final.get("tried")
-        notes = [note for note in tried if isinstance(note, str)] if isinstance(tried, list | tuple) else []
-        if notes:
-            head = tag("h3", find_text(final, "name") or "network") if len(finals) > 1 else None
-            lists += [head, tag("ul", *(tag("li", _capital(note)) for note in notes))]
-    return join(*lists) if lists else None
+    notes = [_find_notes(final) for final in finals]
+    shared = [note for note in notes[0] if all(note in mine for mine in notes)] if notes else []
+    lists = [_list_notes(shared)]
+    for final, mine in zip(finals, notes, strict=True):
+        if own := [note for note in mine if note not in shared]:
+            lists += [tag("h3", find_text(final, "name") or "network"), _list_notes(own)]
+    return join(*lists) if any(lists) else None
+
+
+def _find_notes(final: Facts) -> list[str]:
+    tried = final.get("tried")
+    return [note for note in tried if isinstance(note, str)] if isinstance(tried, list | tuple) else []
+
+
+def _list_notes(notes: Sequence[str]) -> Markup | None:
+    return tag("ul", *(tag("li", _capital(note)) for note in notes)) if notes else None
 
 
 def make_title(result: Facts) -> str:
