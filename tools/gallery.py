@@ -28,7 +28,7 @@ FITS = {
     "--candidate-steps 20 --validation 1000 --steps 200 --out lenet.safetensors",
 }
 PICTURES = ROOT / "docs" / "gallery"
-WIDTH, TALLEST, COLOURS = 900, 4000, 48
+WIDTH, TALLEST, COLOURS = 900, 6000, 48
 
 
 def fit(command: str, folder: Path) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """What mkdocs does for our pages beyond its own: the files of the root are pages too, and links leave the site nowhere.
 
+Numbers in tables stay on one line with their units.
+
 The documents are written to be read in a checkout, so that they link to source, examples and results. On the site
 such a link becomes its text. A link to what does not exist is a warning, which ends a strict build.
 """
@@ -17,6 +19,8 @@ DOCS = ROOT / "docs"
 FROM_ROOT = {"index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
 PAGE_OF = {ROOT / name: page for page, name in FROM_ROOT.items()}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
+CELL = re.compile(r"<t[dh][^>]*>.*?</t[dh]>", re.DOTALL)
+WITH_UNIT = re.compile(r"(?<=\d) (?=±|%|KB|MB|KiB|MiB|ms\b|bytes\b|points\b)|(?<=±) (?=\d)")
 log = logging.getLogger("mkdocs.hooks")
 
 
@@ -29,6 +33,10 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     folder = ROOT if page.file.src_uri in FROM_ROOT else DOCS / Path(page.file.src_uri).parent
     return LINK.sub(lambda found: _relink(found, folder, page.file.src_uri), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    return CELL.sub(lambda cell: WITH_UNIT.sub("&nbsp;", cell[0]), html)
 
 
 def _relink(found: re.Match[str], folder: Path, page: str) -> str:

@@ -1,5 +1,6 @@
 """What can go wrong for a user: each message says what was found, what is allowed and what to do."""
 
+import os
 from collections.abc import Iterable
 
 
@@ -42,3 +43,14 @@ class ModelError(MemboundError):
     """A network that cannot be captured, stored or run; `rule` is the rule of docs/FORMAT.md that a file breaks."""
 
     rule: int | None = None
+
+
+def check_path_like(path: object, name: str) -> None:
+    """Refuse what cannot be a path at all.
+
+    >>> check_path_like(3, "folder")
+    Traceback (most recent call last):
+    membound.errors.ModelError: folder=3: a path is needed, as text or a pathlib.Path
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ModelError(f"{name}={path!r}: a path is needed, as text or a pathlib.Path", about=name)

@@ -1,8 +1,9 @@
-"""What training and capturing both know of a torch module: its plain names, and the bounds noted on its layers.
+"""What training and capturing both know of a torch module: its plain names, bounds noted on its layers, why it refuses.
 
 It only looks at modules that are there, and imports no torch.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -57,3 +58,50 @@ def _count_nonzeros(weight: "Tensor") -> int:
     """In all processes together, where the weight is sharded over some."""
     total: Any = (weight.detach() != 0).sum()
     return int(total.full_tensor() if hasattr(total, "full_tensor") else total)
+
+
+CHANNELS = re.compile(r"to have (\d+) channels, but got (\d+) channels")
+FEATURES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((?:\d+)x(\d+) and (\d+)x(?:\d+)\)")
+TOO_SMALL = re.compile(r"Output size is too small|size can't be greater than actual input")
+MOST = 140  # letters of a reason that is not known here
+
+
+def explain_refusal(error: BaseException, model: "nn.Module") -> str:
+    """Why a network does not take an input, and what to do: the layer that fails, and what torch says, in short.
+
+    >>> from torch import nn, zeros
+    >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(64, 2))
+    >>> for shape in ((1, 3, 6, 6), (1, 1, 8, 8)):
+    ...     try:
+    ...         net(zeros(shape))
+    ...     except RuntimeError as error:
+    ...         print(explain_refusal(error, net))
+    layer '0' takes 1 channel and gets 3; change that layer or convert the input
+    layer '2' takes 64 features and gets 144; give inputs of the size that the network was made for, or pool before it
+    """
+    text, layer = " ".join(str(error).split()), _failing_layer(error, model)
+    where = f"layer {layer!r}" if layer else "a layer"
+    if found := CHANNELS.search(text):
+        takes, gets = found.groups()
+        channels = "channel" if takes == "1" else "channels"
+        return f"{where} takes {takes} {channels} and gets {gets}; change that layer or convert the input"
+    if found := FEATURES.search(text):
+        gets, takes = (f"{int(number):,}" for number in found.groups())
+        advice = "give inputs of the size that the network was made for, or pool before it"
+        return f"{where} takes {takes} features and gets {gets}; {advice}"
+    if TOO_SMALL.search(text):
+        return f"nothing is left for {where}; give larger inputs, or pool less before it"
+    reason = str(error).strip().splitlines()[0].strip() if text else "no message"
+    kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
+    short = reason if len(reason) <= MOST else f"{reason[:MOST].rsplit(' ', 1)[0]} ..."
+    return f"{f'layer {layer!r}: ' if layer else ''}{kind}{short}"
+
+
+def _failing_layer(error: BaseException, model: "nn.Module") -> str:
+    """The name of the innermost module that was running when an error came up; empty if none is known."""
+    names = {id(module): plain_name(name) for name, module in model.named_modules()}
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        found = names.get(id(trace.tb_frame.f_locals.get("self")), found)
+        trace = trace.tb_next
+    return found

@@ -17,6 +17,7 @@ from profiles import full
 import membound as mb
 from membound.cli.live import Board, describe_job
 from membound.search.jobs import Job
+from membound.search.work import Work
 from membound.store.file import read
 from membound.train.run import Progress
 
@@ -396,6 +397,25 @@ def test_the_time_left_is_that_of_all_trainings_of_the_stage():
     assert board.headline() == "training: about 54.0 s left"
     now[0] = 6.0
     assert board.headline() == "training: about 52.0 s left"
+
+
+def test_the_time_of_the_whole_fit_is_beside_that_of_the_stage():
+    now = [0.0]
+    board = Board(clock=lambda: now[0])
+    board.say("training the dense network")
+    board.expect(Work(300.0, 100, bounded=2.0))
+    board._pace.steps = {"dense": 100}
+    board.show(Job("dense", 0), Progress(0, 100, 1.0))
+    now[0] = 5.0
+    board.show(Job("dense", 0), Progress(50, 100, 1.0))
+    assert board.headline() == "training the dense network: about 5.0 s left, 25.0 s for the whole fit"
+    board.done(Job("dense", 0), facts_of(None))
+    small = Job("final-2KB-0", 0, limit=2000)
+    board._pace = type(board._pace)({small.key: 100})
+    for step, when in ((0, 10.0), (50, 20.0)):
+        now[0] = when
+        board.show(small, Progress(step, 100, 1.0))
+    assert board.headline() == "training the dense network: about 10.0 s left", "nothing else is to come"
 
 
 def test_steps_of_an_earlier_start_say_nothing_about_the_pace():

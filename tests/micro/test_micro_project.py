@@ -138,6 +138,16 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
         mb.export_c(file, tmp_path / "one")
     with pytest.raises(ModelError, match="no maps 'some'"):
         mb.export_c(file, tmp_path / "three", maps="some")
+    for folder in (3, None, b"c", ["c"]):
+        with pytest.raises(ModelError, match=r"^folder=.*: a path is needed, as text or a pathlib.Path$"):
+            mb.export_c(file, folder)
+    for name, call in {
+        "file": lambda x: mb.export_c(x, tmp_path / "c"),
+        "path": mb.load,
+        "model": mb.inspect,
+    }.items():
+        with pytest.raises(ModelError, match=f"^{name}=7: a path is needed"):
+            call(7)
     with pytest.raises(ModelError, match="does not say how its values are rounded to int8: give images="):
         mb.export_c(plain, tmp_path / "three")
     assert not (tmp_path / "three").exists()

@@ -477,3 +477,13 @@ def test_page_fits_a_phone_in_a_browser(tmp_path, name):
     width, room, failed, wide, narrow, tips = found[1].split(" ")
     assert int(width) <= int(room) <= 390
     assert (failed, wide, narrow, tips) == ("", "0", "true", "true")
+
+
+def test_what_holds_for_all_networks_is_said_once():
+    finals = [
+        {"name": name, "accuracy": 90.0, "tried": ["200 steps", *own]}
+        for name, own in (("a", []), ("b", ["width 2"]))
+    ]
+    notes = make_page({"finals": finals}).partition("How it was trained")[2]
+    assert notes.count("200 steps") == notes.count("<h3>b</h3>") == notes.count("Width 2") == 1
+    assert "<h3>a</h3>" not in notes

@@ -1,5 +1,6 @@
 """fit(): what it promises is checked on the files that it writes."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -122,6 +123,29 @@ def test_ram_may_hold_on_one_instruction_set(isa, tmp_path):
     result = fit(ram="24 KiB", isa=isa, steps=10)
     result.save(tmp_path / "net.safetensors")
     assert result.size == mb.load(tmp_path / "net.safetensors", threads=1).memory(isa).total <= 24 * 1024
+
+
+@pytest.mark.parametrize("values", ["auto", full("f16")])
+def test_formats_for_speed_are_counted_by_the_budget(values, tmp_path):
+    fast, small = (fit(budget="6 KB", values=values, prefer=prefer) for prefer in ("speed", "bytes"))
+    for result in (fast, small):
+        result.save(tmp_path / "net.safetensors")
+        assert USED * 6000 <= os.path.getsize(tmp_path / "net.safetensors") == result.file_bytes <= 6000
+        if result is fast:
+            formats = {layer["format"] for layer in mb.inspect(tmp_path / "net.safetensors")["layers"]}
+            assert formats == {"csr", "dense"}
+    assert fast.facts["nonzeros"] < small.facts["nonzeros"]  # what it costs,
+    (said,) = [note for note in fast.facts["tried"] if note.startswith("formats for speed")]
+    least = dataclasses.replace(fast.files, prefer="bytes")(fast.model.state_dict())
+    assert f"{least:,} of these {fast.file_bytes:,} bytes" in said  # is said
+    assert not any("speed" in note for note in small.facts["tried"])
+
+
+@pytest.mark.parametrize("bound", [{"ram": "22 KiB"}, {"nonzeros": 900, "members": 2}])
+def test_formats_for_speed_go_with_other_bounds(bound):
+    result = fit(**bound, prefer="speed")
+    assert 0.7 * result.limit <= result.size <= result.limit
+    assert {layer["format"] for layer in result.facts["layers"]} == {"csr", "dense"}
 
 
 def test_an_instruction_set_that_is_not_known():
@@ -578,6 +602,10 @@ def refusal(*given, **options) -> MemboundError:
         ({"members": 2.0}, "members=2.0"),
         ({"average": "median"}, "'median'"),
         ({"values": "f8"}, "no values 'f8'"),
+        ({"prefer": "fast"}, "no preference 'fast': choose bytes or speed"),
+        ({"within": 1, "prefer": "speed"}, "within looks for the smallest file"),
+        ({"target": "micro", "prefer": "speed"}, "leave prefer out"),
+        ({"budget": 300, "prefer": "speed"}, "or leave prefer out, allow at least that"),
         ({"batch": 0}, "batch=0"),
         ({"seed": -1}, "seed=-1"),
         ({"steps": 0}, "steps=0"),
@@ -593,7 +621,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"val_data": FLOATS}, "val_data .* float32, the training data .* uint8"),
         ({"val_data": BEYOND}, "labels up to 14"),
         ({"test_data": BEYOND}, "labels up to 14"),
-        ({"data": SQUARE, "val_data": None}, "does not take images of shape"),
+        ({"data": SQUARE, "val_data": None}, "does not take images of shape .*: layer 'fc1' takes .* features"),
         ({"data": "mnist"}, "mb.data.load"),
         ({"loss": "mse"}, "loss is 'mse'"),
         ({"model": 3}, "the model is a int"),

@@ -136,8 +136,46 @@ def test_the_check_leaves_no_gradients_and_every_mode():
 def test_a_network_that_does_not_take_the_data_is_refused_for_every_task():
     for task in (Task(), Task(loss=nn.functional.mse_loss)):
         y = CLASSES if task.classifies else TARGETS
-        with pytest.raises(DataError, match=r"does not take images of shape \(1, 2, 3\): RuntimeError"):
+        with pytest.raises(
+            DataError, match=r"does not take images of shape \(1, 2, 3\): a layer takes 5 features"
+        ):
             check_fits(nn.Linear(5, 4), feed(y), task)
+
+
+class Own(nn.Module):
+    """A network whose own code fails, not one of its layers."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.body = nn.Identity()
+        self.error = error
+
+    def forward(self, x):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("network", "why", "about"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 4, 1)), "layer '0' takes 3 channels and gets 1; change that layer", ()),
+        (nn.Sequential(nn.Conv2d(1, 4, 3)), "nothing is left for layer '0'; give larger inputs", ("size",)),
+        (nn.Sequential(nn.MaxPool2d(7)), "nothing is left for layer '0'; give larger inputs", ("size",)),
+        (nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(2048, 4))),
+         "layer '1.0' takes 2,048 features and gets 6; give inputs of the size", ("size",)),
+        (Own(KeyError("mask")), "KeyError: 'mask'", ("size",)),
+        (Own(RuntimeError("first line\nsecond line")), "first line", ("size",)),
+        (Own(RuntimeError("")), "no message", ("size",)),
+        (Own(RuntimeError("a long tale " * 40)), "a long tale a long tale", ("size",)),
+    ],
+)  # fmt: skip
+def test_a_refused_shape_is_said_in_one_short_line(network, why, about):
+    with pytest.raises(DataError) as refused:
+        check_fits(network, feed(CLASSES), Task())
+    text = str(refused.value)
+    assert f"the network does not take images of shape (1, 2, 3): {why}" in text
+    assert len(text) < 230
+    assert not any(raw in text for raw in ("\n", "mat1", "second"))
+    assert refused.value.about == about
 
 
 def test_a_score_of_counts_needs_no_value():

@@ -24,6 +24,7 @@ from membound.capture.gelu import join_gelu_
 from membound.capture.operators import CONVERSIONS
 from membound.capture.outputs import flat_tensors, read_outputs
 from membound.errors import ModelError
+from membound.modules import explain_refusal
 
 SPECIAL = (
     "sym_size",
@@ -124,7 +125,7 @@ def check_batches(private: nn.Module, example_input: Example) -> None:
             except Exception as ran:
                 shape = ", ".join(str(tuple(each.shape)) for each in images)
                 raise ModelError(
-                    f"the network does not run on an input of shape {shape}: {_one_line(ran)}"
+                    f"the network does not run on an input of shape {shape}: {explain_refusal(ran, private)}"
                 ) from None
         for count in (1, 2):
             try:
@@ -299,7 +300,9 @@ def _failure(module: nn.Module, examples: Examples, error: Exception) -> ModelEr
                 full = ran
                 continue
             shape = ", ".join(str(tuple(each.shape)) for each in batch)
-            return ModelError(f"the network does not run on an input of shape {shape}: {_one_line(ran)}")
+            return ModelError(
+                f"the network does not run on an input of shape {shape}: {explain_refusal(ran, module)}"
+            )
         if batch is not examples:
             return ModelError(f"{FIXED} ({_one_line(full)})")
         break

@@ -14,10 +14,12 @@ from rich.live import Live
 from rich.table import Table
 
 from membound.report.text import shorten, show_count, show_duration
+from membound.search.forecast import Forecast
 from membound.search.jobs import Job, Order, Outcome, Show
 from membound.search.place import Watch
 from membound.search.problem import Problem
 from membound.search.progress import by_lines, describe_done, describe_job, write_line
+from membound.search.work import Work
 from membound.search.workshop import Workers
 from membound.train.run import Progress
 
@@ -47,6 +49,12 @@ class Board:
         self._rows: dict[str, _Row] = {}
         self._stage = "preparing"
         self._pace = _Pace()
+        self._forecast = Forecast(clock)
+
+    def expect(self, work: Work) -> None:
+        """How much the whole fit has to do."""
+        with self._lock:
+            self._forecast.expect(work)
 
     def say(self, text: str) -> None:
         """What the fit is about to do."""
@@ -68,12 +76,14 @@ class Board:
             row.step, row.steps, row.loss = progress.step, progress.steps, progress.loss
             if progress.score is not None:
                 row.accuracy = progress.score.accuracy
+            self._forecast.note(job, progress.step, progress.steps)
             self._pace.note(job.key, progress.step, progress.steps, self._clock())
 
     def done(self, job: Job, facts: dict[str, Any]) -> None:
         """A training is finished."""
         with self._lock:
             row = self._row(job)
+            self._forecast.done(job)
             row.step = row.steps = facts["steps"]
             row.accuracy, row.size, row.done = facts["accuracy"], facts["size"], True
             self._pace.note(job.key, facts["steps"], facts["steps"], self._clock())
@@ -107,13 +117,14 @@ class Board:
         return finished[len(finished) - min(room, len(finished)) :] + active
 
     def headline(self) -> str:
-        """The stage, and the time that is left of it; of a search it is not known how many rounds follow."""
+        """The stage, and the time that is left of it and of all; of a search it is not known how many rounds follow."""
         left = self._pace.left(self._clock())
         if left is None:
             return self._stage
         last = next(reversed(self._rows.values())).job
         part = f" in round {last.about['round']}" if "round" in last.about else ""
-        return f"{self._stage}: about {show_duration(left)} left{part}"
+        whole = self._forecast.describe()
+        return f"{self._stage}: about {show_duration(left)} left{part}{whole and f', {whole}'}"
 
     def __rich__(self) -> Table:
         with self._lock:
@@ -200,4 +211,4 @@ def watched(verbose: bool, quiet: bool = False) -> Iterator[tuple[Watch, Board |
         redirect_stdout=False,
     )
     with live:
-        yield Watch(board.show, done, board.say, note=write_line), board
+        yield Watch(board.show, done, board.say, note=write_line, expect=board.expect), board

@@ -13,7 +13,7 @@ FIT: Sections = {
     "Data": DATA,
     "Weights to start from": WEIGHTS,
     "Output": ("out", "report", "no_report", "hub", "as_json", "verbose"),
-    "What is stored": ("values", "members", "average", "activations"),
+    "What is stored": ("values", "prefer", "members", "average", "activations"),
     "Training": (
         "effort", "steps", "batch_size", "lr", "weight_decay", "solver", "augment", "smoothing", "precision",
         "dense", "seed", "seeds",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data import Dataset, load
-from membound.errors import MemboundError, ModelError
+from membound.errors import MemboundError, ModelError, check_path_like
 from membound.export.c_project import write_project
 from membound.export.hub_folder import check_folder
 from membound.micro.code import COMPILER, STACK_BYTES, code_of
@@ -49,6 +49,8 @@ def export_c(
     """
     if maps not in ("auto", "rows", "whole"):
         raise ModelError(f"there are no maps {maps!r}: choose auto, rows or whole", about="maps")
+    check_path_like(file, "file")
+    check_path_like(folder, "folder")
     check_folder(Path(folder))
     model = read(file)
     if images is None and not model.activations:

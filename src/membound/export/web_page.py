@@ -20,24 +20,36 @@ canvas {
   display: block; width: 280px; height: 280px; border: 1px solid var(--soft); border-radius: 6px;
   image-rendering: pixelated; touch-action: none; cursor: crosshair;
 }
-.controls { display: flex; align-items: center; gap: .6rem; margin-top: .6rem; max-width: 282px; }
-.controls input { min-width: 0; flex: 1; }
-table { border-collapse: collapse; align-self: start; font-variant-numeric: tabular-nums; }
-td { padding: 0 .7rem 0 0; }
-td:nth-child(2) { text-align: right; min-width: 4rem; color: var(--soft); }
-.track { background: var(--faint); border-radius: 3px; width: min(11rem, 38vw); }
+.board { position: relative; width: 282px; }
+#hint {
+  position: absolute; inset: 0; display: grid; place-items: center; color: #8a929c; pointer-events: none; margin: 0;
+}
+.controls { display: flex; gap: .6rem; margin-top: .6rem; }
+.controls button, .controls label {
+  font: inherit; text-align: center; white-space: nowrap; padding: .4rem .6rem;
+  border: 1px solid var(--soft); border-radius: 6px; background: var(--faint); color: var(--ink); cursor: pointer;
+}
+.controls label { flex: 1; }
+.controls input { position: absolute; opacity: 0; width: 1px; }
+.controls :focus-visible, .controls input:focus-visible + label { outline: 2px solid var(--good); outline-offset: 2px; }
+table { border-collapse: collapse; align-self: start; flex: 1; font-variant-numeric: tabular-nums; }
+td { padding: .1rem .7rem .1rem 0; }
+td:first-child { white-space: nowrap; max-width: 9rem; overflow: hidden; text-overflow: ellipsis; }
+td:nth-child(2) { width: 100%; min-width: 6rem; }
+td:nth-child(3) { text-align: right; min-width: 4.5rem; padding-right: 0; color: var(--soft); white-space: nowrap; }
+.track { background: var(--faint); border-radius: 3px; }
 .bar { background: var(--good); border-radius: 3px; height: .8rem; }
 .best { font-weight: 600; }
-.best td:nth-child(2) { color: inherit; }
+.best td:nth-child(3) { color: inherit; }
 .blank { opacity: .45; }
 #facts { color: var(--soft); }
 </style>
 <h1>A network in your browser</h1>
 <p id="how"></p>
 <main>
-<div><canvas id="canvas" aria-label="the picture"></canvas>
+<div><div class="board"><canvas id="canvas" aria-label="the picture"></canvas><p id="hint"></p></div>
 <div class="controls"><button id="clear">Clear</button>
-<input id="file" type="file" accept="image/*" aria-label="a picture"></div></div>
+<input id="file" type="file" accept="image/*"><label for="file">Choose a picture</label></div></div>
 <table id="classes"></table>
 </main>
 <p id="facts"></p>
@@ -70,8 +82,10 @@ function toPixels(rgba, channels) {
 const canvas = document.getElementById("canvas"), context = canvas.getContext("2d", { willReadFrequently: true });
 const shown = document.getElementById("classes"), facts = document.getElementById("facts");
 canvas.width = canvas.height = 280;
-document.getElementById("how").textContent =
-  about.channels === 1 ? "Draw with the mouse or a finger, or drop a picture." : "Drop a picture, or choose one.";
+const draws = about.channels === 1, hint = document.getElementById("hint");
+document.getElementById("how").textContent = `${about.wasm.toLocaleString()} bytes of WebAssembly, and nothing else ` +
+  `to load. ${draws ? "Draw with the mouse or a finger, or drop a picture." : "Drop a picture, or choose one."}`;
+hint.textContent = draws ? "Draw here" : "Drop a picture here";
 loadNetwork(about, module).then(classify => {
   const small = document.createElement("canvas");
   small.width = about.width;
@@ -88,6 +102,7 @@ loadNetwork(about, module).then(classify => {
     if (shares.length > 10) shares.sort((a, b) => b[0] - a[0]);  // of few classes each has its place
     const best = Math.max(...shares.map(([share]) => share));
     shown.className = blank ? "blank" : "";
+    hint.style.display = blank ? "" : "none";
     shown.replaceChildren(...shares.slice(0, 10).map(([share, i]) => {
       const row = document.createElement("tr");
       const bar = document.createElement("div"), track = document.createElement("div");
@@ -95,13 +110,13 @@ loadNetwork(about, module).then(classify => {
       bar.className = "bar";
       bar.style.width = `${blank ? 0 : 100 * share}%`;
       track.append(bar);
-      for (const part of [about.classes[i], blank ? "" : `${(100 * share).toFixed(1)} %`, track])
+      for (const part of [about.classes[i], track, blank ? "" : `${(100 * share).toFixed(1)} %`])
         row.appendChild(document.createElement("td")).append(part);
       if (share === best && !blank) row.className = "best";
       return row;
     }));
-    facts.textContent = `${milliseconds.toFixed(2)} ms. Constants ${about.flash.toLocaleString()} bytes, working ` +
-      `memory ${about.ram.toLocaleString()} bytes, the whole module ${about.wasm.toLocaleString()} bytes.`;
+    facts.textContent = (blank ? "" : `Answered in ${milliseconds.toFixed(2)} ms. `) +
+      `Constants ${about.flash.toLocaleString()} bytes, working memory ${about.ram.toLocaleString()} bytes.`;
   }
   function clear() {
     context.fillStyle = "#000";

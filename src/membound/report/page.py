@@ -4,11 +4,11 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from membound.errors import MemboundError
+from membound.errors import MemboundError, check_path_like
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
 from membound.report.device import FOLDER, is_micro
@@ -37,6 +37,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 def write_report(path: str | os.PathLike[str], result: Facts) -> None:
     """Write the page of `result` to `path`: whole or not at all."""
+    check_path_like(path, "path")
     page = make_page(result)
     try:
         replace_file(Path(os.path.realpath(path)), [page.encode()])  # what a link points to, not the link
@@ -101,16 +102,24 @@ def _section(title: str, inside: Markup | None) -> Markup | None:
 
 
 def _make_notes(result: Facts) -> Markup | None:
-    """How networks were trained, and what the choices gained: a list for each network."""
-    lists = []
+    """How networks were trained, and what the choices gained: what holds for all, then a list for each network."""
     finals = find_rows(result, "finals")
-    for final in finals:
-        tried = final.get("tried")
-        notes = [note for note in tried if isinstance(note, str)] if isinstance(tried, list | tuple) else []
-        if notes:
-            head = tag("h3", find_text(final, "name") or "network") if len(finals) > 1 else None
-            lists += [head, tag("ul", *(tag("li", _capital(note)) for note in notes))]
-    return join(*lists) if lists else None
+    notes = [_find_notes(final) for final in finals]
+    shared = [note for note in notes[0] if all(note in mine for mine in notes)] if notes else []
+    lists = [_list_notes(shared)]
+    for final, mine in zip(finals, notes, strict=True):
+        if own := [note for note in mine if note not in shared]:
+            lists += [tag("h3", find_text(final, "name") or "network"), _list_notes(own)]
+    return join(*lists) if any(lists) else None
+
+
+def _find_notes(final: Facts) -> list[str]:
+    tried = final.get("tried")
+    return [note for note in tried if isinstance(note, str)] if isinstance(tried, list | tuple) else []
+
+
+def _list_notes(notes: Sequence[str]) -> Markup | None:
+    return tag("ul", *(tag("li", _capital(note)) for note in notes)) if notes else None
 
 
 def make_title(result: Facts) -> str:

@@ -26,10 +26,12 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 .tiles { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 12px; margin: 0 0 20px; }
 @media (min-width: 900px) { .tiles { grid-template-columns: repeat(4, minmax(0, 1fr)); } }
 .tile { border: 1px solid var(--line); border-radius: 8px; padding: 12px 14px; background: var(--faint); }
+@media (min-width: 900px) and (max-width: 1040px) { .tile .number.number { font-size: 1.3rem; } }
 .tile h2 { font-size: .875rem; font-weight: 400; color: var(--soft); margin: 0; }
 .tile .number { font-size: 1.6rem; line-height: 1.3; margin: 0 0 4px; white-space: nowrap; }
 .tile .number { font-variant-numeric: tabular-nums; }
-.tile .against { font-size: .875rem; margin: 0; color: var(--soft); }
+.tile .against { font-size: .875rem; margin: 0; color: var(--soft); line-height: 1.4; }
+.tile .against + .against { margin-top: 8px; }
 .against code { white-space: nowrap; }
 .against strong { display: block; font-size: 1rem; color: var(--ink); }
 .against .better { color: var(--s2); }

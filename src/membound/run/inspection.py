@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from membound.errors import ModelError
+from membound.errors import ModelError, check_path_like
 from membound.notebook import html_block
 from membound.run.files import find_model_file
 from membound.run.layers import count_nonzeros, list_layers, show_layers
@@ -34,6 +34,7 @@ def inspect(model: StoredModel | str | os.PathLike[str]) -> Inspection:
     same in the formats of the paper's appendix: all dense, all indexed, and the smallest for each tensor.
     """
     if not isinstance(model, StoredModel):
+        check_path_like(model, "model")
         model = read(find_model_file(Path(model)))
     original = {name: model.original_shapes.get(name, tensor.shape) for name, tensor in model.tensors.items()}
     layers = list_layers(model)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data import Preprocess
-from membound.errors import ModelError
+from membound.errors import ModelError, check_path_like
 from membound.notebook import html_block, show_shape
 from membound.run.common import compiled_core, stated_preprocess
 from membound.run.hub import fetch, is_address
@@ -208,6 +208,7 @@ def load(
     """
     if engine not in ("float", "micro"):
         raise ModelError(f"there is no engine {engine!r}: choose float or micro", about="engine")
+    check_path_like(path, "path")
     file = fetch(path) if is_address(path) else Path(path)
     model = read(file, mmap)
     if engine == "micro":

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from membound.errors import MemboundError
-from membound.store.formats import expected_bytes, matrix_shape
+from membound.store.formats import FAST, Prefer, expected_bytes, matrix_shape
 from membound.store.graph import Shape
 
 Array = npt.NDArray[Any]
@@ -180,7 +180,7 @@ class NonzeroCost:
 
 @dataclass(frozen=True)
 class ByteCost:
-    """Bytes in each layer's best format, as they are expected of nonzeros at random places.
+    """Bytes in each layer's best format, as expected of nonzeros at random places (for speed, of the fast ones).
 
     >>> cost = ByteCost({"fc1.weight": (500, 800)})
     >>> cost({"fc1.weight": 4000}, {"fc1.weight": "f16"}), cost({"fc1.weight": 4000}, {"fc1.weight": "p4"}) < 8000
@@ -188,6 +188,7 @@ class ByteCost:
     """
 
     shapes: Mapping[str, Shape]
+    prefer: Prefer = "bytes"
 
     def __call__(self, counts: Mapping[str, Any], types: Mapping[str, str]) -> Any:
         return sum(self._of_type(kind, counts, types) for kind in {types[name] for name in counts})
@@ -197,5 +198,7 @@ class ByteCost:
         rows, columns = np.array([matrix_shape(self.shapes[name]) for name in mine]).T[..., None]
         given = np.array(list(mine.values()), np.float64)
         sizes = expected_bytes(rows, columns, given.reshape(len(mine), -1), kind)
+        if self.prefer == "speed":
+            sizes = {name: sizes[name] for name in FAST}
         total = np.minimum.reduce(list(sizes.values())).sum(0)
         return total if given.ndim > 1 else float(total[0])

@@ -20,6 +20,7 @@ VALUES = ("auto", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "f16", "f32")
 ISAS = ("avx512", "avx2", "neon", "scalar", "every")
 TARGETS = ("cpu", "micro")
 ACTIVATIONS = ("trained", "calibrated")
+PREFER = ("bytes", "speed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,14 @@ class Bound:
             words=VALUES,
         ),
     ] = "auto"
+    prefer: Annotated[
+        str,
+        Option(
+            "What formats are chosen for: bytes (default), or speed, which leaves room for fewer weights.",
+            "WHAT",
+            words=PREFER,
+        ),
+    ] = "bytes"
     members: Annotated[
         int,
         Option("Networks in an ensemble that share the bound (default: 1).", "N", int, least=1, most=64),
@@ -129,6 +138,7 @@ class Bound:
             raise MemboundError(
                 f"there are no values {self.values!r}: choose auto, p1 to p8, f16 or f32", about="values"
             )
+        self._check_prefer()
         count = self.members
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 64:
             raise MemboundError(f"members={count!r}: an ensemble has 1 to 64 networks", about="members")
@@ -162,6 +172,25 @@ class Bound:
             raise MemboundError(
                 "a bound on latency goes with one budget, or alone, and with one network: leave the others out",
                 about=("latency", *given),
+            )
+
+    def _check_prefer(self) -> None:
+        """Formats for speed take more bytes, which must be somebody's wish."""
+        if self.prefer not in PREFER:
+            raise MemboundError(
+                f"there is no preference {self.prefer!r}: choose {' or '.join(PREFER)}", about="prefer"
+            )
+        if self.prefer == "bytes":
+            return
+        if self.within is not None:
+            raise MemboundError(
+                "within looks for the smallest file, and formats for speed are not the smallest: leave prefer out, "
+                "or give a budget",
+                about=("prefer", "within"),
+            )
+        if self.is_micro:
+            raise MemboundError(
+                "the target micro has formats of its own, in exported C: leave prefer out", about="prefer"
             )
 
     def _check_pair(self) -> None:

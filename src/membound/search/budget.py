@@ -105,9 +105,10 @@ def make_plans(
             what = {"ram": "a bound on memory", "nonzeros": "a bound on nonzeros"}.get(
                 problem.target.kind, "a budget"
             )
+            slim = " or leave prefer out," if problem.target.prefer == "speed" else ""
             raise MemboundError(
                 f"{what} of {limit.text} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
-                f"each layer {each} {members * least + overhead:,}; allow at least that"
+                f"each layer {each} {members * least + overhead:,};{slim} allow at least that"
             )
     return plans
 

@@ -21,6 +21,7 @@ from membound.search.budget import Plan, make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
+from membound.search.forecast import expected_work, left_to_do
 from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
@@ -92,7 +93,8 @@ def fit(
       (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
       `budget` is the flash of a microcontroller, code included, and `ram` its RAM alone.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
-      layer as pay there, unless that costs accuracy.
+      layer as pay there, unless that costs accuracy. `prefer='speed'` stores them in formats that run faster and take
+      more bytes, so that fewer weights fit.
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
     - `strategy` says which layer keeps how much: 'global' (the default), 'greedy' (the paper's), 'magnitude' or
       'uniform'. `steps`, `batch_size`, `lr`, `seed`, `loss`, `score`, `dense` and the other fields of Choices say how
@@ -141,11 +143,17 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
         tried = describe_training(problem, choices)
         watch.note(describe_work(problem, bound, choices))
+        together = place.workers is not None or trains_together(problem.make(choices.seed), device)
+        at_once = 7 if together and world.size == 1 else 1
         dense_teaching = None
         if teachers.dense_teaches(problem, bound, choices):
             numbers, passes = _teaching_numbers(choices), _passes(problem, bound, choices)
             dense_teaching = partial(teachers.dense_teaching, problem.make, numbers, passes)
             tried.append("the dense network as teacher")
+        taught = (
+            dense_teaching is not None or problem.teaching is not None or choices.teacher == teachers.AUTO
+        )
+        watch.expect(left_to_do(expected_work(problem, bound, choices, taught, at_once), directory))
         if choices.teacher == teachers.AUTO:
             watch.say("training the teacher")
             teaching, facts = teachers.train_teacher(
@@ -156,8 +164,6 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         if latency is not None:
             limits = [latency.limit(workshop.problem, directory, limits[0], world)]
             plans = make_plans(workshop.problem, limits, bound.members, bound.average, choices.seed)
-        together = place.workers is not None or trains_together(problem.make(choices.seed), device)
-        at_once = 7 if together and world.size == 1 else 1
         fitting = Fitting(workshop, bound, choices, watch, at_once, world, dense_teaching)
         fitting.tried += tried
         run = fitting.run if choices.widths is None else fitting.run_widths
@@ -214,6 +220,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
         bound.isa,
         micro=bound.is_micro or None,
         activations=bound.activations if bound.is_micro else None,
+        prefer="speed" if bound.prefer == "speed" else None,
     )
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)
     if bound.members > 1 and inputs_of(problem.data.train) is not None:

@@ -15,7 +15,7 @@ from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
 from membound.search.budget import Limit, Plan, describe_left_over, make_plans
-from membound.search.deployed import Fitted, describe_stored, rounding_hurts, score_stored
+from membound.search.deployed import Fitted, describe_speed, describe_stored, rounding_hurts, score_stored
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
 from membound.search.measure import FileBytes, deployed_bytes
@@ -369,7 +369,7 @@ class Fitting:
                 "curves": facts[0]["history"],
                 "steps": self._steps(facts[0]),
                 "seconds": seconds,
-                "tried": [*self.tried, *self._left_over(plan, files, about)],
+                "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }
             | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit})
             | ({} if self.problem.task.counts else {"score_name": self.problem.task.name or "score"}),
@@ -380,10 +380,13 @@ class Fitting:
         steps, start = int(facts["steps"]), facts["job"].get("start")
         return steps if start is None else steps + self._steps(self.workshop.facts(start))
 
-    def _left_over(self, plan: Plan, files: FileBytes, about: dict[str, Any]) -> list[str]:
+    def _notes(self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any]) -> list[str]:
+        """What a person should know of its bytes."""
+        notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
         if plan.exact or self.bound.within is not None:
-            return []
-        return describe_left_over(self.problem, plan, set(files.types.values()), about["file_bytes"])
+            return notes
+        types = set(files.types.values())
+        return notes + describe_left_over(self.problem, plan, types, about["file_bytes"])
 
     def _for_device(self, files: FileBytes, state: State) -> FileBytes:
         """What a microcontroller runs says how its values become int8."""

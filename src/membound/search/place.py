@@ -11,6 +11,7 @@ from membound.search.option import Option
 
 if TYPE_CHECKING:
     from membound.search.jobs import Show
+    from membound.search.work import Work
     from membound.search.workshop import Finished, Workers
 
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Watch:
     """Who is told what happens: steps under way, jobs done, what the fit is about to do, and what it could not do.
 
-    What is noted is worth reading while the fit goes on: how much there is to do.
+    What is noted is worth reading while the fit goes on: how much there is to do; `expect` gets the same as a number.
     """
 
     show: "Show | None" = None
@@ -26,6 +27,7 @@ class Watch:
     say: Callable[[str], None] = field(default=lambda text: None)
     warn: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
     note: Callable[[str], None] = field(default=lambda text: None)
+    expect: "Callable[[Work], None]" = field(default=lambda work: None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from membound.search.measure import BothBytes, FileBytes, Nonzeros, RamBytes
 from membound.search.micro import MicroBytes
 from membound.search.micro_points import find_points
 from membound.store.choice import layer_weights, value_types
+from membound.store.formats import Prefer
 from membound.store.values import value_type
 from membound.train.activations import Points
 from membound.train.promises import forget_
@@ -72,6 +73,7 @@ class Target:
     file_bytes: int | None = None
     micro: bool | None = None  # a microcontroller: the budget is flash, `memory` is RAM alone
     activations: str | None = None  # of a microcontroller: "trained" in int8, or only "calibrated"
+    prefer: Prefer | None = None  # what formats are chosen for; None: bytes
 
     def __post_init__(self) -> None:
         check_isa(self.isa)
@@ -163,9 +165,12 @@ class Problem:
     def files_of(self, model: nn.Module) -> FileBytes:
         """The same for another network on the same data, such as an ensemble."""
         if isinstance(model, Several):
-            return FileBytes(Tracer(model.module, model.example()), self.target.base, None, self.data.classes)
-        tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
-        return FileBytes(tracer, self.target.base, self.data.preprocess, self.data.classes)
+            tracer, preprocess = Tracer(model.module, model.example()), None
+        else:
+            tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
+            preprocess = self.data.preprocess
+        prefer = self.target.prefer or "bytes"
+        return FileBytes(tracer, self.target.base, preprocess, self.data.classes, prefer)
 
     @cached_property
     def types(self) -> dict[str, str]:
@@ -230,14 +235,16 @@ class Problem:
             kind = partial(RamBytes, batch=self.target.batch, isa=self.target.isa)
         else:
             return files
-        return kind(files.tracer, files.values, files.preprocess, files.classes, types=files.types)
+        return kind(
+            files.tracer, files.values, files.preprocess, files.classes, files.prefer, types=files.types
+        )
 
     @property
     def cost(self) -> TypedCost:
         """What the budget counts, estimated from the counts of the bounded weights."""
         if self.target.kind == "nonzeros":
             return NonzeroCost()
-        return ByteCost({name: self.shapes[name] for name in self.weights})
+        return ByteCost({name: self.shapes[name] for name in self.weights}, self.target.prefer or "bytes")
 
     def dense(self) -> int:
         """What the budget counts, of the network without a zero in float32."""

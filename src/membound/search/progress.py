@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from membound.report.text import show_duration
+from membound.search.forecast import Forecast
 from membound.search.jobs import Job
 from membound.search.ledger import JOBS, RunDirectory
 from membound.search.place import Watch
@@ -36,7 +37,7 @@ def by_lines(
     dense: step 100 of 400, loss 0.2500, about 36.4 s left
     """
     lines = _Lines(write, clock, every)
-    return Watch(lines.show, lines.done, lines.say, note=lines.say)
+    return Watch(lines.show, lines.done, lines.say, note=lines.say, expect=lines.forecast.expect)
 
 
 class _Lines:
@@ -47,6 +48,8 @@ class _Lines:
         self.lock = threading.Lock()
         self.begun: dict[str, tuple[float, int]] = {}  # when a job was first seen, and at which step
         self.said: float | None = None
+        self.now = 0.0
+        self.forecast = Forecast(lambda: self.now)
 
     def say(self, text: str) -> None:
         with self.lock:
@@ -54,7 +57,8 @@ class _Lines:
 
     def show(self, job: Job, progress: Progress) -> None:
         with self.lock:
-            now = self.clock()
+            self.now = now = self.clock()
+            self.forecast.note(job, progress.step, progress.steps)
             if job.key not in self.begun:
                 self.begun[job.key] = now, progress.step
                 if self.said is None:
@@ -62,10 +66,13 @@ class _Lines:
             if self.said is None or now - self.said < self.every or progress.step == progress.steps:
                 return
             self.said = now
-            self.write(f"{describe_job(job)}: {_how_far(progress, *self.begun[job.key], now)}")
+            far = _how_far(progress, *self.begun[job.key], now)
+            whole = self.forecast.describe()
+            self.write(f"{describe_job(job)}: {far}{whole and f', {whole}'}")
 
     def done(self, job: Job, facts: dict[str, Any]) -> None:
         with self.lock:
+            self.forecast.done(job)
             self.begun.pop(job.key, None)  # another seed trains one of the same name
             self.write(describe_done(job, facts))
 

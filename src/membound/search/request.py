@@ -248,6 +248,7 @@ class Keywords(TypedDict, total=False):
     target: str
     activations: str
     values: str
+    prefer: str
     members: int
     average: Average
     strategy: str | None

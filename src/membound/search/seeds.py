@@ -43,9 +43,14 @@ def _each(choices: Choices, place: Place) -> Iterator[tuple[Choices, Place]]:
             if place.run_dir is not None:
                 where = replace(place, run_dir=Path(place.run_dir) / f"seed-{mine.seed}")
             watch = place.watch or (by_lines() if place.progress else Watch())
-            where = replace(where, watch=watch)
+            where = replace(where, watch=_expecting(watch, choices.seeds - number))
             watch.say(f"seed {mine.seed}, {number + 1} of {choices.seeds}")
         yield mine, where
+
+
+def _expecting(watch: Watch, fits: int) -> Watch:
+    """The same, told of the work of all fits that are left."""
+    return replace(watch, expect=lambda work: watch.expect(replace(work, steps=fits * work.steps)))
 
 
 def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) -> Fitted:

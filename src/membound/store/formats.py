@@ -26,6 +26,7 @@ from membound.store.values import ValueType, type_of, value_type
 
 Array = npt.NDArray[Any]
 Prefer = Literal["bytes", "speed"]
+FAST = ("dense", "csr")  # the formats that are chosen for speed
 
 
 @dataclass(frozen=True, eq=False)

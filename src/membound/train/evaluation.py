@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from membound.errors import DataError, MemboundError, TrainingError
+from membound.modules import explain_refusal
 from membound.train.batches import Feeder, size_together, whole
 from membound.train.parallel import World
 from membound.train.sharded import is_sharded
@@ -91,10 +92,11 @@ def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
     except MemboundError:
         raise
     except (Exception, SystemExit) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
         what = "images" if len(shape) == 3 else "examples"
+        why = explain_refusal(error, model)
         raise DataError(
-            f"the network does not take {what} of shape {shape}: {type(error).__name__}: {reason}"
+            f"the network does not take {what} of shape {shape}: {why}",
+            about="size" if what == "images" and "channel" not in why else (),
         ) from error
 
 

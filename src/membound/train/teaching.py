@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from membound.data import Preprocess
 from membound.data.augment import NONE, Augment
 from membound.errors import TrainingError
+from membound.modules import explain_refusal
 from membound.train.batches import Feeder, whole
 from membound.train.distill import PART, TEMPERATURE, check_numbers, taught_loss
 from membound.train.fingerprints import network_digest
@@ -125,9 +126,8 @@ class Teaching:
         try:
             found = self.scores(x)
         except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
             raise TrainingError(
-                f"the teacher cannot take images {list(x.shape[1:])}: {type(error).__name__}: {reason}",
+                f"the teacher cannot take images of shape {tuple(x.shape[1:])}: {explain_refusal(error, self.network)}",
                 about="teacher",
             ) from error
         fits = isinstance(outputs, Tensor) and outputs.dim() == 2 and not labels.is_floating_point()
