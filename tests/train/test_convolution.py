@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from profiles import examples
 from torch import nn
 from torch.nn.functional import conv2d
+from torch.utils.checkpoint import checkpoint
 
 from membound.train import convolution
 from membound.train.convolution import ByProducts, Convolution, fast_gradients
@@ -111,3 +112,19 @@ def test_only_cpus_are_helped(monkeypatch):
     monkeypatch.setattr(convolution, "gradients_are_slow", lambda: True)
     assert isinstance(fast_gradients(torch.device("cpu")), ByProducts)
     assert not isinstance(fast_gradients(torch.device("cuda")), ByProducts)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activations_may_be_computed_again(reentrant):
+    """torch.utils.checkpoint goes forward once more in the backward pass, which is outside the mode."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3))
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    layers(x).square().sum().backward()
+    expected = [weight.grad for weight in layers.parameters()]
+    layers.zero_grad()
+    with ByProducts():
+        found = checkpoint(layers, x, use_reentrant=reentrant)
+    found.square().sum().backward()
+    for weight, other in zip(layers.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.grad, other, rtol=1e-4, atol=1e-4)
