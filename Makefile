@@ -1,4 +1,4 @@
-# make demo   fit LeNet on the embedded MNIST into 6 KB, and print it beside the dense network
+# make demo   fit LeNet on the embedded MNIST into 6 KB, and print it beside the dense network: minutes
 # make test   every check, as CI runs it: minutes (CONTRIBUTING.md says what a test may take)
 # make test-full   the same with the long tests, the large grids and many more random examples: most of an hour
 # make docs   the documents and the Python reference as a site, build/site/index.html
@@ -34,6 +34,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 demo: $(VENV)/trainers $(VENV)/installed
 	mkdir -p runs
 	$(BIN)/membound fit lenet --data mnist --budget 6KB --steps 2500 --weight-decay 1e-4 --out runs/lenet.safetensors
+	@echo 'Next: runs/lenet.report.html shows it in pictures, docs/YOUR_OWN_MODEL.md fits a network of your own.'
 
 # The type checker is one process for half a minute: it runs beside the tests, not before them.
 test: types tests
