@@ -10,7 +10,6 @@ import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from itertools import product
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, pad
 from torch.overrides import TorchFunctionMode
 
-TOGETHER = 4 << 20  # bytes of windows that are written out at once
+TOGETHER = 8 << 20  # bytes of windows that are written out at once
 FEW_CHANNELS = 4  # below it windows are written column by column: runs along a row of an image are longer
 
 
@@ -119,10 +118,13 @@ class Windows:
         """
         given = self.matrix @ g.permute(3, 1, 2, 0).reshape(self.units, -1)
         given = given.view(*self.kernel, self.channels, *self.out, len(g))
-        found = g.new_zeros(self.channels, *self.size, len(g))
         (height, width), (top, left) = self.out, self.around
-        for i, j in product(*map(range, self.kernel)):
-            found[:, i : i + height, j : j + width] += given[i, j]
+        rows = g.new_zeros(self.kernel[0], self.channels, height, self.size[1], len(g))
+        for j in range(self.kernel[1]):
+            rows[:, :, :, j : j + width] += given[:, j]
+        found = g.new_zeros(self.channels, *self.size, len(g))
+        for i in range(self.kernel[0]):
+            found[:, i : i + height] += rows[i]
         return found[:, top : self.size[0] - top, left : self.size[1] - left].permute(3, 0, 1, 2)
 
 
@@ -155,7 +157,11 @@ class Convolution(torch.autograd.Function):
         of_weight = g.new_zeros(windows.units, windows.length)
         for at in range(0, len(images), windows.together):
             part = slice(at, at + windows.together)
-            of_weight.addmm_(g[part].view(-1, windows.units).t(), windows.rows(images[part]))
+            rows, given = windows.rows(images[part]), g[part].view(-1, windows.units)
+            if windows.channels < FEW_CHANNELS:  # the faster way round for windows that lie in columns
+                of_weight += (rows.t() @ given).t()
+            else:
+                of_weight.addmm_(given.t(), rows)
             if of_images is not None:
                 of_images[part] = windows.gradient(g[part])
         of_weight = of_weight.view(windows.units, *windows.kernel, windows.channels).permute(0, 3, 1, 2)
