@@ -1,4 +1,4 @@
-# make demo   fit LeNet on the embedded MNIST into 6 KB, and print it beside the dense network
+# make demo   fit LeNet on the embedded MNIST into 6 KB, and print it beside the dense network: minutes
 # make test   every check, as CI runs it: minutes (CONTRIBUTING.md says what a test may take)
 # make test-full   the same with the long tests, the large grids and many more random examples: most of an hour
 # make docs   the documents and the Python reference as a site, build/site/index.html
@@ -17,11 +17,12 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/kernels/
 BOARD_TOOLS := qemu-system-arm qemu-system-misc gcc-arm-none-eabi libnewlib-arm-none-eabi gcc-riscv64-unknown-elf
 CORES := $(shell nproc 2> /dev/null || echo 2)
 REQUIREMENTS := $(BIN)/python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb')); \
-  lists = p['project']['optional-dependencies'] | {'build': p['build-system']['requires'] + p['project']['dependencies']}; \
+  lists = p['project']['optional-dependencies'] | {'build': p['build-system']['requires'], 'run': p['project']['dependencies']}; \
   print(*(r for name in sys.argv[1:] for r in lists[name]), sep='\n')"
 
 # Packages and this one are compiled to byte code when first imported, for all the processes that follow.
 unexport PYTHONDONTWRITEBYTECODE
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 MAKEFLAGS += --jobs=2
 
 # Two test processes on two cores: more threads in each would only wait for one another. Either takes over what the
@@ -30,9 +31,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test tests test-full test-boards lint style types docs bench fuzz sanitize clean
 
-demo: $(VENV)/packages $(VENV)/installed
+demo: $(VENV)/trainers $(VENV)/installed
 	mkdir -p runs
 	$(BIN)/membound fit lenet --data mnist --budget 6KB --steps 2500 --weight-decay 1e-4 --out runs/lenet.safetensors
+	@echo 'Next: runs/lenet.report.html shows it in pictures, docs/YOUR_OWN_MODEL.md fits a network of your own.'
 
 # The type checker is one process for half a minute: it runs beside the tests, not before them.
 test: types tests
@@ -72,8 +74,9 @@ fuzz: $(VENV)/packages $(VENV)/installed
 sanitize: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not (thread and everything)"
 
-# First the few packages that the core is built with; then the core is compiled while pip unpacks the others, and a change
-# in src/kernels resolves nothing again. Byte code is written as modules are imported: of all packages it takes a minute.
+# First the few packages that the core is built with; then the core is compiled while pip unpacks those that train, which
+# is all that the demo waits for, and a change in src/kernels resolves nothing again. Byte code is written as modules are
+# imported: of all packages it takes a minute.
 $(VENV)/installed: $(VENV)/builders $(SOURCES)
 	CMAKE_BUILD_PARALLEL_LEVEL=$(CORES) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
@@ -83,8 +86,13 @@ $(VENV)/builders: pyproject.toml constraints.txt | $(VENV)/bin
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt cmake
 	touch $@
 
-$(VENV)/packages: $(VENV)/builders
-	$(REQUIREMENTS) build train paper dev > $@.txt
+$(VENV)/trainers: $(VENV)/builders
+	$(REQUIREMENTS) run train > $@.txt
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt onnxruntime onnx
+	touch $@
+
+$(VENV)/packages: $(VENV)/trainers
+	$(REQUIREMENTS) build run train paper dev > $@.txt
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt
 	touch $@
 
@@ -95,7 +103,6 @@ $(VENV)/docs: pyproject.toml | $(VENV)/bin
 
 $(VENV)/bin:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 
 bench: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'

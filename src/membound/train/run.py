@@ -16,6 +16,7 @@ from membound.data.augment import NONE, Augment
 from membound.errors import Diverged, MemboundError, TrainingError
 from membound.train.activations import Points, RoundedActivations
 from membound.train.batches import Feeder, Feeders
+from membound.train.convolution import fast_gradients
 from membound.train.divergence import highest_loss
 from membound.train.evaluation import Score, check_fits
 from membound.train.fingerprints import (
@@ -217,7 +218,8 @@ class Run:
     def _backward(self, network: nn.Module, x: Tensor, y: Tensor, hints: Tensor | None = None) -> None:
         bf16 = self.settings.precision == "bf16"
         # Without a cache of its own: a recording must not rely on casts made before it.
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
+        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False)
+        with autocast, fast_gradients(self.device):
             outputs = self.forward(network, x)
         if bf16:
             outputs = outputs.float()
