@@ -199,26 +199,34 @@ inline void add_four(const Value* values, const float* x, float* sums, At at) {
   sums[3] = vfmas_laneq_f32(sums[3], x[at(3)], four, 3);
 }
 
-// There is no gather. Four sums side by side keep both multipliers busy.
-template <class Value>
-float gather_dot(const int32_t* columns, const Value* values, size_t count, const float* x) {
-  float sums[4] = {0, 0, 0, 0};
-  size_t k = 0;
-  for (; k + 4 <= count; k += 4) add_four(values + k, x, sums, [&](size_t i) { return columns[k + i]; });
-  for (; k < count; ++k) sums[0] += single(values[k]) * x[columns[k]];
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+// There is no gather. It is loads that this waits for: several columns come with one of them. Eight sums side by side keep both
+// multipliers busy.
+inline uint64_t word_at(const void* p) {
+  uint64_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return word;
+}
+inline auto four_columns(const uint16_t* columns) {
+  return [four = word_at(columns)](size_t i) { return four >> (16 * i) & 0xffff; };
+}
+inline auto four_columns(const int32_t* columns) {
+  return [low = word_at(columns), high = word_at(columns + 2)](size_t i) {
+    const uint64_t two = i < 2 ? low : high;
+    return i % 2 == 0 ? static_cast<uint32_t>(two) : two >> 32;
+  };
 }
 
-// Four columns come with one load: it is loads that this waits for.
-template <class Value>
-float gather_dot(const uint16_t* columns, const Value* values, size_t count, const float* x) {
+template <class Column, class Value>
+float gather_dot(const Column* columns, const Value* values, size_t count, const float* x) {
   float sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
   size_t k = 0;
   for (; k + 8 <= count; k += 8) {
-    uint64_t four[2];
-    __builtin_memcpy(four, columns + k, sizeof four);
-    add_four(values + k, x, sums, [&](size_t i) { return four[0] >> (16 * i) & 0xffff; });
-    add_four(values + k + 4, x, sums + 4, [&](size_t i) { return four[1] >> (16 * i) & 0xffff; });
+    add_four(values + k, x, sums, four_columns(columns + k));
+    add_four(values + k + 4, x, sums + 4, four_columns(columns + k + 4));
+  }
+  if (k + 4 <= count) {
+    add_four(values + k, x, sums, four_columns(columns + k));
+    k += 4;
   }
   for (; k < count; ++k) sums[0] += single(values[k]) * x[columns[k]];
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
@@ -238,6 +246,10 @@ float gap_dot(const uint8_t* gaps, size_t column, const Value* values, size_t co
   }
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
+
+// Codes, gaps and bits.
+#define MEMBOUND_OWN_DECODING "net_codes_neon.inc"
+#define MEMBOUND_OWN_BIT_DOT
 
 // Four by four, transposed in registers.
 #define MEMBOUND_OWN_PACK
