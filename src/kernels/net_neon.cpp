@@ -23,6 +23,7 @@ inline Vec within(Vec v, Vec low, Vec high) { return vminq_f32(vmaxq_f32(v, low)
 // sums[t] += values[i] x[offsets[i] + t kWidth], for i = 0, then 1, and so on, while there are two more; the result is how many
 // were taken. Two offsets come with one load, and so do two values: those of the next two, before these meet the image.
 #define MEMBOUND_OWN_PAIRS
+#define MEMBOUND_LOADS_AHEAD  // of a dense product, too
 template <int T>
 inline __attribute__((always_inline)) size_t add_pairs(const int32_t* offsets, const float* values, size_t count, const float* x,
                                                        Vec (&sums)[T]) {
