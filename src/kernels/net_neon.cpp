@@ -262,6 +262,7 @@ float gap_dot(const uint8_t* gaps, size_t column, const Value* values, size_t co
 // Codes, gaps and bits.
 #define MEMBOUND_OWN_DECODING "net_codes_neon.inc"
 #define MEMBOUND_OWN_BIT_DOT
+#define MEMBOUND_OWN_RICE_DOTS
 
 // Four by four, transposed in registers.
 #define MEMBOUND_OWN_PACK
