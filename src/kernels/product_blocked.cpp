@@ -29,7 +29,7 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   BlockedPlan plan{};
   plan.whole = !image.together && (image.row_step == image.pixels || image.rows == 1);
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
-  if (image.pixels > most && !plan.whole) return {};
+  if (!plan.whole && (image.pixels > most || (!image.together && has_wide_gaps(image, traits)))) return {};
   const auto most_tiles = static_cast<size_t>(traits.most_tiles);
   if (plan.whole && most_tiles > 0 && plan.extent > most_tiles * most) return {};
   const size_t of_rows = image.pixels > 2 * width ? most : std::max(image.pixels, std::min(most, kMostVectors * width));
