@@ -45,7 +45,9 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
                                      : divide_up((plan.tile - 1) * image.row_step + image.pixels, width) * width;
   // Where each load is a line, more of them may come from the second cache.
   const auto fitting_channels = [&](size_t floats) { return std::clamp<size_t>(floats / footprint, 1, channels); };
-  const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * (image.together ? 3 : 2) / 2);
+  // So may those that no other column of the kernel reads again, of short vectors.
+  const bool more = image.together || (plan.whole && traits.width <= 4);
+  const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * (more ? 3 : 2) / 2);
   const double entries = weight.density() * static_cast<double>(near * image.channel_columns);
   const bool few = entries < kLeastOfBlock || entries * static_cast<double>(divide_up(sums, width)) < traits.least_work;
   const size_t most_channels = few ? fitting_channels(kSecond) : near;
