@@ -165,6 +165,11 @@ struct NetKernels {
   void (*short_dots_at)(const uint16_t* columns, const float* values, const uint32_t* starts, size_t rows, const float* x,
                         float* out) = nullptr;
 
+  // The same of rows whose gaps are near (Rice) and whose values are codes. `column`, seen from the first row, is that of the
+  // entry before it, and `bit` the first of the high parts behind that one. Null where positions are decoded first.
+  void (*rice_dots)(const Rice& rice, const Values& values, const uint32_t* starts, size_t rows, size_t step, int32_t column,
+                    uint32_t bit, const float* x, float* out) = nullptr;
+
   // The same of the rows of a slice. The palette has kSliceRows entries. Null where weights are not sliced.
   void (*slice_dots)(const FourSteps* steps, size_t count, const float* palette, const float* x, float* out) = nullptr;
 

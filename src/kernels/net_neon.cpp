@@ -20,19 +20,31 @@ inline Vec larger(Vec a, Vec b) { return vmaxq_f32(a, b); }
 inline Vec load_second(const float* p) { return vld2q_f32(p).val[0]; }
 inline Vec within(Vec v, Vec low, Vec high) { return vminq_f32(vmaxq_f32(v, low), high); }
 
-// sums[t] += values[i] x[offsets[i] + t kWidth], for i = 0, then 1: both offsets come with one load, and so do both values.
-#define MEMBOUND_OWN_TWO
+// sums[t] += values[i] x[offsets[i] + t kWidth], for i = 0, then 1, and so on, while there are two more; the result is how many
+// were taken. Two offsets come with one load, and so do two values: those of the next two, before these meet the image.
+#define MEMBOUND_OWN_PAIRS
+#define MEMBOUND_LOADS_AHEAD  // of a dense product, too
 template <int T>
-inline __attribute__((always_inline)) void add_two(const int32_t* offsets, const float* values, const float* x, Vec (&sums)[T]) {
-  int64_t two;
-  __builtin_memcpy(&two, offsets, sizeof two);
-  const float32x2_t both = vld1_f32(values);
-  const float* first = x + static_cast<int32_t>(two);
-  const float* second = x + (two >> 32);
+inline __attribute__((always_inline)) size_t add_pairs(const int32_t* offsets, const float* values, size_t count, const float* x,
+                                                       Vec (&sums)[T]) {
+  const size_t end = count / 2 * 2;
+  if (end == 0) return 0;
+  int64_t next_offsets;
+  __builtin_memcpy(&next_offsets, offsets, sizeof next_offsets);
+  float32x2_t next_values = vld1_f32(values);
+  for (size_t k = 2;; k += 2) {
+    const float* first = x + static_cast<int32_t>(next_offsets);
+    const float* second = x + (next_offsets >> 32);
+    const float32x2_t both = next_values;
+    const size_t next = k < end ? k : 0;
+    __builtin_memcpy(&next_offsets, offsets + next, sizeof next_offsets);
+    next_values = vld1_f32(values + next);
 #pragma GCC unroll 32
-  for (int t = 0; t < T; ++t) sums[t] = vfmaq_lane_f32(sums[t], load(first + static_cast<size_t>(t) * kWidth), both, 0);
+    for (int t = 0; t < T; ++t) sums[t] = vfmaq_lane_f32(sums[t], load(first + static_cast<size_t>(t) * kWidth), both, 0);
 #pragma GCC unroll 32
-  for (int t = 0; t < T; ++t) sums[t] = vfmaq_lane_f32(sums[t], load(second + static_cast<size_t>(t) * kWidth), both, 1);
+    for (int t = 0; t < T; ++t) sums[t] = vfmaq_lane_f32(sums[t], load(second + static_cast<size_t>(t) * kWidth), both, 1);
+    if (k == end) return end;
+  }
 }
 
 // The first n floats, 1 <= n <= 4: the rest of memory is neither read nor written.
@@ -126,13 +138,13 @@ inline void store_eight(int32_t* p, const uint8_t* bytes, int32_t x) {
   vst1q_s32(p + 4, vaddq_s32(base, vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)))));
 }
 
-// Columns eight at a time, while all of them are below the end.
+// Columns eight at a time, while the last of them, which in a row is the largest, is below the end.
 #define MEMBOUND_OWN_PLACE
 size_t short_columns(const uint16_t* from, size_t count, size_t end, int32_t* columns) {
   size_t n = 0;
   for (; n + 8 <= count; n += 8) {
+    if (from[n + 7] >= end) break;
     const uint16x8_t eight = vld1q_u16(from + n);
-    if (vmaxvq_u16(eight) >= end) break;
     vst1q_s32(columns + n, vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(eight))));
     vst1q_s32(columns + n + 4, vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(eight))));
   }
@@ -199,26 +211,34 @@ inline void add_four(const Value* values, const float* x, float* sums, At at) {
   sums[3] = vfmas_laneq_f32(sums[3], x[at(3)], four, 3);
 }
 
-// There is no gather. Four sums side by side keep both multipliers busy.
-template <class Value>
-float gather_dot(const int32_t* columns, const Value* values, size_t count, const float* x) {
-  float sums[4] = {0, 0, 0, 0};
-  size_t k = 0;
-  for (; k + 4 <= count; k += 4) add_four(values + k, x, sums, [&](size_t i) { return columns[k + i]; });
-  for (; k < count; ++k) sums[0] += single(values[k]) * x[columns[k]];
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+// There is no gather. It is loads that this waits for: several columns come with one of them. Eight sums side by side keep both
+// multipliers busy.
+inline uint64_t word_at(const void* p) {
+  uint64_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return word;
+}
+inline auto four_columns(const uint16_t* columns) {
+  return [four = word_at(columns)](size_t i) { return four >> (16 * i) & 0xffff; };
+}
+inline auto four_columns(const int32_t* columns) {
+  return [low = word_at(columns), high = word_at(columns + 2)](size_t i) {
+    const uint64_t two = i < 2 ? low : high;
+    return i % 2 == 0 ? static_cast<uint32_t>(two) : two >> 32;
+  };
 }
 
-// Four columns come with one load: it is loads that this waits for.
-template <class Value>
-float gather_dot(const uint16_t* columns, const Value* values, size_t count, const float* x) {
+template <class Column, class Value>
+float gather_dot(const Column* columns, const Value* values, size_t count, const float* x) {
   float sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
   size_t k = 0;
   for (; k + 8 <= count; k += 8) {
-    uint64_t four[2];
-    __builtin_memcpy(four, columns + k, sizeof four);
-    add_four(values + k, x, sums, [&](size_t i) { return four[0] >> (16 * i) & 0xffff; });
-    add_four(values + k + 4, x, sums + 4, [&](size_t i) { return four[1] >> (16 * i) & 0xffff; });
+    add_four(values + k, x, sums, four_columns(columns + k));
+    add_four(values + k + 4, x, sums + 4, four_columns(columns + k + 4));
+  }
+  if (k + 4 <= count) {
+    add_four(values + k, x, sums, four_columns(columns + k));
+    k += 4;
   }
   for (; k < count; ++k) sums[0] += single(values[k]) * x[columns[k]];
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
@@ -238,6 +258,11 @@ float gap_dot(const uint8_t* gaps, size_t column, const Value* values, size_t co
   }
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
+
+// Codes, gaps and bits.
+#define MEMBOUND_OWN_DECODING "net_codes_neon.inc"
+#define MEMBOUND_OWN_BIT_DOT
+#define MEMBOUND_OWN_RICE_DOTS
 
 // Four by four, transposed in registers.
 #define MEMBOUND_OWN_PACK

@@ -204,6 +204,7 @@ class Linear final : public Op {
 
   // To begin to decode costs as much as dozens of entries: it is done for many rows at once.
   void dot_decoded(const float* x, float* y, size_t begin, size_t end, const NetKernels& kernels) const {
+    if (weight_.near_gaps() && kernels.rice_dots) return dot_near(x, y, begin, end, kernels);
     constexpr size_t kEntries = 1024, kRows = 128;
     int32_t positions[kEntries + kReadSlack];
     float values[kEntries + kReadSlack];
@@ -228,6 +229,19 @@ class Linear final : public Op {
         kernels.dots_at(positions, values, starts, rows, weight_.columns(), x, y + row);
       }
       row += rows;
+    }
+  }
+
+  void dot_near(const float* x, float* y, size_t begin, size_t end, const NetKernels& kernels) const {
+    constexpr size_t kRows = 128;
+    uint32_t starts[kRows + 1];
+    const size_t most_rows = std::min(kRows, kMostPositions / std::max<size_t>(1, weight_.columns()));
+    for (size_t row = begin, rows; row < end; row += rows) {
+      rows = std::min(std::max<size_t>(1, most_rows), end - row);
+      for (size_t i = 0; i <= rows; ++i) starts[i] = static_cast<uint32_t>(weight_.row_start(row + i));
+      const Weight::Cursor cursor = weight_.start(row);
+      kernels.rice_dots(*weight_.near_gaps(), weight_.values(), starts, rows, weight_.columns(),
+                        static_cast<int32_t>(cursor.column), cursor.bit, x, y + row);
     }
   }
 

@@ -43,6 +43,11 @@ bool reads_rows(const Weight& weight) {
 
 }  // namespace
 
+bool has_wide_gaps(const Image& image, const Traits& traits) {
+  const size_t alone = image.rows * vectors(image.pixels, traits);
+  return traits.width <= 4 && 5 * alone <= 4 * vectors((image.rows - 1) * image.row_step + image.pixels, traits);
+}
+
 // Whether nonzeros are met one by one. Of an image of one row, a batch of vectors, the number of pixels counts on both
 // sides alike and is left out: room is planned for the largest batch, and a smaller one must not choose otherwise.
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
@@ -165,7 +170,7 @@ Product::DirectPlan Product::plan_direct(const Weight& weight, const Image& imag
   DirectPlan plan{};
   plan.whole = image.row_step == image.pixels || image.rows == 1;
   if (image.by_lines) plan.whole = false;
-  plan.by_rows = !plan.whole && (image.by_lines || entries <= kFewEntries);
+  plan.by_rows = !plan.whole && (image.by_lines || entries <= kFewEntries || has_wide_gaps(image, traits));
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
   const size_t most = plan.whole ? near : std::max<size_t>(1, near / std::max<size_t>(1, image.row_step));
   plan.tile = divide_up(plan.extent, divide_up(plan.extent, most));

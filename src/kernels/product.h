@@ -42,6 +42,9 @@ size_t product_room(const Weight& weight, const Image& image, size_t rows, const
 // Whether a product meets the nonzeros of a weight one by one.
 bool is_direct(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
+// Whether between the rows of an image lies so much that each is better summed for itself: of short vectors.
+bool has_wide_gaps(const Image& image, const Traits& traits);
+
 // Whether a product gains by rows that are decoded before, if there is room.
 bool may_be_decoded(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 

@@ -29,7 +29,7 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   BlockedPlan plan{};
   plan.whole = !image.together && (image.row_step == image.pixels || image.rows == 1);
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
-  if (image.pixels > most && !plan.whole) return {};
+  if (!plan.whole && (image.pixels > most || (!image.together && has_wide_gaps(image, traits)))) return {};
   const auto most_tiles = static_cast<size_t>(traits.most_tiles);
   if (plan.whole && most_tiles > 0 && plan.extent > most_tiles * most) return {};
   const size_t of_rows = image.pixels > 2 * width ? most : std::max(image.pixels, std::min(most, kMostVectors * width));
@@ -45,7 +45,9 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
                                      : divide_up((plan.tile - 1) * image.row_step + image.pixels, width) * width;
   // Where each load is a line, more of them may come from the second cache.
   const auto fitting_channels = [&](size_t floats) { return std::clamp<size_t>(floats / footprint, 1, channels); };
-  const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * (image.together ? 3 : 2) / 2);
+  // So may those that no other column of the kernel reads again, of short vectors.
+  const bool more = image.together || (plan.whole && traits.width <= 4);
+  const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * (more ? 3 : 2) / 2);
   const double entries = weight.density() * static_cast<double>(near * image.channel_columns);
   const bool few = entries < kLeastOfBlock || entries * static_cast<double>(divide_up(sums, width)) < traits.least_work;
   const size_t most_channels = few ? fitting_channels(kSecond) : near;

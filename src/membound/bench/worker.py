@@ -16,6 +16,7 @@ import numpy as np
 
 from membound.bench.contenders import CONTENDERS, Files, Run
 from membound.machine import reset_peak, resident_bytes
+from membound.run.common import give_back
 
 WARM_UP = 3
 Clock = Callable[[], float]
@@ -31,6 +32,7 @@ def main() -> None:
     began = time.perf_counter()
     load = CONTENDERS[about["contender"]]()
     imported = time.perf_counter() - began
+    give_back()
     baseline = resident_bytes()
     reset_peak()
     began = time.perf_counter()

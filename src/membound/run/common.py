@@ -1,5 +1,7 @@
-"""What the two engines have in common: the compiled core, and how a file says that images are prepared."""
+"""What the two engines have in common: the compiled core, memory, and how a file says that images are prepared."""
 
+import ctypes
+import sys
 from typing import Any
 
 from membound.data import Preprocess
@@ -17,6 +19,14 @@ def compiled_core() -> Any:
             f"running a network needs membound's compiled core, which cannot be loaded ({error}): reinstall membound"
         ) from None
     return _core
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where the C library would keep it for later (glibc)."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 def preprocess_of(model: StoredModel) -> Preprocess | None:

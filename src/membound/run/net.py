@@ -13,7 +13,7 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError, check_path_like
 from membound.notebook import html_block, show_shape
-from membound.run.common import compiled_core, stated_preprocess
+from membound.run.common import compiled_core, give_back, stated_preprocess
 from membound.run.hub import fetch, is_address
 from membound.run.layers import list_layers, show_layers
 from membound.run.micro_net import MicroNet
@@ -228,6 +228,7 @@ def load(
         isa=isa,
         input_shape=input_shape,
     )
+    give_back()  # what checking the file took
     return net
 
 
