@@ -22,8 +22,11 @@ def compiled_core() -> Any:
 
 
 def give_back() -> None:
-    """Return freed memory to the system, where the C library would keep it for later (glibc)."""
-    if sys.platform == "linux":
+    """Return freed memory to the system, where the C library would keep it for later (glibc).
+
+    Not beside torch: its heap of gigabytes takes seconds to go through, and a few megabytes are nothing to it.
+    """
+    if sys.platform == "linux" and "torch" not in sys.modules:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
