@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import shutil
 import sys
 
@@ -124,7 +125,7 @@ def test_a_peer_that_fails_is_said_and_the_others_go_on(file, capsys, monkeypatc
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('out of cheese')\n")
     monkeypatch.syspath_prepend(str(file.parent))
-    monkeypatch.setenv("PYTHONPATH", str(file.parent))
+    monkeypatch.setenv("PYTHONPATH", str(file.parent), prepend=os.pathsep)
     assert run("bench", file, "--runs", "2", "--peers", "deepsparse") == 0
     said = capsys.readouterr().out
     assert "deepsparse failed: RuntimeError: out of cheese" in said
