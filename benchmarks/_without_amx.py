@@ -7,6 +7,7 @@ AMX must be asked for, by arch_prctl(ARCH_REQ_XCOMP_PERM); a filter of system ca
 
 import ctypes
 import os
+import platform
 import struct
 import sys
 
@@ -27,6 +28,8 @@ RULES = (
 def main() -> None:
     if len(sys.argv) < 2:
         sys.exit("give the command to run")
+    if platform.machine() != "x86_64":
+        sys.exit(f"this is {platform.machine()}, which has no AMX: run the command by itself")
     libc = ctypes.CDLL(None, use_errno=True)
     rules = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in RULES))
     program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(RULES), ctypes.addressof(rules)))
