@@ -78,6 +78,7 @@ SECTIONS = (
             Entry("membound.fit"),
             Entry("membound.Fitted", called=False),
             Entry("membound.Stages", ("read",)),
+            Entry("membound.write_report"),
             Entry("membound.ray_cluster"),
         ),
     ),
@@ -127,7 +128,9 @@ SECTIONS = (
     Section(
         "Errors",
         2,
-        _entries("membound", "MemboundError DataError ModelError RuleError TrainingError WeightsError"),
+        _entries(
+            "membound", "MemboundError DataError ModelError RuleError TrainingError Diverged WeightsError"
+        ),
     ),
 )
 

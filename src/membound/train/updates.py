@@ -32,6 +32,7 @@ from membound.train.palette import Levels
 from membound.train.projection import project_
 from membound.train.schedules import Number, Schedule, value_at
 from membound.train.sharded import is_sharded
+from membound.units import of_python, plain_number
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
     >>> weight
     tensor([ 0.5000,  0.0000,  0.0000, -0.9000])
     """
+    keep, every = of_python(keep), plain_number(every)
     if not callable(keep):
         _check_keep(keep)
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
@@ -180,6 +182,7 @@ def palette(levels: int | Callable[[float], int | None] = 16, every: int = 100, 
     >>> chain(l0_project(0.05), palette(levels=16)).kinds
     ('l0_project', 'palette')
     """
+    levels, every, begin = plain_number(levels), plain_number(every), of_python(begin)
     chosen = Levels(levels, every, begin)
     return Update(("palette",), (levels, every, begin), levels=chosen)
 
@@ -265,6 +268,7 @@ def _strength(name: str, strength: float | Schedule) -> Callable[[Moment], float
             )
         return value
 
+    strength = of_python(strength)
     if not callable(strength):
         check(strength)
     return lambda moment: check(value_at(strength, moment.progress))
