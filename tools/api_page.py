@@ -64,6 +64,7 @@ SECTIONS = (
         2,
         (
             Entry("membound.Update"),
+            Entry("membound.train.updates.Moment"),
             *_entries("membound", "l2_decay l1_subgradient l1_shrink l0_project hold palette chain"),
         ),
         module="membound.train.updates",

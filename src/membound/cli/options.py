@@ -182,9 +182,11 @@ def pairs(option: str, values: Sequence[str] | None, convert: Callable[[str], An
 def number(text: str) -> int | float:
     """A count where it is written as a whole number, else a fraction.
 
-    >>> number("200"), number("0.05"), number("1.0")
-    (200, 0.05, 1.0)
+    >>> number("200"), number("0.05"), number("1.0"), number("5%")
+    (200, 0.05, 1.0, 0.05)
     """
+    if text.endswith("%"):
+        return float(text[:-1]) / 100
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
 

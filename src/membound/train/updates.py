@@ -54,7 +54,22 @@ Stage = Callable[[Tensor, Moment], None]
 
 @dataclass(frozen=True)
 class Update:
-    """What is done to one weight around a step. Make them with the functions of this module."""
+    """What is done to one weight around a step. The functions of this module make them; so can you.
+
+    A stage is a function of the weight and a `Moment`, called without gradients: `before` may change `weight.grad`,
+    `after` the weight, both in place. `kinds` is a name and `arguments` are its numbers: a checkpoint keeps both, to
+    see that the rules are the same. `bound(size, progress)`, if there is one, is the most nonzeros that are allowed:
+    `finish()` projects onto it. A chain takes your own like any other.
+
+    >>> def clip(limit: float) -> Update:
+    ...     def after(weight: Tensor, moment: Moment) -> None:
+    ...         weight.clamp_(-limit, limit)
+    ...     return Update(("clip",), (limit,), after=after)
+    >>> weight = torch.tensor([0.5, -0.2, 2.0])
+    >>> clip(1.0).after(weight, Moment(step=1, progress=None, lr=0.1))
+    >>> weight
+    tensor([ 0.5000, -0.2000,  1.0000])
+    """
 
     kinds: tuple[str, ...]
     arguments: tuple[Any, ...]
