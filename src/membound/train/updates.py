@@ -64,6 +64,7 @@ class Update:
     >>> def clip(limit: float) -> Update:
     ...     def after(weight: Tensor, moment: Moment) -> None:
     ...         weight.clamp_(-limit, limit)
+    ...
     ...     return Update(("clip",), (limit,), after=after)
     >>> weight = torch.tensor([0.5, -0.2, 2.0])
     >>> clip(1.0).after(weight, Moment(step=1, progress=None, lr=0.1))
