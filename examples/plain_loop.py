@@ -9,8 +9,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import membound as mb
 
 
-def digits(split: mb.data.ArraySplit) -> TensorDataset:
-    return TensorDataset(torch.from_numpy(split.images).float() / 255, torch.from_numpy(split.labels))
+def digits(split: mb.data.Split) -> TensorDataset:
+    images = torch.from_numpy(split.read(range(len(split))))
+    return TensorDataset(images.float() / 255, torch.from_numpy(split.labels))
 
 
 def main() -> None:
@@ -29,7 +30,8 @@ def main() -> None:
     while step < steps:
         for images, labels in loader:
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images), labels).backward()
+            loss = nn.functional.cross_entropy(model(images), labels)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
             optimizer.step()
             step += 1
             if step == steps:

@@ -64,6 +64,7 @@ SECTIONS = (
         2,
         (
             Entry("membound.Update"),
+            Entry("membound.train.updates.Moment"),
             *_entries("membound", "l2_decay l1_subgradient l1_shrink l0_project hold palette chain"),
         ),
         module="membound.train.updates",
@@ -78,6 +79,7 @@ SECTIONS = (
             Entry("membound.fit"),
             Entry("membound.Fitted", called=False),
             Entry("membound.Stages", ("read",)),
+            Entry("membound.write_report"),
             Entry("membound.ray_cluster"),
         ),
     ),
@@ -127,7 +129,9 @@ SECTIONS = (
     Section(
         "Errors",
         2,
-        _entries("membound", "MemboundError DataError ModelError RuleError TrainingError WeightsError"),
+        _entries(
+            "membound", "MemboundError DataError ModelError RuleError TrainingError Diverged WeightsError"
+        ),
     ),
 )
 

@@ -22,11 +22,14 @@ parts.
 ```
 pip install -e '.[train,paper]'              # in a clone: the wheel leaves the experiments out
 membound reproduce all                       # on a GPU: minutes a figure; goes on where it was stopped
-membound reproduce thresholding --quick      # small, to see it work on a CPU
-membound reproduce thresholding --draw       # only the pictures, from the numbers that are there
+membound reproduce memory --quick --net lenet  # small, to see it work on a CPU: half a minute, nothing to download
+membound reproduce memory --draw             # only the pictures, from the numbers that are there
 membound data cifar10                        # where to get the data; MNIST is in a checkout
 membound reproduce imagenet --data imagenet/ --init bvlc_alexnet.caffemodel --skip-corrupt --cache decoded/
 ```
+
+MNIST is in a checkout: `frontier`, and `memory`, `layers` and `partial` with `--net lenet`, need nothing else. All
+other figures need CIFAR-10. `--quick` trains little of everything: it shows that a figure works, and claims nothing.
 
 Numbers and pictures go to `reproduced/` (`--out`), trained networks to `reproduced/networks` (`--run-dir`): what
 was trained for a figure is not trained again unless something about it has changed. `--ray

@@ -7,7 +7,15 @@ process never imports torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from membound.errors import DataError, MemboundError, ModelError, RuleError, TrainingError, WeightsError
+from membound.errors import (
+    DataError,
+    Diverged,
+    MemboundError,
+    ModelError,
+    RuleError,
+    TrainingError,
+    WeightsError,
+)
 
 if TYPE_CHECKING:
     from membound import data, zoo
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
     from membound.run.micro_net import MicroNet
     from membound.run.net import Net, load
     from membound.search.cluster import ray_cluster
-    from membound.search.deployed import Fitted
+    from membound.search.deployed import Fitted, write_report
     from membound.search.fit import fit
     from membound.search.stages import Stages
     from membound.train.regularizer import Regularizer, attach
@@ -37,6 +45,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DataError",
+    "Diverged",
     "Fitted",
     "MemboundError",
     "MicroNet",
@@ -67,6 +76,7 @@ __all__ = [
     "ray_cluster",
     "save",
     "steps",
+    "write_report",
     "zoo",
 ]
 
@@ -95,18 +105,21 @@ _HOME = {
     "ray_cluster": "membound.search.cluster",
     "save": "membound.capture.save",
     "steps": "membound.train.schedules",
+    "write_report": "membound.search.deployed",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("data", "zoo"):
-        value: Any = import_module(f"membound.{name}")
-    elif name in _HOME:
-        value = getattr(_import(_HOME[name], name), name)
-    else:
-        raise AttributeError(f"module 'membound' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker knows the names above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name in ("data", "zoo"):
+            value: Any = import_module(f"membound.{name}")
+        elif name in _HOME:
+            value = getattr(_import(_HOME[name], name), name)
+        else:
+            raise AttributeError(f"module 'membound' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def _import(module: str, name: str) -> Any:

@@ -1,6 +1,7 @@
-"""Sizes in bytes, as people write them: '40 KiB' is 40960, '40 KB' is 40000."""
+"""Sizes in bytes, as people write them: '40 KiB' is 40960, '40 KB' is 40000; and numbers of any type."""
 
 import re
+from typing import Any
 
 from membound.errors import MemboundError
 
@@ -31,6 +32,30 @@ def parse_bytes(text: str | int, parts: str = "") -> int:
             f"GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), as in '40 KiB'{parts and f', {parts}'}"
         )
     return round(float(match[1]) * UNITS[match[2].lower()])
+
+
+def of_python(value: Any) -> Any:
+    """Numpy's numbers as Python's, its arrays as lists; all else as it is. Numpy need not be there.
+
+    >>> import numpy as np
+    >>> of_python(np.float32(0.5)), of_python(np.arange(2)), of_python([np.int64(3), "10%"])
+    (0.5, [0, 1], [3, '10%'])
+    """
+    if type(value) in (list, tuple):
+        return type(value)(map(of_python, value))
+    return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
+
+
+def plain_number(value: Any) -> Any:
+    """The same, and a float that is a whole number as an int.
+
+    >>> plain_number(100.0), plain_number([1024.0, "10%"]), plain_number(0.5)
+    (100, [1024, '10%'], 0.5)
+    """
+    value = of_python(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(plain_number, value))
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def format_bytes(count: int) -> str:

@@ -391,3 +391,45 @@ def test_a_card_says_the_types_of_values(tmp_path):
     parts = mb.inspect(tmp_path / "net.safetensors")["parts"]
     assert "p3, 8 values |" in card
     assert f"{parts['value_bytes']:,} values, {parts['position_bytes']:,} positions" in card
+
+
+def _of_a_palette(net, levels=16, keep=0.1):
+    """The network as training with l0_project and palette leaves it."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    rules = {"*": mb.chain(mb.l0_project(keep=keep), mb.palette(levels=levels))}
+    regularizer = mb.attach(optimizer, net, rules, total_steps=1)
+    net(torch.randn(8, 3, 12, 12)).square().mean().backward()
+    optimizer.step()
+    regularizer.finish()
+    return net.eval()
+
+
+def _small_net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(1600, 10)
+    )
+
+
+def test_save_keeps_a_palette_without_being_asked(tmp_path):
+    net = _of_a_palette(_small_net())
+    example = torch.zeros(1, 3, 12, 12)
+    stored = mb.save(net, tmp_path / "auto.safetensors", example)
+    plain = mb.save(net, tmp_path / "f32.safetensors", example, values="f32")
+    for name, array in plain.decode().tensors.items():
+        np.testing.assert_array_equal(
+            stored.decode().tensors[name], array
+        )  # with scales of batch norm folded in
+        np.testing.assert_array_equal(decoded(stored.tensors[name]).astype(np.float32), array)
+    assert all(value_type(stored.tensors[name].type_name).bits <= 5 for name in ("0.weight", "4.weight"))
+    assert stored.file_bytes < plain.file_bytes / 2
+    images = torch.randn(4, 3, 12, 12)
+    found = mb.load(tmp_path / "auto.safetensors")(images.numpy())
+    np.testing.assert_allclose(found, net(images).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_save_of_many_values_is_the_file_of_f32(tmp_path):
+    net, example = _small_net().eval(), torch.zeros(1, 3, 12, 12)
+    mb.save(net, tmp_path / "auto.safetensors", example, calibrate=torch.randn(8, 3, 12, 12))
+    mb.save(net, tmp_path / "f32.safetensors", example, values="f32")
+    assert (tmp_path / "auto.safetensors").read_bytes() == (tmp_path / "f32.safetensors").read_bytes()

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from torch import nn
 
 import membound as mb
+from membound.store.file import read
 
 NETS = """
 from torch import nn
@@ -205,7 +206,7 @@ REFUSED = [
     (("lenet", "--init", "w.safetensors", "--out", "w.safetensors"), "is the file of weights"),
     (
         ("lenet", "--init", "w.pt", "--out", "n.safetensors", "--values", "f8"),
-        "no values 'f8': choose f32, f16, p1",
+        "no values 'f8': choose auto, f32, f16, p1",
     ),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--prefer", "size"), "choose bytes or speed"),
     (("lenet", "--init", "w.pt", "--values", "p4"), "say what to write"),
@@ -375,3 +376,27 @@ def test_the_example_deploys_what_it_trains(tmp_path):
     found = re.fullmatch(r"accuracy ([\d.]+)%, file (\d+) bytes, memory (\d+) bytes\n", done.stdout)
     assert float(found[1]) > 60
     assert int(found[2]) == os.path.getsize(tmp_path / "net.safetensors") < 4 * 784 * 300 / 10
+
+
+def test_few_values_take_few_bits_without_being_asked(own, capsys):
+    torch.manual_seed(0)
+    sys.path.insert(0, ".")
+    net = mb.zoo.build("export_nets:small")
+    with torch.no_grad():
+        for layer in (net[0], net[4]):
+            layer.weight.copy_(layer.weight.sign() * torch.tensor(0.1))
+    torch.save(net.state_dict(), "w.pt")
+    weights = ("export", "export_nets:small", "--init", "w.pt", "--shape", "1,6,6")
+    sizes, decoded = {}, {}
+    for values in ("auto", "f32"):
+        assert run(*weights, "--out", f"{values}.safetensors", "--values", values) == 0
+    assert run(*weights, "--out", "usual.safetensors") == 0
+    assert run("export", "f32.safetensors", "--values", "auto", "--out", "again.safetensors") == 0
+    for name in ("auto", "f32", "usual", "again"):
+        stored = read(f"{name}.safetensors")
+        sizes[name], decoded[name] = stored.file_bytes, stored.decode().tensors
+    assert sizes["usual"] == sizes["auto"] < sizes["f32"]
+    assert sizes["again"] < sizes["f32"]
+    for name in ("auto", "again"):
+        for tensor, array in decoded["f32"].items():
+            np.testing.assert_array_equal(decoded[name][tensor], array)

@@ -120,3 +120,13 @@ def test_a_report_from_python(tmp_path):
     assert fitted.dense["int8"]["file_bytes"] < fitted.dense["file_bytes"]
     with pytest.raises(mb.MemboundError, match="the report cannot be written"):
         fitted.report(tmp_path / "missing" / "r.html")
+
+
+def test_several_seeds_lead_with_their_mean():
+    seeds = {"count": 3, "seeds": [0, 1, 2], "mean": 98.9, "std": 0.06}
+    dense = DENSE | {"seeds": seeds | {"mean": 99.0}, "int8": INT8 | {"seeds": seeds | {"mean": 98.92}}}
+    text = page(dense=dense, seeds=seeds)
+    assert '<h2>accuracy on test, 3 seeds</h2><p class="number">98.90 ± 0.06 %</p>' in text
+    assert told(text)[2:4] == [("worse", "0.10 points below"), ("even", "0.02 points below")]
+    assert "The file is that of seed 0." in text
+    assert "of one seed" not in text

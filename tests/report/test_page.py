@@ -14,6 +14,7 @@ from membound.errors import MemboundError
 from membound.report import make_page, write_report
 from membound.report.axes import find_byte_ticks, find_log_ticks, find_low, find_ticks
 from membound.report.curves import thin
+from membound.report.marks import LETTER, LINE
 from membound.report.markup import tag
 from membound.report.scatter import find_frontier
 
@@ -487,3 +488,29 @@ def test_what_holds_for_all_networks_is_said_once():
     notes = make_page({"finals": finals}).partition("How it was trained")[2]
     assert notes.count("200 steps") == notes.count("<h3>b</h3>") == notes.count("Width 2") == 1
     assert "<h3>a</h3>" not in notes
+
+
+def test_no_label_is_struck_by_the_line_of_the_frontier():
+    nets = [(8_000, 97.9), (12_000, 98.5), (20_000, 98.8), (40_000, 99.0)]
+    finals = [
+        {"name": f"{size // 1000}KB", "accuracy": score, "file_bytes": size, "limit": size}
+        for size, score in nets
+    ]
+    page = make_page({"finals": finals, "dense": {"accuracy": 99.1, "file_bytes": 1_700_000}})
+    figures = [each for each in re.findall(r"<svg.*?</svg>", page, re.DOTALL) if 'class="frontier"' in each]
+    drawings = [each for each in figures if 'class="label"' in each]
+    assert drawings
+    for drawing in drawings:
+        (path,) = re.findall(r'<path d="(M[^"]+)" class="frontier"', drawing)
+        x, y = map(float, re.match(r"M([\d.]+) ([\d.]+)", path).groups())
+        lines = []
+        for along, up in re.findall(r"H([\d.]+)V([\d.]+)", path):
+            lines += [(x, y, float(along), y), (float(along), float(up), float(along), y)]
+            x, y = float(along), float(up)
+        labels = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*class="label"[^>]*>([^<]+)<', drawing)
+        assert len(labels) >= 4
+        for middle, bottom, words in labels:
+            half, low = LETTER * len(words) / 2, float(bottom) + 3
+            for left, top, right, end in lines:
+                beside = right < float(middle) - half or left > float(middle) + half
+                assert beside or end < low - LINE or top > low, words

@@ -599,7 +599,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"within": 1, "strategy": "greedy"}, "leave out several members and the greedy strategy"),
         ({"strategy": "clever"}, "no strategy 'clever': choose global"),
         ({"members": 0}, "members=0"),
-        ({"members": 2.0}, "members=2.0"),
+        ({"members": 2.5}, "members=2.5"),
         ({"average": "median"}, "'median'"),
         ({"values": "f8"}, "no values 'f8'"),
         ({"prefer": "fast"}, "no preference 'fast': choose bytes or speed"),

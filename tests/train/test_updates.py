@@ -339,7 +339,7 @@ def test_a_fraction_above_one_is_told_about_counts() -> None:
         mb.l0_project(50.0)
 
 
-@pytest.mark.parametrize("every", [0, -1, 2.0, True, None, "often"])
+@pytest.mark.parametrize("every", [0, -1, 2.5, True, None, "often"])
 def test_every_is_a_whole_number_from_one(every: Any) -> None:
     with pytest.raises(mb.RuleError, match="every must be a whole number of steps from 1, got"):
         mb.l0_project(0.5, every=every)
@@ -413,3 +413,22 @@ def test_a_moment_gives_sgd_and_shrinkage_the_same_learning_rate() -> None:
     layer.weight.grad = torch.zeros_like(layer.weight)
     optimizer.step()
     assert layer.weight.tolist() == [[0.5 - 0.0625, -0.25 + 0.0625, 0.0]]
+
+
+def test_an_update_of_ones_own_runs_in_a_chain():
+    def clip(limit):
+        def after(weight, moment):
+            weight.clamp_(-limit, limit)
+
+        return Update(("clip",), (limit,), after=after)
+
+    net = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with torch.no_grad():
+        net.weight.mul_(10)
+    regularizer = mb.attach(optimizer, net, {"*": mb.chain(mb.l0_project(6, every=1), clip(0.25))})
+    net(torch.randn(5, 4)).square().mean().backward()
+    optimizer.step()
+    assert float(net.weight.detach().abs().max()) == 0.25
+    regularizer.finish()
+    assert int(net.weight.count_nonzero()) == 6

@@ -17,10 +17,12 @@ from membound.data.preprocess import Preprocess
 from membound.errors import ModelError
 from membound.modules import broken
 from membound.store.choice import Values, value_types
+from membound.store.exact import AUTO
 from membound.store.file import write
 from membound.store.formats import Prefer
 from membound.store.model import Model, StoredModel
 from membound.store.shapes import infer_shapes
+from membound.store.values import F32
 
 SUFFIX = ".safetensors"
 
@@ -30,7 +32,7 @@ def save(
     path: str | os.PathLike[str],
     example_input: Example,
     *,
-    values: Values = "f32",
+    values: Values = AUTO,
     prefer: Prefer = "bytes",
     calibrate: Tensor | NDArray[Any] | None = None,
     preprocess: Preprocess | None = None,
@@ -40,14 +42,19 @@ def save(
 
     - `example_input`: a float32 batch of any size; its values do not matter. For several inputs a tuple of batches, or
       a dict by their names in `forward`; integers, such as indices of an embedding, must be some that it allows.
-    - `values`: 'f32'; 'f16' for half the bytes; 'p8' to 'p1' for values of so many bits, of which a weight then has
-      up to 2^bits different ones; or a type for each tensor by name, as {"fc1.weight": "p4"}, the rest being 'f16'.
-      A weight that has few enough values, as training with `mb.palette` leaves it, is stored exactly; others are
-      rounded. With 'p4' and the like the first layer and depthwise convolutions have 8 bits.
+    - `values`: 'auto' rounds nothing: a weight with few different values, as training with `mb.palette` leaves it, is
+      stored in as few bits as hold it exactly, all else in float32. 'f32' stores all in float32; 'f16' in half the
+      bytes; 'p8' to 'p1' in so many bits, of which a weight then has up to 2^bits different values. Or give a type
+      for each tensor by name, as {"fc1.weight": "p4"}; the rest is 'f16'. With p8 to p1 a weight of few enough values
+      is stored exactly, others are rounded; with 'p4' and the like the first layer and depthwise convolutions have 8
+      bits.
     - `prefer`: what formats are chosen for: the fewest 'bytes', or 'speed'.
     - `calibrate`: a batch of some hundred real inputs, prepared as for the network. Weights of few bits are then
       rounded by what that does to the outputs of their layers, and biases corrected; labels are not needed.
     - `preprocess` and the names of `classes` travel with the network.
+
+    Channels that cannot matter are left out, exactly: those that nobody reads or that are constant. So a file may have
+    fewer nonzeros than `reg.report()` says.
 
     A network whose weights exceed the bounds that `attach` gave it, or the network that it is a copy of, is written as
     it is, with a warning.
@@ -66,7 +73,8 @@ def save(
     captured = with_facts(capture(model, example_input), preprocess, classes, exactly=True)
     value_types(captured, values)  # refused before the work begins
     if calibrate is not None:
-        captured = round_by_inputs(captured, values, calibrate, prefer)
+        rounded = F32.name if values == AUTO else values  # 'auto' leaves nothing to round
+        captured = round_by_inputs(captured, rounded, calibrate, prefer)
     return write(path, captured, values, prefer)
 
 

@@ -41,9 +41,9 @@ def export_command(
         str | None,
         typer.Option(
             metavar="TYPE",
-            help="How the model file stores values: f32 (default), f16, or p8 to p1 for so many bits; a model FILE "
-            "keeps what it has.",
-            autocompletion=options.completed(*options.VALUES),
+            help="How the model file stores values: auto (default) in as few bits as hold them exactly, f32, f16, or "
+            "p8 to p1 for so many bits; a model FILE keeps what it has.",
+            autocompletion=options.completed("auto", *options.VALUES),
         ),
     ] = None,
     prefer: Annotated[
@@ -89,7 +89,7 @@ def export_command(
     membound export net.safetensors --c firmware --data mnist
     """
     targets = {ONNX: onnx, HUB: hub, C: c, WEB: web, INT8: int8, MODEL_FILE: out}
-    measured = init is not None and data is not None and values not in (None, "f32", "f16")
+    measured = init is not None and data is not None and values not in (None, "auto", "f32", "f16")
     chosen, target = (MODEL_FILE, None) if measured and not any(targets.values()) else _choose(targets)
     request = Request(
         source, target, sparse=sparse, init=init, name=options.pairs("--name", name, str), values=values,

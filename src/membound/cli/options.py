@@ -1,7 +1,6 @@
 """Options that several commands share, and how their values are read."""
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,9 +182,11 @@ def pairs(option: str, values: Sequence[str] | None, convert: Callable[[str], An
 def number(text: str) -> int | float:
     """A count where it is written as a whole number, else a fraction.
 
-    >>> number("200"), number("0.05"), number("1.0")
-    (200, 0.05, 1.0)
+    >>> number("200"), number("0.05"), number("1.0"), number("5%")
+    (200, 0.05, 1.0, 0.05)
     """
+    if text.endswith("%"):
+        return float(text[:-1]) / 100
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
 
@@ -228,15 +229,9 @@ def tell_size(dataset: Any) -> None:
 
 def print_json(facts: Any) -> None:
     """JSON has no NaN and no infinity, and most readers refuse them: they are null."""
-    typer.echo(json.dumps(_finite(facts), allow_nan=False))
+    from membound.report.text import json_values
 
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    typer.echo(json.dumps(json_values(facts), allow_nan=False))
 
 
 def top5(facts: dict[str, Any]) -> str:

@@ -106,7 +106,7 @@ def reproduce_command(
         }  # fmt: skip
         if given := [option for option, value in own.items() if value is not None]:
             raise MemboundError(f"{given[0]} is for {large}: {name} has its own; leave it out")
-    if net and name not in ("all", *PANELS):
+    if net and name in (*FIGURES, *LARGE) and name not in PANELS:
         raise MemboundError(f"--net is for {', '.join(PANELS)}: {name} has one network; leave it out")
     if draw and (net or data is not None):
         raise MemboundError("--draw draws what is there: leave --net and --data out")
@@ -183,7 +183,11 @@ def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path
     for row in rows[1:]:
         table.add_row(*row)
     console.print(table)
-    for each in document["claims"]:
+    if document["quick"]:
+        typer.echo(
+            "nothing is claimed: networks this small, trained this briefly, say nothing of the paper's"
+        )
+    for each in () if document["quick"] else document["claims"]:
         mark = {True: "holds", False: "does not hold", None: "not measured"}[each["holds"]]
         typer.echo(f"{mark}: {each['claim']} ({each['detail']})")
     typer.echo(f"{document['seconds']:.0f} s; {out / name}.json, .svg, .png")

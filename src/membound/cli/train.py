@@ -26,7 +26,8 @@ def train_command(
     keep: Annotated[
         Rules,
         typer.Option(
-            metavar="LAYER=N", help="l0: keep a fraction of the weights (0.05) or a count (2000); repeatable."
+            metavar="LAYER=N",
+            help="l0: keep a fraction of the weights (0.05 or 5%) or a count (2000); repeatable.",
         ),
     ] = None,
     every: Annotated[

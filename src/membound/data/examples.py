@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from membound.data.splits import Array, as_indices
+from membound.data.splits import Array, Rows, as_indices
 
 CLASSES, SEGMENTATION, REGRESSION = "classes", "segmentation", "regression"
 IGNORED = 255  # the class of pixels that nobody labelled
@@ -30,12 +30,12 @@ class ExampleSplit:
     def __len__(self) -> int:
         return len(self.images)
 
-    def read(self, indices: Array) -> Array:
+    def read(self, indices: Rows) -> Array:
         """The chosen examples, copied."""
         chosen: Array = self.images[as_indices(indices, len(self))]
         return chosen
 
-    def take(self, indices: Array) -> "ExampleSplit":
+    def take(self, indices: Rows) -> "ExampleSplit":
         """The split of the chosen examples, copied."""
         chosen = as_indices(indices, len(self))
         return ExampleSplit(self.images[chosen], self.labels[chosen])

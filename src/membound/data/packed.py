@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data.pictures import REMEDY, CorruptImageError, FolderSplit, decode
-from membound.data.splits import Array, Labels, as_indices
+from membound.data.splits import Labels, Rows, as_indices
 from membound.errors import DataError
 
 BLOCK = 256  # images that one task decodes
@@ -58,12 +58,12 @@ class PackedSplit:
             ) from error
         return mapped
 
-    def read(self, indices: Array) -> npt.NDArray[np.uint8]:
+    def read(self, indices: Rows) -> npt.NDArray[np.uint8]:
         """The chosen images, copied out of the file."""
         chosen: npt.NDArray[np.uint8] = self._mapped[self.rows[as_indices(indices, len(self))]]
         return chosen
 
-    def take(self, indices: Array) -> "PackedSplit":
+    def take(self, indices: Rows) -> "PackedSplit":
         """The split of the chosen images; nothing is read."""
         chosen = as_indices(indices, len(self))
         return PackedSplit(self.path, self.rows[chosen], self.labels[chosen], self.shape)

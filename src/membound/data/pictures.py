@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from membound.data.splits import Array, Labels, as_indices, as_labels
+from membound.data.splits import Labels, Rows, as_indices, as_labels
 from membound.errors import DataError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class FolderSplit:
     def __repr__(self) -> str:
         return f"FolderSplit({len(self):,} images, 3 x {self.size} x {self.size})"
 
-    def read(self, indices: Array) -> npt.NDArray[np.uint8]:
+    def read(self, indices: Rows) -> npt.NDArray[np.uint8]:
         """The chosen images, [n, 3, size, size]; one that cannot be decoded is a DataError with its name."""
         chosen = as_indices(indices, len(self))
         images = np.empty((len(chosen), *self.shape), np.uint8)
@@ -62,7 +62,7 @@ class FolderSplit:
             image[:] = decode(self.paths[index], self.size).transpose(2, 0, 1)
         return images
 
-    def take(self, indices: Array) -> "FolderSplit":
+    def take(self, indices: Rows) -> "FolderSplit":
         """The split of the chosen files; nothing is decoded."""
         chosen = as_indices(indices, len(self))
         return FolderSplit(tuple(self.paths[index] for index in chosen), self.labels[chosen], self.size)

@@ -12,7 +12,7 @@ import numpy as np
 
 from membound.data.examples import ExampleSplit
 from membound.data.finite import check_finite
-from membound.data.splits import Array, as_indices
+from membound.data.splits import Array, Rows, as_indices
 from membound.errors import DataError
 
 MOST = 2**24
@@ -109,7 +109,7 @@ class SeveralSplit(ExampleSplit):
 
     inputs: Inputs
 
-    def take(self, indices: Array) -> "SeveralSplit":
+    def take(self, indices: Rows) -> "SeveralSplit":
         """The split of the chosen examples, copied."""
         chosen = as_indices(indices, len(self))
         return SeveralSplit(self.images[chosen], self.labels[chosen], self.inputs)

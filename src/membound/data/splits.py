@@ -1,5 +1,6 @@
 """Splits and data sets, and the seeded ways to choose images from them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from membound.errors import DataError
 
 Array = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
+Rows = Sequence[int] | npt.NDArray[Any]
 
 # Each use of a seed has a stream of its own, so that bag(seed=0) and subsample(seed=0) are independent.
 _VALIDATION, _SUBSAMPLE, _BAG = range(3)
@@ -29,10 +31,10 @@ class Split(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(self, indices: Array) -> Array:
+    def read(self, indices: Rows) -> Array:
         """The chosen images, [len(indices), C, H, W], uint8 or float32."""
 
-    def take(self, indices: Array) -> "Split":
+    def take(self, indices: Rows) -> "Split":
         """The split of the chosen images, in that order; an index may repeat."""
 
 
@@ -69,12 +71,12 @@ class ArraySplit:
         shape = " x ".join(map(str, self.shape))
         return f"ArraySplit({len(self):,} images, {shape} {self.images.dtype})"
 
-    def read(self, indices: Array) -> Array:
+    def read(self, indices: Rows) -> Array:
         """The chosen images, copied."""
         chosen: Array = self.images[as_indices(indices, len(self))]
         return chosen
 
-    def take(self, indices: Array) -> "ArraySplit":
+    def take(self, indices: Rows) -> "ArraySplit":
         """The split of the chosen images, copied."""
         chosen = as_indices(indices, len(self))
         return ArraySplit(self.images[chosen], self.labels[chosen])
@@ -123,7 +125,7 @@ class Dataset:
         return f"Dataset({self.name!r}: {images}, {shape}, {len(self.classes)} classes)"
 
 
-def as_indices(indices: Array, length: int) -> npt.NDArray[np.intp]:
+def as_indices(indices: Rows, length: int) -> npt.NDArray[np.intp]:
     """`indices` as a checked one-dimensional array of integers in [0, length)."""
     array = np.asarray(indices)
     if array.size == 0 and array.ndim == 1:

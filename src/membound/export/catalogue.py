@@ -24,7 +24,7 @@ class Request:
     sparse: bool = False
     init: Path | None = None
     name: Mapping[str, str] = field(default_factory=dict)
-    values: str | None = None  # None: f32, and of a model file what it has
+    values: str | None = None  # None: auto, and of a model file what it has
     prefer: str = "bytes"
     shape: tuple[int, ...] | None = None
     data: str | None = None
@@ -163,7 +163,6 @@ def _write_anew(request: Request) -> Written:
     """A model file in other formats, or with values of another type."""
     from membound.export.reencoded import reencode, size_for
     from membound.run.inspection import inspect
-    from membound.store.values import value_type
 
     source, target = Path(request.source), request.target
     for name in ("name", "shape", "mean"):
@@ -175,14 +174,16 @@ def _write_anew(request: Request) -> Written:
     if target is not None:
         _check_target(target, source)
     prefer: Prefer = "speed" if request.prefer == "speed" else "bytes"
-    if request.values is not None and value_type(request.values).coded and request.data is not None:
+    if _is_rounded(request.values) and request.data is not None:
         from membound.data import load
         from membound.export.rounded import round_trained
         from membound.store.file import read
 
         side = request.size or size_for(source, request.data)
         dataset = load(request.data, layout=request.layout, size=side)
-        return _write_rounded(request, round_trained(read(source).decode(), request.values, dataset, prefer))
+        return _write_rounded(
+            request, round_trained(read(source).decode(), str(request.values), dataset, prefer)
+        )
     assert target is not None
     before, stored = source.stat().st_size, reencode(source, target, request.values, prefer)
     line = f"file      {target}: {stored.file_bytes:,} bytes ({before:,} before)"
@@ -194,7 +195,7 @@ def _write_model_file(request: Request) -> Written:
 
     if request.init is None and is_model_file(request.source):
         return _write_anew(request)
-    weights, values = _check_weights(request), request.values or "f32"
+    weights, values = _check_weights(request), request.values or "auto"
     import torch
 
     from membound import zoo
@@ -203,7 +204,6 @@ def _write_model_file(request: Request) -> Written:
     from membound.export.trained import capture_trained
     from membound.run.inspection import inspect
     from membound.store.file import write
-    from membound.store.values import value_type
     from membound.train.job import image_size
     from membound.train.weights import saved_facts
 
@@ -218,7 +218,7 @@ def _write_model_file(request: Request) -> Written:
         weights, names=request.name, shape=request.shape, dataset=dataset, mean=request.mean,
     )  # fmt: skip
     prefer: Prefer = "speed" if request.prefer == "speed" else "bytes"
-    few = value_type(values).coded
+    few = _is_rounded(values)
     if few and dataset is not None:
         return _write_rounded(request, round_trained(captured, values, dataset, prefer))
     assert request.target is not None
@@ -302,11 +302,20 @@ def _check_weights(request: Request) -> Path | None:
     return init
 
 
+def _is_rounded(values: str | None) -> bool:
+    """Whether weights are made to have few values."""
+    from membound.store.exact import AUTO
+    from membound.store.values import value_type
+
+    return values not in (None, AUTO) and value_type(str(values)).coded
+
+
 def _check_words(request: Request) -> None:
+    from membound.store.exact import AUTO
     from membound.store.values import VALUE_TYPES
 
-    if request.values is not None and request.values not in VALUE_TYPES:
-        *some, last = VALUE_TYPES
+    if request.values is not None and request.values not in (AUTO, *VALUE_TYPES):
+        *some, last = (AUTO, *VALUE_TYPES)
         raise MemboundError(
             f"there are no values {request.values!r}: choose {', '.join(some)} or {last}", about="values"
         )

@@ -6,9 +6,12 @@ from pathlib import Path
 from membound.errors import ModelError
 from membound.run.evaluation import image_size, open_for_evaluation
 from membound.run.files import holds_plain_weights
+from membound.store.choice import value_types
+from membound.store.exact import AUTO
 from membound.store.file import read, write
 from membound.store.formats import Prefer, decode
 from membound.store.model import Model, StoredModel
+from membound.store.values import F32
 
 SUFFIX = ".safetensors"
 
@@ -28,12 +31,20 @@ def same_values(stored: StoredModel) -> tuple[Model, dict[str, str]]:
 
 
 def reencode(source: Path, target: Path, values: str | None, prefer: Prefer) -> StoredModel:
-    """Write a model file with values of this type, those that it has if none is given, in formats chosen anew."""
+    """Write a model file with values of this type, those that it has if none is given, in formats chosen anew.
+
+    'auto' leaves values as they are, too, and stores weights of few values in as few bits as hold them.
+    """
     if target.exists() and target.samefile(source):
         raise ModelError(f"{target} is the file that is read: choose another name", about="out")
     stored = read(source)
-    if values is None:
+    if values in (None, AUTO):
         model, types = same_values(stored)
+        if values == AUTO:
+            fewer = value_types(replace(model, scales={}), AUTO)
+            types |= {
+                name: kind for name, kind in fewer.items() if name not in model.scales and kind != F32.name
+            }
         return write(target, model, types, prefer)
     return write(target, stored.decode(), values, prefer)
 

@@ -4,6 +4,7 @@ import datetime
 import json
 import time
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ def choose(name: str) -> list[str]:
     if name == "all":
         return list(FIGURES)
     if name not in (*FIGURES, *LARGE):
-        raise MemboundError(f"there is no figure {name!r}: choose all, {', '.join((*FIGURES, *LARGE))}")
+        near = get_close_matches(name, known := ("all", *FIGURES, *LARGE), 1)
+        meant = f"did you mean {near[0]}?" if near else f"choose {', '.join(known)}"
+        raise MemboundError(f"there is no figure {name!r}: {meant}")
     return [name]
 
 

@@ -179,6 +179,7 @@ def _make_origin(result: Facts) -> Markup | None:
     facts = {
         "strategy": find_text(result, "strategy"),
         "seed": find_text(result, "seed"),
+        "training": _say_training(result),
         "date": find_text(result, "date"),
         "took": None if seconds is None else show_duration(seconds),
         "hardware": _list_facts(environment.get("hardware")),
@@ -191,6 +192,29 @@ def _make_origin(result: Facts) -> Markup | None:
     ]
     table = tag("table", tag("tbody", *rows), class_="facts") if rows else None
     return join(_code(command) if command else None, table) or None
+
+
+def _say_training(result: Facts) -> str | None:
+    """The numbers that training goes by.
+
+    >>> training = {"optimizer": "sgd", "peak_lr": 0.05, "weight_decay": 5e-4, "ramp": {"begin": 0.1, "until": 0.6}}
+    >>> _say_training({"finals": [{"training": training | {"every": 12}}]})
+    'sgd, peak learning rate 0.05, weight decay 0.0005, bound tightens from 10 to 60 % of the steps, every 12 steps'
+    """
+    about = find_part(find_rows(result, "finals")[0], "training")
+    ramp = find_part(about, "ramp")
+    begin, until = find_number(ramp, "begin"), find_number(ramp, "until")
+    numbers = {name: find_number(about, name) for name in ("peak_lr", "weight_decay", "every")}
+    known = [
+        find_text(about, "optimizer"),
+        None if numbers["peak_lr"] is None else f"peak learning rate {numbers['peak_lr']:g}",
+        None if numbers["weight_decay"] is None else f"weight decay {numbers['weight_decay']:g}",
+        None
+        if begin is None or until is None
+        else f"bound tightens from {100 * begin:g} to {100 * until:g} % of the steps",
+        None if numbers["every"] is None else f"every {show_count(numbers['every'])} steps",
+    ]
+    return ", ".join(words for words in known if words) or None
 
 
 def _list_facts(facts: object) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from membound.report import marks
@@ -189,18 +190,24 @@ class _Scatter:
 
     def _draw_frontier(self, x: Scale, y: Scale) -> Markup | None:
         """Steps: a size between two networks affords the smaller of them."""
-        steps = find_frontier([(point.size, point.score) for point in self.tried or self.finals])
-        if len(steps) < 2:
+        places = self._corners(x, y)
+        if len(places) < 2:
             return None
-        places = [(x.place(size), y.clamp(score)) for size, score in steps]
         path = f"M{places[0][0]:.1f} {places[0][1]:.1f}" + "".join(f"H{a:.1f}V{b:.1f}" for a, b in places[1:])
         return tag("path", d=path, class_="frontier")
+
+    def _corners(self, x: Scale, y: Scale) -> list[tuple[float, float]]:
+        """Where the networks of the frontier are."""
+        steps = find_frontier([(point.size, point.score) for point in self.tried or self.finals])
+        return [(x.place(size), y.clamp(score)) for size, score in steps]
 
     def _draw_labels(self, frame: Frame, x: Scale, y: Scale) -> Markup:
         """Names at the final networks and at the dense level, where there is room; the table has all of them."""
         within = marks.Box(frame.left, 16, frame.width - 2, frame.height - frame.bottom - 1)
         crowd = [marks.box_around(x.place(p.size), y.clamp(p.score), 5) for p in self.tried]
         crowd += [marks.Box(x.place(limit) - 1, 0, x.place(limit) + 1, frame.height) for limit in self.limits]
+        for (a, b), (c, d) in pairwise(self._corners(x, y)):  # the line of the frontier: along, then up
+            crowd += [marks.Box(a, b - 1, c, b + 1), marks.Box(c - 1, min(b, d), c + 1, max(b, d))]
         places = [(x.place(p.size), y.clamp(p.score)) for p in self.finals]
         taken = [marks.box_around(a, b, 7) for a, b in places]
         taken += [marks.box_around(x.place(p.size), y.clamp(p.score), 5) for p in self.beside]

@@ -8,6 +8,21 @@ from typing import Any, SupportsFloat
 ABSENT = "–"
 
 
+def json_values(value: Any) -> Any:
+    """The same in lists, dictionaries and numbers that JSON has; NaN and infinity, which it has not, are None.
+
+    >>> json_values({"a": (1, float("nan")), "b": None})
+    {'a': [1, None], 'b': None}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): json_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_values(item) for item in value]
+    if hasattr(value, "tolist"):  # of numpy
+        return json_values(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def find_number(facts: Mapping[str, Any], key: str) -> float | None:
     """The finite number under `key`, or None: a NaN is as absent as a missing key.
 

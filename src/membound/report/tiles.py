@@ -19,7 +19,7 @@ from membound.report.text import (
     show_count,
     show_milliseconds,
 )
-from membound.report.verdict import SAME, say_seeds, say_uncertainty, show_score, uncertainty
+from membound.report.verdict import SAME, say_seeds, say_uncertainty, show_score, show_seeds, uncertainty
 from membound.units import format_bytes
 
 Facts = Mapping[str, Any]
@@ -51,7 +51,8 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     known = [tile for tile in tiles if tile is not None]
     if not known:
         return None
-    notes = filter(None, (say_uncertainty(final, score), say_seeds(final, dense, score)))
+    told = say_seeds(final, dense, score)
+    notes = filter(None, (None if told else say_uncertainty(final, score), told))
     note = " ".join(notes)
     return join(tag("div", *known, class_="tiles"), tag("p", note, class_="note") if note else None)
 
@@ -78,9 +79,25 @@ def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told:
     ('0.10 points below', 'even')
     """
     mine, other = find_number(ours, "accuracy") or 0.0, find_number(theirs, "accuracy") or 0.0
-    gap = mine - other
-    shown = f"{abs(gap):.2f} points" if score.percent else f"{abs(gap):.3g}"
     noise = ((uncertainty(ours) or 0.0) ** 2 + (uncertainty(theirs) or 0.0) ** 2) ** 0.5
+    return _compare(mine - other, noise, score)
+
+
+def compare_seeds(ours: Facts, theirs: Facts, score: Score) -> Told:
+    """The same of means over seeds; less than the standard error of their difference is even.
+
+    >>> compare_seeds({"mean": 99.0, "std": 0.1, "count": 4}, {"mean": 99.2, "std": 0.1, "count": 4}, Score())
+    ('0.20 points below', 'worse')
+    """
+    gap = (find_number(ours, "mean") or 0.0) - (find_number(theirs, "mean") or 0.0)
+    squares = [
+        (find_number(each, "std") or 0.0) ** 2 / (find_number(each, "count") or 1) for each in (ours, theirs)
+    ]
+    return _compare(gap, sum(squares) ** 0.5, score)
+
+
+def _compare(gap: float, noise: float, score: Score) -> Told:
+    shown = f"{abs(gap):.2f} points" if score.percent else f"{abs(gap):.3g}"
     if gap == 0:
         return "the same", EVEN
     words = f"{shown} {'above' if gap > 0 else 'below'}"
@@ -140,13 +157,24 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
 def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup | None:
     if find_number(final, "accuracy") is None:
         return None
+    on = final.get("accuracy_on")
+    head = f"{score.name} on {on}" if on else score.name
+    others = (("dense", dense), ("8 bits", int8))
+    if seeds := find_part(final, "seeds"):
+        lines = [
+            _line(*compare_seeds(seeds, theirs, score), name, show_seeds(theirs, score))
+            for name, net in others
+            if (theirs := find_part(net, "seeds"))
+        ]
+        return _draw(
+            f"{head}, {show_count(find_number(seeds, 'count'))} seeds", show_seeds(seeds, score), lines
+        )
     lines = [
         _line(*compare_scores(final, net, score), name, score.show(find_number(net, "accuracy")))
-        for name, net in (("dense", dense), ("8 bits", int8))
+        for name, net in others
         if find_number(net, "accuracy") is not None
     ]
-    on = final.get("accuracy_on")
-    return _draw(f"{score.name} on {on}" if on else score.name, show_score(final, score), lines)
+    return _draw(head, show_score(final, score), lines)
 
 
 def _draw(head: str, value: str, lines: list[Markup]) -> Markup:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from membound.errors import MemboundError
-from membound.search.checks import check_amounts, check_whole, is_number
+from membound.search.checks import check_amounts, check_whole, is_number, take_plain_
 from membound.search.option import Option
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Bound:
     ] = "trained"
 
     def __post_init__(self) -> None:
+        take_plain_(self, ("budget", "ram", "nonzeros", "within", "latency", "threads", "batch", "members"))
         if self.latency is not None:
             self._check_latency()
         check_whole("threads", self.threads)

@@ -1,10 +1,10 @@
 """What numbers of a request must be."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from membound.errors import MemboundError
-from membound.units import parse_bytes
+from membound.units import parse_bytes, plain_number
 
 PART = r"(\d+(?:\.\d*)?|\.\d+)\s*%"
 
@@ -12,6 +12,12 @@ PART = r"(\d+(?:\.\d*)?|\.\d+)\s*%"
 def check_whole(name: str, value: object, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise MemboundError(f"{name}={value!r}: a whole number from {least} is needed", about=name)
+
+
+def take_plain_(record: object, names: Iterable[str]) -> None:
+    """Make numpy's numbers in these fields of a frozen record Python's, and floats that are whole ints."""
+    for name in names:
+        object.__setattr__(record, name, plain_number(getattr(record, name)))
 
 
 def read_widths(given: str | Sequence[float]) -> tuple[float, ...]:

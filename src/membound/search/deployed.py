@@ -13,10 +13,11 @@ from torch import nn
 
 from membound.data import Split
 from membound.data.several import inputs_of
+from membound.errors import MemboundError
 from membound.notebook import html_block, html_table
-from membound.report import write_report
+from membound.report import page
 from membound.report.device import show_flash, show_ram
-from membound.report.text import show_milliseconds
+from membound.report.text import json_values, show_milliseconds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
 from membound.run.micro_net import MicroNet
@@ -24,6 +25,7 @@ from membound.run.net import Net
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
 from membound.search.problem import Problem, State, Target
+from membound.search.summary import summarise
 from membound.store.model import StoredModel
 from membound.train.batches import size_together
 from membound.train.evaluation import Score
@@ -44,8 +46,15 @@ class Fitted:
       deployed runtime; for a task with a score of its own it is that score. None where nothing could judge.
     - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
     - `dense` has the same facts about the dense network beside it, or is None.
-    - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way;
-      `facts` has all else, layers included, as JSON.
+    - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
+      judged on validation images.
+    - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes`, `latency_ms` (one image, one thread,
+      this machine), `parameters`, `nonzeros`, `weight_nonzeros`; `layers`; `steps` and `seconds` of training;
+      `training`, its `optimizer`, `peak_lr`, `batch_size`, `steps`, `weight_decay`, `momentum`, `ramp`, `every`,
+      `seed`, `augment`, `smoothing` and `precision`; `curves`, points with `iteration`, `loss` (the mean since the
+      point before, on training images), `seconds`, `nonzeros` and, where there are test images, `accuracy` and
+      `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people; `asked`, the call;
+      `seeds`, mean and spread where there were several; `micro`, flash and RAM of a microcontroller.
     """
 
     model: nn.Module
@@ -77,19 +86,28 @@ class Fitted:
 
     def report(self, path: str | os.PathLike[str], *, network: str = "", data: str = "data") -> None:
         """Write the page that `membound fit` writes beside its file: one HTML file that loads nothing."""
-        from membound.search.summary import summarise
+        write_report(self, path, network=network, data=data)
 
-        asked = self.facts["asked"]
-        summary = summarise(
-            [self],
-            network=network or type(self.model).__name__,
-            data=data,
-            strategy=asked["strategy"],
-            seed=asked["seed"],
-            command=asked["call"],
-            seconds=float(self.facts.get("seconds", 0.0)),
+    def to_dict(self) -> dict[str, Any]:
+        """All but the network itself, for `json.dumps`: the fields above, and `facts["training"]` as `training`.
+
+        Numbers that are not finite are None.
+        """
+        names = (
+            "name",
+            "accuracy",
+            "accuracy_on",
+            "errors",
+            "images",
+            "limit",
+            "size",
+            "file_bytes",
+            "values",
         )
-        write_report(path, summary)
+        found = {name: getattr(self, name) for name in names}
+        rest = {name: getattr(self, name) for name in ("members", "dense", "history", "facts")}
+        plain: dict[str, Any] = json_values(found | {"training": self.facts.get("training")} | rest)
+        return plain
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""
@@ -136,6 +154,44 @@ class Fitted:
         return html_block(
             title, html_table(head, rows, words=2), f"<details><summary>layers</summary>{layers}</details>"
         )
+
+
+def write_report(
+    results: Fitted | Sequence[Fitted],
+    path: str | os.PathLike[str],
+    *,
+    network: str = "",
+    data: str = "data",
+) -> None:
+    """Write one HTML page that loads nothing: accuracy against size, layers and curves of one network or several.
+
+    `results` are what `fit` gives, of one call or of several on the same data; the dense network is the first one's.
+    `network` and `data` are names for the title.
+    """
+    found = (
+        [results] if isinstance(results, Fitted) else list(results) if isinstance(results, Sequence) else []
+    )
+    if not found or not all(isinstance(each, Fitted) for each in found):
+        kinds = ", ".join(sorted({type(each).__name__ for each in found})) or type(results).__name__
+        raise MemboundError(
+            f"a report is of what fit gives, not of {kinds}: give a Fitted, or a list of them"
+        )
+    asked = [each.facts["asked"] for each in found]
+    kinds_of_bound = {each.get("kind", "file") for each in asked}
+    if len(kinds_of_bound) > 1:
+        bounds = " and ".join(sorted(kinds_of_bound))
+        raise MemboundError(f"these networks have bounds on {bounds}: write a report for each kind")
+    summary = summarise(
+        found,
+        network=network or type(found[0].model).__name__,
+        data=data,
+        strategy=asked[0]["strategy"],
+        seed=asked[0]["seed"],
+        command="\n".join(dict.fromkeys(each["call"] for each in asked)),
+        seconds=sum(float(each.facts.get("seconds", 0.0)) for each in found),
+        budget_kind=kinds_of_bound.pop(),
+    )
+    page.write_report(path, summary)
 
 
 def _show(facts: Mapping[str, Any], size: str) -> str:

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from torch import nn
 
 from membound.search.bounds import Bound
-from membound.search.problem import Problem
+from membound.search.problem import AT_ONCE, Problem
 from membound.search.request import Choices
 from membound.search.teachers import AUTO
 from membound.train.job import STEPS
@@ -54,6 +55,26 @@ def describe_training(problem: Problem, choices: Choices) -> list[str]:
     if problem.teaching is not None:
         found.append("a teacher that was given")
     return found
+
+
+def describe_recipe(problem: Problem, seed: int, warm: bool) -> dict[str, Any]:
+    """How the final network was trained, as JSON; `warm` says that it went on from the winner of a search."""
+    training = problem.training
+    recipe = training.warm if warm else training.recipe
+    return {
+        "optimizer": recipe.optimizer,
+        "steps": recipe.steps,
+        "batch_size": recipe.batch_size,
+        "peak_lr": recipe.peak_lr,
+        "momentum": recipe.momentum,
+        "weight_decay": recipe.weight_decay,
+        "ramp": asdict(AT_ONCE if warm else training.ramp),
+        "every": training.every,
+        "seed": seed,
+        "augment": str(training.augment) if training.augment else None,
+        "smoothing": training.smoothing,
+        "precision": training.precision,
+    }
 
 
 def describe_work(problem: Problem, bound: Bound, choices: Choices) -> str:

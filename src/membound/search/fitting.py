@@ -16,6 +16,7 @@ from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
 from membound.search.budget import Limit, Plan, describe_left_over, make_plans
 from membound.search.deployed import Fitted, describe_speed, describe_stored, rounding_hurts, score_stored
+from membound.search.effort import describe_recipe
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
 from membound.search.measure import FileBytes, deployed_bytes
@@ -368,6 +369,7 @@ class Fitting:
             | {
                 "curves": facts[0]["history"],
                 "steps": self._steps(facts[0]),
+                "training": describe_recipe(self.problem, self.choices.seed, plan.start is not None),
                 "seconds": seconds,
                 "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }

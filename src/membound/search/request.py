@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from membound.errors import MemboundError
 from membound.search.bounds import Average, Bound
-from membound.search.checks import check_whole, is_number, read_widths
+from membound.search.checks import check_whole, is_number, read_widths, take_plain_
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
 from membound.search.place import Place, Watch
+from membound.units import of_python
 
 if TYPE_CHECKING:
     from membound.data import Augment, Preprocess
@@ -36,6 +37,10 @@ TEACHERS = (
 )  # that have a name: the network to compare with, a wider one trained first
 PRECISIONS = ("float32", "bf16")
 EFFORTS = ("quick", "normal", "best")
+NUMBERS = (
+    "steps", "batch_size", "lr", "weight_decay", "widths", "smoothing", "temperature", "teacher_part", "every",
+    "greedy_step", "candidate_steps", "seed", "seeds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +171,8 @@ class Choices:
     score: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
+        take_plain_(self, NUMBERS)
+        object.__setattr__(self, "validation", of_python(self.validation))  # 1.0 is a fraction, 1 a count
         if self.strategy not in (None, *STRATEGIES):
             raise MemboundError(
                 f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}", about="strategy"
@@ -174,6 +181,12 @@ class Choices:
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         check_whole("seed", self.seed, 0)
+        if isinstance(self.seeds, list | tuple):
+            first, count = (self.seeds[0] if self.seeds else 0), len(self.seeds)
+            raise MemboundError(
+                f"seeds={self.seeds!r}: seeds is how many, from seed on: write seed={first!r}, seeds={max(count, 1)}",
+                about="seeds",
+            )
         check_whole("seeds", self.seeds)
         if not is_number(self.greedy_step) or not 0 < self.greedy_step < 1:
             raise MemboundError(

@@ -27,6 +27,7 @@ def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[
         "call": describe_call(bound, choices),
         "seed": choices.seed,
         "strategy": choices.strategy or "global",
+        "kind": bound.kind,
     }
     first = [replace(found, facts={**found.facts, "asked": asked}) for found in runs[0]]
     if len(runs) < 2:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import ModelError
+from membound.store.exact import AUTO, exact_type
 from membound.store.graph import Graph, Node
 from membound.store.model import Model
 from membound.store.operators import OPERATORS, attributes
@@ -21,15 +22,21 @@ def value_types(model: Model, values: Values) -> dict[str, str]:
 
     f32 and f16 are for all of them. One of p1 to p8 is for the weights of layers; the first of them and depthwise
     convolutions, which have few weights of much effect, get p8. A mapping is for the tensors that it names. What is
-    left over is f16, or f32 where it does not fit that.
+    left over is f16, or f32 where it does not fit that. 'auto' rounds nothing: weights of layers that have few values
+    are codes of as few bits as hold them exactly, all else is f32.
     """
+    if values == AUTO:
+        weights = layer_weights(model.graph)
+        return {
+            name: exact_type(array) if name in weights else F32.name for name, array in model.tensors.items()
+        }
     if isinstance(values, str):
         if not value_type(values).coded:
             return dict.fromkeys(model.tensors, values)
         values = {name: FINE if _is_fine(model, name) else values for name in layer_weights(model.graph)}
     if not isinstance(values, Mapping):
         raise ModelError(
-            f"values is {values!r}: name a type such as 'p4' or 'f16', or map names of tensors to types"
+            f"values is {values!r}: name a type such as 'p4' or 'f16', 'auto', or map names of tensors to types"
         )
     unknown = values.keys() - model.tensors.keys()
     if unknown:
@@ -44,6 +51,8 @@ def value_types(model: Model, values: Values) -> dict[str, str]:
 
 def float_type(values: Values) -> str:
     """The type of what has none of its own, such as a mean image."""
+    if values == AUTO:
+        return F32.name
     return values if isinstance(values, str) and not value_type(values).coded else F16.name
 
 

@@ -16,6 +16,7 @@ from membound.errors import ModelError
 from membound.store.choice import Values, float_type, places, value_types
 from membound.store.compact import NAME, TEXT, join, layer_names
 from membound.store.container import Container, layout, parse
+from membound.store.exact import AUTO
 from membound.store.formats import Encoded, Prefer, best_format, encode, scale_rows
 from membound.store.graph import Shape
 from membound.store.header import Header, format_header, load_fields
@@ -95,8 +96,8 @@ def _named(path: str | os.PathLike[str]) -> Iterator[None]:
 def write(
     path: str | os.PathLike[str], model: Model, values: Values = "f32", prefer: Prefer = "bytes"
 ) -> StoredModel:
-    """Store a network; `values` is f32, f16, p1 to p8 or a type for each tensor by name (`value_types` says what that
-    is for all of them), `prefer` fewest bytes or speed. What was stored comes back.
+    """Store a network; `values` is f32, f16, p1 to p8, auto, or a type for each tensor by name (`value_types` says what
+    that is for all of them), `prefer` fewest bytes or speed. What was stored comes back.
 
     The file appears whole or not at all: it is written under another name in the same folder, then renamed.
     """
@@ -118,14 +119,15 @@ def file_size(model: Model, values: Values = "f32", prefer: Prefer = "bytes") ->
 def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes") -> dict[str, Encoded]:
     """Every tensor in its best format; what a format adds to the header counts.
 
-    Scales and biases beside weights of few bits are rounded to 8, unless `values` says what type a bias has.
+    Scales and biases beside weights of few bits are rounded to 8, unless `values` says what type a bias has, or is
+    'auto', which rounds nothing.
     """
     infer_shapes(model.graph, {name: tuple(array.shape) for name, array in model.tensors.items()})
     types = value_types(model, values)
     coded = [name for name, kind in types.items() if value_type(kind).coded]
     packed = dict(places(model.graph, types, coded, types)) if coded or model.activations else {}
     biases = {place.bias for place in packed.values()}
-    said = values if isinstance(values, Mapping) else {}
+    said = types if values == AUTO else values if isinstance(values, Mapping) else {}
     short = {place.bias for name, place in packed.items() if is_rough(value_type(types[name]))} - said.keys()
     found = {}
     for name, array in model.tensors.items():
@@ -143,7 +145,9 @@ def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes
                 format = best_format(shape, array, kind, prefer, _overhead(name, shape))
             found[name] = encode(array, format, kind, scales)
             kept = found[name].scales
-            if kept is not None and is_rough(value_type(kind)):
+            if scales is not None and values == AUTO:
+                found[name] = replace(found[name], scales=scales.astype("<f4"))
+            elif kept is not None and is_rough(value_type(kind)):
                 found[name] = replace(found[name], scales=short_scales(kept))
         except ModelError as error:
             raise ModelError(f"tensor {name!r}: {error}") from None

@@ -13,7 +13,7 @@ from torch.utils import data as torch_data
 
 from membound.data import Split
 from membound.data.several import Inputs, inputs_of
-from membound.data.splits import as_indices
+from membound.data.splits import Rows, as_indices
 from membound.errors import DataError, MemboundError
 from membound.train.arrays import Array, as_array, as_inputs, as_targets, reason_of
 from membound.train.loaders import Reading
@@ -47,7 +47,7 @@ class ItemSplit:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def read(self, indices: Array) -> Array:
+    def read(self, indices: Rows) -> Array:
         """The chosen items, read now."""
         chosen = as_indices(indices, len(self))
         out = np.empty((len(chosen), *self.shape), self.dtype)
@@ -64,7 +64,7 @@ class ItemSplit:
             out[place] = x
         return out
 
-    def take(self, indices: Array) -> "ItemSplit":
+    def take(self, indices: Rows) -> "ItemSplit":
         """The split of the chosen items; nothing is read."""
         chosen = as_indices(indices, len(self))
         return replace(self, positions=self.positions[chosen], labels=self.labels[chosen])

@@ -16,7 +16,7 @@ from torch.utils import data as torch_data
 
 from membound.data import Split
 from membound.data.several import Inputs, inputs_of
-from membound.data.splits import Array, as_indices
+from membound.data.splits import Array, Rows, as_indices
 from membound.errors import DataError, MemboundError
 from membound.train.arrays import reason_of
 from membound.train.batches import Indices, Order
@@ -105,11 +105,11 @@ class LoaderSplit:
     def __len__(self) -> int:
         return len(self.inner)
 
-    def read(self, indices: Array) -> Array:
+    def read(self, indices: Rows) -> Array:
         """The chosen examples."""
         return self.inner.read(indices)
 
-    def take(self, indices: Array) -> "LoaderSplit":
+    def take(self, indices: Rows) -> "LoaderSplit":
         """The split of the chosen examples, each with its weight."""
         chosen, weights = as_indices(indices, len(self)), self.order.weights
         order = self.order if weights is None else replace(self.order, weights=weights[chosen])

@@ -42,6 +42,13 @@ class Recipe:
         if not 0 <= self.lr(0) < math.inf:
             raise MemboundError(f"the learning rate must be a finite number of at least 0, not {self.lr(0)}")
 
+    @property
+    def peak_lr(self) -> float:
+        """The highest learning rate of all steps."""
+        early = range(min(self.steps, 1000))  # a warm-up is over by then
+        highest = max(self.lr(step) for step in (*early, *range(0, self.steps, max(self.steps // 200, 1))))
+        return float(f"{highest:.12g}")  # 0.05, not 0.05000000000000001
+
     def describe(self) -> dict[str, Any]:
         """The recipe as JSON, the learning rate by samples of it; run directories keep it, so its names stay."""
         at = sorted({round(self.steps * part / 16) for part in range(17)})

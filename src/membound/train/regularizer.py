@@ -28,6 +28,7 @@ from membound.train.rules import Target, check_rules, counterparts, resolve
 from membound.train.shadow import Shadows
 from membound.train.sharded import count_nonzeros, local_part
 from membound.train.updates import Moment, Update
+from membound.units import plain_number
 
 _active: "WeakSet[Regularizer]" = WeakSet()
 
@@ -52,7 +53,7 @@ def attach(
     >>> [layer.nonzeros for layer in reg.report().layers]
     [8, 2]
     """
-    return Regularizer(unwrapped(optimizer), model, rules, total_steps)
+    return Regularizer(unwrapped(optimizer), model, rules, plain_number(total_steps))
 
 
 class Regularizer:

@@ -34,7 +34,11 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The weights under rules, layer by layer and in all."""
+    """The weights under rules, layer by layer and in all.
+
+    A file may have fewer nonzeros: `save` leaves out channels that nobody reads, or that are constant, with all their
+    weights, and counts biases, too.
+    """
 
     layers: list[LayerReport]
 

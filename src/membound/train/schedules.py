@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 
 from membound.errors import RuleError
+from membound.units import of_python
 
 Number = int | float
 Schedule = Callable[[float], Number]
@@ -122,6 +123,7 @@ def _of_one_kind(*values: Number) -> list[Number]:
         raise RuleError(
             f"the values of a schedule must be ints or floats, got {', '.join(map(repr, values))}"
         )
+    values = of_python(values)
     if all(isinstance(value, int) for value in values):
         return list(values)
     if any(isinstance(value, int) and value not in (0, 1) for value in values):

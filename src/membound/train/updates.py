@@ -32,6 +32,7 @@ from membound.train.palette import Levels
 from membound.train.projection import project_
 from membound.train.schedules import Number, Schedule, value_at
 from membound.train.sharded import is_sharded
+from membound.units import of_python, plain_number
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,23 @@ Stage = Callable[[Tensor, Moment], None]
 
 @dataclass(frozen=True)
 class Update:
-    """What is done to one weight around a step. Make them with the functions of this module."""
+    """What is done to one weight around a step. The functions of this module make them; so can you.
+
+    A stage is a function of the weight and a `Moment`, called without gradients: `before` may change `weight.grad`,
+    `after` the weight, both in place. `kinds` is a name and `arguments` are its numbers: a checkpoint keeps both, to
+    see that the rules are the same. `bound(size, progress)`, if there is one, is the most nonzeros that are allowed:
+    `finish()` projects onto it. A chain takes your own like any other.
+
+    >>> def clip(limit: float) -> Update:
+    ...     def after(weight: Tensor, moment: Moment) -> None:
+    ...         weight.clamp_(-limit, limit)
+    ...
+    ...     return Update(("clip",), (limit,), after=after)
+    >>> weight = torch.tensor([0.5, -0.2, 2.0])
+    >>> clip(1.0).after(weight, Moment(step=1, progress=None, lr=0.1))
+    >>> weight
+    tensor([ 0.5000, -0.2000,  1.0000])
+    """
 
     kinds: tuple[str, ...]
     arguments: tuple[Any, ...]
@@ -141,6 +158,7 @@ def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
     >>> weight
     tensor([ 0.5000,  0.0000,  0.0000, -0.9000])
     """
+    keep, every = of_python(keep), plain_number(every)
     if not callable(keep):
         _check_keep(keep)
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
@@ -180,6 +198,7 @@ def palette(levels: int | Callable[[float], int | None] = 16, every: int = 100, 
     >>> chain(l0_project(0.05), palette(levels=16)).kinds
     ('l0_project', 'palette')
     """
+    levels, every, begin = plain_number(levels), plain_number(every), of_python(begin)
     chosen = Levels(levels, every, begin)
     return Update(("palette",), (levels, every, begin), levels=chosen)
 
@@ -265,6 +284,7 @@ def _strength(name: str, strength: float | Schedule) -> Callable[[Moment], float
             )
         return value
 
+    strength = of_python(strength)
     if not callable(strength):
         check(strength)
     return lambda moment: check(value_at(strength, moment.progress))

@@ -1,0 +1,120 @@
+"""docs/FITTING.md says in equations what fit does: its constants are those of the code."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from membound.search import bits, bound, effort, setup
+from membound.search.request import Choices
+from membound.train import distill, job
+from membound.train.recipe import annealed
+from membound.train.teaching import Teaching
+from membound.zoo.networks import ZOO
+
+PAGE = Path(__file__).parents[2] / "docs" / "FITTING.md"
+
+
+@pytest.fixture(scope="module")
+def section():
+    text = PAGE.read_text().split("## Fit in equations")[1].split("\n## ")[0]
+    return " ".join(text.split())
+
+
+def training(steps, **more):
+    return setup._training(nn.Linear(3, 2), Choices(steps=steps, **more), 100)
+
+
+def test_the_ramp(section):
+    usual, short, trained = (
+        training(setup.SHORT).ramp,
+        training(setup.SHORT - 1).ramp,
+        training(5000, pretrained=True).ramp,
+    )
+    assert f"starts from nothing has b = {usual.begin}, u = {usual.until}" in section
+    assert f"in fewer than {setup.SHORT:,} steps b = {short.begin}, u = {short.until}" in section
+    assert f"from trained weights b = {trained.begin:g}, u = {trained.until}" in section
+    assert f"once more at p = {usual.again}" in section
+    assert {short.again, trained.again} == {usual.again}
+    begin, until = usual.begin, usual.until
+    quarters = [begin + part * (until - begin) for part in (0.25, 0.5, 0.75, 1)]
+    assert usual.looks == pytest.approx([*quarters, usual.again])
+    assert usual.left(0.3) == pytest.approx(((until - 0.3) / (until - begin)) ** 3)
+
+
+@pytest.mark.parametrize("steps", [100, 2000, 8000, 10_000, 39_999, 40_000, 90_000])
+def test_how_often_weights_are_projected(section, steps):
+    assert "every clip(N // 400, 5, 100) steps" in section
+    assert training(steps).every == min(max(steps // 400, 5), 100)
+
+
+def test_the_bits(section):
+    assert f"the bits k of {bits.FEWEST} to {bits.MOST}" in section
+    assert f"A {bits.WIDE} layer of r rows" in section
+    assert f"M = {bits.FRESH:g} for" in section
+    assert f"every min({bound.PALETTE_EVERY}, N // 100) steps" in section
+    weight = torch.randn(300, generator=torch.Generator().manual_seed(0))
+    price = 1e-4
+
+    def cost(k):
+        near = bits.assigned(weight, bits.make_table(bits.fit_entries(weight, 2**k)))
+        error = float((weight - near).double().square().sum() / weight.double().square().sum())
+        return bits.FRESH * error + price * (k * len(weight) / 8 + 2 * 2**k)
+
+    costs = {f"p{k}": cost(k) for k in range(2, 7)} | {"p8": price * (len(weight) + 2 * 1)}
+    assert bits._cheapest(weight, price, bits.FRESH) == min(costs, key=costs.get)
+
+
+def test_the_loss_of_a_teacher(section):
+    heat, part = distill.TEMPERATURE, distill.PART
+    assert f"temperature T = {heat:g} and part a = {part:g}" in section
+    assert f"1 - a + a max(T, 1) = {1 - part + part * max(heat, 1):g}," in section
+    torch.manual_seed(0)
+    z, h, y = torch.randn(8, 5), torch.randn(8, 5), torch.arange(8) % 5
+    plain = -z.log_softmax(1)[range(8), y].mean()
+    soft = -((h / heat).softmax(1) * (z / heat).log_softmax(1)).sum(1).mean()
+    expected = (1 - part) * plain + part * heat**2 * soft
+    assert Teaching(nn.Identity()).loss(z, y, h).item() == pytest.approx(expected.item(), rel=1e-5)
+    steady = Teaching(nn.Identity(), steady=True).loss(z, y, h).item()
+    assert steady == pytest.approx(expected.item() / 2, rel=1e-5)
+
+
+def rows():
+    text = PAGE.read_text().split("## Fit in equations")[1].split("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {name.strip("`"): [each.strip() for each in rest] for name, *rest in lines[1:]}
+
+
+@pytest.mark.parametrize("name", ["lenet", "cifar10_quick", "alexnet"])
+def test_the_recipes_of_the_zoo(name):
+    solver = ZOO[name].solver
+    recipe = annealed(solver, solver.steps)
+    kind = {"sgd": "SGD", "caffe": "Caffe's SGD"}[recipe.optimizer]
+    shown = [f"{recipe.lr.peak:g}", f"{recipe.weight_decay:g}", f"{recipe.batch_size}", f"{recipe.steps}"]
+    assert rows()[name] == [f"{kind}, momentum {recipe.momentum:g}", *shown]
+    if recipe.optimizer == "caffe":
+        assert (recipe.bias_lr_mult, recipe.bias_decay_mult) == (2, 0 if name == "alexnet" else 1)
+
+
+def test_the_recipes_of_other_networks(section):
+    steps = f"max({job.STEPS}, {effort.PASSES} passes)"
+    first, second, *_ = rows().values()
+    for shown, solver in ((first, "sgd"), (second, "adamw")):
+        recipe = training(5000, solver=solver).recipe
+        assert shown[1:] == [
+            f"{recipe.lr.peak:g}", f"{recipe.weight_decay:g}", f"{recipe.batch_size}", steps
+        ]  # fmt: skip
+    assert all(ZOO[name].solver is None for name in ("resnet8", "mobilenet_v1", "ds_cnn"))
+    assert f"From trained weights the peak is {setup.PRETRAINED_RATE:g} of that" in section
+    assert f"has {effort.TIMES['quick']:g} times the steps, `best` {effort.TIMES['best']:g} times" in section
+
+
+@pytest.mark.parametrize("steps", [50, 1000, 5000])
+def test_the_learning_rate(steps):
+    lr, warm = training(steps).recipe.lr, min(200, steps // 10)
+    for step in range(0, steps, 7):
+        rising, part = 0.05 * (step + 1) / warm, (step - warm) / (steps - warm)
+        expected = rising if step < warm else 0.05 * (1 + math.cos(math.pi * part)) / 2
+        assert lr(step) == pytest.approx(expected)
