@@ -103,7 +103,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 def _count(split: Split, classes: int) -> list[int]:
     """How many labels there are of each class; pixels of a mask that are ignored are of none."""
-    return np.bincount(np.ravel(split.labels), minlength=classes)[:classes].tolist()
+    counts = np.bincount(np.ravel(split.labels), minlength=classes)
+    return [int(count) for count in counts[:classes]]
 
 
 def _blocks(split: Split) -> Iterator[Array]:
