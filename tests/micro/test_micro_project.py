@@ -1,21 +1,25 @@
 """The exported C: built with the compilers that are here, strictly and under sanitizers, it gives the engine's bits."""
 
 import json
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from micro_networks import NETWORKS, Builder, micro, prepared, random_network, some_images
 from profiles import chiefly, full
 
 import membound as mb
+from membound.capture import capture
 from membound.cli import main
 from membound.errors import ModelError
 from membound.export.c_project import project_files, write_project
-from membound.run.calibration import with_activations
+from membound.run.calibration import calibrate_activations, with_activations
 from membound.run.micro_net import MicroNet
+from membound.store.file import read_bytes, to_bytes
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -291,3 +295,16 @@ def test_a_file_for_a_device_is_inspected_as_such(calibrated, capsys):
     said = capsys.readouterr().out
     assert f"{memory.flash:,} bytes: {memory.constants:,} of constants" in said
     assert f"{memory.ram:,} bytes: {memory.context:,} of context" in said
+
+
+def test_keywords_along_the_height_take_the_same_ram_however_long_they_are():
+    keywords = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "keywords.py"))
+    contexts = []
+    for frames in (49, 490):
+        example = np.random.default_rng(0).normal(size=(8, keywords["BANDS"], frames, 1)).astype(np.float32)
+        model = capture(keywords["micro_spotter"]().eval(), torch.from_numpy(example[:1]))
+        stored = read_bytes(to_bytes(model, "p8"))
+        net = MicroNet(stored, activations=calibrate_activations(stored, example))
+        assert net.integers(net.plan.net.quantizations[0].round(example)).shape == (8, keywords["WORDS"])
+        contexts.append(net.memory().context)
+    assert contexts[0] == contexts[1]
