@@ -12,7 +12,7 @@ from membound.errors import MemboundError, ModelError
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
-from membound.search.budget import Limit, Plan, describe_left_over, make_plans
+from membound.search.budget import Limit, Plan, describe_left_over, describe_spare, make_plans
 from membound.search.deployed import Fitted, describe_speed, describe_stored, rounding_hurts, score_stored
 from membound.search.effort import describe_recipe
 from membound.search.eight_bits import EightBits, better_by_validation, describe_choice, fits, in_8_bits
@@ -408,6 +408,10 @@ class Fitting:
         notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
         if plan.exact or self.bound.within is not None:
             return notes
+        if micro := about.get("micro"):
+            notes += describe_spare(
+                micro["flash_bytes"], plan.limit.number, micro["ram_bytes"], self.ram_limit
+            )
         types = set(files.types.values())
         return notes + describe_left_over(self.problem, plan, types, about["file_bytes"])
 
