@@ -46,7 +46,7 @@ def in_8_bits(problem: Problem, state: State, held_out: State | None = None) -> 
     return EightBits(files, state, stored, device, estimate)
 
 
-def fits(int8: dict[str, Any], bound: Bound, limit: int, memory: int | None) -> bool:
+def fits(int8: dict[str, Any] | None, bound: Bound, limit: int, memory: int | None) -> bool:
     """Whether dense in 8 bits is within the same bounds.
 
     >>> fits({"file_bytes": 90, "memory_bytes": 300, "nonzeros": 80}, Bound(budget=100), 100, None)
@@ -54,7 +54,7 @@ def fits(int8: dict[str, Any], bound: Bound, limit: int, memory: int | None) -> 
     >>> fits({"file_bytes": 90, "memory_bytes": 300, "nonzeros": 80}, Bound(budget=100, ram=200), 100, 200)
     False
     """
-    if bound.latency is not None or bound.searches:
+    if not int8 or bound.latency is not None or bound.searches:
         return False
     micro = int8.get("micro")
     kinds = {"file": "file_bytes", "ram": "memory_bytes", "nonzeros": "nonzeros"}

@@ -321,18 +321,14 @@ class Fitting:
         }
 
     def _describe_int8(self) -> dict[str, Any] | None:
-        dense = self._in_8_bits()
-        if dense is None or (self._judges_by_training and dense.estimate is None):
+        dense, data = self._in_8_bits(), self.problem.data
+        if dense is None or (data.test is None and data.given is None and dense.estimate is None):
             return None  # nothing but the training images could judge it
         return dense.describe(self.problem) | self._judge(dense.stored, dense.estimate)
 
     def _in_8_bits(self) -> EightBits | None:
         held_out = self.workshop.state(greedy.DENSE) if self._estimates else None
         return in_8_bits(self.problem, self.workshop.state("dense"), held_out)
-
-    @property
-    def _judges_by_training(self) -> bool:
-        return self.problem.data.test is None and self.problem.data.given is None
 
     def _judge(self, stored: StoredModel, estimate: Score | None) -> dict[str, Any]:
         """The last word, by images that it was not trained on; where there are none, the estimate of before."""
@@ -390,8 +386,7 @@ class Fitting:
                 "steps": self._steps(facts[0]),
                 "training": describe_recipe(self.problem, self.choices.seed, plan.start is not None),
                 "seconds": seconds,
-                "fits_in_8_bits": bool(int8)
-                and fits(int8 or {}, self.bound, plan.limit.number, self.ram_limit),
+                "fits_in_8_bits": fits(int8, self.bound, plan.limit.number, self.ram_limit),
                 "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }
             | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit})
