@@ -26,9 +26,15 @@ from emulated_boards import BOARDS, run_on
 from micro_networks import NETWORKS, micro, mobilenet, some_images
 
 
+def in_files(found: Calibrated) -> dict[str, Any]:
+    """The facts by the names that the saved results have: there flash is constants, and RAM the context."""
+    facts = facts_of(found)
+    return facts | {"flash_bytes": facts["constant_bytes"], "ram_bytes": facts["context_bytes"]}
+
+
 def measure(file: str, data: str) -> dict[str, Any]:
     found = calibrate(file, data, None, None)
-    row = {"name": Path(file).stem, "data": Path(data).name, **facts_of(found)}
+    row = {"name": Path(file).stem, "data": Path(data).name, **in_files(found)}
     row["file_bytes"] = found.net.model.file_bytes
     return row | on_boards(row["name"], found.net, load(data).test.read(np.arange(2)))
 
@@ -36,7 +42,7 @@ def measure(file: str, data: str) -> dict[str, Any]:
 def measure_made(name: str) -> dict[str, Any]:
     """A network of random weights: nothing of its accuracy is known."""
     net = micro(mobilenet(96) if name == "mobilenet" else NETWORKS[name]())
-    row = {"name": f"{name}, random weights", **facts_of(Calibrated(net))}
+    row = {"name": f"{name}, random weights", **in_files(Calibrated(net))}
     row["file_bytes"] = net.model.file_bytes
     return row | on_boards(row["name"], net, some_images(net.model, 2))
 

@@ -95,7 +95,7 @@ def main() -> None:
         memory = micro(model).memory()
         file = converted(in_keras(model))
         rows.append({
-            "name": name, "tflm_arena_bytes": arena_of(file), "tflite_bytes": len(file), "ram_bytes": memory.ram,
+            "name": name, "tflm_arena_bytes": arena_of(file), "tflite_bytes": len(file), "ram_bytes": memory.context,
             "arena_bytes_rows": memory.rows, "arena_bytes_whole": memory.whole,
         })  # fmt: skip
         print(rows[-1], flush=True)

@@ -99,7 +99,8 @@ def race_ours(file: str, data: str, images: NDArray[np.uint8]) -> dict[str, Any]
             print(file, name, rows[name], flush=True)
     memory = found.net.memory()
     return {
-        "name": Path(file).stem, "accuracy": found.accuracy, "constant_bytes": memory.flash, "ram_bytes": memory.ram,
+        "name": Path(file).stem, "accuracy": found.accuracy, "constant_bytes": memory.constants,
+        "ram_bytes": memory.context,
         "boards": rows,
     }  # fmt: skip
 

@@ -7,6 +7,11 @@ The words are made here: sweeps of tones through noise, as bands of energy over 
 
     membound fit examples.keywords:spotter --data words.npz --layout NCL --budget 3KB --out spotter.safetensors
     membound evaluate spotter.safetensors --data words.npz --layout NCL
+
+For a microcontroller, time is the height of an image of width 1: rows are fed as they come, and RAM does not grow with
+the length. This writes C:
+
+    python examples/keywords.py --micro firmware
 """
 
 import argparse
@@ -31,6 +36,15 @@ def spotter(classes: int = WORDS, channels: int = BANDS, width: int = 24) -> nn.
     )  # fmt: skip
 
 
+def micro_spotter(classes: int = WORDS, channels: int = BANDS, width: int = 24) -> nn.Module:
+    """The same over [bands, frames, 1]."""
+    return nn.Sequential(
+        nn.Conv2d(channels, width, (5, 1), (2, 1)), nn.BatchNorm2d(width), nn.ReLU(),
+        nn.Conv2d(width, width, (5, 1), (2, 1)), nn.BatchNorm2d(width), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes),
+    )  # fmt: skip
+
+
 def make_words(count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Each word is a sweep from one band to another; it begins when it likes."""
     random = np.random.default_rng(0)
@@ -51,14 +65,32 @@ def write_words(path: Path, count: int) -> None:
     np.savez(path, x_train=x[:half], y_train=y[:half], x_test=x[half:], y_test=y[half:])
 
 
+def fit_for_device(path: Path, steps: int, folder: Path) -> None:
+    """Fit the features of an .npz to 7 KB of flash and 2 KB of RAM, and write C into a new folder."""
+    with np.load(path) as file:
+        train, test = ((file[f"x_{half}"][..., None], file[f"y_{half}"]) for half in ("train", "test"))
+    device = {"target": "micro", "budget": "7 KB", "ram": "2 KB"}
+    fitted = mb.fit(micro_spotter, train, test_data=test, steps=steps, **device)
+    fitted.save(path.with_name("spotter.safetensors"))
+    net = mb.export_c(path.with_name("spotter.safetensors"), folder)
+    memory = net.memory()
+    print(
+        f"accuracy {fitted.accuracy:.2f} % in {memory.flash:,} bytes of flash and {memory.ram:,} of RAM: {folder}"
+    )
+
+
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--steps", type=int, default=600)
     arguments.add_argument("--words", type=int, default=4000)
+    arguments.add_argument("--micro", type=Path, help="write C for a microcontroller into this new folder")
     asked = arguments.parse_args()
     with TemporaryDirectory() as folder:
         path = Path(folder, "words.npz")
         write_words(path, asked.words)
+        if asked.micro is not None:
+            fit_for_device(path, asked.steps, asked.micro)
+            raise SystemExit
         data = mb.data.load(path, layout="NCL")
         fitted = mb.fit(spotter, data, budget="3 KB", steps=asked.steps)
         print(

@@ -58,3 +58,50 @@ def test_layout_and_errors_pass_through(tmp_path):
     assert isinstance(run(tmp_path / "s.npz").exception, DataError)
     facts = json.loads(run(tmp_path / "s.npz", "--layout", "NHWC", "--json").stdout)
     assert facts["shape"] == [3, 3, 5]
+
+
+X = np.random.default_rng(0).normal(3, 2, (40, 2, 6, 5)).astype(np.float32)
+CLASSES = np.arange(40) % 4
+LAYOUTS = {
+    "NF": (X[:, :, 0, 0], [2], (0,)),
+    "NCL": (X[:, :, 0], [2, 5], (0, 2)),
+    "NHW": (X[:, 0], [1, 6, 5], (0, 1, 2)),
+    "NCHW": (X, [2, 6, 5], (0, 2, 3)),
+    "NHWC": (np.moveaxis(X, 1, -1), [2, 6, 5], (0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_is_described(layout, tmp_path):
+    x, shape, axes = LAYOUTS[layout]
+    np.savez(tmp_path / "s.npz", x_train=x, y_train=CLASSES, x_test=x[:8], y_test=CLASSES[:8])
+    facts = json.loads(run(tmp_path / "s.npz", "--layout", layout, "--json").stdout)
+    assert facts["shape"] == shape
+    assert facts["mean"] == pytest.approx(np.atleast_1d(x.mean(axis=axes)), abs=1e-3)
+    assert facts["std"] == pytest.approx(np.atleast_1d(x.std(axis=axes)), abs=1e-3)
+    told = run(tmp_path / "s.npz", "--layout", layout)
+    assert told.exit_code == 0, told.output
+    assert f"40 training and 8 test images, {' x '.join(map(str, shape))} float32, 4 classes" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("arrays", "labels", "said"),
+    [
+        ({"x": X, "y": np.linspace(0, 1, 40).astype(np.float32)}, None, ", 1 output\n"),
+        ({"x": X, "y": np.zeros((40, 6, 5), np.uint8) + 1}, [0, 1200], "2 classes"),
+        ({"x.a": X[:, 0, 0], "x.b": X[:, 1, 0], "y": CLASSES}, [10, 10, 10, 10], "4 classes"),
+    ],
+)
+def test_numbers_masks_and_several_inputs_are_described(arrays, labels, said, tmp_path):
+    halves = {
+        f"{name[0]}_{half}{name[1:]}": array for half in ("train", "test") for name, array in arrays.items()
+    }
+    np.savez(tmp_path / "s.npz", **halves)
+    layout = ["--layout", "NCHW"] if "x" in arrays else []
+    result = run(tmp_path / "s.npz", *layout, "--json")
+    assert result.exit_code == 0, result.exception
+    facts = json.loads(result.stdout)
+    assert (facts["labels"] or {"train": None})["train"] == labels
+    told = run(tmp_path / "s.npz", *layout)
+    assert told.exit_code == 0, told.exception
+    assert said in told.stdout

@@ -60,7 +60,7 @@ def test_a_browser_gives_the_bits_of_the_engine_and_answers_to_strokes(tmp_path)
     assert found["rows"] == 10
     assert found["white"] == 255
     assert found["after"] != found["before"]
-    assert f"Constants {net.memory().flash:,} bytes" in seen
+    assert f"Constants {net.memory().constants:,} bytes" in seen
 
 
 def test_the_page_is_drawn(tmp_path):

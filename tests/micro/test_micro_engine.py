@@ -122,7 +122,7 @@ def test_every_operator_that_is_refused_has_a_way_out():
 def test_sequences_are_refused_with_a_way_out():
     net = Builder((5, 8), 0)
     net.add("act", (0,), act=("relu",))
-    with pytest.raises(ModelError, match=r"the input has the shape \[5, 8\].*no LSTM.*an image of height 1"):
+    with pytest.raises(ModelError, match=r"the input has the shape \[5, 8\].*no LSTM.*\[channels, time, 1\]"):
         MicroNet(net.store("f32"), activations={})
 
 

@@ -1,21 +1,25 @@
 """The exported C: built with the compilers that are here, strictly and under sanitizers, it gives the engine's bits."""
 
 import json
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from micro_networks import NETWORKS, Builder, micro, prepared, random_network, some_images
 from profiles import chiefly, full
 
 import membound as mb
+from membound.capture import capture
 from membound.cli import main
 from membound.errors import ModelError
 from membound.export.c_project import project_files, write_project
-from membound.run.calibration import with_activations
+from membound.run.calibration import calibrate_activations, with_activations
 from membound.run.micro_net import MicroNet
+from membound.store.file import read_bytes, to_bytes
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -27,9 +31,12 @@ def fed(net: MicroNet, images: np.ndarray) -> tuple[bytes, np.ndarray]:
     if net.plan.net.takes_pixels:
         given, wanted = images, net.integers(images)
     else:
-        x = prepared(net.model, images)
-        given = (net.plan.net.quantizations[0].round(x).astype(np.int16) + 128).astype(np.uint8)
-        wanted = net.integers(x)
+        first = net.plan.net.quantizations[0]
+        q = first.round(prepared(net.model, images))
+        given = (first.scale * (q.astype(np.float32) - first.zero)).astype(np.float32)
+        wanted = net.integers(q)
+        assert np.array_equal(wanted, net.integers(given))
+        assert np.array_equal(wanted, net.integers((q.astype(np.int16) + 128).astype(np.uint8)))
     return given.reshape(len(images), *net.plan.net.images[0]).transpose(0, 2, 3, 1).tobytes(), wanted
 
 
@@ -228,15 +235,16 @@ def test_the_command_calibrates_measures_and_writes(calibrated, tmp_path, capsys
     assert run("export", plain, "--c", tmp_path / "c", "--data", data, "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["calibrated_on"] == 40
-    flash, ram = (f"{facts[a] + facts[b]:,}" for a, b in
-                  (("flash_bytes", "code_bytes"), ("ram_bytes", "stack_bytes")))  # fmt: skip
+    assert facts["flash_bytes"] == facts["constant_bytes"] + facts["code_bytes"]
+    assert facts["ram_bytes"] == facts["context_bytes"] + facts["stack_bytes"]
+    flash, ram = f"{facts['flash_bytes']:,}", f"{facts['ram_bytes']:,}"
     assert f" bytes of flash and {ram} of RAM" in (tmp_path / "c" / "README.md").read_text()
-    assert facts["ram_bytes"] >= facts["arena_bytes_rows"] < facts["arena_bytes_whole"]
+    assert facts["context_bytes"] >= facts["arena_bytes_rows"] < facts["arena_bytes_whole"]
     out = tmp_path / "int8.safetensors"
     assert run("export", plain, "--int8", out, "--data", data) == 0
     said = capsys.readouterr().out
-    assert f"flash     {flash} bytes: {facts['flash_bytes']:,} of constants" in said
-    assert f"ram       {ram} bytes: {facts['ram_bytes']:,} of context" in said
+    assert f"flash     {flash} bytes: {facts['constant_bytes']:,} of constants" in said
+    assert f"ram       {ram} bytes: {facts['context_bytes']:,} of context" in said
     assert run("evaluate", out, "--data", data, "--engine", "micro", "--json") == 0
     measured = json.loads(capsys.readouterr().out)
     assert measured["accuracy"] == facts["accuracy"]
@@ -261,3 +269,42 @@ def test_what_cannot_be_written_is_said_in_a_line(calibrated, tmp_path, options,
     assert said in error
     assert len(error.strip().splitlines()) == 1
     assert not (tmp_path / "c").exists()
+
+
+@needs_gcc
+def test_numbers_of_several_channels_become_bytes_as_they_were_prepared(tmp_path):
+    build = Builder((3, 4, 5), 0)
+    build.conv(0, 2)
+    said = {"mean": [1.0, -2.0, 30.0], "std": [0.5, 4.0, 25.0], "takes": "float32"}
+    net = micro(build.store("p8", preprocess=said))
+    assert not net.plan.net.takes_pixels
+    numbers = np.random.default_rng(0).normal([1, -2, 30], [0.5, 4, 25], (6, 4, 5, 3)).astype(np.float32)
+    write_project(tmp_path / "c", net)
+    found = printed(built(tmp_path / "c", "gcc", *SANITIZED), numbers.tobytes())
+    x = np.asarray(net.preprocess(np.ascontiguousarray(numbers.transpose(0, 3, 1, 2))), np.float32)
+    assert np.array_equal(found, net.integers(x).reshape(6, -1))
+    with pytest.raises(ModelError, match="takes the bytes that the device is fed with"):
+        net(np.zeros((1, 3, 4, 5), np.uint8))
+
+
+def test_a_file_for_a_device_is_inspected_as_such(calibrated, capsys):
+    _, file, _ = calibrated
+    memory = mb.load(file, engine="micro").memory()
+    assert mb.inspect(file)["micro"] == memory.to_json()
+    assert run("inspect", file) == 0
+    said = capsys.readouterr().out
+    assert f"{memory.flash:,} bytes: {memory.constants:,} of constants" in said
+    assert f"{memory.ram:,} bytes: {memory.context:,} of context" in said
+
+
+def test_keywords_along_the_height_take_the_same_ram_however_long_they_are():
+    keywords = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "keywords.py"))
+    contexts = []
+    for frames in (49, 490):
+        example = np.random.default_rng(0).normal(size=(8, keywords["BANDS"], frames, 1)).astype(np.float32)
+        model = capture(keywords["micro_spotter"]().eval(), torch.from_numpy(example[:1]))
+        stored = read_bytes(to_bytes(model, "p8"))
+        net = MicroNet(stored, activations=calibrate_activations(stored, example))
+        assert net.integers(net.plan.net.quantizations[0].round(example)).shape == (8, keywords["WORDS"])
+        contexts.append(net.memory().context)
+    assert contexts[0] == contexts[1]

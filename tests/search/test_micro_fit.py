@@ -60,8 +60,10 @@ def test_the_file_says_how_values_become_int8_and_accuracy_is_that_of_the_engine
     images, labels = HELD_OUT
     wrong = [int(net.integers(images[i : i + 1])[0].argmax() != label) for i, label in enumerate(labels)]
     assert sum(wrong) == fitted.errors
-    assert net.memory().flash == fitted.facts["micro"]["constant_bytes"]
-    assert net.memory().ram == fitted.facts["micro"]["context_bytes"]
+    micro, memory = fitted.facts["micro"], net.memory()
+    assert {key: micro[key] for key in memory.to_json()} == memory.to_json()
+    assert (memory.flash, memory.ram) == (micro["flash_bytes"], micro["ram_bytes"])
+    assert f"{memory.flash:,} bytes of flash, {memory.ram:,} of RAM" in repr(net)
 
 
 def test_pixels_are_exact(fitted):

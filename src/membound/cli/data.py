@@ -40,20 +40,34 @@ def data_command(
 def _print(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     console = Console()
-    channels, height, width = facts["shape"]
+    shape = " x ".join(map(str, facts["shape"]))
+    count = len(facts["classes"])
+    what = f"{count} classes" if facts["labels"] else f"{count} output{'' if count == 1 else 's'}"
     console.print(
         f"[bold]{escape(facts['name'])}[/bold]: {facts['images']['train']:,} training and "
-        f"{facts['images']['test']:,} test images, {channels} x {height} x {width} {facts['dtype']}, "
-        f"{len(facts['classes'])} classes",
+        f"{facts['images']['test']:,} test images, {shape} {facts['dtype']}, {what}",
         highlight=False,
         soft_wrap=True,
     )
     of = "" if facts["mean_of"] == facts["images"]["train"] else f" (of {facts['mean_of']:,} training images)"
     mean, std = (", ".join(f"{value:.4g}" for value in facts[key]) for key in ("mean", "std"))
-    console.print(f"mean per channel {mean}; standard deviation {std}{of}", highlight=False, soft_wrap=True)
+    if mean:
+        console.print(
+            f"mean per channel {mean}; standard deviation {std}{of}", highlight=False, soft_wrap=True
+        )
+    if facts["labels"]:
+        _print_classes(console, facts)
+    for note in facts["notes"]:
+        console.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def _print_classes(console: Any, facts: dict[str, Any]) -> None:
+    """How many there are of each class."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table("class", "name")
     table.add_column("train", justify="right")
     table.add_column("test", justify="right")
@@ -62,5 +76,3 @@ def _print(facts: dict[str, Any]) -> None:
     ):
         table.add_row(str(label), escape(row[0]), f"{row[1]:,}", f"{row[2]:,}")
     console.print(table)
-    for note in facts["notes"]:
-        console.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)

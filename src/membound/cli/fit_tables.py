@@ -1,6 +1,7 @@
 """What membound fit says at its end: tables, or JSON."""
 
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
@@ -52,8 +53,10 @@ def tell(
     if run_dir is not None:
         say("run", str(run_dir))
     typer.echo()
-    for line in make_lines(summary, score):
-        typer.echo(fill(line, terminal_width() or 10_000))
+    words = ["membound", *sys.argv[1:]] if sys.argv[1:2] == ["fit"] else None  # with whole paths
+    for line in make_lines(summary, score, words):
+        command = line.startswith("membound ")  # to be copied, so in one line
+        typer.echo(line if command else fill(line, terminal_width() or 10_000))
 
 
 def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:

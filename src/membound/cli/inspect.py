@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.cli.fit_tables import on_device
 from membound.cli.tables import Column, print_table, say
 from membound.report.text import weights_first
 
@@ -71,12 +72,15 @@ def _print(facts: dict[str, Any]) -> None:
         + (f", packing {parts['other_bytes']:,}" if parts["other_bytes"] else ""),
     )
     say("dense", f"{facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
+    for word, text in on_device(facts):
+        say(word, text)
     if memory is None:
         say("memory", "unknown: no compiled core")
         return
     say(
         "memory",
-        f"{max(memory.values()):,} bytes for one image on one thread, file included, on any CPU: "
+        f"{max(memory.values()):,} bytes for one image on one thread, file included, on any CPU"
+        f"{' of a computer' if 'micro' in facts else ''}: "
         + ", ".join(f"{isa} {total:,}" for isa, total in memory.items()),
     )
 

@@ -1,5 +1,6 @@
 """Means and deviations of a split, accumulated exactly and streamed; what a data set holds, as JSON."""
 
+import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from membound.data.examples import REGRESSION
+from membound.data.several import inputs_of
 from membound.data.splits import Array, ArraySplit, Dataset, Split, subsample
 from membound.errors import DataError
 
@@ -38,20 +41,21 @@ def channel_moments(split: Split) -> tuple[Float32, Float32]:
     >>> channel_moments(split)
     (array([2.], dtype=float32), array([2.], dtype=float32))
     """
-    channels, height, width = split.shape
-    count = len(split) * height * width
+    channels, *places = split.shape  # [C, H, W], sequences [C, L], or features [C]
+    count = len(split) * math.prod(places)
+    others = (0, *range(2, len(places) + 2))
     total, squares = np.zeros(channels), np.zeros(channels)
     shift = np.zeros(channels)  # floats are summed about the first block's mean: squares do not cancel
     for number, block in enumerate(_blocks(split)):
         if block.dtype == np.uint8:
-            total += block.sum(axis=(0, 2, 3), dtype=np.uint64)
-            squares += np.multiply(block, block, dtype=np.uint16).sum(axis=(0, 2, 3), dtype=np.uint64)
+            total += block.sum(axis=others, dtype=np.uint64)
+            squares += np.multiply(block, block, dtype=np.uint16).sum(axis=others, dtype=np.uint64)
         else:
             if number == 0:
-                shift = block.mean(axis=(0, 2, 3), dtype=np.float64)
-            moved = block - shift[:, None, None]
-            total += moved.sum(axis=(0, 2, 3))
-            squares += np.square(moved).sum(axis=(0, 2, 3))
+                shift = block.mean(axis=others, dtype=np.float64)
+            moved = block - shift.reshape(-1, *(1 for _ in places))
+            total += moved.sum(axis=others)
+            squares += np.square(moved).sum(axis=others)
     mean = total / count
     variance = np.maximum(squares / count - mean * mean, 0)
     return (mean + shift).astype(np.float32), np.sqrt(variance).astype(np.float32)
@@ -70,13 +74,16 @@ def std_channels(split: Split) -> Float32:
 def describe(dataset: Dataset) -> dict[str, Any]:
     """What a data set holds, ready for JSON; mean and std are of the training images, per channel.
 
+    `labels` counts images of each class, of masks pixels, and is None where targets are numbers. Inputs by name have no
+    common mean.
     They cover all images that are in memory, and at most 10,000 (drawn with seed 0) of those in folders;
     `mean_of` says how many.
     """
     train = dataset.train
     if not isinstance(train, ArraySplit) and len(train) > DESCRIBED:
         train = subsample(train, DESCRIBED)
-    mean, std = channel_moments(train)
+    several = inputs_of(train) is not None
+    mean, std = ((), ()) if several else channel_moments(train)
     halves = {"train": dataset.train, "test": dataset.test}
     return {
         "name": dataset.name,
@@ -84,15 +91,20 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "shape": list(dataset.shape),
         "dtype": str(train.read(np.zeros(1, np.intp)).dtype),
         "classes": list(dataset.classes),
-        "labels": {
-            half: np.bincount(split.labels, minlength=len(dataset.classes)).tolist()
-            for half, split in halves.items()
-        },
+        "labels": None
+        if dataset.task == REGRESSION
+        else {half: _count(split, len(dataset.classes)) for half, split in halves.items()},
         "mean": [round(float(value), 4) for value in mean],
         "std": [round(float(value), 4) for value in std],
         "mean_of": len(train),
         "notes": list(dataset.notes),
     }
+
+
+def _count(split: Split, classes: int) -> list[int]:
+    """How many labels there are of each class; pixels of a mask that are ignored are of none."""
+    counts = np.bincount(np.ravel(split.labels), minlength=classes)
+    return [int(count) for count in counts[:classes]]
 
 
 def _blocks(split: Split) -> Iterator[Array]:

@@ -47,6 +47,27 @@ int main(void) {
   return 0;
 }
 """
+MAIN_OF_NUMBERS = r"""/* Reads examples of floats from the standard input, row by row, and prints the outputs of each.
+ * A row is NET_WIDTH places, each of NET_CHANNELS numbers, as they were in training, before any preparation. */
+#include <stdio.h>
+
+#include "net.h"
+
+int main(void) {
+  static net_context context;
+  static float numbers[NET_WIDTH * NET_CHANNELS];
+  static uint8_t row[NET_WIDTH * NET_CHANNELS];
+  net_start(&context);
+  while (fread(numbers, sizeof numbers, 1, stdin) == 1) {
+    for (uint32_t i = 0; i < NET_WIDTH * NET_CHANNELS; i++) row[i] = net_input(numbers[i], i % NET_CHANNELS);
+    if (!net_feed_row(&context, row, 1, NET_CHANNELS)) continue;
+    for (uint32_t i = 0; i < NET_OUTPUTS; i++) printf("%d ", net_output(&context, i));
+    printf("-> %u\n", (unsigned)net_best(&context));
+    net_start(&context);
+  }
+  return 0;
+}
+"""
 CMAKE = """cmake_minimum_required(VERSION 3.13)
 project(net C)
 if(NOT CMAKE_BUILD_TYPE)
@@ -74,7 +95,7 @@ def project_files(
         "net.h": header_text(plan, preprocess),
         CONFIG: config_text(features(plan)),
         **{name: (folder / name).read_text() for name in RUNTIME},
-        "main.c": MAIN,
+        "main.c": MAIN if plan.net.takes_pixels else MAIN_OF_NUMBERS,
         "CMakeLists.txt": CMAKE,
         "README.md": readme_text(plan, classes),
     }
@@ -126,7 +147,8 @@ CMake builds for speed on a host, and for size (-Os) on bare metal (CMAKE_SYSTEM
 to choose yourself.
 
 - Flash: {plan.flash_bytes:,} bytes of constants (with pointers of 4 bytes), and the code of the runtime: about {code:,}
-  bytes at -Os on a Cortex-M4. `membound_micro_config.h` leaves out what this network does not use.
+  bytes at -Os on a Cortex-M4; -O2 and -O3 are faster and take more. `membound_micro_config.h` leaves out what this
+  network does not use.
 - RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows; and
   at most {STACK_BYTES} bytes of stack. The input is fed by rows, and is not in it as a whole.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.

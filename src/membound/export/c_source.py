@@ -20,10 +20,9 @@ def header_text(plan: MicroPlan, preprocess: Mapping[str, Any] | None = None) ->
     channels, height, width = net.images[0]
     outputs = net.images[net.output]
     last, first = net.quantizations[net.output], net.quantizations[0]
-    about = (
-        "pixels, 0 to 255" if net.takes_pixels else "made of numbers by NET_INPUT_SCALE and NET_INPUT_OFFSET"
-    )
+    about = "pixels, 0 to 255" if net.takes_pixels else "made of numbers by net_input"
     arena = plan.layout.nbytes
+    macros = "" if net.takes_pixels else _input_macros(first, channels, preprocess or {})
     return f"""/* A network that membound wrote: include this, compile net.c and the runtime beside it. */
 #ifndef NET_H
 #define NET_H
@@ -37,9 +36,9 @@ extern "C" {{
 #define NET_CHANNELS {channels}
 #define NET_HEIGHT {height}
 #define NET_WIDTH {width}
-{_input_macros(first, channels, preprocess or {}) if not net.takes_pixels else ""}\
+{macros}\
 #define NET_OUTPUTS {outputs[0] * outputs[1] * outputs[2]}
-#define NET_OUTPUT_SCALE {last.scale:.9g} /* an output is NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
+#define NET_OUTPUT_SCALE {_float(last.scale)} /* an output is NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
 #define NET_OUTPUT_ZERO ({last.zero})
 #define NET_ARENA_BYTES {arena}
 #define NET_COUNTERS {plan.counters}
@@ -51,7 +50,7 @@ typedef struct {{
 }} net_context;
 
 extern const mb_net net;
-
+{"" if net.takes_pixels else _INPUT.format(_EACH if "SCALE {" in macros else _ALIKE)}
 /* Begin an image. */
 void net_start(net_context *context);
 
@@ -75,10 +74,8 @@ uint32_t net_best(const net_context *context);
 def _input_macros(first: Quantization, channels: int, preprocess: Mapping[str, Any]) -> str:
     """How numbers become bytes, their preparation included: (x - mean) * scale / std, then rounded as the plan says.
 
-    >>> print(_input_macros(Quantization(0.5, -8), 1, {"mean": [-4.0], "std": [2.0]}), end="")
-    /* The byte of a number is number / NET_INPUT_SCALE + NET_INPUT_OFFSET, rounded, and within 0 and 255. */
-    #define NET_INPUT_SCALE 1
-    #define NET_INPUT_OFFSET 124
+    >>> print(_input_macros(Quantization(0.5, -8), 1, {"mean": [-4.0], "std": [2.0]}).splitlines()[2])
+    #define NET_INPUT_SCALE 1.0f
     """
     mean, std = preprocess.get("mean"), preprocess.get("std") or [1.0]
     prepared = " that is prepared" if mean == "image" else ""
@@ -88,16 +85,44 @@ def _input_macros(first: Quantization, channels: int, preprocess: Mapping[str, A
     steps = [first.scale * stds[c % len(stds)] / factor for c in range(channels)]
     offsets = [first.zero + 128 - means[c % len(means)] / steps[c] for c in range(channels)]
 
-    def shown(numbers: list[float]) -> str:
-        if len(set(numbers)) == 1:
-            return f"{numbers[0]:.9g}"
-        return "{" + ", ".join(f"{number:.9g}" for number in numbers) + "} /* of each channel */"
-
+    alike = len(set(zip(steps, offsets, strict=True))) == 1
+    shown = [
+        _float(numbers[0]) if alike else "{" + ", ".join(map(_float, numbers)) + "}"
+        for numbers in (steps, offsets)
+    ]
     return f"""\
-/* The byte of a number{prepared} is number / NET_INPUT_SCALE + NET_INPUT_OFFSET, rounded, and within 0 and 255. */
-#define NET_INPUT_SCALE {shown(steps)}
-#define NET_INPUT_OFFSET {shown(offsets)}
+/* The byte of a number{prepared} is number / scale + offset of its channel, rounded, and within 0 and 255:
+ * net_input() makes it. {"All channels have the same." if alike else "There is one for each channel."} */
+#define NET_INPUT_SCALE {shown[0]}
+#define NET_INPUT_OFFSET {shown[1]}
 """
+
+
+_INPUT = """
+/* The byte that stands for a number of a channel. */
+static inline uint8_t net_input(float number, uint32_t channel) {{
+{0}
+  if (!(byte > 0.0f)) return 0;
+  return byte < 255.0f ? (uint8_t)byte : 255;
+}}
+"""
+_ALIKE = """\
+  const float byte = number / NET_INPUT_SCALE + NET_INPUT_OFFSET + 0.5f;
+  (void)channel;"""
+_EACH = """\
+  static const float scale[NET_CHANNELS] = NET_INPUT_SCALE;
+  static const float offset[NET_CHANNELS] = NET_INPUT_OFFSET;
+  const float byte = number / scale[channel] + offset[channel] + 0.5f;"""
+
+
+def _float(number: float) -> str:
+    """As C writes a float.
+
+    >>> _float(1.0), _float(0.25), _float(1e-9)
+    ('1.0f', '0.25f', '1e-09f')
+    """
+    text = f"{number:.9g}"
+    return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 
 
 def source_text(plan: MicroPlan) -> str:

@@ -12,7 +12,6 @@ from membound.data import Dataset, load
 from membound.errors import MemboundError, ModelError, check_path_like
 from membound.export.c_project import write_project
 from membound.export.hub_folder import check_folder
-from membound.micro.code import COMPILER, STACK_BYTES, code_of
 from membound.run.calibration import INPUTS, calibrate_activations, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, open_for_evaluation
 from membound.run.files import find_model_file, prepare
@@ -150,14 +149,8 @@ def write_int8(target: Path, source: str, data: str, layout: str | None, size: i
 
 
 def facts_of(found: Calibrated) -> dict[str, Any]:
-    memory = found.net.memory()
     return {
-        "flash_bytes": memory.flash,
-        "code_bytes": code_of(found.net.plan).nbytes,
-        "ram_bytes": memory.ram,
-        "stack_bytes": STACK_BYTES,
-        "arena_bytes_rows": memory.rows,
-        "arena_bytes_whole": memory.whole,
+        **found.net.memory().to_json(),
         "accuracy": found.accuracy,
         "float_accuracy": found.float_accuracy,
         "images": found.images,
@@ -166,12 +159,12 @@ def facts_of(found: Calibrated) -> dict[str, Any]:
 
 
 def lines_of(found: Calibrated) -> list[str]:
-    memory, code = found.net.memory(), code_of(found.net.plan)
-    how = COMPILER[0] if code.compiled else "recorded sizes"
+    memory = found.net.memory()
+    how = memory.to_json()["code_from"]
     lines = [
-        f"flash     {memory.flash + code.nbytes:,} bytes: {memory.flash:,} of constants, {code.nbytes:,} of code at "
+        f"flash     {memory.flash:,} bytes: {memory.constants:,} of constants, {memory.code:,} of code at "
         f"-Os for a Cortex-M4 ({how}); startup code is apart",
-        f"ram       {memory.ram + STACK_BYTES:,} bytes: {memory.ram:,} of context, {STACK_BYTES} of stack; arena: "
+        f"ram       {memory.ram:,} bytes: {memory.context:,} of context, {memory.stack} of stack; arena: "
         f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
     ]
     if found.accuracy is not None:

@@ -123,7 +123,7 @@ def _about(net: MicroNet, wasm_bytes: int) -> dict[str, object]:
         "scale": last.scale,
         "zero": last.zero,
         "classes": net.classes or [str(index) for index in range(outputs)],
-        "flash": memory.flash,
-        "ram": memory.ram,
+        "constants": memory.constants,
+        "context": memory.context,
         "wasm": wasm_bytes,
     }

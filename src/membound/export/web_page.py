@@ -116,7 +116,7 @@ loadNetwork(about, module).then(classify => {
       return row;
     }));
     facts.textContent = (blank ? "" : `Answered in ${milliseconds.toFixed(2)} ms. `) +
-      `Constants ${about.flash.toLocaleString()} bytes, working memory ${about.ram.toLocaleString()} bytes.`;
+      `Constants ${about.constants.toLocaleString()} bytes, working memory ${about.context.toLocaleString()} bytes.`;
   }
   function clear() {
     context.fillStyle = "#000";

@@ -145,7 +145,8 @@ class _Reader:
             what = f"value {value}" if value else "the input"
             raise ModelError(
                 f"{what} has the shape {list(shape)}: the microcontroller's runtime takes images [channels, height, "
-                "width] or vectors [features], and has no LSTM, GRU or attention: make a sequence an image of height 1"
+                "width] or vectors [features], and has no LSTM, GRU or attention: give a sequence as "
+                "[channels, time, 1], with Conv2d of (k, 1)"
             )
         self.images[value] = (shape[0], 1, 1) if len(shape) == 1 else (shape[0], shape[1], shape[2])
         self.roots[value] = value

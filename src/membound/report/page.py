@@ -12,6 +12,7 @@ from membound.errors import MemboundError, check_path_like
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
 from membound.report.device import FOLDER, is_micro
+from membound.report.eight_bits import say_beaten
 from membound.report.markup import Markup, join, tag
 from membound.report.scatter import make_scatter
 from membound.report.style import SCRIPT, STYLE
@@ -69,11 +70,13 @@ def make_page(result: Facts) -> str:
         _section("How it was made", _make_origin(result)),
     ]
     verdict = tag("p", _capital(make_verdict(result, score)), class_="verdict")
+    beaten = say_beaten(result, score)
+    warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
     tiles = make_tiles(result, score)
     summary = fold(
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )
-    main = tag("main", tag("h1", title), verdict, tiles, summary, *sections)
+    main = tag("main", tag("h1", title), verdict, warning, tiles, summary, *sections)
     tip = tag("div", id="tip", role="status", hidden="")
     body = tag("body", main, tip, Markup(f"<script>{SCRIPT}</script>"))
     return f"<!DOCTYPE html>\n{tag('html', _make_head(title), body, lang='en')}\n"

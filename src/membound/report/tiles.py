@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro, show_flash, show_ram
+from membound.report.eight_bits import uncertainty
 from membound.report.markup import Markup, join, tag
 from membound.report.text import (
     Score,
@@ -19,7 +20,7 @@ from membound.report.text import (
     show_count,
     show_milliseconds,
 )
-from membound.report.verdict import SAME, say_seeds, say_uncertainty, show_score, show_seeds, uncertainty
+from membound.report.verdict import SAME, say_seeds, say_uncertainty, show_score, show_seeds
 from membound.units import format_bytes
 
 Facts = Mapping[str, Any]

@@ -1,10 +1,11 @@
 """What came of a fit in a few sentences: for the page's first screen, and the last lines of a command."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro
+from membound.report.eight_bits import say_beaten, uncertainty
 from membound.report.text import (
     Score,
     divide,
@@ -57,8 +58,8 @@ def _say_unequal(ours: float | None, theirs: float | None) -> str | None:
     return f"trained for {show_count(ours)} steps, dense for {show_count(theirs)}"
 
 
-def make_lines(result: Facts, score: Score) -> list[str]:
-    """The verdict, and beside it what int8 would give and how fast it is, good or bad.
+def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) -> list[str]:
+    """The verdict, and beside it what int8 would give and how fast it is, good or bad; `words` are the command's.
 
     >>> dense = {"latency_ms": 0.1, "int8": {"accuracy": 99.1, "file_bytes": 434000}}
     >>> for line in make_lines({"finals": [{"accuracy": 98.97, "latency_ms": 0.14}], "dense": dense}, Score()):
@@ -72,6 +73,7 @@ def make_lines(result: Facts, score: Score) -> list[str]:
     int8 = find_part(dense, "int8")
     if int8:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
+    lines += say_beaten(result, score, words)
     if finals and (said := say_uncertainty(finals[0], score)):
         lines.append(said)
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
@@ -149,19 +151,6 @@ def compare_speed(ours: float, theirs: float) -> str:
         return "as fast as dense"
     shown = max(times, 1 / times)
     return f"{shown:.1f} times {'faster' if times > 1 else 'slower'} than dense"
-
-
-def uncertainty(net: Facts) -> float | None:
-    """The standard error, in points, that counting `errors` of so many `images` has.
-
-    >>> round(uncertainty({"errors": 100, "images": 10000}), 3)
-    0.099
-    """
-    errors, images = find_number(net, "errors"), find_number(net, "images")
-    if errors is None or not images:
-        return None
-    part = errors / images
-    return 100 * math.sqrt(part * (1 - part) / images)
 
 
 def show_score(net: Facts, score: Score) -> str:

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import ModelError, check_path_like
+from membound.micro.integers import make_integers
+from membound.micro.plan import make_plan
 from membound.notebook import html_block
 from membound.run.files import find_model_file
 from membound.run.layers import count_nonzeros, list_layers, show_layers
+from membound.run.micro_net import memory_of
 from membound.run.net import EVERY, Net, known_isas
 from membound.run.ports import inputs_of, outputs_of
 from membound.store.file import read
@@ -56,12 +59,23 @@ def inspect(model: StoredModel | str | os.PathLike[str]) -> Inspection:
         "input_shape": list(model.shapes[0]),
         "output_shape": list(model.shapes[model.graph.output]),
         **_ports(model),
+        **_device(model),
         "operators": len(model.graph.nodes),
         "preprocess": model.preprocess,
         "classes": model.classes,
         "layers": layers,
     }
     return Inspection(facts)
+
+
+def _device(model: StoredModel) -> dict[str, Any]:
+    """What a file made for a microcontroller takes there."""
+    if not model.activations:
+        return {}
+    try:
+        return {"micro": memory_of(make_plan(make_integers(model))).to_json()}
+    except ModelError:  # what only a CPU runs, in int8
+        return {}
 
 
 def _ports(model: StoredModel) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from membound.data import Preprocess
 from membound.errors import ModelError
+from membound.micro.code import COMPILER, STACK_BYTES, code_of
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
 from membound.run.common import compiled_core, stated_preprocess
@@ -18,17 +19,53 @@ from membound.store.model import StoredModel
 
 @dataclass(frozen=True)
 class MicroMemory:
-    """Bytes on the device, without its code and its stack.
+    """Bytes on the device, all that a fit's `budget` and `ram` count; startup code is apart.
 
-    - `flash`: constant data: weights, biases, tables, records.
-    - `ram`: the arena and the counters of rows.
+    - `constants`: weights, biases, tables, records. `code`: the runtime at -Os on a Cortex-M4, `compiled` here or as
+      recorded. `flash` is both.
+    - `context`: the arena and the counters of rows. `stack`: at most. `ram` is both.
     - `rows`, `whole`: the arena with line buffers, and with whole maps.
     """
 
-    flash: int
-    ram: int
+    constants: int
+    code: int
+    context: int
+    stack: int
     rows: int
     whole: int
+    compiled: bool = False
+
+    @property
+    def flash(self) -> int:
+        """Constants and code."""
+        return self.constants + self.code
+
+    @property
+    def ram(self) -> int:
+        """Context and stack."""
+        return self.context + self.stack
+
+    def to_json(self) -> dict[str, Any]:
+        """As `membound` prints it everywhere."""
+        return {
+            "flash_bytes": self.flash,
+            "constant_bytes": self.constants,
+            "code_bytes": self.code,
+            "code_from": COMPILER[0] if self.compiled else "recorded sizes",
+            "ram_bytes": self.ram,
+            "context_bytes": self.context,
+            "stack_bytes": self.stack,
+            "arena_bytes_rows": self.rows,
+            "arena_bytes_whole": self.whole,
+        }
+
+
+def memory_of(plan: MicroPlan) -> MicroMemory:
+    """What a planned network takes on the device."""
+    code = code_of(plan)
+    return MicroMemory(
+        plan.flash_bytes, code.nbytes, plan.context_bytes, STACK_BYTES, plan.rows_bytes, plan.whole_bytes, code.compiled
+    )  # fmt: skip
 
 
 class MicroNet:
@@ -61,23 +98,37 @@ class MicroNet:
 
     def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
         last = self.plan.net.quantizations[self.plan.net.output]
+        if np.asarray(x).dtype in (np.uint8, np.int8) and not self.plan.net.takes_pixels:
+            raise ModelError(
+                "this file does not say how pixels are prepared: give float32, prepared as in training; integers() "
+                "takes the bytes that the device is fed with"
+            )
         found = (self.integers(x).astype(np.float64) - last.zero) * last.scale
         return found.astype(np.float32)
 
     def integers(self, x: npt.ArrayLike) -> npt.NDArray[np.int8]:
-        """The outputs as the device has them, int8 [batch, ...]."""
+        """The outputs as the device has them, int8 [batch, ...].
+
+        - uint8 is what the device is fed with: pixels; or, where the network was trained on floating point, the bytes
+          that `net_input` of net.h makes of numbers. int8 is the same less 128: the input's q.
+        - float32 has to be prepared as in training: `net.integers(net.preprocess(features))`. Raw features that are
+          not prepared give wrong outputs, and nothing can tell.
+        """
         images = np.asarray(x)
-        if images.dtype not in (np.uint8, np.float32):
+        if images.dtype not in (np.uint8, np.int8, np.float32):
             raise ModelError(
-                f"the input has the type {images.dtype}: this network takes images (uint8) or prepared float32"
+                f"the input has the type {images.dtype}: this network takes what the device is fed with "
+                "(uint8, or int8, the same less 128), or prepared float32"
             )
-        pixels = images.dtype == np.uint8
+        pixels = images.dtype == np.uint8 and self.plan.net.takes_pixels
         if pixels:
             images = self._pixels(images)
         if images.ndim != len(self.input_shape) + 1 or images.shape[1:] != self.input_shape:
             wanted = ", ".join(map(str, ("batch", *self.input_shape)))
             raise ModelError(f"the input has the shape {images.shape}: this network takes ({wanted})")
-        if not pixels:
+        if images.dtype == np.int8:
+            images = (images.astype(np.int16) + 128).astype(np.uint8)
+        elif images.dtype == np.float32:
             if not np.isfinite(images).all():
                 raise ModelError("the input has values that are not finite: they cannot be rounded to int8")
             images = (self.plan.net.quantizations[0].round(images).astype(np.int16) + 128).astype(np.uint8)
@@ -89,10 +140,6 @@ class MicroNet:
 
     def _pixels(self, images: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Images as the device is fed with them: the centre, where the file has a crop."""
-        if not self.plan.net.takes_pixels:
-            raise ModelError(
-                "this file does not say how pixels are prepared: give float32, prepared as in training"
-            )
         crop = (self.model.preprocess or {}).get("crop")
         if crop is None or images.ndim != 4 or min(images.shape[2:]) < crop:
             return images
@@ -114,8 +161,7 @@ class MicroNet:
 
     def memory(self) -> MicroMemory:
         """Bytes of flash and RAM on the device."""
-        plan = self.plan
-        return MicroMemory(plan.flash_bytes, plan.context_bytes, plan.rows_bytes, plan.whole_bytes)
+        return memory_of(self.plan)
 
     def __repr__(self) -> str:
         memory = self.memory()

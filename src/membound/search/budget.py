@@ -136,6 +136,21 @@ def describe_left_over(problem: Problem, plan: Plan, types: AbstractSet[str], fi
     return []
 
 
+def describe_spare(size: int, limit: int, ram: int | None, memory: int | None) -> list[str]:
+    """Said where less than half of what is allowed is used: a larger network might be better.
+
+    >>> describe_spare(4000, 10000, 900, 1000)
+    ['4,000 of 10,000 bytes are used, less than half: a larger network, or --widths (widths=), may be more accurate']
+    >>> describe_spare(9000, 10000, 900, 1000), describe_spare(9000, 10000, 400, None)
+    ([], [])
+    """
+    more = "less than half: a larger network, or --widths (widths=), may be more accurate"
+    found = [f"{size:,} of {limit:,} bytes are used, {more}"] if 2 * size < limit else []
+    if ram is not None and memory is not None and 2 * ram < memory:
+        found.append(f"{ram:,} of {memory:,} bytes of RAM are used, {more}")
+    return found
+
+
 def _number(problem: Problem, amount: Amount) -> int:
     """What an amount means for this problem; a request has checked how it is written."""
     part = re.fullmatch(PART, str(amount).strip())

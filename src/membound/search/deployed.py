@@ -323,6 +323,15 @@ def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:
     exact, rounded = _score_all(
         [replace(files, values="f32", types={}).stored(state), files.stored(state)], train.take(some), problem
     )
-    if exact.errors is not None and rounded.errors is not None:
-        return rounded.errors - exact.errors > max(ROUNDED_ERRORS, ROUNDING / 100 * len(some))
-    return not exact.accuracy - rounded.accuracy <= abs(exact.accuracy) / 100
+    return clearly_worse(rounded, exact)
+
+
+def clearly_worse(score: Score, other: Score) -> bool:
+    """Whether a score is worse than another on the same examples, by more than chance and ROUNDING.
+
+    >>> clearly_worse(Score(1000, 950, 0.1), Score(1000, 990, 0.1)), clearly_worse(Score(99, 97, 0), Score(99, 98, 0))
+    (True, False)
+    """
+    if score.errors is not None and other.errors is not None:
+        return score.errors - other.errors > max(ROUNDED_ERRORS, ROUNDING / 100 * score.images)
+    return not other.accuracy - score.accuracy <= abs(other.accuracy) / 100

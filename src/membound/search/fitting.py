@@ -3,28 +3,28 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 from torch import Tensor, nn
 
 from membound.data import Split
 from membound.errors import MemboundError, ModelError
-from membound.run.inspection import inspect
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
-from membound.search.budget import Limit, Plan, describe_left_over, make_plans
+from membound.search.budget import Limit, Plan, describe_left_over, describe_spare, make_plans
 from membound.search.deployed import Fitted, describe_speed, describe_stored, rounding_hurts, score_stored
 from membound.search.effort import describe_recipe
+from membound.search.eight_bits import EightBits, better_by_validation, describe_choice, fits, in_8_bits
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
-from membound.search.measure import FileBytes, deployed_bytes
-from membound.search.micro import MicroBytes, calibrated, describe_micro, exported_bytes
+from membound.search.measure import FileBytes
+from membound.search.micro import MicroBytes, calibrated, exported_bytes
 from membound.search.place import Watch
 from membound.search.problem import AUTO, Problem, State
 from membound.search.request import Choices
 from membound.search.stages import Stages, search_stages
+from membound.search.trim import trim_
 from membound.search.widths import WidthSearch
 from membound.search.within import search_within
 from membound.search.workshop import Workshop, as_candidate
@@ -32,7 +32,6 @@ from membound.store.model import StoredModel
 from membound.train.evaluation import Score
 from membound.train.palette import LargeWeightError
 from membound.train.parallel import World
-from membound.train.projection import project_
 from membound.train.rules import load_plain_
 from membound.train.several import plain
 from membound.train.teaching import Teaching
@@ -279,10 +278,32 @@ class Fitting:
         facts = self._train(jobs, dense_job, "training the final networks on all training images")
         self.watch.say("measuring the final networks through the runtime")
         dense = self._describe_dense(facts["dense"]) if "dense" in facts else self.known_dense
-        return [
-            self._deploy(plan, mine, [facts[key] for key in mine], dense)
+        results = [
+            self._deploy(plan, [facts[key] for key in mine], dense, *self._network(plan, mine))
             for plan, mine in zip(plans, keys, strict=True)
         ]
+        if "dense" not in facts or self.bound.values != AUTO or self.bound.members > 1:
+            return results
+        return [
+            self._dense_if_better(plan, result, facts["dense"])
+            for plan, result in zip(plans, results, strict=True)
+        ]
+
+    def _dense_if_better(self, plan: Plan, result: Fitted, facts: dict[str, Any]) -> Fitted:
+        """Dense in 8 bits instead, where it fits and validation images, not those for the last word, say so."""
+        dense = self._in_8_bits() if result.facts["fits_in_8_bits"] else None
+        if dense is None:
+            return result
+        ours = result.files.stored(result.model.state_dict())
+        scores = better_by_validation(self.problem, ours, plan.estimate, dense)
+        if scores is None:
+            return result
+        model = self.problem.make(self.choices.seed)
+        load_plain_(model, dense.state)
+        plan = replace(plan, estimate=dense.estimate)
+        found = self._deploy(plan, [facts], dict(result.dense or {}), model.eval(), dense.files)
+        tried = [*found.facts["tried"], describe_choice(*scores)]
+        return replace(found, facts={**found.facts, "tried": tried})
 
     def _describe_dense(self, facts: dict[str, Any]) -> dict[str, Any]:
         plain, data = replace(self.problem.files, values="f32", types={}), self.problem.data
@@ -300,25 +321,14 @@ class Fitting:
         }
 
     def _describe_int8(self) -> dict[str, Any] | None:
-        """The dense network with its weights rounded to 8 bits, a scale for each row: what costs no training."""
-        data = self.problem.data
-        if data.test is None and data.given is None:
+        dense, data = self._in_8_bits(), self.problem.data
+        if dense is None or (data.test is None and data.given is None and dense.estimate is None):
             return None  # nothing but the training images could judge it
-        try:
-            stored = replace(self.problem.files, values="p8", types={}).stored(self.workshop.state("dense"))
-            device = {"micro": describe_micro(stored)} if self.problem.target.micro else {}
-        except ModelError:  # a value that a scale of 16 bits cannot hold
-            return None
-        memory = deployed_bytes(stored, self.problem.target.batch, self.problem.target.isa)
-        return (
-            device
-            | {
-                "file_bytes": stored.file_bytes,
-                "memory_bytes": memory,
-                "nonzeros": inspect(stored)["nonzeros"],
-            }
-            | self._judge(stored, None)
-        )
+        return dense.describe(self.problem) | self._judge(dense.stored, dense.estimate)
+
+    def _in_8_bits(self) -> EightBits | None:
+        held_out = self.workshop.state(greedy.DENSE) if self._estimates else None
+        return in_8_bits(self.problem, self.workshop.state("dense"), held_out)
 
     def _judge(self, stored: StoredModel, estimate: Score | None) -> dict[str, Any]:
         """The last word, by images that it was not trained on; where there are none, the estimate of before."""
@@ -332,17 +342,21 @@ class Fitting:
             "accuracy_on": "validation" if data.test is None else "test",
         }
 
-    def _judge_members(self, model: nn.Module, keys: list[str]) -> list[float | None]:
+    def _judge_members(self, model: nn.Module, facts: list[dict[str, Any]]) -> list[float | None]:
         if not isinstance(model, Ensemble):
             return []
-        files = [replace(self.problem.files, types=self._types(key)) for key in keys]
+        files = [replace(self.problem.files, types=each.get("types") or {}) for each in facts]
         found = [mine.stored(each.state_dict()) for mine, each in zip(files, model.members, strict=True)]
         return [self._judge(stored, None)["accuracy"] for stored in found]
 
     def _deploy(
-        self, plan: Plan, keys: list[str], facts: list[dict[str, Any]], dense: dict[str, Any] | None
+        self,
+        plan: Plan,
+        facts: list[dict[str, Any]],
+        dense: dict[str, Any] | None,
+        model: nn.Module,
+        files: FileBytes,
     ) -> Fitted:
-        model, files = self._network(plan, keys)
         files, state = self._for_device(files, model.state_dict()), model.state_dict()
         stored = files.stored(state)
         about = describe_stored(stored, self.problem.target)
@@ -353,6 +367,7 @@ class Fitting:
         else:
             size = stored.file_bytes
         seconds = sum(found["seconds"] for found in facts)
+        int8 = (dense or {}).get("int8")
         return Fitted(
             name=plan.limit.text,
             model=plain(model),
@@ -362,7 +377,7 @@ class Fitting:
             file_bytes=stored.file_bytes,
             values=describe_types(files.types) if files.types else files.values,
             **self._judge(stored, plan.estimate),
-            members=self._judge_members(model, keys),
+            members=self._judge_members(model, facts),
             history=list(self.candidates),
             dense=dense,
             facts=about
@@ -371,6 +386,7 @@ class Fitting:
                 "steps": self._steps(facts[0]),
                 "training": describe_recipe(self.problem, self.choices.seed, plan.start is not None),
                 "seconds": seconds,
+                "fits_in_8_bits": fits(int8, self.bound, plan.limit.number, self.ram_limit),
                 "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }
             | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit})
@@ -387,6 +403,10 @@ class Fitting:
         notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
         if plan.exact or self.bound.within is not None:
             return notes
+        if micro := about.get("micro"):
+            notes += describe_spare(
+                micro["flash_bytes"], plan.limit.number, micro["ram_bytes"], self.ram_limit
+            )
         types = set(files.types.values())
         return notes + describe_left_over(self.problem, plan, types, about["file_bytes"])
 
@@ -413,7 +433,7 @@ class Fitting:
         if not plan.exact:
             measure = self.problem.measure_of(model, files)
             size = partial(self._exported_bytes, files) if isinstance(measure, MicroBytes) else measure
-            self._trim_(states, lambda: size(_joined(states)), plan.limit.number)
+            trim_(states, self.problem, lambda: size(_joined(states)), plan.limit.number)
         for network, state in zip(networks, states, strict=True):
             load_plain_(network, state)
         return model.eval(), files
@@ -421,23 +441,6 @@ class Fitting:
     def _types(self, key: str) -> dict[str, str]:
         """The types of the values of a job's weights."""
         return self.workshop.facts(key).get("types") or {}
-
-    def _trim_(self, states: list[dict[str, Tensor]], measure: Callable[[], int], limit: int) -> None:
-        """Cut a few of the smallest weights where members that fit do not fit together."""
-        names = set(self.problem.weights)
-        bounded = [tied for tied in self.problem.files.tracer.parameters if not names.isdisjoint(tied)]
-        while (size := measure()) > limit:
-            kept, cut = 1 - max(1.2 * (size - limit) / size, 1e-3), False
-            for state, (first, *others) in product(states, bounded):
-                count = int(state[first].count_nonzero())
-                if count > 1:
-                    project_(state[first], max(int(kept * count), 1))
-                    state.update(dict.fromkeys(others, state[first]))
-                    cut = True
-            if not cut:
-                raise MemboundError(
-                    f"the members take {size:,} together, which is more than {limit:,}: allow more"
-                )
 
 
 def _joined(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError
-from membound.micro.code import COMPILER, STACK_BYTES, code_for, code_of, features
+from membound.micro.code import STACK_BYTES, code_for, code_of, features
 from membound.micro.integers import make_integers
 from membound.micro.layers import find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
 from membound.run.calibration import INPUTS, calibrate_activations
+from membound.run.micro_net import memory_of
 from membound.search.bits import MOST, Types
 from membound.search.measure import FileBytes, State
 from membound.store.choice import layer_weights, value_types
@@ -137,15 +138,4 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
 def describe_micro(stored: StoredModel) -> dict[str, Any]:
     """What a network takes on the device, part by part."""
     plan = _plan_of(stored)
-    code = code_of(plan)
-    return {
-        "flash_bytes": plan.flash_bytes + code.nbytes,
-        "constant_bytes": plan.flash_bytes,
-        "code_bytes": code.nbytes,
-        "code_from": COMPILER[0] if code.compiled else "recorded sizes",
-        "ram_bytes": ram_of(plan),
-        "arena_bytes": plan.layout.nbytes,
-        "context_bytes": plan.context_bytes,
-        "stack_bytes": STACK_BYTES,
-        "arena_bytes_whole": plan.whole_bytes,
-    }
+    return memory_of(plan).to_json() | {"arena_bytes": plan.layout.nbytes}

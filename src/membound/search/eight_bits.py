@@ -1,0 +1,96 @@
+"""The dense network rounded to 8 bits, which costs no training: whether it fits a budget too, and is clearly better."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from membound.errors import ModelError
+from membound.run.inspection import inspect
+from membound.search.bounds import Bound
+from membound.search.deployed import clearly_worse, score_stored
+from membound.search.measure import FileBytes, deployed_bytes
+from membound.search.micro import describe_micro
+from membound.search.problem import Problem, State
+from membound.store.model import StoredModel
+from membound.train.evaluation import Score
+
+
+@dataclass(frozen=True, eq=False)
+class EightBits:
+    """The weights of the dense network in 8 bits, a scale for each row."""
+
+    files: FileBytes
+    state: State
+    stored: StoredModel
+    device: dict[str, Any]  # what it takes on a microcontroller, for one
+    estimate: Score | None = None  # on validation images, of a network that was trained without them
+
+    def describe(self, problem: Problem) -> dict[str, Any]:
+        """What it takes."""
+        return self.device | {
+            "file_bytes": self.stored.file_bytes,
+            "memory_bytes": deployed_bytes(self.stored, problem.target.batch, problem.target.isa),
+            "nonzeros": inspect(self.stored)["nonzeros"],
+        }
+
+
+def in_8_bits(problem: Problem, state: State, held_out: State | None = None) -> EightBits | None:
+    """The dense network in 8 bits; `held_out` are weights trained without the validation images, which judge it."""
+    files = replace(problem.files, values="p8", types={})
+    try:
+        stored = files.stored(state)
+        device, estimate = {"micro": describe_micro(stored)} if problem.target.micro else {}, None
+        if held_out is not None and problem.data.validation is not None:
+            estimate = score_stored(files.stored(held_out), problem.data.validation, problem)
+    except ModelError:  # a value that a scale of 16 bits cannot hold
+        return None
+    return EightBits(files, state, stored, device, estimate)
+
+
+def fits(int8: dict[str, Any] | None, bound: Bound, limit: int, memory: int | None) -> bool:
+    """Whether dense in 8 bits is within the same bounds.
+
+    >>> fits({"file_bytes": 90, "memory_bytes": 300, "nonzeros": 80}, Bound(budget=100), 100, None)
+    True
+    >>> fits({"file_bytes": 90, "memory_bytes": 300, "nonzeros": 80}, Bound(budget=100, ram=200), 100, 200)
+    False
+    """
+    if not int8 or bound.latency is not None or bound.searches:
+        return False
+    micro = int8.get("micro")
+    kinds = {"file": "file_bytes", "ram": "memory_bytes", "nonzeros": "nonzeros"}
+    size = micro["flash_bytes"] if micro else int8[kinds[bound.kind]]
+    needed = micro["ram_bytes"] if micro else int8["memory_bytes"]
+    return bool(size <= limit and (memory is None or needed <= memory))
+
+
+def better_by_validation(
+    problem: Problem, ours: StoredModel, estimate: Score | None, dense: EightBits
+) -> tuple[Score, Score] | None:
+    """Both scores on images that neither was trained on, where dense in 8 bits is clearly better; test images are none.
+
+    They are those that a user has given for choices, or that were held out as nothing else can judge.
+    """
+    given = problem.data.given
+    if given is not None:
+        mine, theirs = (score_stored(stored, given, problem) for stored in (ours, dense.stored))
+    elif estimate is not None and dense.estimate is not None:
+        mine, theirs = estimate, dense.estimate
+    else:
+        return None
+    return (mine, theirs) if clearly_worse(mine, theirs) else None
+
+
+def describe_choice(ours: Score, theirs: Score) -> str:
+    """Why the dense network in 8 bits was taken.
+
+    >>> describe_choice(Score(100, 95, 0.2), Score(100, 99, 0.1))
+    'dense in 8 bits: it fits this budget, and is better on 100 validation images (99.00 % against 95.00 %)'
+    """
+    points = ours.errors is not None
+    mine, other = (
+        f"{score.accuracy:.2f} %" if points else f"{score.accuracy:.4g}" for score in (ours, theirs)
+    )
+    return (
+        f"dense in 8 bits: it fits this budget, and is better on {ours.images:,} validation images "
+        f"({other} against {mine})"
+    )
