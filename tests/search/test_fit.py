@@ -111,9 +111,8 @@ def test_ram_is_weights_and_working_memory_of_the_loaded_file(batch, ram, tmp_pa
     result.save(tmp_path / "net.safetensors")
     net = mb.load(tmp_path / "net.safetensors", max_batch=batch, threads=1)
     assert net.memory().total <= net.memory(EVERY).total <= result.limit
-    assert (
-        0.85 * result.limit <= result.size
-    )  # with weights in few bits most of it is values, in whole channels
+    # With weights in few bits most of it is values, in whole channels, and room for layers that are multiplied as dense.
+    assert 0.7 * result.limit <= result.size
     assert result.size == result.facts["memory_bytes"] == net.memory(EVERY).total
 
 
