@@ -490,3 +490,16 @@ def test_outputs_without_a_name_are_called_by_their_number(tmp_path, capsys):
     np.save(tmp_path / "x.npy", images(2)[0])
     assert run("run", tmp_path / "net.safetensors", tmp_path / "x.npy") == 0
     assert "output 1" in capsys.readouterr().out
+
+
+def test_what_stands_for_a_network_elsewhere_is_no_model_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "make.py").write_text("def make(): ...\n")
+    for name in ("pkg:net", "lenet"):
+        assert "a model file is needed, not the name of a network" in refused(capsys, "bench", name)
+    assert "make.py is Python source, not a model file" in refused(capsys, "run", "make.py", "x.npy")
+
+
+def test_an_export_that_there_is_not_says_which_there_is(file, tmp_path, capsys):
+    assert "write ONNX with --onnx" in refused(capsys, "export", file, "--tflite", tmp_path / "net.tflite")
+    assert "No such option: --other" in refused(capsys, "export", file, "--other", "x")

@@ -110,8 +110,18 @@ def test_what_cannot_be_met_is_said_before_training(clock):
         mb.fit(network, (X, Y), test_data=(X, Y), latency="0.001 ms", **QUICK)
 
 
+def test_labels_that_begin_at_1_are_warned_of(clock):
+    said = []
+    keywords = {name: value for name, value in QUICK.items() if name != "progress"}
+    for begin in (0, 1):
+        model = nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 3))
+        mb.fit(model, (X, Y + begin), budget="2 KB", watch=Watch(warn=said.append), **keywords)
+    assert len(said) == 1
+    assert "labels begin at 1 and go to 2, so class 0 has no examples: subtract 1" in said[0]
+
+
 def test_a_time_without_a_unit_is_asked_about():
-    with pytest.raises(MemboundError, match=r"with its unit, ms, s or us, .*; did you mean '5 ms'"):
+    with pytest.raises(MemboundError, match="has no unit, ms, s or us: did you mean '5 ms'"):
         parse_latency("5")
 
 

@@ -127,6 +127,8 @@ def make_title(result: Facts) -> str:
 
     >>> make_title({"network": "lenet", "data": "mnist", "budget": {"kind": "file", "text": "20KiB"}})
     'lenet on mnist in 20KiB'
+    >>> make_title({"network": "lenet", "budget": {"kind": "file", "text": "in 5 ms"}})
+    'lenet in 5 ms'
     """
     own = find_text(result, "title")
     if own:

@@ -34,7 +34,14 @@ def find_model_file(given: Path) -> Path:
             raise ModelError(f"{path} is a {'folder' if path.is_dir() else 'device'}: name a model file")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError) and not path.suffix and path.parent == Path():
+            reason = f"{reason}: a model file is needed, not the name of a network; membound fit and mb.save write one"
         raise ModelError(f"{path}: cannot be read: {reason}") from None
+    if path.suffix.lower() == ".py":
+        raise ModelError(
+            f"{path} is Python source, not a model file: make one of its network with the command membound export, or "
+            "with mb.save"
+        )
     if path.suffix.lower() in CHECKPOINTS:
         raise ModelError(
             f"{path} is a torch checkpoint, not a model file: make one of it and its network with the command membound "

@@ -65,11 +65,13 @@ def parse_latency(text: str | float) -> float:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", str(text))
     unit = "" if match is None else match[2] or ("" if isinstance(text, str) else "ms")
-    if match is None or unit not in UNITS or float(match[1]) <= 0:
-        hint = f"; did you mean '{match[1]} ms'?" if match is not None and not unit else ""
+    if match is not None and not unit:
         raise MemboundError(
-            f"latency={text!r}: write a time above 0 with its unit, ms, s or us, as in '5 ms'{hint}",
-            about="latency",
+            f"latency={text!r} has no unit, ms, s or us: did you mean '{match[1]} ms'?", about="latency"
+        )
+    if match is None or unit not in UNITS or float(match[1]) <= 0:
+        raise MemboundError(
+            f"latency={text!r}: write a time above 0 in ms, s or us, as in '5 ms'", about="latency"
         )
     return float(match[1]) * UNITS[unit]
 
