@@ -28,6 +28,7 @@ import membound as mb
 from membound.cli import app, main
 from membound.data import ArraySplit, Dataset
 from membound.data.named import NAMED
+from membound.search.timing import Latency
 from membound.search.workshop import this_process
 
 ROOT = Path(__file__).parents[1]
@@ -197,7 +198,7 @@ def quick(monkeypatch) -> None:
     monkeypatch.setattr(mb, "fit", fit_shortly)
     for place in ("membound.ray_cluster", "membound.search.cluster.ray_cluster"):
         monkeypatch.setattr(place, cluster)
-    monkeypatch.setattr("membound.search.latency.measure_latency", lambda net: 0.01)
+    monkeypatch.setattr("membound.search.timing.measure", lambda nets: [Latency(0.01)] * len(nets))
     for place in ("membound.run.net.fetch", "membound.run.files.fetch"):
         monkeypatch.setattr(place, lambda text: Path("net.safetensors"))
 

@@ -270,14 +270,30 @@ def test_a_thin_picture_takes_little_memory(file, tmp_path, capsys):
     assert capsys.readouterr().out.split()[:2] == [str(tmp_path / "thin.png"), "bright"]
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_read_gives_what_run_reads_a_picture_as(channels, tmp_path):
+    about = {"preprocess": {"scale": 0.01, "mean": [100.0] * channels}}
+    net = mb.load(write_network(tmp_path / "net.safetensors", channels=channels, **about))
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (9, 14, 3), np.uint8)).save(tmp_path / "a.png")
+    assert run("run", tmp_path / "net.safetensors", tmp_path / "a.png", "--out", tmp_path / "y.npy") == 0
+    read = net.read(tmp_path / "a.png", str(tmp_path / "a.png"))
+    assert (read.shape, read.dtype) == ((2, channels, 6, 6), np.uint8)
+    np.testing.assert_array_equal(net(net.preprocess(read[:1])), np.load(tmp_path / "y.npy"))
+    for given, said in (((tmp_path / "b.png",), "there is no picture at"), ((), "name one or more files")):
+        with pytest.raises(mb.MemboundError, match=said):
+            net.read(*given)
+    with pytest.raises(mb.MemboundError, match=r"this is NHWC: call x.transpose\(0, 3, 1, 2\)"):
+        net(net.preprocess(read).transpose(0, 2, 3, 1))
+
+
 def test_images_are_read_larger_than_the_crop_that_the_network_takes():
     from membound.run.evaluation import image_size
-    from membound.run.files import image_side
+    from membound.run.pictures import image_side
 
     for crop, side in ((227, 256), (28, 32)):
         model = SimpleNamespace(mean_image=None, preprocess={"crop": crop})
         net = SimpleNamespace(model=model, input_shape=(3, crop, crop))
-        assert image_side(net) == image_size(net, "folder") == side
+        assert image_side(net.model, net.input_shape) == image_size(net, "folder") == side
 
 
 BAD_INPUTS = {
@@ -474,3 +490,16 @@ def test_outputs_without_a_name_are_called_by_their_number(tmp_path, capsys):
     np.save(tmp_path / "x.npy", images(2)[0])
     assert run("run", tmp_path / "net.safetensors", tmp_path / "x.npy") == 0
     assert "output 1" in capsys.readouterr().out
+
+
+def test_what_stands_for_a_network_elsewhere_is_no_model_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "make.py").write_text("def make(): ...\n")
+    for name in ("pkg:net", "lenet"):
+        assert "a model file is needed, not the name of a network" in refused(capsys, "bench", name)
+    assert "make.py is Python source, not a model file" in refused(capsys, "run", "make.py", "x.npy")
+
+
+def test_an_export_that_there_is_not_says_which_there_is(file, tmp_path, capsys):
+    assert "write ONNX with --onnx" in refused(capsys, "export", file, "--tflite", tmp_path / "net.tflite")
+    assert "No such option: --other" in refused(capsys, "export", file, "--other", "x")

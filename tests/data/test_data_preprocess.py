@@ -138,3 +138,27 @@ def test_what_is_no_image_is_scaled():
 def test_bad_arrays_are_refused_at_once(fields):
     with pytest.raises(DataError):
         Preprocess(**fields)
+
+
+@pytest.mark.parametrize("said", [{"scale": 1 / 255}, {"mean": [33.3]}, {"scale": 1 / 255, "std": [0.3]}])
+def test_pixels_that_were_divided_by_255_are_refused(said):
+    prepare = Preprocess.from_json(said)
+    pixels = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2) * 30
+    for kind in (np.float32, np.float64):
+        with pytest.raises(DataError, match=r"from 0 to 1, and pixels from 0 to 255 .* times 255"):
+            prepare((pixels / 255).astype(kind))
+        np.testing.assert_array_equal(prepare(pixels.astype(kind)), prepare(pixels))
+    assert prepare(np.zeros((1, 1, 2, 2), np.float32)).shape == (1, 1, 2, 2), "black is black in both"
+
+
+@pytest.mark.parametrize("said", [{"mean": [0.5]}, {"mean": [0.5], "std": [0.25]}, {"scale": 2.0}])
+def test_numbers_from_0_to_1_are_prepared_by_what_is_made_for_them(said):
+    assert Preprocess.from_json(said)(np.full((1, 1, 2, 2), 0.5, np.float32)).shape == (1, 1, 2, 2)
+
+
+def test_channels_that_come_last_are_told_how_to_come_first():
+    last = np.zeros((4, 6, 6, 3), np.uint8)
+    for mean in (np.full(3, 9.0), np.full((3, 6, 6), 9.0)):
+        with pytest.raises(DataError, match=r"is NHWC.*images.transpose\(0, 3, 1, 2\)"):
+            Preprocess(mean=mean)(last)
+        assert Preprocess(mean=mean)(last.transpose(0, 3, 1, 2)).shape == (4, 3, 6, 6)

@@ -1,5 +1,7 @@
 """A bound on latency: the time of a file that fit writes, on this machine, is within it."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from torch import nn
@@ -7,8 +9,10 @@ from torch import nn
 import membound as mb
 from membound.errors import MemboundError
 from membound.run.inspection import inspect
-from membound.search import latency
+from membound.search import latency, timing
 from membound.search.latency import parse_latency
+from membound.search.place import Watch
+from membound.search.timing import Latency
 
 X = np.random.default_rng(0).normal(size=(80, 32)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)
@@ -23,10 +27,11 @@ def network():
 def clock(monkeypatch):
     """Time as it would be on a machine that takes a microsecond for each nonzero: tests measure no time."""
 
-    def taken(net):
-        return sum(layer["nonzeros"] for layer in inspect(net.model)["layers"]) / 1000
+    def taken(nets):
+        counts = [sum(layer["nonzeros"] for layer in inspect(net.model)["layers"]) for net in nets]
+        return [Latency(count / 1000) for count in counts]
 
-    monkeypatch.setattr(latency, "measure_latency", taken)
+    monkeypatch.setattr(timing, "measure", taken)
 
 
 def test_the_file_is_as_fast_as_asked_for_and_as_large_as_that_allows(clock):
@@ -35,6 +40,55 @@ def test_the_file_is_as_fast_as_asked_for_and_as_large_as_that_allows(clock):
     assert about["measured_ms"] == fitted.facts["nonzeros"] / 1000 <= 1
     assert about["measured_ms"] > 0.2, "it is used"
     assert "where 1 ms are allowed" in fitted.facts["tried"][-1]
+    assert "bind" not in "".join(fitted.facts["tried"])
+    assert fitted.name == "in 1 ms", "what was asked for, not bytes that nobody wrote"
+
+
+@pytest.mark.parametrize("values", ["auto", "p8"])
+def test_a_bound_that_does_not_bind_keeps_every_weight_and_says_so(clock, values):
+    fitted = mb.fit(network, (X, Y), test_data=(X, Y), latency="1 s", values=values, **QUICK)
+    weights = [layer for layer in fitted.facts["layers"] if len(layer["shape"]) == 2]
+    assert sum(layer["size"] for layer in weights) == 32 * 64 + 64 * 2
+    # Few bits round some to zero; what is taken away by a bound would be far more.
+    assert sum(layer["nonzeros"] for layer in weights) > 0.95 * (32 * 64 + 64 * 2)
+    assert all(layer["values"] in ("f16", "p8") for layer in weights)
+    notes = [note for note in fitted.facts["tried"] if "bind" in note]
+    assert len(notes) == 1
+    assert "this does not bind, so no weight has to go" in notes[0]
+
+
+def test_a_network_that_is_too_slow_is_trained_again_and_that_is_said(monkeypatch):
+    times = iter([Latency(0.5), Latency(1.25), Latency(0.75)])  # as it starts, trained, trained again
+    monkeypatch.setattr(timing, "measure", lambda nets: [next(times) for _ in nets])
+    said = []
+    fitted = mb.fit(
+        network, (X, Y), test_data=(X, Y), latency="1 ms", watch=Watch(say=said.append, warn=said.append),
+        **{name: value for name, value in QUICK.items() if name != "progress"},
+    )  # fmt: skip
+    assert fitted.facts["latency_ms"] == fitted.facts["latency_bound"]["measured_ms"] == 0.75
+    assert any(text.startswith("it takes 1.25 ms, and 1 ms are allowed: training again") for text in said)
+
+
+def test_a_file_has_one_latency_and_it_is_measured_beside_dense(clock):
+    keywords = {**QUICK, "dense": True, "teacher": "none"}
+    small, large = mb.fit(network, (X, Y), test_data=(X, Y), budget=["1.5 KB", "2.5 KB"], **keywords)
+    for fitted in (small, large):
+        assert fitted.facts["latency_ms"] == fitted.facts["nonzeros"] / 1000
+        assert fitted.dense["latency_ms"] == fitted.dense["nonzeros"] / 1000
+        assert fitted.facts["threads"] == fitted.dense["threads"] == 1
+
+
+def test_networks_are_timed_by_turns(monkeypatch):
+    called = []
+    port = SimpleNamespace(shape=(2,), whole=False)
+    nets = [SimpleNamespace(inputs=[port], called=name) for name in "ab"]
+    monkeypatch.setattr(timing, "_least", lambda net, inputs: called.append(net.called) or len(called) / 1000)
+    for number, net in enumerate(nets):
+        nets[number] = type("Timed", (), {**vars(net), "__call__": lambda self, *given: None})()
+    a, b = timing.measure(nets)
+    assert called == ["a", "b"] * timing.TURNS
+    assert (a.ms, b.ms) == (1.0, 2.0)
+    assert a.spread > b.spread > 0
 
 
 def test_a_budget_beside_it_holds_as_well(clock):
@@ -54,6 +108,21 @@ def test_a_run_that_goes_on_keeps_what_it_measured(clock, tmp_path, monkeypatch)
 def test_what_cannot_be_met_is_said_before_training(clock):
     with pytest.raises(MemboundError, match="cannot be met here: with 1% of its weights"):
         mb.fit(network, (X, Y), test_data=(X, Y), latency="0.001 ms", **QUICK)
+
+
+def test_labels_that_begin_at_1_are_warned_of(clock):
+    said = []
+    keywords = {name: value for name, value in QUICK.items() if name != "progress"}
+    for begin in (0, 1):
+        model = nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 3))
+        mb.fit(model, (X, Y + begin), budget="2 KB", watch=Watch(warn=said.append), **keywords)
+    assert len(said) == 1
+    assert "labels begin at 1 and go to 2, so class 0 has no examples: subtract 1" in said[0]
+
+
+def test_a_time_without_a_unit_is_asked_about():
+    with pytest.raises(MemboundError, match="has no unit, ms, s or us: did you mean '5 ms'"):
+        parse_latency("5")
 
 
 @pytest.mark.parametrize("given", ["5 parsecs", "0 ms", "-3", ""])

@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import io
 import logging
-import os
 import tempfile
 import time
 import warnings
@@ -83,8 +82,8 @@ def _quietly() -> Iterator[None]:
             logging.disable(before)
 
 
-def time_int8(dense: StoredModel) -> float | None:
-    """The least milliseconds that ONNX Runtime takes for one input in int8, on as many threads as we take.
+def time_int8(dense: StoredModel, threads: int) -> float | None:
+    """The least milliseconds that ONNX Runtime takes for one input in int8, on so many threads.
 
     None where it is not installed, or cannot do it: this is a number beside others, and not worth an error.
     """
@@ -97,9 +96,7 @@ def time_int8(dense: StoredModel) -> float | None:
         try:
             write_onnx(plain, dense)
             write_qdq(plain, target, samples)
-            run = onnx_runtime(int8=True)(
-                Files(plain, plain, plain, target), len(os.sched_getaffinity(0)), 1
-            ).run
+            run = onnx_runtime(int8=True)(Files(plain, plain, plain, target), threads, 1).run
             run([samples[:1]])
             return _least(run, samples[:1])
         except Exception:  # whatever another library raises for a network that it does not take

@@ -48,6 +48,8 @@ RENAMED = {  # old names of options, which still work
     "evaluate": {"--batch-size": "--batch"},
     "bench": {"--layers": "--operators"},
 }
+NO_TFLITE = "there is no export to TFLite: write ONNX with --onnx, which other converters take, or C with --c"
+ABSENT = {"export": {"--tflite": NO_TFLITE, "--litert": NO_TFLITE}}  # options that other tools have
 ELSEWHERE = {
     "workers": "ray",
     "pythons": "python",
@@ -102,7 +104,9 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         else:
             words = explain_value(error, given, _function_of(given)) or error.format_message().rstrip(".")
-            code = _refuse(f"{words}: see {_help_of(given)}")
+            absent = ABSENT.get(next(iter(given), ""), {})
+            instead = [said for word in given if (said := absent.get(word.split("=", 1)[0]))]
+            code = _refuse(instead[0] if instead else f"{words}: see {_help_of(given)}")
     sys.exit(code or 0)
 
 

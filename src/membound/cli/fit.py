@@ -289,7 +289,7 @@ def _time_int8(results: Sequence[Any]) -> None:
     int8 = (first.dense or {}).get("int8")
     if not int8 or "micro" in first.facts or (whole := first.whole()) is None:
         return
-    if (taken := time_int8(whole)) is not None:
+    if (taken := time_int8(whole, int(first.facts["threads"]))) is not None:
         int8 |= {"latency_ms": taken, "latency_by": "ONNX Runtime"}
 
 

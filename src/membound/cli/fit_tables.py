@@ -98,6 +98,24 @@ def _print_summary(summary: dict[str, Any], score: Score) -> None:
         for net in [*known, *summary["finals"]]
     ]  # fmt: skip
     print_table(columns, rows)
+    if not is_micro(summary):
+        say("runtime", say_runtimes(summary))
+
+
+def say_runtimes(summary: Mapping[str, Any]) -> str:
+    """Whose numbers the table has: int8 runs elsewhere, all else in the runtime that deploys the file.
+
+    >>> dense = {"int8": {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}}
+    >>> say_runtimes({"finals": [{"threads": 2}], "dense": dense})
+    "membound's for every row, latency on 2 threads of this machine (*: int8 in ONNX Runtime)"
+    >>> say_runtimes({"finals": [{"threads": 1}], "dense": None})
+    "membound's for every row, latency on 1 thread of this machine"
+    """
+    threads = summary["finals"][0].get("threads", 1)
+    int8 = (summary["dense"] or {}).get("int8") or {}
+    elsewhere = f" (*: int8 in {int8['latency_by']})" if "latency_by" in int8 else ""
+    count = f"{threads} thread{'s' if threads > 1 else ''}"
+    return f"membound's for every row, latency on {count} of this machine{elsewhere}"
 
 
 def _file_columns() -> list[Column]:
@@ -106,7 +124,8 @@ def _file_columns() -> list[Column]:
 
 def _file_sizes(net: dict[str, Any]) -> list[str]:
     sizes = map(show_count, (net["file_bytes"], net.get("memory_bytes")))
-    return [*sizes, show_milliseconds(net.get("latency_ms"))]
+    star = "*" if "latency_by" in net else ""
+    return [*sizes, f"{show_milliseconds(net.get('latency_ms'))}{star}"]
 
 
 def _device_columns() -> list[Column]:

@@ -116,10 +116,10 @@ def _run_pictures(net: Any, paths: list[Path]) -> Any:
     """Some at a time, however many there are."""
     import numpy as np
 
-    from membound.run.files import read_pictures, run_array
+    from membound.run.files import run_array
 
     parts = [paths[begin : begin + AT_ONCE] for begin in range(0, len(paths), AT_ONCE)]
-    found = [run_array(net, read_pictures(net, part)) for part in parts]
+    found = [run_array(net, net.read(*part)) for part in parts]
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
 

@@ -77,6 +77,11 @@ class Preprocess:
                 "not say how pixels become such data; give float32 prepared in the same way, or train on uint8 images"
             )
         self._check(images.shape)
+        if images.dtype.kind == "f" and self._wants_pixels() and _is_scaled(images):
+            raise DataError(
+                "images are floating-point numbers from 0 to 1, and pixels from 0 to 255 are prepared here: give "
+                "uint8, or these times 255"
+            )
         out: Float32 = images.astype(np.float32)
         if self.mean is not None:
             out -= self.mean if self.mean.ndim == 3 else self.mean[:, None, None]
@@ -141,23 +146,46 @@ class Preprocess:
             fields["mean"] = mean_image
         return cls(**fields)
 
+    def _wants_pixels(self) -> bool:
+        """Whether numbers from 0 to 1 would all become nearly the same one."""
+        if self.takes != "uint8":
+            return False
+        large = self.mean is not None and float(np.abs(self.mean).max()) > 1
+        spread = 1.0 if self.std is None else float(self.std.min())
+        return large or abs(self.scale) / spread < 1 / 16
+
     def _check(self, shape: tuple[int, ...]) -> None:
         if len(shape) != 4 and self.mean is None and self.std is None and self.crop is None:
             return
         if len(shape) != 4:
             raise DataError(f"images have shape {list(shape)}: they must be [n, C, H, W]")
         if self.mean_image is not None and self.mean_image.shape != shape[1:]:
+            _refuse_last(shape, len(self.mean_image))
             raise DataError(
                 f"images are {list(shape[1:])} but the mean image is {list(self.mean_image.shape)} (C, H, W)"
             )
         for name, value in (("mean", self.mean), ("std", self.std)):
             if value is not None and len(value) != shape[1]:
+                _refuse_last(shape, len(value))
                 raise DataError(
                     f"images have {shape[1]} channels but {name} has {len(value)}: images of as many "
                     "channels as those of the training are needed"
                 )
         if self.crop is not None and self.crop > min(shape[2:]):
             raise DataError(f"a crop of {self.crop} does not fit images of {shape[2]} x {shape[3]}")
+
+
+def _is_scaled(images: Array) -> bool:
+    """Whether these are pixels divided by 255, and not all black."""
+    return bool(images.size) and float(images.min()) >= 0 and 0 < float(images.max()) <= 1
+
+
+def _refuse_last(shape: tuple[int, ...], channels: int) -> None:
+    """Say so where the channels come last."""
+    if shape[-1] == channels and shape[1] > max(channels, 4):  # more than any image has channels
+        raise DataError(
+            f"images have shape {list(shape)}, which is NHWC, and NCHW is needed: call images.transpose(0, 3, 1, 2)"
+        )
 
 
 def taken_by(fields: dict[str, Any]) -> str:

@@ -131,6 +131,13 @@ def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:
     names = (
         "" if classes is None else f"\nClasses, in the order of the outputs: {', '.join(classes)[:2000]}.\n"
     )
+    pictures = ""
+    if net.takes_pixels:
+        pictures = """
+A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side resized to the
+network's size with an antialiased bilinear filter, then the center square. `net.read("cat.jpg")` does this in
+Python, to compare with.
+"""
     table = "\n".join(rows)
     total = sum(instructions(plan, number) for number in range(len(net.ops)))
     code = NET_CODE_BYTES + recorded_bytes(features(plan))  # not compiled: a folder is the same everywhere
@@ -152,7 +159,7 @@ to choose yourself.
 - RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows; and
   at most {STACK_BYTES} bytes of stack. The input is fed by rows, and is not in it as a whole.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
-{left}{names}
+{pictures}{left}{names}
 | layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |
 |---|---|---|---|---|---|---|
 {table}

@@ -130,12 +130,15 @@ def make_title(result: Facts) -> str:
 
     >>> make_title({"network": "lenet", "data": "mnist", "budget": {"kind": "file", "text": "20KiB"}})
     'lenet on mnist in 20KiB'
+    >>> make_title({"network": "lenet", "budget": {"kind": "file", "text": "in 5 ms"}})
+    'lenet in 5 ms'
     """
     own = find_text(result, "title")
     if own:
         return own
     budget = find_part(result, "budget")
     limit = find_text(budget, "text") or show_count(find_number(budget, "limit"))
+    limit = limit.removeprefix("in ")  # of a bound on latency
     units = {"ram": " of memory", "nonzeros": " nonzeros", "file": " of flash" if is_micro(result) else ""}
     unit = units.get(str(budget.get("kind")), "")
     data = find_text(result, "data")

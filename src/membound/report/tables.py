@@ -20,7 +20,7 @@ from membound.report.text import (
     show_share,
     weights_first,
 )
-from membound.report.verdict import show_seeds
+from membound.report.verdict import noise_between, show_seeds
 from membound.units import format_bytes
 
 MOST_OPEN = 24  # rows of a table that is open from the start
@@ -172,8 +172,14 @@ def _latency_cell(net: Facts, dense: Facts) -> Markup | None:
     value = find_number(net, "latency_ms")
     if value is None:
         return None
+    if by := find_text(net, "latency_by"):
+        return _beside(show_milliseconds(value), f"int8, {by}")
     ratio = None if net is dense else divide(find_number(dense, "latency_ms"), value)
-    return _beside(show_milliseconds(value), f"{ratio:.2f} times as fast" if ratio else None)
+    if not ratio:
+        return _beside(show_milliseconds(value), None)
+    noise = noise_between(net, dense)
+    even = 1 / noise <= ratio <= noise
+    return _beside(show_milliseconds(value), "about as fast" if even else f"{ratio:.2f} times as fast")
 
 
 def _members_cell(net: Facts, score: Score) -> Markup | None:

@@ -20,7 +20,15 @@ from membound.report.text import (
     show_count,
     show_milliseconds,
 )
-from membound.report.verdict import SAME, say_seeds, say_uncertainty, show_score, show_seeds
+from membound.report.verdict import (
+    SAME,
+    noise_between,
+    say_seeds,
+    say_uncertainty,
+    show_score,
+    show_seeds,
+    uncertainty,
+)
 from membound.units import format_bytes
 
 Facts = Mapping[str, Any]
@@ -58,14 +66,14 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     return join(tag("div", *known, class_="tiles"), tag("p", note, class_="note") if note else None)
 
 
-def compare_amounts(ours: float, theirs: float, words: tuple[str, str]) -> Told:
+def compare_amounts(ours: float, theirs: float, words: tuple[str, str], noise: float = SAME) -> Told:
     """How many times less or more, where less is better.
 
     >>> compare_amounts(2.0, 5.0, ("faster", "slower")), compare_amounts(5.0, 2.0, ("faster", "slower"))
     (('2.5 times faster', 'better'), ('2.5 times slower', 'worse'))
     """
     times = divide(theirs, ours) or 1.0
-    if 1 / SAME <= times <= SAME:
+    if 1 / noise <= times <= noise:
         return "about the same", EVEN
     shown = max(times, 1 / times)
     digits = 0 if shown >= 10 else 1
@@ -144,10 +152,10 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
         return None
     lines = []
     if theirs is not None:
-        told = compare_amounts(ours, theirs, ("faster", "slower"))
+        told = compare_amounts(ours, theirs, ("faster", "slower"), noise_between(final, dense))
         lines.append(_line(*told, "dense", show_milliseconds(theirs)))
     if (rounded := find_number(int8, "latency_ms")) is not None:
-        told = compare_amounts(ours, rounded, ("faster", "slower"))
+        told = compare_amounts(ours, rounded, ("faster", "slower"), noise_between(final, int8))
         name = f"int8, {find_text(int8, 'latency_by') or 'elsewhere'}"
         lines.append(_line(*told, name, show_milliseconds(rounded)))
     elif int8:  # float32 on 8-bit weights says nothing of int8 kernels

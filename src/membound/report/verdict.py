@@ -137,18 +137,28 @@ def say_speed(final: Facts, dense: Facts) -> str | None:
     return (
         f"{words}."
         if theirs is None
-        else f"{words}, {compare_speed(ours, theirs)} ({show_milliseconds(theirs)})."
+        else f"{words}, {compare_speed(ours, theirs, noise_between(final, dense))} ({show_milliseconds(theirs)})."
     )
 
 
-def compare_speed(ours: float, theirs: float) -> str:
+def noise_between(ours: Facts, theirs: Facts) -> float:
+    """How many times faster or slower may be chance: what usual turns of both add to their latencies.
+
+    >>> round(noise_between({"latency_spread": 0.1}, {"latency_spread": 0.2}), 2), noise_between({}, {})
+    (1.32, 1.05)
     """
-    >>> compare_speed(2.0, 5.0), compare_speed(5.0, 2.0), compare_speed(1.0, 1.02)
-    ('2.5 times faster than dense', '2.5 times slower than dense', 'as fast as dense')
+    spreads = [1 + (find_number(net, "latency_spread") or 0.0) for net in (ours, theirs)]
+    return max(SAME, math.prod(spreads))
+
+
+def compare_speed(ours: float, theirs: float, noise: float = SAME) -> str:
+    """
+    >>> compare_speed(2.0, 5.0), compare_speed(5.0, 2.0), compare_speed(1.0, 1.2, noise=1.3)
+    ('2.5 times faster than dense', '2.5 times slower than dense', 'about as fast as dense')
     """
     times = theirs / ours if ours else math.inf
-    if 1 / SAME <= times <= SAME:
-        return "as fast as dense"
+    if 1 / noise <= times <= noise:
+        return "about as fast as dense"
     shown = max(times, 1 / times)
     return f"{shown:.1f} times {'faster' if times > 1 else 'slower'} than dense"
 

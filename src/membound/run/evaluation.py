@@ -12,10 +12,11 @@ from membound.data.preprocess import taken_by
 from membound.data.several import inputs_of
 from membound.data.source import has_own_size
 from membound.errors import DataError
-from membound.run.files import find_model_file, image_side, prepare
+from membound.run.files import find_model_file, prepare
 from membound.run.layers import count_nonzeros
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net, load
+from membound.run.pictures import image_side
 from membound.run.scores import score_for
 
 BATCH = 64
@@ -123,7 +124,7 @@ def open_in_integers(path: Path) -> MicroNet:
 
 def image_size(net: Net | MicroNet, data: str) -> int | None:
     """The side to read a folder's images at, where the file says it; other data have a size of their own."""
-    return None if has_own_size(data) else image_side(net)
+    return None if has_own_size(data) else image_side(net.model, net.input_shape)
 
 
 def check_fits(net: Net | MicroNet, dataset: Dataset) -> None:

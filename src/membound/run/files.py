@@ -1,18 +1,16 @@
-"""Files that the commands take and give: models, arrays in .npy files, and pictures."""
+"""Files that the commands take and give: models, and arrays in .npy files."""
 
 import io
 import json
 import os
 import stat
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from membound.data.pictures import REMEDY, CorruptImageError, decode
 from membound.data.preprocess import taken_by
 from membound.errors import DataError, ModelError
 from membound.run.hub import fetch, is_address
@@ -22,11 +20,7 @@ from membound.store.rules import MAX_HEADER
 from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
-BEFORE_CROP = (
-    256 / 227
-)  # the side that pictures are read at over that of the crop which is taken of them: AlexNet's
 CHECKPOINTS = (".pt", ".pth", ".ckpt")
-LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def find_model_file(given: Path) -> Path:
@@ -40,7 +34,14 @@ def find_model_file(given: Path) -> Path:
             raise ModelError(f"{path} is a {'folder' if path.is_dir() else 'device'}: name a model file")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError) and not path.suffix and path.parent == Path():
+            reason = f"{reason}: a model file is needed, not the name of a network; membound fit and mb.save write one"
         raise ModelError(f"{path}: cannot be read: {reason}") from None
+    if path.suffix.lower() == ".py":
+        raise ModelError(
+            f"{path} is Python source, not a model file: make one of its network with the command membound export, or "
+            "with mb.save"
+        )
     if path.suffix.lower() in CHECKPOINTS:
         raise ModelError(
             f"{path} is a torch checkpoint, not a model file: make one of it and its network with the command membound "
@@ -106,41 +107,6 @@ def read_arrays(path: Path) -> dict[str, Array]:
         raise DataError(
             f"{path}: cannot be read: {reason[:200]}: an .npz file of arrays is needed, as np.savez writes it"
         ) from None
-
-
-def read_pictures(net: Net | MicroNet, paths: Sequence[Path]) -> Array:
-    """Pictures as the images that the network was trained on, uint8 [N, C, H, W]: at its size, and gray if it is."""
-    side = image_side(net)
-    if side is None:
-        raise DataError(
-            f"this network takes {list(net.input_shape)}, not square pictures: give it an array in a .npy file"
-        )
-    found = np.empty((len(paths), side, side, 3), np.uint8)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # Pillow's, about what it could read all the same, or says as an error
-        for number, path in enumerate(paths):
-            if not path.is_file():
-                raise DataError(f"there is no picture at {path}")
-            try:
-                found[number] = decode(path, side)
-            except CorruptImageError as error:
-                raise DataError(str(error).removesuffix(f": {REMEDY}")) from None
-    if net.input_shape[0] == 1:
-        found = np.rint(found @ LUMA)[..., None].astype(np.uint8)
-    return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
-
-
-def image_side(net: Net | MicroNet) -> int | None:
-    """The side of the square images that the network was trained on, before a crop; None if it takes no such images."""
-    if net.model.mean_image is not None:
-        return net.model.mean_image.shape[1]
-    crop = (net.model.preprocess or {}).get("crop")
-    if crop is not None:
-        return round(int(crop) * BEFORE_CROP)
-    shape = net.input_shape
-    return shape[1] if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] else None
 
 
 def write_array(path: Path, array: Array) -> None:

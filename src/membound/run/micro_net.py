@@ -1,5 +1,6 @@
 """A network as a microcontroller computes it: the same C sources, in integers, bit for bit."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -158,6 +159,12 @@ class MicroNet:
     def preprocess(self) -> Preprocess:
         """What turns images into prepared float32; the network takes images as they are, too."""
         return stated_preprocess(self.model)
+
+    def read(self, *paths: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
+        """Pictures in files as the network takes them, uint8 [batch, C, H, W]: as `Net.read`."""
+        from membound.run.pictures import read_pictures  # most programs have arrays
+
+        return read_pictures(self.model, self.input_shape, paths)
 
     def memory(self) -> MicroMemory:
         """Bytes of flash and RAM on the device."""

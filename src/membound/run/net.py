@@ -133,6 +133,16 @@ class Net:
         """What turns images as they are, [batch, C, H, W] of the type that it `takes`, into what the network takes."""
         return stated_preprocess(self.model)
 
+    def read(self, *paths: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
+        """Pictures in files as `preprocess` takes them, uint8 [batch, C, H, W], read as `membound run` reads them.
+
+        The shorter side is resized to the size that the network was trained at (bilinear, antialiased), then the
+        centre square is taken; colors become gray where the network takes one channel. Needs Pillow.
+        """
+        from membound.run.pictures import read_pictures  # most programs have arrays
+
+        return read_pictures(self.model, self.input_shape, paths)
+
     def memory(
         self, isa: str | None = None, *, threads: int | None = None, max_batch: int | None = None
     ) -> Memory:

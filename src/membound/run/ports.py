@@ -89,7 +89,13 @@ def _checked(port: Port, given: Any, alone: bool) -> Float32:
         )
     if array.ndim != len(port.shape) + 1 or array.shape[1:] != port.shape:
         wanted = ", ".join(map(str, ("batch", *port.shape)))
-        raise ModelError(f"{_name(port, alone)} has the shape {array.shape}: this network takes ({wanted})")
+        last = (
+            len(port.shape) == 3 and array.ndim == 4 and array.shape[1:] == (*port.shape[1:], port.shape[0])
+        )
+        hint = "; this is NHWC: call x.transpose(0, 3, 1, 2)" if last else ""
+        raise ModelError(
+            f"{_name(port, alone)} has the shape {array.shape}: this network takes ({wanted}){hint}"
+        )
     return np.ascontiguousarray(array)
 
 

@@ -24,15 +24,16 @@ class Limit:
 
     text: str
     number: int
+    key: str | None = None  # instead of the text in names of files, where a time is bounded and not a size
 
     @property
     def label(self) -> str:
-        """The text as a part of file names.
+        """The text, or its key, as a part of file names.
 
         >>> Limit("40 KiB", 40960).label, Limit("12.5%", 100).label
         ('40KiB', '12.5pct')
         """
-        return re.sub(r"[^A-Za-z0-9._-]", "", self.text.replace("%", "pct"))
+        return re.sub(r"[^A-Za-z0-9._-]", "", (self.key or self.text).replace("%", "pct"))
 
 
 def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:
@@ -105,9 +106,12 @@ def make_plans(
             what = {"ram": "a bound on memory", "nonzeros": "a bound on nonzeros"}.get(
                 problem.target.kind, "a budget"
             )
+            asked = f"{what} of {limit.text}"
+            if limit.key is not None:
+                asked = f"a latency {limit.text}"
             slim = " or leave prefer out," if problem.target.prefer == "speed" else ""
             raise MemboundError(
-                f"{what} of {limit.text} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
+                f"{asked} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
                 f"each layer {each} {members * least + overhead:,};{slim} allow at least that"
             )
     return plans

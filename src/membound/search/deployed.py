@@ -1,7 +1,6 @@
 """What came of a fit: the network as it will be deployed, measured through the runtime that deploys it."""
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +21,7 @@ from membound.run.inspection import inspect
 from membound.run.layers import show_layers
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net
+from membound.search import timing
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
 from membound.search.problem import Problem, State, Target
@@ -29,12 +29,12 @@ from membound.search.summary import summarise
 from membound.store.model import StoredModel
 from membound.train.batches import size_together
 from membound.train.evaluation import Score
+from membound.train.parallel import World
 from membound.train.task import Task
 
 AT_ONCE = 64  # that the runtime takes at once
 ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
 ROUNDED_EXAMPLES, ROUNDED_ERRORS = 2000, 2  # that this is seen on; and errors more that are chance
-TIMED_RUNS, TIMED_SECONDS = 200, 0.5  # of a latency, at most
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -207,7 +207,7 @@ def _show(facts: Mapping[str, Any], size: str) -> str:
 
 
 def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
-    """Bytes, memory, latency and layers of a stored network."""
+    """Bytes, memory and layers of a stored network."""
     facts = inspect(stored)
     on_device = describe_micro(stored) if target.micro and stored.activations else None
     return ({} if on_device is None else {"micro": on_device}) | {
@@ -216,7 +216,6 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         "memory_bytes": deployed_bytes(stored, target.batch, target.isa)  # what a bound counts
         if on_device is None
         else on_device["ram_bytes"],
-        "latency_ms": measure_latency(Net(stored)),
         "parameters": facts["parameters"],
         "nonzeros": facts["nonzeros"],
         "weight_nonzeros": facts["weight_nonzeros"],
@@ -234,24 +233,36 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
 def describe_speed(files: FileBytes, state: State, about: Mapping[str, Any]) -> str:
     """What formats for speed give and cost: the same weights, beside the smallest formats."""
     small = replace(files, prefer="bytes").stored(state)
-    slow, fast = measure_latency(Net(small)), about["latency_ms"]
+    slow, fast = timing.measure([Net(small, threads=1), Net(files.stored(state), threads=1)])
     return (
-        f"formats for speed: {fast:.3g} ms an image on one thread of this machine; in the smallest formats the same "
-        f"weights take {slow:.3g} ms, and {small.file_bytes:,} of these {about['file_bytes']:,} bytes"
+        f"formats for speed: in the smallest formats the same weights take {slow.ms / fast.ms:.2g} times as long on "
+        f"one thread of this machine, and {small.file_bytes:,} of these {about['file_bytes']:,} bytes"
     )
 
 
-def measure_latency(net: Net) -> float:
-    """The least milliseconds that one input takes."""
-    given = [np.zeros((1, *port.shape), np.int64 if port.whole else np.float32) for port in net.inputs]
-    best, until = float("inf"), time.monotonic() + TIMED_SECONDS
-    for _ in range(TIMED_RUNS):
-        begun = time.perf_counter()
-        net(*given)
-        best = min(best, time.perf_counter() - begun)
-        if time.monotonic() > until:
-            break
-    return best * 1000
+def with_latencies(
+    results: Sequence[Fitted], dense: StoredModel | None, threads: int, world: World
+) -> list[Fitted]:
+    """The same with the time of one input among their facts and those of dense, all measured in one race.
+
+    One process races alone: others would be in its way.
+    """
+
+    def race() -> list[timing.Latency]:
+        stored = [found.files.stored(found.model.state_dict()) for found in results]
+        last = [] if dense is None else [dense]
+        return timing.measure([Net(each, threads=threads) for each in [*stored, *last]])
+
+    times = [{**taken.facts(), "threads": threads} for taken in world.from_leader(race)]
+    beside = {} if dense is None else times[-1]
+    return [
+        replace(
+            found,
+            facts={**found.facts, **taken},
+            dense=None if found.dense is None else {**found.dense, **beside},
+        )
+        for found, taken in zip(results, times[: len(results)], strict=True)
+    ]
 
 
 def score_stored(stored: StoredModel, split: Split, problem: Problem) -> Score:

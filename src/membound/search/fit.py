@@ -18,7 +18,7 @@ from membound.errors import MemboundError, ModelError
 from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
 from membound.search.budget import Plan, make_plans, resolve_limits, with_memory
-from membound.search.deployed import Fitted
+from membound.search.deployed import Fitted, with_latencies
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
 from membound.search.forecast import expected_work, left_to_do
@@ -36,7 +36,7 @@ from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
 from membound.train.distill import PART, TEMPERATURE, check_numbers
 from membound.train.fingerprints import describe_preprocess, describe_split, describe_task, network_digest
-from membound.train.parallel import World, choose_device, join
+from membound.train.parallel import choose_device, join
 from membound.train.population import trains_together
 from membound.train.tensorboard import check_installed
 
@@ -167,9 +167,14 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         fitting = Fitting(workshop, bound, choices, watch, at_once, world, dense_teaching)
         fitting.tried += tried
         run = fitting.run if choices.widths is None else fitting.run_widths
+
+        def run_and_time(plans: list[Plan]) -> list[Fitted]:
+            results = run(plans)
+            return with_latencies(results, fitting.dense_file, bound.threads, world)
+
         if latency is None:
-            return run(plans)
-        return _run_fast_enough(run, plans, latency, workshop.problem, choices.seed, world)
+            return run_and_time(plans)
+        return _run_fast_enough(run_and_time, plans, latency, workshop.problem, choices.seed, watch)
 
 
 def _run_fast_enough(
@@ -178,15 +183,20 @@ def _run_fast_enough(
     latency: LatencyBound,
     problem: Problem,
     seed: int,
-    world: World,
+    watch: Watch,
 ) -> list[Fitted]:
     """The network under its limit; smaller ones, as long as that is too slow."""
-    for _ in range(TRIES):
+    for left in reversed(range(TRIES)):
         (fitted,) = run(plans)
-        taken = world.from_leader(partial(latency.time, fitted))
+        taken = fitted.facts["latency_ms"]
         if taken <= latency.ms:
-            return [told(fitted, taken, latency)]
-        limit = smaller(plans[0].limit, taken, latency)
+            return [told(fitted, plans[0].limit, latency)]
+        if not left:
+            break
+        limit = smaller(plans[0].limit, fitted.file_bytes, taken, latency)
+        watch.say(
+            f"it takes {taken:.3g} ms, and {latency.ms:g} ms are allowed: training again, in {limit.number:,} bytes"
+        )
         plans = make_plans(problem, [limit], 1, "scores", seed)
     raise MemboundError(
         f"the network takes {taken:.3g} ms on this machine after {TRIES} trainings, and {latency.ms:g} ms are allowed: "

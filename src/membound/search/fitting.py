@@ -65,6 +65,7 @@ class Fitting:
         self.candidates: list[dict[str, Any]] = []
         self.tried: list[str] = []  # what a person should know of it
         self.known_dense: dict[str, Any] | None = None  # trained already, at another width
+        self.dense_file: StoredModel | None = None  # for races against it
         self.dense_teaching = dense_teaching  # None: networks under the bound do not learn from the dense one
 
     @property
@@ -312,6 +313,7 @@ class Fitting:
         if self._estimates and data.validation is not None:
             part = plain.stored(self.workshop.state(greedy.DENSE))
             estimate = score_stored(part, data.validation, self.problem)
+        self.dense_file = stored
         about = describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
         return about | {
             "curves": facts["history"],
@@ -401,7 +403,7 @@ class Fitting:
     def _notes(self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any]) -> list[str]:
         """What a person should know of its bytes."""
         notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
-        if plan.exact or self.bound.within is not None:
+        if plan.exact or self.bound.within is not None or plan.limit.key is not None:
             return notes
         if micro := about.get("micro"):
             notes += describe_spare(

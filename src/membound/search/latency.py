@@ -12,9 +12,10 @@ from typing import Any
 from membound.errors import MemboundError
 from membound.modules import plain_keys
 from membound.run.net import Net
-from membound.search.bits import as_if_trained
+from membound.search import timing
+from membound.search.bits import WIDE, Types, as_if_trained
 from membound.search.budget import Limit
-from membound.search.deployed import Fitted, measure_latency
+from membound.search.deployed import Fitted
 from membound.search.ledger import RunDirectory
 from membound.search.problem import Problem
 from membound.train.parallel import World
@@ -22,8 +23,9 @@ from membound.train.projection import project_
 
 PARTS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01)  # of each layer's weights
 TRIES = 3  # trainings, each of a smaller network
+WHOLE = "100%"  # the budget of a bound on latency alone
 KEY = "latency"  # of what was measured, in a run directory
-UNITS = {"": 1.0, "ms": 1.0, "s": 1000.0, "us": 0.001}
+UNITS = {"ms": 1.0, "s": 1000.0, "us": 0.001}
 
 
 @dataclass(frozen=True)
@@ -33,44 +35,62 @@ class LatencyBound:
     ms: float
     threads: int = 1
 
-    def time(self, fitted: Fitted) -> float:
-        """Milliseconds that the network takes as it will be deployed."""
-        stored = fitted.files.stored(fitted.model.state_dict())
-        return measure_latency(Net(stored, threads=self.threads))
-
     def limit(self, problem: Problem, directory: RunDirectory, limit: Limit, world: World) -> Limit:
         """The limit, or less where the network would be too slow; a run that goes on keeps what it measured first."""
         entry = directory.finished(KEY)
         # One process alone: others would be in its way.
-        facts = world.from_leader(lambda: find_size(problem, self)) if entry is None else entry.facts
+        facts = world.from_leader(lambda: find_size(problem, self, limit)) if entry is None else entry.facts
         if entry is None:
             directory.record(KEY, facts, None)
-        found = min(int(facts["bytes"]), limit.number)
-        return limit if found == limit.number else Limit(f"{found}", found)
+        found = limit.number if facts.get("slack") else min(int(facts["bytes"]), limit.number)
+        if found < limit.number:
+            return Limit(self.name, found, f"{found}")
+        return Limit(self.name, found, limit.text) if limit.text == WHOLE else limit
+
+    @property
+    def name(self) -> str:
+        """Of a network that it bounds.
+
+        >>> LatencyBound(0.25).name
+        'in 0.25 ms'
+        """
+        return f"in {self.ms:g} ms"
 
 
 def parse_latency(text: str | float) -> float:
-    """Milliseconds.
+    """Milliseconds; a text has a unit, a number is milliseconds.
 
     >>> parse_latency("5ms"), parse_latency("0.2 s"), parse_latency(3)
     (5.0, 200.0, 3.0)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", str(text))
-    if match is None or match[2] not in UNITS or float(match[1]) <= 0:
+    unit = "" if match is None else match[2] or ("" if isinstance(text, str) else "ms")
+    if match is not None and not unit:
+        raise MemboundError(
+            f"latency={text!r} has no unit, ms, s or us: did you mean '{match[1]} ms'?", about="latency"
+        )
+    if match is None or unit not in UNITS or float(match[1]) <= 0:
         raise MemboundError(
             f"latency={text!r}: write a time above 0 in ms, s or us, as in '5 ms'", about="latency"
         )
-    return float(match[1]) * UNITS[match[2]]
+    return float(match[1]) * UNITS[unit]
 
 
-def find_size(problem: Problem, bound: LatencyBound) -> dict[str, Any]:
-    """The largest size, of some, at which the network as it starts is fast enough."""
+def find_size(problem: Problem, bound: LatencyBound, limit: Limit) -> dict[str, Any]:
+    """The largest size, of some, at which the network as it starts is fast enough.
+
+    Where it is with all of its weights, in the types that the limit has room for, time does not bind (`slack`).
+    """
+    whole = _whole_types(problem, limit)
+    sizes: list[tuple[float, Types]] = [(1.0, whole)] if whole != problem.types else []
+    sizes += [(part, problem.types) for part in PARTS]
     fastest = float("inf")
-    for part in PARTS:
-        stored = replace(problem.files, types=problem.types).stored(_cut(problem, part))
-        taken = measure_latency(Net(stored, threads=bound.threads))
+    for part, types in sizes:
+        stored = replace(problem.files, types=types).stored(_cut(problem, part, types))
+        taken = timing.measure([Net(stored, threads=bound.threads)])[0].ms
         if taken <= bound.ms:
-            return {"bytes": stored.file_bytes, "ms": taken, "part": part}
+            found = {"bytes": stored.file_bytes, "ms": taken, "part": part}
+            return found | ({"slack": True} if types is sizes[0][1] and part == 1 else {})
         fastest = min(fastest, taken)
     raise MemboundError(
         f"a latency of {bound.ms:g} ms cannot be met here: with {PARTS[-1]:.0%} of its weights this network takes "
@@ -79,29 +99,40 @@ def find_size(problem: Problem, bound: LatencyBound) -> dict[str, Any]:
     )
 
 
-def _cut(problem: Problem, part: float) -> dict[str, Any]:
+def _whole_types(problem: Problem, limit: Limit) -> Types:
+    """Of the values of a network that no bound makes smaller; where bits are chosen, training starts with few."""
+    if not problem.target.chooses:
+        return problem.types
+    return problem.plain_types if problem.plain_bytes <= limit.number else dict.fromkeys(problem.types, WIDE)
+
+
+def _cut(problem: Problem, part: float, types: Types) -> dict[str, Any]:
     """The network as it starts, with a part of the weights of each bounded layer, in few bits as it will be."""
     state = {name: value.clone() for name, value in plain_keys(problem.make(0).state_dict()).items()}
     for name in problem.weights:
         project_(state[name], max(int(part * state[name].numel()), 1))
-        state[name] = as_if_trained(state[name], problem.types[name])
+        state[name] = as_if_trained(state[name], types[name])
     return state
 
 
-def smaller(limit: Limit, taken: float, bound: LatencyBound) -> Limit:
-    """A limit at which the network should be fast enough.
+def smaller(limit: Limit, file_bytes: int, taken: float, bound: LatencyBound) -> Limit:
+    """A limit at which the network should be fast enough, where one of so many bytes is not.
 
-    >>> smaller(Limit("10KB", 10000), 8.0, LatencyBound(4.0))
-    Limit(text='4500', number=4500)
+    >>> smaller(Limit("10KB", 10000), 9900, 8.0, LatencyBound(4.0))
+    Limit(text='in 4 ms', number=4455, key='4455')
     """
-    number = int(limit.number * min(bound.ms / taken, 0.95) * 0.9)
-    return Limit(f"{number}", number)
+    number = int(min(limit.number, file_bytes) * min(bound.ms / taken, 0.95) * 0.9)
+    return Limit(bound.name, number, f"{number}")
 
 
-def told(fitted: Fitted, taken: float, bound: LatencyBound) -> Fitted:
+def told(fitted: Fitted, limit: Limit, bound: LatencyBound) -> Fitted:
     """With the time that it takes, and what was allowed, among its facts."""
-    threads = f"{bound.threads} thread{'s' if bound.threads > 1 else ''}"
+    threads, taken = f"{bound.threads} thread{'s' if bound.threads > 1 else ''}", fitted.facts["latency_ms"]
     note = f"latency: {taken:.3g} ms an image on {threads} of this machine, where {bound.ms:g} ms are allowed"
+    if limit.key is None:
+        note += ": this does not bind"
+    elif limit.key == WHOLE:
+        note += ": this does not bind, so no weight has to go"
     about = {"bound_ms": bound.ms, "threads": bound.threads, "measured_ms": taken}
     tried = [*fitted.facts.get("tried", ()), note]
     return replace(fitted, facts={**fitted.facts, "latency_bound": about, "tried": tried})

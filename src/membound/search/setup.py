@@ -81,6 +81,7 @@ def make_problem(
             about="augment",
         )
     _check_fits(network, data, task)
+    _warn_of_first_label(data.train, task, warn)
     names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     choices = _with_loaders_batch(choices, data.train, warn)
     training = _training(network, choices, len(data.part))
@@ -94,6 +95,15 @@ def make_problem(
         precision=choices.precision or "float32",
     )
     return Problem(make, data, training, target, names, task)
+
+
+def _warn_of_first_label(train: Split, task: Task, warn: Callable[[str], None]) -> None:
+    """Labels that count from 1 leave an output that never wins."""
+    labels = train.labels
+    if task.counts and labels.size and labels.dtype.kind in "iu" and labels.min() == 1 and labels.max() > 1:
+        warn(
+            f"labels begin at 1 and go to {labels.max()}, so class 0 has no examples: subtract 1, if they count from 1"
+        )
 
 
 def _refuse_for_several(choices: Choices, target: Target) -> None:

@@ -1,0 +1,58 @@
+"""Pictures in files as the images that a network was trained on."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from membound.data.pictures import REMEDY, CorruptImageError, decode
+from membound.errors import DataError
+from membound.store.model import StoredModel
+
+# The side that pictures are read at over that of the crop which is taken of them: AlexNet's.
+BEFORE_CROP = 256 / 227
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+
+
+def read_pictures(
+    model: StoredModel, shape: Sequence[int], paths: Sequence[str | os.PathLike[str]]
+) -> npt.NDArray[np.uint8]:
+    """Pictures as uint8 [N, C, H, W]: their shorter side resized to the network's size, then the centre; gray if it is.
+
+    `shape` is that of the network's input, without the batch.
+    """
+    if not paths:
+        raise DataError("there is no picture to read: name one or more files")
+    side = image_side(model, shape)
+    if side is None:
+        raise DataError(
+            f"this network takes {list(shape)}, not square pictures: give it an array in a .npy file"
+        )
+    found: npt.NDArray[Any] = np.empty((len(paths), side, side, 3), np.uint8)
+    with warnings.catch_warnings():
+        # Pillow's, about what it could read all the same, or says as an error
+        warnings.simplefilter("ignore")
+        for number, path in enumerate(map(Path, paths)):
+            if not path.is_file():
+                raise DataError(f"there is no picture at {path}")
+            try:
+                found[number] = decode(path, side)
+            except CorruptImageError as error:
+                raise DataError(str(error).removesuffix(f": {REMEDY}")) from None
+    if shape[0] == 1:
+        found = np.rint(found @ LUMA)[..., None].astype(np.uint8)
+    return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
+
+
+def image_side(model: StoredModel, shape: Sequence[int]) -> int | None:
+    """The side of the square images that the network was trained on, before a crop; None if it takes no such images."""
+    if model.mean_image is not None:
+        return int(model.mean_image.shape[1])
+    crop = (model.preprocess or {}).get("crop")
+    if crop is not None:
+        return round(int(crop) * BEFORE_CROP)
+    return shape[1] if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] else None
