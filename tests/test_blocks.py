@@ -49,6 +49,7 @@ OTHERS = {
     "make demo": "what CI runs",
     "pip install": "installs",
     "python3.11 -m venv": "installs",
+    "gcc": "compiles what an export wrote, as tests/micro does",
     "hf upload": "writes to the network",
     "membound bench": "measures time; HOWTO.md's is run",
     "membound reproduce": "takes minutes; tests/paper runs the experiments",

@@ -671,7 +671,7 @@ def test_a_state_that_is_none_of_ours_is_refused(palette: Any, says: str) -> Non
     [
         ({"levels": 0}, "levels must be a whole number from 1 to 256, or a schedule of it, got 0"),
         ({"levels": 257}, "got 257"),
-        ({"levels": 4.0}, r"got 4\.0"),
+        ({"levels": 4.5}, r"got 4\.5"),
         ({"levels": True}, "got True"),
         ({"levels": None}, "got None"),
         ({"every": 0}, "every must be a whole number of steps from 1, got 0"),

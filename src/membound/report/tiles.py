@@ -27,7 +27,6 @@ from membound.report.verdict import (
     say_uncertainty,
     show_score,
     show_seeds,
-    uncertainty,
 )
 from membound.units import format_bytes
 

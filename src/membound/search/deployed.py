@@ -48,8 +48,9 @@ class Fitted:
     - `dense` has the same facts about the dense network beside it, or is None.
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
       judged on validation images.
-    - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes`, `latency_ms` (one image, one thread,
-      this machine), `parameters`, `nonzeros`, `weight_nonzeros`; `layers`; `steps` and `seconds` of training;
+    - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes`, `latency_ms` (one image, on `threads`
+      threads of this machine) and its `latency_spread`, `fits_in_8_bits` (whether the dense network does),
+      `parameters`, `nonzeros`, `weight_nonzeros`; `layers`; `steps` and `seconds` of training;
       `training`, its `optimizer`, `peak_lr`, `batch_size`, `steps`, `weight_decay`, `momentum`, `ramp`, `every`,
       `seed`, `augment`, `smoothing` and `precision`; `curves`, points with `iteration`, `loss` (the mean since the
       point before, on training images), `seconds`, `nonzeros` and, where there are test images, `accuracy` and
