@@ -66,6 +66,7 @@ class Fitting:
         self.tried: list[str] = []  # what a person should know of it
         self.known_dense: dict[str, Any] | None = None  # trained already, at another width
         self.dense_file: StoredModel | None = None  # for races against it
+        self.eight_bits: EightBits | None = None  # the same weights in 8 bits, where they can be
         self.dense_teaching = dense_teaching  # None: networks under the bound do not learn from the dense one
 
     @property
@@ -292,8 +293,8 @@ class Fitting:
 
     def _dense_if_better(self, plan: Plan, result: Fitted, facts: dict[str, Any]) -> Fitted:
         """Dense in 8 bits instead, where it fits and validation images, not those for the last word, say so."""
-        dense = self._in_8_bits() if result.facts["fits_in_8_bits"] else None
-        if dense is None:
+        dense = self.eight_bits
+        if dense is None or not result.facts["fits_in_8_bits"]:
             return result
         ours = result.files.stored(result.model.state_dict())
         scores = better_by_validation(self.problem, ours, plan.estimate, dense)
@@ -323,14 +324,12 @@ class Fitting:
         }
 
     def _describe_int8(self) -> dict[str, Any] | None:
-        dense, data = self._in_8_bits(), self.problem.data
+        held_out = self.workshop.state(greedy.DENSE) if self._estimates else None
+        dense, data = in_8_bits(self.problem, self.workshop.state("dense"), held_out), self.problem.data
+        self.eight_bits = dense
         if dense is None or (data.test is None and data.given is None and dense.estimate is None):
             return None  # nothing but the training images could judge it
         return dense.describe(self.problem) | self._judge(dense.stored, dense.estimate)
-
-    def _in_8_bits(self) -> EightBits | None:
-        held_out = self.workshop.state(greedy.DENSE) if self._estimates else None
-        return in_8_bits(self.problem, self.workshop.state("dense"), held_out)
 
     def _judge(self, stored: StoredModel, estimate: Score | None) -> dict[str, Any]:
         """The last word, by images that it was not trained on; where there are none, the estimate of before."""

@@ -29,9 +29,8 @@ def exact_type(array: npt.NDArray[Any]) -> str:
         return F32.name
     least = _encode(array, F32.name, "bytes").nbytes
     chosen = F32.name
-    for kind in [each for each in CODES if each.levels >= len(found)][
-        :2
-    ]:  # of one bit more, a code is left for 0
+    enough = [kind for kind in CODES if kind.levels >= len(found)]
+    for kind in enough[:2]:  # with one bit more, a code is left for 0
         tried = {prefer: _encode(array, kind.name, prefer) for prefer in _PREFERENCES}
         if all(_is_same(each, array) for each in tried.values()) and tried["bytes"].nbytes < least:
             chosen, least = kind.name, tried["bytes"].nbytes
