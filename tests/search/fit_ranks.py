@@ -48,6 +48,7 @@ COMMON: dict[str, Any] = {"test_data": split(300, 400), "device": "cpu"}
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"model": Small, "budget": 4000, "steps": 24, "batch_size": 23, "lr": 0.05, "dense": False,
               "values": "f16"},
+    "taught": {"model": Small, "budget": 4000, "steps": 60, "batch_size": 23, "lr": 0.05, "values": "f16"},
     "few bits": {"model": Small, "budget": 4000, "steps": 60, "batch_size": 23, "lr": 0.05},
     "searched": {"model": Normed, "budget": 1900, "strategy": "greedy", "greedy_step": 0.4, "steps": 24,
                  "candidate_steps": 8, "batch_size": 16, "validation": 60, "values": "f16",

@@ -48,6 +48,7 @@ def test_the_difference_to_a_dense_script_is_two_lines(name: str) -> None:
     assert second in marked[1]
 
 
+@pytest.mark.filterwarnings("ignore:`isinstance\\(treespec, LeafSpec:FutureWarning")  # Lightning's own
 @pytest.mark.parametrize("names", [("plain_loop",), full(tuple(NEEDS))], ids=["plain", "all"])
 def test_every_example_trains_the_same_network_under_its_bound(tmp_path: Path, names) -> None:
     results = {}
