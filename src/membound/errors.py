@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class MemboundError(Exception):
@@ -54,3 +55,12 @@ def check_path_like(path: object, name: str) -> None:
     """
     if not isinstance(path, str | os.PathLike):
         raise ModelError(f"{name}={path!r}: a path is needed, as text or a pathlib.Path", about=name)
+
+
+def say_no_folder(folder: Path) -> str:
+    """Why nothing can be written into what should be a folder.
+
+    >>> say_no_folder(Path("there/is/none"))
+    'there is no folder there/is/none'
+    """
+    return f"{folder} is a file, not a folder" if folder.is_file() else f"there is no folder {folder}"

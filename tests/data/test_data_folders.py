@@ -234,7 +234,7 @@ def test_floating_point_pixels_are_refused(tmp_path):
         ),
         (lambda root: tree(root, ("train", "val")) and tree(root, ("val",), ("eel",)), "eel only in val/"),
         (lambda root: tree(root, ("train",)), "but no test, val, valid, validation folder"),
-        (lambda root: tree(root, count=1), "leaves one side empty"),
+        (lambda root: tree(root, count=1), "images, too few to draw a test split"),
     ],
 )
 def test_bad_folders_are_said_in_one_line(tmp_path, make, said):

@@ -14,7 +14,7 @@ from membound.capture.calibrate import calibrate as round_by_inputs
 from membound.capture.capture import capture
 from membound.capture.examples import Example
 from membound.data.preprocess import Preprocess
-from membound.errors import ModelError
+from membound.errors import ModelError, say_no_folder
 from membound.modules import broken
 from membound.store.choice import Values, value_types
 from membound.store.exact import AUTO
@@ -106,7 +106,7 @@ def check_path(path: Any) -> None:
             f"{os.fspath(path)}: a model file is a safetensors file: let its name end in {SUFFIX}"
         )
     if not (folder := Path(path).absolute().parent).is_dir():
-        raise ModelError(f"{os.fspath(path)}: there is no folder {folder}")
+        raise ModelError(f"{os.fspath(path)}: {say_no_folder(folder)}")
 
 
 def check_kinds(preprocess: Any, classes: Any) -> None:

@@ -65,6 +65,9 @@ def evaluate_command(
         _evaluate_file(Path(net), data, _split(split), size, batch, folder, engine, as_json)
         return
     if init is None:
+        from membound.store.other_files import refuse_other_kinds
+
+        refuse_other_kinds(net)
         raise MemboundError(
             f"no weights: membound evaluate NET --init {net if Path(net).is_file() else 'FILE'} --data ... says which "
             "network and which weights"

@@ -15,7 +15,7 @@ import typer
 from membound.cli import options
 from membound.cli.fit_tables import tell
 from membound.cli.records import spread
-from membound.errors import MemboundError
+from membound.errors import MemboundError, say_no_folder
 from membound.search.bounds import Bound
 from membound.search.place import Place
 from membound.search.request import TEACHERS, Choices, Examples, split_keywords
@@ -211,7 +211,7 @@ def _check_files(files: Sequence[Path], page: Path | None, init: Path | None) ->
     if page is None:
         return
     if not page.resolve().parent.is_dir():
-        raise MemboundError(f"--report {page}: there is no folder {page.parent}")
+        raise MemboundError(f"--report {page}: {say_no_folder(page.parent)}")
     if not os.access(page.resolve().parent, os.W_OK):
         raise MemboundError(f"--report {page}: the folder {page.parent} cannot be written")
     if page.is_dir():

@@ -53,6 +53,11 @@ def load_folder(
         return Dataset(root.name, splits[0], splits[1], classes, tuple(notes), are_photos(classes))
     if not 0 < test_fraction < 1:
         raise DataError(f"a test fraction of {test_fraction} is not allowed: take one between 0 and 1")
+    if round(test_fraction * len(splits[0])) < 1:
+        raise DataError(
+            f"{root} has {len(splits[0])} images, too few to draw a test split of {test_fraction:g} from: add images, "
+            "or lay them out as train/CLASS/ and test/CLASS/"
+        )
     train, test = validation_split(splits[0], float(test_fraction), seed)
     notes.append(f"the test split was drawn from the images: a fraction of {test_fraction:g}, seed {seed}")
     return Dataset(root.name, train, test, classes, tuple(notes), are_photos(classes))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from membound.errors import ModelError
+from membound.errors import ModelError, say_no_folder
 from membound.export.card import make_card
 from membound.run.inspection import inspect
 from membound.store.file import read
@@ -21,7 +21,7 @@ def check_folder(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ModelError(f"{folder} is there and not an empty folder: choose another name, or remove it")
     if not folder.absolute().parent.is_dir():
-        raise ModelError(f"{folder}: there is no folder {folder.parent}")
+        raise ModelError(f"{folder}: {say_no_folder(folder.parent)}")
 
 
 def write_folder(

@@ -16,11 +16,11 @@ from membound.errors import DataError, ModelError
 from membound.run.hub import fetch, is_address
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net
+from membound.store.other_files import refuse_other_kinds
 from membound.store.rules import MAX_HEADER
 from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
-CHECKPOINTS = (".pt", ".pth", ".ckpt")
 
 
 def find_model_file(given: Path) -> Path:
@@ -37,16 +37,7 @@ def find_model_file(given: Path) -> Path:
         if isinstance(error, FileNotFoundError) and not path.suffix and path.parent == Path():
             reason = f"{reason}: a model file is needed, not the name of a network; membound fit and mb.save write one"
         raise ModelError(f"{path}: cannot be read: {reason}") from None
-    if path.suffix.lower() == ".py":
-        raise ModelError(
-            f"{path} is Python source, not a model file: make one of its network with the command membound export, or "
-            "with mb.save"
-        )
-    if path.suffix.lower() in CHECKPOINTS:
-        raise ModelError(
-            f"{path} is a torch checkpoint, not a model file: make one of it and its network with the command membound "
-            "export, or with mb.save"
-        )
+    refuse_other_kinds(path)
     if holds_plain_weights(path):
         raise ModelError(
             f"{path} holds weights without their network: load them into it and save that with mb.save, or make a "

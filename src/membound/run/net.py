@@ -23,6 +23,7 @@ from membound.run.resized import resized
 from membound.store.file import read
 from membound.store.formats import Encoded
 from membound.store.model import StoredModel
+from membound.store.other_files import refuse_other_kinds
 
 EVERY = "every"  # instruction set: what holds for all of them
 
@@ -222,6 +223,7 @@ def load(
         raise ModelError(f"there is no engine {engine!r}: choose float or micro", about="engine")
     check_path_like(path, "path")
     file = fetch(path) if is_address(path) else Path(path)
+    refuse_other_kinds(file)
     model = read(file, mmap)
     if engine == "micro":
         if (threads, max_batch, concurrency, isa, input_shape) != (0, 1, 1, None, None):

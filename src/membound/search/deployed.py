@@ -112,7 +112,19 @@ class Fitted:
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""
-        return f"Fitted({bound}{self._show_size()}, {self._show(self.accuracy)})"
+        return f"Fitted({bound}{self._show_size()}, {self._show(self.accuracy)}{self._show_dense()})"
+
+    def _show_dense(self) -> str:
+        """What the dense network reaches, and in 8 bits where that fits the same budget."""
+        dense = self.dense or {}
+        if dense.get("accuracy") is None:
+            return ""
+        number = "{:.4g}" if self.errors is None else "{:.2f} %"
+        shown = f", dense {number.format(dense['accuracy'])}"
+        int8 = dense.get("int8") or {}
+        if self.facts.get("fits_in_8_bits") and int8.get("accuracy") is not None:
+            shown += f", dense in 8 bits {number.format(int8['accuracy'])}"
+        return shown
 
     def _show_size(self) -> str:
         """Bytes of the file, or those of a microcontroller."""
@@ -330,12 +342,16 @@ def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:
 
     A score of its own has no points: there it is a hundredth of the score.
     """
+    plain = replace(files, values="f32", types={})
+    exact, rounded = score_on_training([plain.stored(state), files.stored(state)], problem)
+    return clearly_worse(rounded, exact)
+
+
+def score_on_training(networks: Sequence[StoredModel], problem: Problem) -> list[Score]:
+    """How good stored networks are on some of the training images."""
     train = problem.data.train
     some = np.linspace(0, len(train) - 1, min(ROUNDED_EXAMPLES, len(train)), dtype=np.int64)
-    exact, rounded = _score_all(
-        [replace(files, values="f32", types={}).stored(state), files.stored(state)], train.take(some), problem
-    )
-    return clearly_worse(rounded, exact)
+    return _score_all(networks, train.take(some), problem)
 
 
 def clearly_worse(score: Score, other: Score) -> bool:

@@ -81,6 +81,8 @@ def describe_work(problem: Problem, bound: Bound, choices: Choices) -> str:
     """How much there is to do, for who waits: examples and their size, networks and their steps."""
     recipe, data = problem.training.recipe, problem.data
     size = " x ".join(map(str, data.train.shape))
+    if data.train.labels.dtype.kind == "f" and choices.loss is None:
+        size += ", numbers to predict"
     test = "" if data.test is None else f" and {len(data.test):,} to test"
     networks = max(len(bound.amounts), 1) * bound.members + choices.dense
     searches = bound.searches or choices.is_greedy or choices.widths is not None

@@ -6,12 +6,14 @@ from typing import Any
 from membound.errors import ModelError
 from membound.run.inspection import inspect
 from membound.search.bounds import Bound
-from membound.search.deployed import clearly_worse, score_stored
+from membound.search.deployed import clearly_worse, score_on_training, score_stored
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
 from membound.search.problem import Problem, State
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
+
+UNLEARNED = 0.02  # of the training images: what a network must miss of them to count as worse
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +65,13 @@ def fits(int8: dict[str, Any] | None, bound: Bound, limit: int, memory: int | No
     return bool(size <= limit and (memory is None or needed <= memory))
 
 
-def better_by_validation(
+def better_in_8_bits(
     problem: Problem, ours: StoredModel, estimate: Score | None, dense: EightBits
-) -> tuple[Score, Score] | None:
-    """Both scores on images that neither was trained on, where dense in 8 bits is clearly better; test images are none.
+) -> tuple[Score, Score, str] | None:
+    """Both scores, and the images they are of, where dense in 8 bits is clearly better; test images decide nothing.
 
-    They are those that a user has given for choices, or that were held out as nothing else can judge.
+    The best judges are images that neither was trained on: those that a user has given for choices, or that were held
+    out as nothing else can judge. Where there are none, training images still show which network has not learned.
     """
     given = problem.data.given
     if given is not None:
@@ -76,14 +79,27 @@ def better_by_validation(
     elif estimate is not None and dense.estimate is not None:
         mine, theirs = estimate, dense.estimate
     else:
-        return None
-    return (mine, theirs) if clearly_worse(mine, theirs) else None
+        mine, theirs = score_on_training([ours, dense.stored], problem)
+        return (mine, theirs, "training") if has_not_learned(mine, theirs) else None
+    return (mine, theirs, "validation") if clearly_worse(mine, theirs) else None
 
 
-def describe_choice(ours: Score, theirs: Score) -> str:
+def has_not_learned(score: Score, other: Score) -> bool:
+    """Whether a network misses on training images what another has learned: a little less may just be less by heart.
+
+    >>> dense = Score(100, 99, 0.1)
+    >>> has_not_learned(Score(100, 95, 0.2), dense), has_not_learned(Score(100, 98, 0.2), dense)
+    (True, False)
+    """
+    if score.errors is not None and other.errors is not None:
+        return score.errors - other.errors > UNLEARNED * score.images
+    return not other.accuracy - score.accuracy <= UNLEARNED * abs(other.accuracy)
+
+
+def describe_choice(ours: Score, theirs: Score, images: str) -> str:
     """Why the dense network in 8 bits was taken.
 
-    >>> describe_choice(Score(100, 95, 0.2), Score(100, 99, 0.1))
+    >>> describe_choice(Score(100, 95, 0.2), Score(100, 99, 0.1), "validation")
     'dense in 8 bits: it fits this budget, and is better on 100 validation images (99.00 % against 95.00 %)'
     """
     points = ours.errors is not None
@@ -91,6 +107,6 @@ def describe_choice(ours: Score, theirs: Score) -> str:
         f"{score.accuracy:.2f} %" if points else f"{score.accuracy:.4g}" for score in (ours, theirs)
     )
     return (
-        f"dense in 8 bits: it fits this budget, and is better on {ours.images:,} validation images "
+        f"dense in 8 bits: it fits this budget, and is better on {ours.images:,} {images} images "
         f"({other} against {mine})"
     )

@@ -15,7 +15,7 @@ from membound.search.bounds import Bound
 from membound.search.budget import Limit, Plan, describe_left_over, describe_spare, make_plans
 from membound.search.deployed import Fitted, describe_speed, describe_stored, rounding_hurts, score_stored
 from membound.search.effort import describe_recipe
-from membound.search.eight_bits import EightBits, better_by_validation, describe_choice, fits, in_8_bits
+from membound.search.eight_bits import EightBits, better_in_8_bits, describe_choice, fits, in_8_bits
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.jobs import Job
 from membound.search.measure import FileBytes
@@ -292,12 +292,12 @@ class Fitting:
         ]
 
     def _dense_if_better(self, plan: Plan, result: Fitted, facts: dict[str, Any]) -> Fitted:
-        """Dense in 8 bits instead, where it fits and validation images, not those for the last word, say so."""
+        """Dense in 8 bits instead, where it fits and images other than those for the last word say so."""
         dense = self.eight_bits
         if dense is None or not result.facts["fits_in_8_bits"]:
             return result
         ours = result.files.stored(result.model.state_dict())
-        scores = better_by_validation(self.problem, ours, plan.estimate, dense)
+        scores = better_in_8_bits(self.problem, ours, plan.estimate, dense)
         if scores is None:
             return result
         model = self.problem.make(self.choices.seed)

@@ -1,5 +1,6 @@
 """From what users have to a problem: their model, data, loss and choices, checked."""
 
+import inspect
 import math
 import os
 from collections.abc import Callable
@@ -64,6 +65,7 @@ def make_problem(
         raise MemboundError(
             f"the model is a {type(model).__name__}: give a torch.nn.Module, or a function that makes one"
         )
+    _refuse_what_needs_arguments(model)
     make: Callable[[int], nn.Module] = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(choices.seed)
     data = _data(network, examples, choices, hold_out)
@@ -97,6 +99,24 @@ def make_problem(
     return Problem(make, data, training, target, names, task)
 
 
+def _refuse_what_needs_arguments(model: Any) -> None:
+    """A class, or a function, that cannot be called as it is."""
+    if isinstance(model, nn.Module):
+        return
+    try:
+        asked = inspect.signature(model).parameters.values()
+    except (TypeError, ValueError):  # it does not say
+        return
+    anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [each.name for each in asked if each.default is each.empty and each.kind not in anything]
+    if needed:
+        name = getattr(model, "__name__", type(model).__name__)
+        raise MemboundError(
+            f"the model is made by {name}, which needs {', '.join(needed)}: give the network itself, such as "
+            f"{name}({needed[0]}=...), or a function without arguments that makes it"
+        )
+
+
 def _warn_of_first_label(train: Split, task: Task, warn: Callable[[str], None]) -> None:
     """Labels that count from 1 leave an output that never wins."""
     labels = train.labels
@@ -125,8 +145,22 @@ def _task(examples: Examples, choices: Choices, train: Split) -> Task:
     """What is asked for; or what a membound Dataset is for; or what targets are."""
     if choices.loss is None and choices.score is None:
         known = isinstance(examples.train_data, Dataset)
+        if not known:
+            _refuse_one_hot(train)
         return task_of(examples.train_data) if known else inferred_task(train)
     return Task(choices.loss, choices.score)
+
+
+def _refuse_one_hot(train: Split) -> None:
+    """Classes as rows of zeros with a one, which would be taken for numbers to predict."""
+    labels: Any = train.labels
+    if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind != "f":
+        return
+    if bool((((labels == 0) | (labels == 1)).all(1) & (labels.sum(1) == 1)).all()):
+        raise DataError(
+            f"targets {list(labels.shape)} are one-hot: for classes, give their numbers, y.argmax(1); to predict them "
+            "as numbers, name a loss, such as loss=torch.nn.functional.mse_loss"
+        )
 
 
 def _with_loaders_batch(choices: Choices, train: Split, warn: Callable[[str], None]) -> Choices:

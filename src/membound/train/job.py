@@ -12,7 +12,7 @@ from torch import nn
 from membound import data as sets
 from membound.data.augment import Augment, choose
 from membound.data.source import has_own_size
-from membound.errors import MemboundError
+from membound.errors import MemboundError, say_no_folder
 from membound.train import recipe as recipes
 from membound.train.batches import Feeder
 from membound.train.evaluation import check_fits, evaluate
@@ -190,7 +190,7 @@ def check_writable(out: Path) -> None:
     """Before training, so that nothing is lost at its end."""
     folder = out.resolve().parent
     if not folder.is_dir():
-        raise MemboundError(f"{out}: there is no folder {out.parent}", about="out")
+        raise MemboundError(f"{out}: {say_no_folder(out.parent)}", about="out")
     if out.is_dir():
         raise MemboundError(f"{out} is a folder: name a file, such as {out / 'net.safetensors'}", about="out")
     if out.suffix != ".safetensors":

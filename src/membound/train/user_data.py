@@ -17,9 +17,17 @@ from membound.train.items import ItemSplit, from_items
 from membound.train.iterables import is_iterable_loader, read_all
 from membound.train.loaders import LoaderSplit, Reading, follow
 from membound.train.preprocessing import features_as_they_are
-from membound.train.several import from_several, has_several
+from membound.train.several import from_several, has_several, split_item
 
 MOMENTS_OF = 10_000  # items of a torch Dataset that are read for their mean and deviation
+ONLY = (
+    "x",
+    "image",
+    "images",
+    "input",
+    "inputs",
+    "data",
+)  # a dict's only input, which is the network's only one
 _WANTED = "(x, y) arrays, a torch Dataset, a DataLoader or a set of mb.data"
 
 
@@ -54,6 +62,8 @@ def as_split(data: Any) -> Split:
         return _from_pair(read_all(data))
     if isinstance(data, torch_data.DataLoader):
         return _from_loader(data)
+    if _is_whole_dict(data) and len(pair := split_item(data)[0]) == 1 and set(pair) <= set(ONLY):
+        return _from_pair((*pair.values(), split_item(data)[1]))
     if _is_whole_dict(data) or (isinstance(data, tuple) and has_several(data)):
         return from_several(data)
     if isinstance(data, tuple) or (isinstance(data, list) and len(data) == 2 and all(map(_is_array, data))):

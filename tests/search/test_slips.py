@@ -1,0 +1,70 @@
+"""What people pass to fit by mistake, answered in one line before anything is trained."""
+
+import numpy as np
+import pytest
+from small import Small, digits
+
+import membound as mb
+from membound.errors import DataError, MemboundError, ModelError
+from membound.search.place import Watch
+from membound.train.user_data import as_split
+
+IMAGES, LABELS = digits(0, 40).images, digits(0, 40).labels
+
+
+class NeedsClasses(Small):
+    def __init__(self, classes: int, width: float = 1.0) -> None:
+        super().__init__()
+
+
+def test_one_hot_targets_are_not_taken_for_numbers():
+    rows = np.eye(10, dtype=np.float32)[LABELS]
+    with pytest.raises(DataError, match=r"targets \[40, 10\] are one-hot: for classes, give their numbers"):
+        mb.fit(Small, (IMAGES, rows), "4 KB", steps=2)
+
+
+@pytest.mark.parametrize("change", [lambda rows: rows * 0.5, lambda rows: 1 - rows, lambda rows: rows[:, :1]])
+def test_other_rows_of_numbers_are(change):
+    rows = change(np.eye(10, dtype=np.float32)[LABELS])
+    said = []
+
+    class Numbers(Small):
+        def forward(self, x):
+            return super().forward(x)[:, : rows.shape[1]]
+
+    watch = Watch(note=said.append)
+    fitted = mb.fit(Numbers, (IMAGES, rows), "4 KB", steps=2, batch_size=8, device="cpu", watch=watch)
+    assert fitted.facts["score_name"] == "R²"
+    assert any("numbers to predict" in text for text in said)
+
+
+def test_a_class_that_needs_arguments_is_named_with_them():
+    with pytest.raises(
+        MemboundError, match=r"made by NeedsClasses, which needs classes: .* NeedsClasses\(classes="
+    ):
+        mb.fit(NeedsClasses, (IMAGES, LABELS), "4 KB", steps=2)
+
+
+def test_a_dict_of_one_input_is_a_pair():
+    split = as_split({"images": IMAGES, "labels": LABELS})
+    assert split.shape == (1, 28, 28)
+    np.testing.assert_array_equal(split.read([3]), IMAGES[3:4])
+    assert as_split({"ids": IMAGES, "labels": LABELS}).shape != split.shape  # by its name, to the network
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("net.onnx", "is an ONNX model, not a model file: make one with membound export"),
+     ("net.tflite", "is a TensorFlow Lite model, which membound does not read"),
+     ("net.pth", "is a torch checkpoint, not a model file")],
+)  # fmt: skip
+def test_files_of_others_are_told_apart(tmp_path, name, said):
+    (tmp_path / name).write_bytes(b"\x08\x07\x12" * 50)
+    with pytest.raises(ModelError, match=said):
+        mb.load(tmp_path / name)
+
+
+def test_a_file_where_a_folder_should_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MemboundError, match="file is a file, not a folder"):
+        mb.save(Small(), tmp_path / "file" / "net.safetensors", np.zeros((1, 1, 28, 28), np.float32))
