@@ -53,7 +53,7 @@ def check_path_like(path: object, name: str) -> None:
     Traceback (most recent call last):
     membound.errors.ModelError: folder=3: a path is needed, as text or a pathlib.Path
     """
-    if not isinstance(path, str | os.PathLike):
+    if not isinstance(path, str | os.PathLike) or not (text := os.fspath(path)) or "\0" in str(text):
         raise ModelError(f"{name}={path!r}: a path is needed, as text or a pathlib.Path", about=name)
 
 

@@ -141,11 +141,9 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
     assert (tmp_path / "one" / "net.c").read_text() == project_files(net.plan)["net.c"]
     mb.export_c(plain, tmp_path / "two", images=some_images(net.model, 8), maps="whole")
     assert "#define NET_ARENA_BYTES" in (tmp_path / "two" / "net.h").read_text()
-    with pytest.raises(ModelError, match="is there and not an empty folder"):
-        mb.export_c(file, tmp_path / "one")
     with pytest.raises(ModelError, match="no maps 'some'"):
         mb.export_c(file, tmp_path / "three", maps="some")
-    for folder in (3, None, b"c", ["c"]):
+    for folder in (3, None, b"c", ["c"], "", "a\0b"):
         with pytest.raises(ModelError, match=r"^folder=.*: a path is needed, as text or a pathlib.Path$"):
             mb.export_c(file, folder)
     for name, call in {
@@ -162,6 +160,65 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
         ModelError, match="value 0 is rounded to int8: calibrate it on training images with the command"
     ):
         mb.load(plain, engine="micro")
+
+
+def test_an_export_replaces_an_earlier_one_and_nothing_else(calibrated, tmp_path):
+    net, file, plain = calibrated
+    folder = tmp_path / "c"
+    mb.export_c(plain, folder, images=some_images(net.model, 8), maps="whole")
+    (folder / "build").mkdir()
+    (folder / "mine.c").write_text("int mine;\n")
+    (folder / "membound_micro_old.h").write_text("/* of an earlier version */\n")
+    mb.export_c(file, folder)
+    wanted = project_files(net.plan)
+    assert {name: (folder / name).read_text() for name in wanted} == wanted
+    assert {path.name for path in folder.iterdir()} == {*wanted, "build", "mine.c"}
+    assert not list(tmp_path.glob(".membound-*"))
+
+
+def test_a_program_that_was_edited_stays(calibrated, tmp_path, capsys):
+    net, file, _ = calibrated
+    folder = tmp_path / "c"
+    assert run("export", file, "--c", folder) == 0
+    (folder / "main.c").write_text("int main(void) { return 0; }\n")
+    capsys.readouterr()
+    assert run("export", file, "--c", folder) == 0
+    assert "kept      main.c: edited since the last export" in capsys.readouterr().out
+    assert (folder / "main.c").read_text() == "int main(void) { return 0; }\n"
+    assert (folder / "net.c").read_text() == project_files(net.plan)["net.c"]
+    assert run("export", file, "--c", folder, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["kept"] == ["main.c"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "net.h"])
+def test_a_folder_with_other_files_is_left_alone(calibrated, tmp_path, name, capsys):
+    folder = tmp_path / "c"
+    folder.mkdir()
+    (folder / name).write_text("mine\n")
+    assert run("export", calibrated[1], "--c", folder) == 1
+    said = capsys.readouterr().err
+    assert f"{folder} has files in it, and no net.h that membound wrote: name a new folder" in said
+    assert len(said.strip().splitlines()) == 1
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert (folder / name).read_text() == "mine\n"
+    assert run("export", calibrated[1], "--c", folder / name) == 1
+    assert "is there and not an empty folder" in capsys.readouterr().err
+
+
+def test_a_failed_export_leaves_the_earlier_one_as_it_was(calibrated, tmp_path, monkeypatch):
+    net, file, plain = calibrated
+    folder = tmp_path / "c"
+    mb.export_c(plain, folder, images=some_images(net.model, 8), maps="whole")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full_disk(path, parts):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("membound.export.c_project.write_whole", full_disk)
+    with pytest.raises(ModelError, match="cannot be written: No space left on device"):
+        mb.export_c(file, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not list(tmp_path.glob(".membound-*"))
 
 
 NUMBERS = np.zeros((6, 1, 28, 28), np.float32)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import ModelError
-from membound.export.c_source import header_text, source_text
+from membound.export.c_source import FIRST_LINE, header_text, source_text
 from membound.export.hub_folder import check_folder
 from membound.micro.code import (
     CONFIG,
@@ -83,6 +83,7 @@ target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 add_executable(main main.c)
 target_link_libraries(main PRIVATE net)
 """
+MAY_BE_EDITED = {"main.c": (MAIN, MAIN_OF_NUMBERS), "CMakeLists.txt": (CMAKE,)}
 
 
 def project_files(
@@ -101,21 +102,63 @@ def project_files(
     }
 
 
-def write_project(folder: str | os.PathLike[str], net: MicroNet) -> None:
-    """The folder, whole or not at all."""
+def check_target(folder: Path) -> None:
+    """Refuse to write over anything but an earlier export, before there is anything to write."""
+    if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder):
+        raise ModelError(
+            f"{folder} has files in it, and no net.h that membound wrote: name a new folder, an empty one, or one of "
+            "an earlier export"
+        )
+    if not folder.is_dir():
+        check_folder(folder)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether an export is in a folder: its net.h begins as ours do."""
+    try:
+        with open(folder / "net.h", "rb") as file:
+            return file.readline().decode(errors="replace").rstrip() == FIRST_LINE
+    except OSError:
+        return False
+
+
+def write_project(folder: str | os.PathLike[str], net: MicroNet) -> list[str]:
+    """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay.
+
+    All files are written aside first, so that what fails leaves a folder as it was.
+    """
     target = Path(folder)
-    check_folder(target)
+    check_target(target)
     files = project_files(net.plan, net.classes, net.model.preprocess)
     aside = target.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
     try:
         aside.mkdir()
         for name, text in files.items():
             write_whole(aside / name, [text.encode()])
-        aside.rename(target)
+        if not _is_ours(target):
+            aside.rename(target)
+            return []
+        return _replace(target, aside, list(files))
     except OSError as error:
         raise ModelError(f"{target}: cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _replace(target: Path, aside: Path, names: list[str]) -> list[str]:
+    """Move new files over the old ones; of the runtime's old ones, those that there are no more go."""
+    kept = [name for name, ours in MAY_BE_EDITED.items() if _was_edited(target / name, ours)]
+    for name in names:
+        if name not in kept:
+            os.replace(aside / name, target / name)
+    for old in target.glob("membound_micro*.[ch]"):
+        if old.name not in names:
+            old.unlink()
+    return kept
+
+
+def _was_edited(path: Path, ours: tuple[str, ...]) -> bool:
+    return path.exists() and path.read_bytes() not in [text.encode() for text in ours]
 
 
 def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:

@@ -12,6 +12,7 @@ _TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "in
 _POINTERS = {"stream", "palette", "bias", "multiplier", "shift", "table"}
 _PARTS = {"weight": "mb_weight", "scale": "mb_scale", "sum": "mb_sum", "pool": "mb_pool"}
 _PER_LINE = 24
+FIRST_LINE = "/* A network that membound wrote: include this, compile net.c and the runtime beside it. */"
 
 
 def header_text(plan: MicroPlan, preprocess: Mapping[str, Any] | None = None) -> str:
@@ -23,7 +24,7 @@ def header_text(plan: MicroPlan, preprocess: Mapping[str, Any] | None = None) ->
     about = "pixels, 0 to 255" if net.takes_pixels else "made of numbers by net_input"
     arena = plan.layout.nbytes
     macros = "" if net.takes_pixels else _input_macros(first, channels, preprocess or {})
-    return f"""/* A network that membound wrote: include this, compile net.c and the runtime beside it. */
+    return f"""{FIRST_LINE}
 #ifndef NET_H
 #define NET_H
 

@@ -120,14 +120,11 @@ def _write_c(request: Request) -> Written:
 
     folder = request.target
     assert folder is not None
-    found = write_c(folder, request.source, request.data, request.layout, request.size)
-    return Written(
-        {"out": str(folder), **facts_of(found)},
-        [
-            f"folder    {folder}: net.c, net.h, the runtime, main.c, CMakeLists.txt, README.md",
-            *lines_of(found),
-        ],
-    )
+    found, kept = write_c(folder, request.source, request.data, request.layout, request.size)
+    lines = [f"folder    {folder}: net.c, net.h, the runtime, main.c, CMakeLists.txt, README.md"]
+    if kept:
+        lines.append(f"kept      {' and '.join(kept)}: edited since the last export")
+    return Written({"out": str(folder), "kept": kept, **facts_of(found)}, [*lines, *lines_of(found)])
 
 
 def _write_web(request: Request) -> Written:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from membound.data import Dataset, load
 from membound.errors import MemboundError, ModelError, check_path_like
-from membound.export.c_project import write_project
+from membound.export.c_project import check_target, write_project
 from membound.export.hub_folder import check_folder
 from membound.run.calibration import INPUTS, calibrate_activations, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, open_for_evaluation
@@ -40,7 +40,10 @@ def export_c(
     images: npt.ArrayLike | None = None,
     maps: str = "auto",
 ) -> MicroNet:
-    """Write a model file as plain C into a new folder, and give the network as the device runs it.
+    """Write a model file as plain C into a folder, and give the network as the device runs it.
+
+    The folder is new or empty, or holds an earlier export, which is replaced: a `main.c` or `CMakeLists.txt` that you
+    edited stays, and so do files of your own.
 
     `images` are some hundred of the training data, as they are (uint8) or prepared (float32): a file that does not say
     how its values are rounded to int8 is calibrated on them. `maps` is "rows" (line buffers), "whole" or "auto", which
@@ -50,7 +53,7 @@ def export_c(
         raise ModelError(f"there are no maps {maps!r}: choose auto, rows or whole", about="maps")
     check_path_like(file, "file")
     check_path_like(folder, "folder")
-    check_folder(Path(folder))
+    check_target(Path(folder))
     model = read(file)
     if images is None and not model.activations:
         raise ModelError(
@@ -119,12 +122,13 @@ def _calibration_inputs(net: Net, dataset: Dataset) -> npt.NDArray[np.float32]:
     return np.asarray(prepare(net, dataset.train.read(np.unique(rows))), np.float32)
 
 
-def write_c(folder: Path, source: str, data: str | None, layout: str | None, size: int | None) -> Calibrated:
-    """The folder with C; refused before the work if it is there."""
-    check_folder(folder)
+def write_c(
+    folder: Path, source: str, data: str | None, layout: str | None, size: int | None
+) -> tuple[Calibrated, list[str]]:
+    """The folder with C, refused before the work if it holds anything else; and files that were edited, and stay."""
+    check_target(folder)
     found = calibrate(source, data, layout, size)
-    write_project(folder, found.net)
-    return found
+    return found, write_project(folder, found.net)
 
 
 def write_web(
