@@ -55,6 +55,29 @@ def test_a_network_for_a_microcontroller_leads_with_flash_and_ram():
     assert "of the dense file" not in body
 
 
+def test_flash_and_ram_are_told_part_by_part_beside_dense_in_8_bits():
+    device = {
+        "flash_bytes": 7_690, "constant_bytes": 5_074, "weight_bytes": 4_400, "code_bytes": 2_616, "ram_bytes": 1_988,
+        "context_bytes": 1_488, "arena_bytes": 1_468, "stack_bytes": 500, "instructions": 1_800_000,
+        "code_from": "recorded sizes",
+    }  # fmt: skip
+    rounded = {**device, "flash_bytes": 36_400, "constant_bytes": 33_784, "weight_bytes": 33_000}
+    dense = DENSE | {"int8": INT8 | {"micro": rounded}}
+    text = page(dense=dense, micro=device, limit=8_000, memory_limit=2_000)
+    table = text.split("<h2>Flash and RAM</h2>")[1].split("</section>")[0]
+    rows = [re.findall(r">([^<>]+)<", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
+    assert rows[0][-1] == "dense, 8 bits"
+    assert {head: cells for head, *cells in rows[1:]} == {
+        "flash, bytes": ["7,690 of 8,000", "36,400"], "weights": ["4,400", "33,000"],
+        "biases, scales, tables": ["674", "784"], "code": ["2,616", "2,616"],
+        "RAM, bytes": ["1,988 of 2,000", "1,988"], "activations": ["1,468", "1,468"],
+        "counters of rows": ["20", "20"], "stack, at most": ["500", "500"],
+        "instructions, about": ["1,800,000", "1,800,000"],
+    }  # fmt: skip
+    assert "Cortex-M4 (recorded sizes)" in table
+    assert "Flash and RAM" not in page()
+
+
 def test_int8s_speed_is_beside_ours_where_it_was_measured():
     assert "bench --int8" in page()
     timed = page(dense=DENSE | {"int8": INT8 | {"latency_ms": 0.11, "latency_by": "ONNX Runtime"}})

@@ -52,6 +52,16 @@ def test_flash_and_ram_are_within_their_bounds_and_used(fitted):
     assert micro["flash_bytes"] == micro["constant_bytes"] + micro["code_bytes"]
     assert micro["ram_bytes"] == micro["context_bytes"] + micro["stack_bytes"] <= RAM
     assert fitted.facts["memory_bytes"] == micro["ram_bytes"]
+    assert 0 < micro["weight_bytes"] < micro["constant_bytes"]
+    assert 0 < micro["arena_bytes"] < micro["context_bytes"]
+    assert micro["instructions"] > 0
+
+
+def test_what_this_machine_takes_is_named_so(fitted):
+    facts = fitted.to_dict()["facts"]
+    assert facts["host_latency_ms"] > 0
+    assert facts["host_threads"] == 1
+    assert not {"latency_ms", "latency_spread", "threads"} & facts.keys()
 
 
 def test_the_file_says_how_values_become_int8_and_accuracy_is_that_of_the_engine(fitted, tmp_path):
@@ -159,10 +169,11 @@ def test_other_targets_are_as_they_were():
 
 
 def test_flash_and_ram_are_said_part_by_part(fitted):
-    (_, flash), (_, ram) = on_device(describe_final(fitted))
+    (_, flash), (_, ram), (_, speed) = on_device(describe_final(fitted))
     assert f"{fitted.size:,} of {FLASH:,} bytes: " in flash
     assert "of code at -Os for a Cortex-M4" in flash
     assert f" of {RAM:,} bytes: " in ram
+    assert f"about {fitted.facts['micro']['instructions']:,} instructions an image" in speed
     assert on_device({}) == []
 
 

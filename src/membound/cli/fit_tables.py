@@ -68,13 +68,17 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (
             "flash",
-            f"{show_flash(final)} bytes: {constants:,} of constants, {code:,} of code at -Os for a Cortex-M4 "
-            f"({micro['code_from']}); startup code is apart",
+            f"{show_flash(final)} bytes: {constants:,} of constants ({micro['weight_bytes']:,} of them "
+            f"weights), {code:,} of code at -Os for a Cortex-M4 ({micro['code_from']}); startup code is apart",
         ),
         (
             "ram",
             f"{show_ram(final)} bytes: {micro['context_bytes']:,} of context, "
             f"{micro['stack_bytes']:,} of stack; images are fed by rows",
+        ),
+        (
+            "speed",
+            f"about {micro['instructions']:,} instructions an image on a Cortex-M3 (an estimate; not cycles)",
         ),
     ]
 

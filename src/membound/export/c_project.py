@@ -21,7 +21,7 @@ from membound.micro.code import (
     recorded_bytes,
     runtime_folder,
 )
-from membound.micro.cost import instructions
+from membound.micro.cost import all_instructions, instructions
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
 from membound.store.whole import write_whole
@@ -182,7 +182,6 @@ network's size with an antialiased bilinear filter, then the center square. `net
 Python, to compare with.
 """
     table = "\n".join(rows)
-    total = sum(instructions(plan, number) for number in range(len(net.ops)))
     code = NET_CODE_BYTES + recorded_bytes(features(plan))  # not compiled: a folder is the same everywhere
     flash, ram = plan.flash_bytes + code, plan.context_bytes + STACK_BYTES
     return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
@@ -208,5 +207,5 @@ to choose yourself.
 {table}
 
 Values that are not needed at the same time share their bytes, so the arena is smaller than the sum. Instructions are
-estimates for a Cortex-M3 with -O2, {total:,} in all for an image; they are not cycles.
+estimates for a Cortex-M3 with -O2, {all_instructions(plan):,} in all for an image; they are not cycles.
 """

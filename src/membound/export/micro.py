@@ -166,8 +166,8 @@ def lines_of(found: Calibrated) -> list[str]:
     memory = found.net.memory()
     how = memory.to_json()["code_from"]
     lines = [
-        f"flash     {memory.flash:,} bytes: {memory.constants:,} of constants, {memory.code:,} of code at "
-        f"-Os for a Cortex-M4 ({how}); startup code is apart",
+        f"flash     {memory.flash:,} bytes: {memory.constants:,} of constants ({memory.weights:,} of them "
+        f"weights), {memory.code:,} of code at -Os for a Cortex-M4 ({how}); startup code is apart",
         f"ram       {memory.ram:,} bytes: {memory.context:,} of context, {memory.stack} of stack; arena: "
         f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
     ]

@@ -38,6 +38,11 @@ def instructions(plan: MicroPlan, number: int) -> int:
     return round(total)
 
 
+def all_instructions(plan: MicroPlan) -> int:
+    """Of one image, in about."""
+    return sum(instructions(plan, number) for number in range(len(plan.net.ops)))
+
+
 def _pooled(op: Op) -> int:
     """Elements of all windows of a pool."""
     assert op.pool is not None

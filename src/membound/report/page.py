@@ -13,6 +13,7 @@ from membound.report.bars import make_bars
 from membound.report.curves import make_curves
 from membound.report.device import FOLDER, is_micro
 from membound.report.eight_bits import say_beaten
+from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, join, tag
 from membound.report.scatter import make_scatter
 from membound.report.style import SCRIPT, STYLE
@@ -60,6 +61,7 @@ def make_page(result: Facts) -> str:
     score = find_score(result)
     title = make_title(result)
     sections = [
+        _section("Flash and RAM", make_footprint(result)),
         _section(f"{_capital(score.name)} against size", make_scatter(result, score)),
         _section("What each layer keeps", make_bars(result)),
         _section("Training", make_curves(result, score)),

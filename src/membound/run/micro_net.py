@@ -22,9 +22,10 @@ from membound.store.model import StoredModel
 class MicroMemory:
     """Bytes on the device, all that a fit's `budget` and `ram` count; startup code is apart.
 
-    - `constants`: weights, biases, tables, records. `code`: the runtime at -Os on a Cortex-M4, `compiled` here or as
-      recorded. `flash` is both.
-    - `context`: the arena and the counters of rows. `stack`: at most. `ram` is both.
+    - `constants`: weights, biases, tables, records; `weights` are the codes, positions and palettes among them. `code`:
+      the runtime at -Os on a Cortex-M4, `compiled` here or as recorded. `flash` is constants and code.
+    - `context`: the `arena`, which holds activations, and the counters of rows. `stack`: at most. `ram` is context and
+      stack.
     - `rows`, `whole`: the arena with line buffers, and with whole maps.
     """
 
@@ -34,6 +35,8 @@ class MicroMemory:
     stack: int
     rows: int
     whole: int
+    weights: int
+    arena: int
     compiled: bool = False
 
     @property
@@ -51,10 +54,12 @@ class MicroMemory:
         return {
             "flash_bytes": self.flash,
             "constant_bytes": self.constants,
+            "weight_bytes": self.weights,
             "code_bytes": self.code,
             "code_from": COMPILER[0] if self.compiled else "recorded sizes",
             "ram_bytes": self.ram,
             "context_bytes": self.context,
+            "arena_bytes": self.arena,
             "stack_bytes": self.stack,
             "arena_bytes_rows": self.rows,
             "arena_bytes_whole": self.whole,
@@ -65,8 +70,16 @@ def memory_of(plan: MicroPlan) -> MicroMemory:
     """What a planned network takes on the device."""
     code = code_of(plan)
     return MicroMemory(
-        plan.flash_bytes, code.nbytes, plan.context_bytes, STACK_BYTES, plan.rows_bytes, plan.whole_bytes, code.compiled
-    )  # fmt: skip
+        constants=plan.flash_bytes,
+        code=code.nbytes,
+        context=plan.context_bytes,
+        stack=STACK_BYTES,
+        rows=plan.rows_bytes,
+        whole=plan.whole_bytes,
+        weights=sum(packed.nbytes for packed in plan.weights.values()),
+        arena=plan.layout.nbytes,
+        compiled=code.compiled,
+    )
 
 
 class MicroNet:

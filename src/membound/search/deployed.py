@@ -55,7 +55,11 @@ class Fitted:
       `seed`, `augment`, `smoothing` and `precision`; `curves`, points with `iteration`, `loss` (the mean since the
       point before, on training images), `seconds`, `nonzeros` and, where there are test images, `accuracy` and
       `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people; `asked`, the call;
-      `seeds`, mean and spread where there were several; `micro`, flash and RAM of a microcontroller.
+      `seeds`, mean and spread where there were several.
+    - For a microcontroller, `facts["micro"]` has its bytes: `flash_bytes` are `constant_bytes` (of them `weight_bytes`)
+      and `code_bytes`, `ram_bytes` are `context_bytes` (of them `arena_bytes`, the activations) and `stack_bytes`;
+      `instructions` of one image are estimates for a Cortex-M3. What this machine takes is named so: `host_latency_ms`,
+      `host_latency_spread`, `host_threads`; of dense networks in float32, `host_memory_bytes`.
     """
 
     model: nn.Module
@@ -211,7 +215,7 @@ def _show(facts: Mapping[str, Any], size: str) -> str:
     """A cell of a table."""
     shown = {
         "file bytes": f"{facts['file_bytes']:,}",
-        "memory": f"{facts['memory_bytes']:,}",
+        "memory": f"{facts.get('memory_bytes', 0):,}",
         "latency": show_milliseconds(facts.get("latency_ms")),
         "flash": show_flash(facts),
         "RAM": show_ram(facts),
@@ -223,12 +227,15 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
     """Bytes, memory and layers of a stored network."""
     facts = inspect(stored)
     on_device = describe_micro(stored) if target.micro and stored.activations else None
-    return ({} if on_device is None else {"micro": on_device}) | {
+    if on_device is not None:
+        memory: dict[str, Any] = {"micro": on_device, "memory_bytes": on_device["ram_bytes"]}
+    else:
+        here = deployed_bytes(stored, target.batch, target.isa)  # what a bound counts
+        memory = {"host_memory_bytes" if target.micro else "memory_bytes": here}
+    return {
         "file_bytes": stored.file_bytes,
         "header_bytes": stored.header_bytes,
-        "memory_bytes": deployed_bytes(stored, target.batch, target.isa)  # what a bound counts
-        if on_device is None
-        else on_device["ram_bytes"],
+        **memory,
         "parameters": facts["parameters"],
         "nonzeros": facts["nonzeros"],
         "weight_nonzeros": facts["weight_nonzeros"],
@@ -266,7 +273,8 @@ def with_latencies(
         last = [] if dense is None else [dense]
         return timing.measure([Net(each, threads=threads) for each in [*stored, *last]])
 
-    times = [{**taken.facts(), "threads": threads} for taken in world.from_leader(race)]
+    elsewhere = any("micro" in found.facts for found in results)
+    times = [taken.facts(threads, on_host=elsewhere) for taken in world.from_leader(race)]
     beside = {} if dense is None else times[-1]
     return [
         replace(

@@ -28,9 +28,12 @@ class EightBits:
 
     def describe(self, problem: Problem) -> dict[str, Any]:
         """What it takes."""
+        micro = self.device.get("micro")
         return self.device | {
             "file_bytes": self.stored.file_bytes,
-            "memory_bytes": deployed_bytes(self.stored, problem.target.batch, problem.target.isa),
+            "memory_bytes": micro["ram_bytes"]
+            if micro
+            else deployed_bytes(self.stored, problem.target.batch, problem.target.isa),
             "nonzeros": inspect(self.stored)["nonzeros"],
         }
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError
 from membound.micro.code import STACK_BYTES, code_for, code_of, features
+from membound.micro.cost import all_instructions
 from membound.micro.integers import make_integers
 from membound.micro.layers import find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
@@ -136,6 +137,6 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
 
 
 def describe_micro(stored: StoredModel) -> dict[str, Any]:
-    """What a network takes on the device, part by part."""
+    """What a network takes on the device, part by part; instructions of one image are estimates."""
     plan = _plan_of(stored)
-    return memory_of(plan).to_json() | {"arena_bytes": plan.layout.nbytes}
+    return memory_of(plan).to_json() | {"instructions": all_instructions(plan)}

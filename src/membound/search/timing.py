@@ -23,8 +23,14 @@ class Latency:
     ms: float
     spread: float = 0.0
 
-    def facts(self) -> dict[str, float]:
-        return {"latency_ms": self.ms, "latency_spread": self.spread}
+    def facts(self, threads: int, on_host: bool = False) -> dict[str, float]:
+        """For JSON; `on_host` says so in the names, where a network is for another machine.
+
+        >>> Latency(0.5).facts(1, on_host=True)
+        {'host_latency_ms': 0.5, 'host_latency_spread': 0.0, 'host_threads': 1}
+        """
+        found = {"latency_ms": self.ms, "latency_spread": self.spread, "threads": threads}
+        return {f"host_{name}": value for name, value in found.items()} if on_host else found
 
 
 def measure(nets: Sequence[Net]) -> list[Latency]:

@@ -1,0 +1,69 @@
+"""Flash and RAM of a microcontroller, part by part, beside the dense network in 8 bits."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from membound.report.device import is_micro, show_flash, show_ram
+from membound.report.markup import Markup, join, tag
+from membound.report.tables import MOST_COLUMNS, draw_table
+from membound.report.text import ABSENT, find_number, find_part, find_rows, find_text, show_count
+
+Facts = Mapping[str, Any]
+Part = tuple[str, Callable[[Facts], str]]
+
+
+def make_footprint(result: Facts) -> Markup | None:
+    """A table, and what its words mean; None of a fit for another target."""
+    if not is_micro(result):
+        return None
+    finals = find_rows(result, "finals")
+    networks = [(find_text(final, "name") or "final", final) for final in finals]
+    int8 = find_part(find_part(result, "dense"), "int8")
+    if find_part(int8, "micro"):
+        networks.append(("dense, 8 bits", int8))
+    parts: list[Part] = [
+        ("flash, bytes", show_flash),
+        ("weights", _count("weight_bytes")),
+        ("biases, scales, tables", _rest("constant_bytes", "weight_bytes")),
+        ("code", _count("code_bytes")),
+        ("RAM, bytes", show_ram),
+        ("activations", _count("arena_bytes")),
+        ("counters of rows", _rest("context_bytes", "arena_bytes")),
+        ("stack, at most", _count("stack_bytes")),
+        ("instructions, about", _count("instructions")),
+    ]
+    known = [(words, [show(net) for _, net in networks]) for words, show in parts]
+    known = [(words, cells) for words, cells in known if any(cell != ABSENT for cell in cells)]
+    heads = [name for name, _ in networks]
+    if len(finals) <= MOST_COLUMNS:
+        table = draw_table(["", *heads], [[_head(words), *cells] for words, cells in known], "flash and RAM")
+    else:
+        rows = [[head, *(cells[index] for _, cells in known)] for index, head in enumerate(heads)]
+        table = draw_table(["network", *(words for words, _ in known)], rows, "flash and RAM")
+    compiled = find_text(find_part(finals[0], "micro"), "code_from") or "recorded sizes"
+    note = (
+        f"Code is at -Os for a Cortex-M4 ({compiled}); startup code is apart. Images are fed by rows, so the input is "
+        "not in RAM as a whole. Instructions are those of one image on a Cortex-M3 with -O2, estimated; they are not "
+        "cycles."
+    )
+    return join(table, tag("p", note, class_="note"))
+
+
+def _head(words: str) -> Markup:
+    """A sum stands out from its parts."""
+    return tag("strong", words) if words.endswith(", bytes") else tag("span", words)
+
+
+def _count(key: str) -> Callable[[Facts], str]:
+    return lambda net: show_count(find_number(find_part(net, "micro"), key))
+
+
+def _rest(whole: str, part: str) -> Callable[[Facts], str]:
+    """What a sum has beside one of its parts."""
+
+    def show(net: Facts) -> str:
+        micro = find_part(net, "micro")
+        all_of_it, some = find_number(micro, whole), find_number(micro, part)
+        return show_count(None if all_of_it is None or some is None else all_of_it - some)
+
+    return show
