@@ -68,9 +68,9 @@ def test_flash_and_ram_are_told_part_by_part_beside_dense_in_8_bits():
     rows = [re.findall(r">([^<>]+)<", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
     assert rows[0][-1] == "dense, 8 bits"
     assert {head: cells for head, *cells in rows[1:]} == {
-        "flash, bytes": ["7,690 of 8,000", "36,400"], "weights": ["4,400", "33,000"],
+        "flash, bytes": ["7,690", "of 8,000", "36,400"], "weights": ["4,400", "33,000"],
         "biases, scales, tables": ["674", "784"], "code": ["2,616", "2,616"],
-        "RAM, bytes": ["1,988 of 2,000", "1,988"], "activations": ["1,468", "1,468"],
+        "RAM, bytes": ["1,988", "of 2,000", "1,988"], "activations": ["1,468", "1,468"],
         "counters of rows": ["20", "20"], "stack, at most": ["500", "500"],
         "instructions, about": ["1,800,000", "1,800,000"],
     }  # fmt: skip

@@ -10,7 +10,7 @@ from profiles import full
 import membound as mb
 from membound import zoo
 from membound.errors import MemboundError
-from membound.zoo.networks import widened
+from membound.zoo.networks import build_for, widened
 
 NETS = [
     (zoo.resnet8, (3, 32, 32), 10),
@@ -73,5 +73,7 @@ def test_own_functions_are_told_the_channels_and_the_width(tmp_path, monkeypatch
     for spec in ("own_widths:plain", "own_widths:odd"):
         with pytest.raises(MemboundError, match="has no width to vary"):
             zoo.build_for(spec, 4, width=2.0)
+    with pytest.raises(MemboundError, match=r"^lenet has no width to vary"):
+        widened(partial(build_for, "lenet", 10, 1), 0.5)
     with pytest.raises(MemboundError, match=r"^lenet has no width to vary"):
         widened(partial(zoo.lenet), 2.0)

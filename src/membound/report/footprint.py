@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from membound.report.device import is_micro, show_flash, show_ram
+from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, join, tag
 from membound.report.tables import MOST_COLUMNS, draw_table
 from membound.report.text import ABSENT, find_number, find_part, find_rows, find_text, show_count
 
 Facts = Mapping[str, Any]
-Part = tuple[str, Callable[[Facts], str]]
+Part = tuple[str, Callable[[Facts], object]]
 
 
 def make_footprint(result: Facts) -> Markup | None:
@@ -22,11 +22,11 @@ def make_footprint(result: Facts) -> Markup | None:
     if find_part(int8, "micro"):
         networks.append(("dense, 8 bits", int8))
     parts: list[Part] = [
-        ("flash, bytes", show_flash),
+        ("flash, bytes", lambda net: _within(find_flash(net), find_number(net, "limit"))),
         ("weights", _count("weight_bytes")),
         ("biases, scales, tables", _rest("constant_bytes", "weight_bytes")),
         ("code", _count("code_bytes")),
-        ("RAM, bytes", show_ram),
+        ("RAM, bytes", lambda net: _within(find_ram(net), find_number(net, "memory_limit"))),
         ("activations", _count("arena_bytes")),
         ("counters of rows", _rest("context_bytes", "arena_bytes")),
         ("stack, at most", _count("stack_bytes")),
@@ -46,12 +46,19 @@ def make_footprint(result: Facts) -> Markup | None:
         "not in RAM as a whole. Instructions are those of one image on a Cortex-M3 with -O2, estimated; they are not "
         "cycles."
     )
-    return join(table, tag("p", note, class_="note"))
+    return join(tag("div", table, class_="summary"), tag("p", note, class_="note"))
 
 
 def _head(words: str) -> Markup:
     """A sum stands out from its parts."""
     return tag("strong", words) if words.endswith(", bytes") else tag("span", words)
+
+
+def _within(used: float | None, allowed: float | None) -> object:
+    """A sum, and under it what is allowed."""
+    if used is None or allowed is None:
+        return show_count(used)
+    return join(show_count(used), tag("small", f"of {show_count(allowed)}"))
 
 
 def _count(key: str) -> Callable[[Facts], str]:

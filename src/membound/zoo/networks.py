@@ -111,6 +111,8 @@ def widened(maker: object, factor: float, name: str | None = None) -> int | floa
     usual = None if default is None else default.default
     if not isinstance(usual, int | float) or isinstance(usual, bool):
         made = maker.func if isinstance(maker, partial) else maker
+        if isinstance(maker, partial) and made is build_for:  # what the command line gives
+            name = maker.args[0]
         found = name or getattr(made, "__name__", type(made).__name__)
         raise WeightsError(
             f"{found} has no width to vary: give the function that makes the network a parameter `width` with a "
