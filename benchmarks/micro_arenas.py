@@ -8,7 +8,6 @@ Convolutions pad as SAME does, so that no tensor is padded apart. The packages t
 the package index. Neither side's stack and code are counted.
 """
 
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,61 +15,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from _arena import arena_of
+from _keras import in_keras
 from _record import ROOT, arguments, record
 
 sys.path.insert(0, str(ROOT / "tools"))
 from micro_networks import NETWORKS, micro, mobilenet
 
-from membound.store.graph import Node
-from membound.store.model import StoredModel
-from membound.store.operators import attributes
-
 NAMES = ("lenet", "resnet8", "mobilenet", "dscnn", "quick")
-ACTS = {None: None, ("relu",): "relu", ("clip", 0.0, 6.0): "relu6"}
-
-
-def in_keras(model: StoredModel) -> Any:
-    """The same layers, channels last."""
-    channels, height, width = model.shapes[0]
-    values = [tf.keras.Input((height, width, channels), batch_size=1)]
-    for number, node in enumerate(model.graph.nodes, 1):
-        values.append(_layer(model, node, [values[v] for v in node.inputs]))
-        wanted = model.shapes[number]
-        found = tuple(values[-1].shape[1:])
-        assert math.prod(found) == math.prod(wanted), (node.op, found, wanted)
-    return tf.keras.Model(values[0], values[model.graph.output])
-
-
-def _layer(model: StoredModel, node: Node, inputs: list[Any]) -> Any:
-    a, layers = attributes(node), tf.keras.layers
-    x = inputs[0]
-    if node.op == "conv":
-        out, _, kh, kw = model.tensors[node.tensors["w"]].shape
-        pad = "same" if any(a["pad"]) else "valid"
-        if a["groups"] > 1:
-            x = layers.DepthwiseConv2D((kh, kw), a["stride"], pad)(x)
-        else:
-            x = layers.Conv2D(out, (kh, kw), a["stride"], pad)(x)
-        return _act(x, a["act"])
-    if node.op == "linear":
-        return _act(layers.Dense(model.tensors[node.tensors["w"]].shape[0])(x), a["act"])
-    if node.op in ("maxpool", "avgpool"):
-        pool = layers.MaxPooling2D if node.op == "maxpool" else layers.AveragePooling2D
-        even = any(a["pad"]) or any(a.get("over", (0, 0)))
-        return pool(a["kernel"], a["stride"], "same" if even else "valid")(x)
-    if node.op == "add":
-        return _act(layers.Add()(inputs), a["act"])
-    if node.op in ("mean", "adaptive"):
-        return layers.GlobalAveragePooling2D(keepdims=node.op == "adaptive")(x)
-    if node.op == "act":
-        return _act(x, a["act"])
-    assert node.op == "reshape", node.op
-    return layers.Flatten()(x)
-
-
-def _act(x: Any, act: Any) -> Any:
-    name = ACTS[act if act is None else tuple(act)]
-    return x if name is None else tf.keras.layers.Activation(name)(x)
 
 
 def converted(network: Any) -> bytes:

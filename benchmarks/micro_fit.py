@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _record import arguments, collect, record, settings
-from torch import Tensor, nn
+from _record import ROOT, arguments, collect, record, settings
+from torch import nn
 
 import membound as mb
 from membound.data import Preprocess, load
@@ -49,23 +49,8 @@ from membound.train.teaching import Teaching
 from membound.train.user_data import preprocess_of
 from membound.zoo.networks import widened
 
-
-class Digits(nn.Module):
-    """Two convolutions with pools and two linear layers, for 28 x 28 pixels."""
-
-    def __init__(self, first: int, second: int, hidden: int, kernel: int = 5) -> None:
-        super().__init__()
-        self.conv1, self.norm1 = nn.Conv2d(1, first, 5, bias=False), nn.BatchNorm2d(first)
-        self.conv2, self.norm2 = nn.Conv2d(first, second, kernel, bias=False), nn.BatchNorm2d(second)
-        side = (12 - kernel + 1) // 2
-        self.fc1, self.fc2 = nn.Linear(second * side * side, hidden), nn.Linear(hidden, 10)
-        self.pool, self.act = nn.MaxPool2d(2), nn.ReLU()
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.pool(self.act(self.norm1(self.conv1(x))))
-        x = self.pool(self.act(self.norm2(self.conv2(x)))).flatten(1)
-        scores: Tensor = self.fc2(self.act(self.fc1(x)))
-        return scores
+sys.path.insert(0, str(ROOT / "examples"))
+from digits import Digits
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,13 @@ FITTING, ARENAS = ROOT / "results" / "micro-fit.json", ROOT / "results" / "micro
 BEGIN, END = "<!-- measured: python tools/micro_page.py -->\n", "<!-- end -->\n"
 RACED = "<!-- raced: python tools/micro_page.py -->\n"
 FITTED = "<!-- fitted: python tools/micro_page.py -->\n"
+TFLM = ROOT / "results" / "micro-tflm.json"
+SAME_TASK = "<!-- same task: python tools/micro_page.py -->\n"
 BESIDE = "<!-- arenas: python tools/micro_page.py -->\n"
+
+
+DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+RUNTIMES = {"tflm": "TensorFlow Lite Micro", "membound": "membound"}
 
 
 def _accuracy(row: dict[str, Any]) -> str:
@@ -85,6 +91,41 @@ def arenas(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def same_task(found: dict[str, Any], fits: dict[str, Any]) -> str:
+    """Both runtimes, a line for each network; of CIFAR-10 ours are those of micro_fit.py."""
+    lines = [
+        "| task | network | runtime | accuracy | flash (code, rest) | RAM | instructions, M4 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        cells = [
+            DATA[row["data"]], row["network"], RUNTIMES[row["runtime"]], f"{row['accuracy']:.2f} %",
+            f"{row['flash_bytes']:,} ({row['code_bytes']:,}, {row['constant_bytes']:,})", f"{row['ram_bytes']:,}",
+            f"{row['instructions']:,}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    int8 = found["fit"]["int8"]
+    cells = [
+        DATA["mnist"], "digits, dense in 8 bits", RUNTIMES["membound"], f"{int8['accuracy']:.2f} %",
+        f"{int8['flash_bytes']:,} ({int8['code_bytes']:,}, {int8['constant_bytes']:,})", f"{int8['ram_bytes']:,}",
+        f"{int8['instructions']:,}, estimated",
+    ]  # fmt: skip
+    lines.insert(4, f"| {' | '.join(cells)} |")
+    for each in fits["summary"]:
+        if each["data"] == "cifar10" and each["name"].startswith("cifar10"):
+            largest = max(
+                (r for r in fits["rows"] if r["name"] == each["name"]), key=lambda r: r["flash_bytes"]
+            )
+            cells = [
+                DATA["cifar10"], f"ResNet-8, fitted ({each['name']})", RUNTIMES["membound"],
+                f"{_mean(each['accuracy'])} %",
+                f"{largest['flash_bytes']:,} ({largest['code_bytes']:,}, {largest['constant_bytes']:,})",
+                f"{each['most_ram']:,}", "not measured",
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def replaced(page: str, begin: str, text: str) -> str:
     before, rest = page.split(begin)
     return before + begin + text + END + rest.split(END, 1)[1]
@@ -97,6 +138,9 @@ def written(page: str) -> str:
     for begin, file, make in ((RACED, PEERS, race), (FITTED, FITTING, fitted), (BESIDE, ARENAS, arenas)):
         if begin in page:
             page = replaced(page, begin, make(json.loads(file.read_text())))
+    if SAME_TASK in page:
+        both = (json.loads(file.read_text()) for file in (TFLM, FITTING))
+        page = replaced(page, SAME_TASK, same_task(*both))
     return page
 
 

@@ -503,3 +503,14 @@ def test_what_stands_for_a_network_elsewhere_is_no_model_file(tmp_path, capsys, 
 def test_an_export_that_there_is_not_says_which_there_is(file, tmp_path, capsys):
     assert "write ONNX with --onnx" in refused(capsys, "export", file, "--tflite", tmp_path / "net.tflite")
     assert "No such option: --other" in refused(capsys, "export", file, "--other", "x")
+    for command in ("run", "bench"):
+        said = refused(capsys, command, file, "--engine", "micro")
+        assert f"{command} has no --engine: it runs in floating point" in said
+
+
+def test_flash_is_the_budget_of_a_microcontroller(tmp_path, capsys):
+    for option in ("--flash", "--sram=2KB"):
+        said = refused(
+            capsys, "fit", "lenet", "--data", "mnist", option, "8KB", "--out", tmp_path / "n.safetensors"
+        )
+        assert "with --target micro, --budget bounds the flash of a microcontroller and --ram its RAM" in said

@@ -73,7 +73,9 @@ static void print_number(int32_t n, char end) {
 static net_context context;
 
 /* What the stack has where nothing was written, so that its depth can be told. */
+#ifndef PAINTED
 #define PAINTED 512
+#endif
 static uint32_t depth(const volatile uint32_t *stack) {
   uint32_t untouched = 0;
   while (untouched < PAINTED && stack[untouched] == 0xA5A5A5A5u) untouched++;

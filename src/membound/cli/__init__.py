@@ -49,7 +49,16 @@ RENAMED = {  # old names of options, which still work
     "bench": {"--layers": "--operators"},
 }
 NO_TFLITE = "there is no export to TFLite: write ONNX with --onnx, which other converters take, or C with --c"
-ABSENT = {"export": {"--tflite": NO_TFLITE, "--litert": NO_TFLITE}}  # options that other tools have
+FOR_A_DEVICE = "with --target micro, --budget bounds the flash of a microcontroller and --ram its RAM"
+IN_INTEGERS = (
+    "it runs in floating point; for a microcontroller's integers take membound evaluate FILE --data DATA --engine "
+    "micro, or mb.load(FILE, engine='micro') in Python"
+)
+ABSENT = {  # options that other tools or commands have
+    "export": {"--tflite": NO_TFLITE, "--litert": NO_TFLITE},
+    "fit": {name: f"there is no {name}: {FOR_A_DEVICE}" for name in ("--flash", "--sram", "--arena")},
+    **{name: {"--engine": f"{name} has no --engine: {IN_INTEGERS}"} for name in ("run", "bench")},
+}
 ELSEWHERE = {
     "workers": "ray",
     "pythons": "python",

@@ -149,7 +149,8 @@ class Bound:
             )
         if self.target not in TARGETS:
             raise MemboundError(
-                f"there is no target {self.target!r}: choose {' or '.join(TARGETS)}", about="target"
+                f"there is no target {self.target!r}: choose {' or '.join(TARGETS)}, a microcontroller of any kind",
+                about="target",
             )
         if self.activations not in ACTIVATIONS:
             raise MemboundError(
