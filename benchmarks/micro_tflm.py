@@ -10,7 +10,8 @@
 MNIST: the dense network of that fit, written in Keras with its weights, is converted to int8 by TensorFlow's converter
 and calibrated on training images. CIFAR-10: MLPerf Tiny's published ResNet-8 in int8, which has no fit of ours here.
 --sources has checkouts of tflite-micro, cmsis-nn, flatbuffers (v25.9.23), gemmlowp and ruy; the record is of
-tflite-micro 90b983c and cmsis-nn 99f736a. The packages tensorflow, tflite and ai-edge-litert come from the package index.
+tflite-micro 90b983c and cmsis-nn 99f736a. The packages tensorflow, tflite and ai-edge-litert come from the package
+index.
 
 Flash of TensorFlow Lite Micro is what a linked program has more than the same program without a network, at -Os: code,
 the libraries that it calls, and the file. Its RAM is what the arena uses, variables and stack. Ours are as `fit` counts

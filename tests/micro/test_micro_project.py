@@ -365,3 +365,14 @@ def test_keywords_along_the_height_take_the_same_ram_however_long_they_are():
         assert net.integers(net.plan.net.quantizations[0].round(example)).shape == (8, keywords["WORDS"])
         contexts.append(net.memory().context)
     assert contexts[0] == contexts[1]
+
+
+def test_digits_run_in_2_kilobytes_of_ram():
+    digits = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "digits.py"))["digits"]
+    images = np.random.default_rng(0).normal(size=(8, 1, 28, 28)).astype(np.float32)
+    sizes = []
+    for width in (12, 20):
+        model = capture(digits(width=width).eval(), torch.from_numpy(images[:1]))
+        stored = read_bytes(to_bytes(model, "p8"))
+        sizes.append(MicroNet(stored, activations=calibrate_activations(stored, images)).memory().ram)
+    assert sizes[0] <= 2000 < sizes[1]
