@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 import typer
+from micro_networks import Builder, micro
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader
@@ -28,6 +29,7 @@ import membound as mb
 from membound.cli import app, main
 from membound.data import ArraySplit, Dataset
 from membound.data.named import NAMED
+from membound.export.c_project import write_project
 from membound.search.timing import Latency
 from membound.search.workshop import this_process
 
@@ -265,10 +267,19 @@ def run_command(words: list[str]) -> None:
 
 
 def compile_fragment(text: str) -> None:
-    """C, as the body of a program that has a camera."""
-    head = '#include <stdio.h>\n#include "net.h"\nconst uint8_t *next_row(void);\nint main(void) {\n'
-    Path("fragment.c").write_text(f"{head}{text}return 0;\n}}\n")
-    command = ["cc", "-std=c99", "-Wall", "-Werror", "-Ifirmware", "-c", "fragment.c"]
+    """C, as the body of a program that has a camera, or numbers for a network that takes these."""
+    head = '#include <stdio.h>\n#include "net.h"\nconst uint8_t *next_row(void);\n'
+    folder = "firmware"
+    if "net_input" in text:
+        folder = "of_numbers"
+        build = Builder((3, 4, 5), 0)
+        build.conv(0, 2)
+        said = {"mean": [1.0, -2.0, 30.0], "std": [0.5, 4.0, 25.0], "takes": "float32"}
+        write_project(folder, micro(build.store("p8", preprocess=said)))
+        size = "[NET_WIDTH * NET_CHANNELS]"
+        head += f"static net_context context;\nstatic float numbers{size};\nstatic uint8_t row{size};\n"
+    Path("fragment.c").write_text(f"{head}int main(void) {{\n{text}return 0;\n}}\n")
+    command = ["cc", "-std=c99", "-Wall", "-Werror", f"-I{folder}", "-c", "fragment.c"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
