@@ -119,7 +119,7 @@ def test_lines_say_the_time_of_the_whole_fit_until_the_last_training():
         "2KB: step 25 of 100, loss 0.5000, about 1 min 15 s left",
         "2KB: step 50 of 100, loss 0.5000, about 50.0 s left",
         "2KB: step 75 of 100, loss 0.5000, about 25.0 s left",
-        "2KB: trained, accuracy 90.00 % in torch, size 10, 1.0 s",
+        "2KB: trained, accuracy 90.00 % in torch, 10 of 2,000 that it may take, 1.0 s",
     ]
 
 

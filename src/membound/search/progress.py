@@ -87,9 +87,9 @@ def tell_resumed(directory: RunDirectory, watch: Watch) -> None:
 def describe_done(job: Job, facts: dict[str, Any]) -> str:
     """One line about a network that is trained, or why it is not; its file is measured at the end.
 
-    >>> facts = {"accuracy": 98.0, "errors": 20, "images": 1000, "size": 2000, "seconds": 12.0}
+    >>> facts = {"accuracy": 98.0, "errors": 20, "images": 1000, "size": 1990, "seconds": 12.0}
     >>> describe_done(Job("final-2KB-0", 0, limit=2000, about={"budget": "2KB"}), facts)
-    '2KB: trained, accuracy 98.00 % in torch on 1,000 images, size 2,000, 12.0 s'
+    '2KB: trained, accuracy 98.00 % in torch on 1,000 images, 1,990 of 2,000 that it may take, 12.0 s'
     """
     if "failure" in facts:
         return f"{describe_job(job)}: {facts['failure']}"
@@ -101,6 +101,8 @@ def describe_done(job: Job, facts: dict[str, Any]) -> str:
         accuracy = f"{found} in torch{count}, "
     # Of a dense network what is measured is its size in the values that are fitted, which nobody asked for.
     size = "" if job.limit is None and job.counts is None else f"size {facts['size']:,}, "
+    if job.limit is not None:  # of a file and memory bounded together, neither alone
+        size = f"{facts['size']:,} of {job.limit:,} that it may take, "
     return f"{describe_job(job)}: trained, {accuracy}{size}{show_duration(facts['seconds'])}"
 
 
