@@ -11,6 +11,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,8 @@ int main(int count, char **words) { /* the least milliseconds of one image, of a
 """
 
 
-def make_file(name: str, file: Path) -> None:
+def make_file(build: Callable[[], torch.nn.Module], shape: tuple[int, ...], file: Path) -> None:
     """The network with its largest weights, in 4 bits."""
-    build, shape = NETWORKS[name]
     torch.manual_seed(0)
     model = build().eval()
     with torch.no_grad():
@@ -79,10 +79,10 @@ def build_program(file: Path, folder: Path, shape: tuple[int, ...]) -> Path:
 
 def race(name: str, runs: int, rounds: int) -> dict[str, Any]:
     """The least milliseconds of both, in turns."""
-    shape = NETWORKS[name][1]
+    build, shape = NETWORKS[name]
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "net.safetensors"
-        make_file(name, file)
+        make_file(build, shape, file)
         program = build_program(file, Path(place) / "c", shape)
         net = mb.load(file, threads=1)
         x = np.random.default_rng(1).random((1, *shape), np.float32)

@@ -22,6 +22,7 @@ OTHERS = (
     "MEASURED",
     "INT8",
     "HOWTO",
+    "APP",
     "TRAINING",
     "DEPLOYING",
     "CLUSTER",
@@ -159,11 +160,11 @@ def alexnet_on_arm() -> list[str]:
     return [f"| {mebibytes(ours)} | {mebibytes(fast)} |"]
 
 
-FITTED = {
-    "lenet-auto": "LeNet",
-    "cifar10_quick-auto": "CIFAR-10-quick",
-    "resnet8-auto": "ResNet-8",
-    "efficientnet_lite0-auto": "EfficientNet-Lite0",
+NAMES = {
+    "lenet": "LeNet",
+    "cifar10_quick": "CIFAR-10-quick",
+    "resnet8": "ResNet-8",
+    "efficientnet_lite0": "EfficientNet-Lite0",
 }
 
 
@@ -174,7 +175,7 @@ def test_the_readme_races_what_fit_writes():
             continue
         ms = {row["name"]: f"{row['min_ms']:#.3g}" for row in entry["rows"]}
         peers = " | ".join(f"{ms[name]} / {ms[f'{name} int8']}" for name in ("onnxruntime", "openvino"))
-        assert f"| {FITTED[entry['network']]} | {peers} | {ms['membound']} |" in shown
+        assert f"| {NAMES[entry['network'].removesuffix('-auto')]} | {peers} | {ms['membound']} |" in shown
 
 
 def milliseconds(ms: float) -> str:
@@ -214,6 +215,20 @@ def test_the_numbers_of_the_tutorial_were_measured():
             f"{net['nonzeros']:,}",
         )
         assert re.search(r" +".join(map(re.escape, numbers)), page)
+
+
+def test_the_times_of_an_app_were_measured():
+    page = (ROOT / "docs" / "APP.md").read_text()
+    rows = {row["network"]: row for row in results("app-arm")["rows"]}
+    for name, row in rows.items():
+        times = " | ".join(f"{row[part]:#.3g}" for part in ("prepare_ms", "run_ms", "float_ms"))
+        assert f"| {NAMES[name]} | {times} |" in page
+    slower = [row["run_ms"] / row["float_ms"] for row in rows.values()]
+    said = f"{min(slower):.0f} to {max(slower):.0f} times"
+    assert f"{said} slower than the fast runtime" in README
+    assert f"{said} as long as the float32 runtime" in (ROOT / "docs" / "HOWTO.md").read_text()
+    resnet, lite = rows["resnet8"]["run_ms"], rows["efficientnet_lite0"]["run_ms"]
+    assert f"ResNet-8 takes {resnet:.1f} ms there, EfficientNet-Lite0 {lite:.0f} ms" in README
 
 
 def test_the_gallery_shows_small_pictures_of_the_fits_it_names():

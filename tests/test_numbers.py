@@ -20,6 +20,7 @@ PAGES = (
     "DEPLOYING",
     "INT8",
     "HOWTO",
+    "APP",
     "CLUSTER",
     "TUTORIAL",
     "YOUR_OWN_MODEL",

@@ -20,10 +20,16 @@ from membound.cli import main
 from membound.data.named import NAMED
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("TUTORIAL", "YOUR_OWN_MODEL", "HOWTO")
+PAGES = ("TUTORIAL", "YOUR_OWN_MODEL", "HOWTO", "APP")
 FEWER = re.compile(r"<!-- The tests run this page with (\d+) steps instead of (\d+)\. -->")
 FILE = re.compile(r"(?:#|//) (\w+\.\w+)\n")
-OTHERS = ("python", "cmake", "build/recognize", "arm-none-eabi-gcc")  # programs that pages call beside ours
+OTHERS = (
+    "python",
+    "cmake",
+    "build/recognize",
+    "build/classify",
+    "arm-none-eabi-gcc",
+)  # programs that pages call beside ours
 MAY_BE_MISSING = ("arm-none-eabi-gcc",)
 
 
@@ -35,7 +41,10 @@ def blocks(name: str) -> list[tuple[str, str]]:
     few, many = found.groups()
     code = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert any(re.search(rf"\b{many}\b", text) for _, text in code)
-    return [(language, re.sub(rf"\b{many}\b", few, text)) for language, text in code]
+    checkout = str(DOCS.parent)
+    return [
+        (language, re.sub(rf"\b{many}\b", few, text).replace("CHECKOUT", checkout)) for language, text in code
+    ]
 
 
 def run_commands(text: str) -> None:
@@ -56,6 +65,13 @@ def run_commands(text: str) -> None:
             assert stopped.value.code == 0, line
 
 
+def check_syntax(file: str) -> None:
+    app = DOCS.parent / "examples" / "app"
+    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{app}", file]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def use_few_digits(monkeypatch) -> None:
     """Some hundred digits are MNIST in this process: what takes long in a page is to evaluate on ten thousand."""
     whole = NAMED["mnist"]
@@ -70,6 +86,7 @@ def test_a_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     if name == "HOWTO":
         pytest.importorskip("ziglang")
+    if name in ("HOWTO", "APP"):
         use_few_digits(monkeypatch)
     monkeypatch.syspath_prepend(str(tmp_path))
     names: dict[str, object] = {"__name__": "page"}
@@ -77,6 +94,8 @@ def test_a_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch, capsys):
         file = FILE.match(text)
         if file is not None:
             Path(file[1]).write_text(text)
+            if file[1] == "app.cpp":  # a fragment of an app, which has no picture yet
+                check_syntax(file[1])
         elif language == "python":
             Path(f"block{number}.py").write_text(text)
             names.update(runpy.run_path(f"block{number}.py", init_globals=names, run_name="page"))
@@ -98,6 +117,7 @@ SAID = {
         "bytes in all",
         "errors in 200 images",
     ),
+    "APP": ("Built target classify", "class ", "pictures a second on 1 threads", "photo.png"),
     "HOWTO": ("2.png", "flash", "Built target recognize", "with whole maps"),
 }
 FILES = {
@@ -107,6 +127,7 @@ FILES = {
         "fitted.safetensors": 12 * 1024,
         "own.safetensors": 10**6,
     },
+    "APP": {"lenet.safetensors": 20480, "calibrated.safetensors": 20480 + 2000, "digits/net.c": 10**6},
     "HOWTO": {
         "lenet.safetensors": 20480,
         "pi.safetensors": 20480,

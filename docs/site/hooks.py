@@ -1,6 +1,6 @@
 """What mkdocs does for our pages beyond its own: the files of the root are pages too, and links leave the site nowhere.
 
-Numbers in tables stay on one line with their units.
+Numbers in tables stay on one line with their units, and dashes with the option that they begin.
 
 The documents are written to be read in a checkout, so that they link to source, examples and results. On the site
 such a link becomes its text. A link to what does not exist is a warning, which ends a strict build.
@@ -21,6 +21,8 @@ PAGE_OF = {ROOT / name: page for page, name in FROM_ROOT.items()}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 CELL = re.compile(r"<t[dh][^>]*>.*?</t[dh]>", re.DOTALL)
 WITH_UNIT = re.compile(r"(?<=\d) (?=±|%|KB|MB|KiB|MiB|ms\b|bytes\b|points\b)|(?<=±) (?=\d)")
+INLINE = re.compile(r"(<pre.*?</pre>)|<code>(.*?)</code>", re.DOTALL)
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 log = logging.getLogger("mkdocs.hooks")
 
 
@@ -36,7 +38,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    return CELL.sub(lambda cell: WITH_UNIT.sub("&nbsp;", cell[0]), html)
+    html = CELL.sub(lambda cell: WITH_UNIT.sub("&nbsp;", cell[0]), html)
+    return INLINE.sub(lambda code: code[1] or f"<code>{OPTION.sub(_whole, code[2])}</code>", html)
+
+
+def _whole(option: re.Match[str]) -> str:
+    return f'<span class="option">{option[0]}</span>'
 
 
 def _relink(found: re.Match[str], folder: Path, page: str) -> str:

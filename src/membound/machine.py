@@ -11,6 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+ARM_CORES = {
+    "0xd03": "Cortex-A53",
+    "0xd05": "Cortex-A55",
+    "0xd07": "Cortex-A57",
+    "0xd08": "Cortex-A72",
+    "0xd0a": "Cortex-A75",
+    "0xd0b": "Cortex-A76",
+    "0xd0c": "Neoverse-N1",
+    "0xd40": "Neoverse-V1",
+    "0xd41": "Cortex-A78",
+    "0xd44": "Cortex-X1",
+    "0xd49": "Neoverse-N2",
+    "0xd4f": "Neoverse-V2",
+}
+
 
 def describe(packages: Sequence[str]) -> dict[str, Any]:
     """Where, when, by which command and with which versions of these packages this process runs."""
@@ -46,6 +61,17 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def name_arm(machine: str, implementer: str, part: str) -> str:
+    """What Linux says of an ARM core in numbers, as a name where it is a usual one.
+
+    >>> name_arm("aarch64", "0x41", "0xd0c"), name_arm("aarch64", "0x61", "0x022")
+    ('Arm Neoverse-N1', 'aarch64 implementer 0x61 part 0x022')
+    """
+    if implementer == "0x41" and part in ARM_CORES:
+        return f"Arm {ARM_CORES[part]}"
+    return f"{machine} implementer {implementer} part {part}"
+
+
 def _cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -55,7 +81,7 @@ def _cpu_model() -> str:
     if "model name" in found:
         return found["model name"]
     if "CPU implementer" in found and "CPU part" in found:  # ARM: numbers instead of a name
-        return f"{platform.machine()} implementer {found['CPU implementer']} part {found['CPU part']}"
+        return name_arm(platform.machine(), found["CPU implementer"], found["CPU part"])
     return platform.processor() or platform.machine()
 
 

@@ -96,11 +96,11 @@ def test_people_get_tables_and_are_told_where_things_are(capsys):
     done = [
         line
         for line in captured.err.splitlines()
-        if re.match(r"(dense|4KiB): accuracy .* %, (size )?\d", line)
+        if re.match(r"(dense|4KiB): trained, accuracy .* % in torch on [\d,]+ images, \d", line)
     ]
     assert [line.split(":")[0] for line in done] == ["dense", "4KiB"]
     assert run(*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "kept", "--verbose") == 0
-    assert ": accuracy" not in capsys.readouterr().err, "what is finished is not trained again"
+    assert ": trained" not in capsys.readouterr().err, "what is finished is not trained again"
 
 
 def test_several_budgets_are_several_files(capsys):
@@ -383,6 +383,14 @@ def test_a_report_that_cannot_be_written_loses_nothing(capsys, monkeypatch):
     assert mb.load("net.safetensors") is not None
 
 
+def test_what_was_typed_is_what_another_command_is_made_of(monkeypatch):
+    told = []
+    monkeypatch.setattr("membound.cli.fit.tell", lambda *given: told.append(given))
+    assert run(*SHORT, *OUT, "--budget", "4KiB", "--no-dense", "--no-report") == 0
+    assert told[0][-1][:2] == ("membound", "fit")
+    assert told[0][-1][-2:] == ("--no-dense", "--no-report")
+
+
 # The table of who watches
 
 
@@ -395,7 +403,7 @@ def test_the_time_left_is_that_of_all_trainings_of_the_stage():
     board = Board(clock=lambda: now[0])
     board.say("training")
     jobs = [Job(f"final-{number}", 0, limit=1, about={"budget": f"{number}KiB"}) for number in range(3)]
-    board._pace.steps = {job.key: 100 for job in jobs}
+    board._forecast.begin({job.key: 100 for job in jobs})
     board.show(jobs[0], Progress(10, 100, 1.0))
     assert board.headline() == "training", "one look says nothing about the pace"
     now[0] = 4.0
@@ -410,14 +418,14 @@ def test_the_time_of_the_whole_fit_is_beside_that_of_the_stage():
     board = Board(clock=lambda: now[0])
     board.say("training the dense network")
     board.expect(Work(300.0, 100, bounded=2.0))
-    board._pace.steps = {"dense": 100}
+    board._forecast.begin({"dense": 100})
     board.show(Job("dense", 0), Progress(0, 100, 1.0))
     now[0] = 5.0
     board.show(Job("dense", 0), Progress(50, 100, 1.0))
     assert board.headline() == "training the dense network: about 5.0 s left, 25.0 s for the whole fit"
     board.done(Job("dense", 0), facts_of(None))
     small = Job("final-2KB-0", 0, limit=2000)
-    board._pace = type(board._pace)({small.key: 100})
+    board._forecast.begin({small.key: 100})
     for step, when in ((0, 10.0), (50, 20.0)):
         now[0] = when
         board.show(small, Progress(step, 100, 1.0))

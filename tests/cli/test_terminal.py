@@ -53,7 +53,9 @@ def test_a_fit_is_readable_at_60_columns_and_ends_with_its_verdict(capsys, monke
     assert re.search(r"Dense in 8 bits: [\d.]+ ± [\d.]+ % in [\d,]+ bytes", verdict)
     assert re.search(r" ms\)\.( int8 in ONNX Runtime: [\d.]+ ms\.)?$", verdict)
     assert "training the final networks" in said.err
-    assert re.search(r"^dense: accuracy [\d.]+ %, \d", said.err, re.M), "progress when piped"
+    assert re.search(r"^dense: trained, accuracy [\d.]+ % in torch on \d+ images, \d", said.err, re.M), (
+        "progress when piped"
+    )
 
 
 def test_columns_go_before_names_are_cut_and_names_are_cut_in_the_middle():

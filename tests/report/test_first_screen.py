@@ -84,6 +84,8 @@ def test_int8s_speed_is_beside_ours_where_it_was_measured():
     assert ("worse", "2.0 times slower") in told(timed)
     assert "int8, ONNX Runtime: 0.110 ms" in timed
     assert "bench --int8" not in timed
+    assert "Dense also runs in membound; int8 runs in ONNX Runtime." in timed
+    assert "Dense also runs in membound." in page()
 
 
 def test_without_dense_the_table_is_open():

@@ -82,7 +82,7 @@ def test_networks_are_timed_by_turns(monkeypatch):
     called = []
     port = SimpleNamespace(shape=(2,), whole=False)
     nets = [SimpleNamespace(inputs=[port], called=name) for name in "ab"]
-    monkeypatch.setattr(timing, "_least", lambda net, inputs: called.append(net.called) or len(called) / 1000)
+    monkeypatch.setattr(timing, "_least", lambda run: called.append(run.func.called) or len(called) / 1000)
     for number, net in enumerate(nets):
         nets[number] = type("Timed", (), {**vars(net), "__call__": lambda self, *given: None})()
     a, b = timing.measure(nets)
@@ -95,6 +95,14 @@ def test_a_budget_beside_it_holds_as_well(clock):
     fitted = mb.fit(network, (X, Y), test_data=(X, Y), budget="1.5 KB", latency="1 s", **QUICK)
     assert fitted.file_bytes <= 1500
     assert fitted.limit == 1500, "time does not bind"
+
+
+def test_a_budget_that_time_leaves_unused_is_explained(clock):
+    fitted = mb.fit(network, (X, Y), test_data=(X, Y), budget="4 KB", latency="0.5 ms", **QUICK)
+    assert fitted.file_bytes < 2500
+    assert fitted.facts["latency_ms"] <= 0.5
+    used = f"so the file takes {fitted.file_bytes:,} of 4,000 bytes, and a larger one would be too slow"
+    assert fitted.facts["tried"][-1].endswith(used)
 
 
 @pytest.mark.full

@@ -247,10 +247,31 @@ def test_report_counts_nonzeros_and_bytes_in_the_papers_formats() -> None:
     assert (second.bound, second.nonzeros, second.format, second.bytes) == (50, 50, "bitmask", 13 + 50 * 4)
     assert (third.bound, third.nonzeros, third.format, third.bytes) == (None, 20, "dense", 80)
     assert (reg.report().nonzeros, reg.report().bytes) == (75, 40 + 213 + 80)
-    header, *rows, total = str(reg.report()).splitlines()
+    header, *rows, total, note = str(reg.report()).splitlines()
     assert header.split() == ["layer", "shape", "nonzeros", "kept", "bound", "bytes", "format"]
     assert rows[0].split() == ["0.weight", "10x40", "5", "1.25%", "5", "40", "indexed"]
     assert total.split() == ["all", "75", "333"]
+    weights = [each.detach() for name, each in model.named_parameters() if name.endswith("weight")]
+    empty = sum(int((~(weight != 0).any(axis)).sum()) for weight in weights for axis in (0, 1))
+    assert sum(layer.empty for layer in reg.report().layers) == empty
+    assert note.startswith(
+        f"{empty} rows and columns of these weights are all zero: save leaves out dead channels"
+    )
+
+
+def test_a_report_without_dead_channels_promises_nothing() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    reg = mb.attach(torch.optim.SGD(model.parameters(), 0.1), model, {"*": mb.l2_decay(0.0)})
+    assert str(reg.report()).splitlines()[-1].startswith("all ")
+
+
+def test_what_save_gives_says_how_much_was_left_out(tmp_path) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    assert "left out" not in repr(mb.save(model, tmp_path / "whole.safetensors", torch.zeros(1, 4)))
+    with torch.no_grad():
+        model[2].weight[:, 1] = 0  # nobody reads this one: 4 weights and a bias before it, 2 behind
+    stored = mb.save(model, tmp_path / "net.safetensors", torch.zeros(1, 4))
+    assert repr(stored).endswith("nonzeros in 4 tensors, 7 weights of dead channels left out)")
 
 
 # Checkpoints

@@ -8,23 +8,23 @@ import importlib.util
 import io
 import logging
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from membound.bench.contenders import Files, Run, onnx_runtime
+from membound.bench.contenders import Files, onnx_runtime
 from membound.export.onnx import write_onnx
 from membound.export.onnx_steps import INPUT
 from membound.run.ports import inputs_of
 from membound.store.model import StoredModel
 
 Array = npt.NDArray[np.float32]
-SAMPLES, SECONDS = 4, 0.5  # that a network is calibrated on for its speed alone, and timed for
+SAMPLES = 4  # that a network is calibrated on for its speed alone
 
 
 @dataclass(frozen=True)
@@ -82,34 +82,29 @@ def _quietly() -> Iterator[None]:
             logging.disable(before)
 
 
-def time_int8(dense: StoredModel, threads: int) -> float | None:
-    """The least milliseconds that ONNX Runtime takes for one input in int8, on so many threads.
+@contextlib.contextmanager
+def int8_run(dense: StoredModel, threads: int) -> Iterator[Callable[[], object] | None]:
+    """A call of ONNX Runtime with one input, in int8 and on so many threads.
 
-    None where it is not installed, or cannot do it: this is a number beside others, and not worth an error.
+    None where it is not installed, or cannot do it: this is for a number beside others, and not worth an error.
     """
     first, *others = inputs_of(dense.graph, dense.shapes)
     if MAKERS["onnxruntime int8"].missing() or others or first.whole:
-        return None
+        yield None
+        return
     samples = np.random.default_rng(0).normal(size=(SAMPLES, *first.shape)).astype(np.float32)
+    run = None
     with tempfile.TemporaryDirectory() as folder:
         plain, target = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
-        try:
+        with contextlib.suppress(
+            Exception
+        ):  # whatever another library raises for a network that it does not take
             write_onnx(plain, dense)
             write_qdq(plain, target, samples)
-            run = onnx_runtime(int8=True)(Files(plain, plain, plain, target), threads, 1).run
-            run([samples[:1]])
-            return _least(run, samples[:1])
-        except Exception:  # whatever another library raises for a network that it does not take
-            return None
-
-
-def _least(run: Run, x: Array) -> float:
-    best, until = float("inf"), time.monotonic() + SECONDS
-    while best == float("inf") or time.monotonic() < until:
-        begun = time.perf_counter()
-        run([x])
-        best = min(best, time.perf_counter() - begun)
-    return 1e3 * best
+            contender = onnx_runtime(int8=True)(Files(plain, plain, plain, target), threads, 1)
+            contender.run([samples[:1]])
+            run = partial(contender.run, [samples[:1]])
+        yield run
 
 
 MAKERS = {

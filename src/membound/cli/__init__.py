@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     given = _rename_options(given)
     try:
-        code = app(given or ["--help"], prog_name="membound", standalone_mode=False)
+        code = app(given or ["--help"], prog_name="membound", standalone_mode=False, obj=("membound", *given))
         sys.stdout.flush()  # here, where its failure is answered, and not at exit
     except MemboundError as error:
         code = _refuse(f"{error}{_name_options(given, error)}")

@@ -46,6 +46,7 @@ class Beside:
 
 @spread(Bound, Choices, Place)
 def fit_command(
+    context: typer.Context,
     net: options.Net,
     data: options.Data,
     out: Annotated[
@@ -117,7 +118,7 @@ def fit_command(
         device="cpu" if ray is not None else str(choose_device(place.device or "auto")),
     )  # fmt: skip
     failure = _write_report(page, summary, files)
-    tell(summary, None if failure else page, asked.get("run_dir"), beside.hub, as_json)
+    tell(summary, None if failure else page, asked.get("run_dir"), beside.hub, as_json, context.obj)
     if failure is not None:
         raise failure
 
@@ -282,15 +283,21 @@ def _tell_loaded(network: Any, dataset: Any, preprocess: Any, device: str | None
 
 
 def _time_int8(results: Sequence[Any]) -> None:
-    """How fast int8 is on this machine, beside the dense network, where ONNX Runtime is there to say it."""
-    from membound.bench.int8 import time_int8
+    """How fast int8 is on this machine, by turns with the file, where ONNX Runtime is there to say it."""
+    from membound.bench.int8 import int8_run
+    from membound.run.net import Net
+    from membound.search import timing
 
     first = results[0]
     int8 = (first.dense or {}).get("int8")
     if not int8 or "micro" in first.facts or (whole := first.whole()) is None:
         return
-    if (taken := time_int8(whole, int(first.facts["threads"]))) is not None:
-        int8 |= {"latency_ms": taken, "latency_by": "ONNX Runtime"}
+    threads = int(first.facts["threads"])
+    ours = Net(first.files.stored(first.model.state_dict()), threads=threads)
+    with int8_run(whole, threads) as run:
+        if run is not None:
+            _, taken = timing.race([timing.one_input(ours), run])
+            int8 |= taken.facts() | {"latency_by": "ONNX Runtime"}
 
 
 def _write_report(page: Path | None, summary: dict[str, Any], files: Sequence[Path]) -> MemboundError | None:

@@ -1,8 +1,7 @@
 """What membound fit says at its end: tables, or JSON."""
 
 import shlex
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -17,9 +16,14 @@ from membound.report.verdict import make_lines
 
 
 def tell(
-    summary: dict[str, Any], page: Path | None, run_dir: Path | None, hub: Path | None, as_json: bool
+    summary: dict[str, Any],
+    page: Path | None,
+    run_dir: Path | None,
+    hub: Path | None,
+    as_json: bool,
+    command: Sequence[str] | None = None,
 ) -> None:
-    """What came of it, and where it is."""
+    """What came of it, and where it is; `command` is what was typed, with whole paths."""
     if as_json:
         from membound.search.summary import without_curves
 
@@ -53,10 +57,9 @@ def tell(
     if run_dir is not None:
         say("run", str(run_dir))
     typer.echo()
-    words = ["membound", *sys.argv[1:]] if sys.argv[1:2] == ["fit"] else None  # with whole paths
-    for line in make_lines(summary, score, words):
-        command = line.startswith("membound ")  # to be copied, so in one line
-        typer.echo(line if command else fill(line, terminal_width() or 10_000))
+    for line in make_lines(summary, score, command):
+        copied = line.startswith("membound ")  # in one line
+        typer.echo(line if copied else fill(line, terminal_width() or 10_000))
 
 
 def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from membound.report.text import shorten, show_count, show_duration
+from membound.report.text import shorten, show_count
 from membound.search.forecast import Forecast
 from membound.search.jobs import Job, Order, Outcome, Show
 from membound.search.place import Watch
@@ -26,6 +26,7 @@ from membound.train.run import Progress
 MOST_ROWS = 12
 MOST_LETTERS = 15  # of the name of a training
 PER_SECOND = 4
+IN_TRAINING = "accuracy and size in training; files are measured at the end"
 
 
 @dataclass
@@ -45,10 +46,9 @@ class Board:
     """What is known of the trainings of a fit; rich draws it from a thread of its own."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._lock = clock, threading.Lock()
+        self._lock = threading.Lock()
         self._rows: dict[str, _Row] = {}
         self._stage = "preparing"
-        self._pace = _Pace()
         self._forecast = Forecast(clock)
 
     def expect(self, work: Work) -> None:
@@ -65,7 +65,7 @@ class Board:
         """These are next, and nothing else until they are done."""
         training = problem.training
         with self._lock:
-            self._pace = _Pace(
+            self._forecast.begin(
                 {job.key: (training.tuning if job.tuning else training.recipe).steps for job in jobs}
             )
 
@@ -77,7 +77,6 @@ class Board:
             if progress.score is not None:
                 row.accuracy = progress.score.accuracy
             self._forecast.note(job, progress.step, progress.steps)
-            self._pace.note(job.key, progress.step, progress.steps, self._clock())
 
     def done(self, job: Job, facts: dict[str, Any]) -> None:
         """A training is finished."""
@@ -86,7 +85,6 @@ class Board:
             self._forecast.done(job)
             row.step = row.steps = facts["steps"]
             row.accuracy, row.size, row.done = facts["accuracy"], facts["size"], True
-            self._pace.note(job.key, facts["steps"], facts["steps"], self._clock())
 
     def count(self, workers: Workers) -> Workers:
         """The same workers, whose orders are noted here: only then is it known how much there is to do."""
@@ -118,13 +116,10 @@ class Board:
 
     def headline(self) -> str:
         """The stage, and the time that is left of it and of all; of a search it is not known how many rounds follow."""
-        left = self._pace.left(self._clock())
-        if left is None:
-            return self._stage
-        last = next(reversed(self._rows.values())).job
-        part = f" in round {last.about['round']}" if "round" in last.about else ""
-        whole = self._forecast.describe()
-        return f"{self._stage}: about {show_duration(left)} left{part}{whole and f', {whole}'}"
+        last = next(reversed(self._rows.values()), None)
+        in_round = last is not None and "round" in last.job.about
+        left = self._forecast.describe(f" in round {last.job.about['round']}" if last and in_round else "")
+        return f"{self._stage}{left and f': {left}'}"
 
     def __rich__(self) -> Table:
         with self._lock:
@@ -150,38 +145,9 @@ class Board:
                 style="dim" if row.done else None,
             )
         hidden = sum(not row.done for row in self._rows.values()) - sum(not row.done for row in rows)
-        if hidden:
-            table.caption = f"and {hidden} more under way"
+        more = f"and {hidden} more under way\n" if hidden else ""
+        table.caption = f"{more}{IN_TRAINING}"
         return table
-
-
-class _Pace:
-    """Steps of a batch of trainings that belong together, and how fast they are taken."""
-
-    def __init__(self, steps: dict[str, int] | None = None) -> None:
-        self.steps = steps or {}
-        self.taken: dict[str, int] = {}
-        self.first: tuple[float, int] | None = None
-        self.last: tuple[float, int] = (0.0, 0)
-
-    def note(self, key: str, step: int, steps: int, now: float) -> None:
-        """A training is this far; what it had taken when it was first seen may be from an earlier start."""
-        together = key not in self.taken and step < steps and self.first is not None
-        if (
-            together and self.last == self.first
-        ):  # they began side by side: the pace is seen from the last of them on
-            self.first = None
-        self.steps[key], self.taken[key] = steps, step
-        self.last = now, sum(self.taken.values())
-        self.first = self.first or self.last
-
-    def left(self, now: float) -> float | None:
-        """Seconds to the end at the pace so far, or None as long as there is none."""
-        if self.first is None or self.last[1] <= self.first[1] or self.last[0] <= self.first[0]:
-            return None
-        pace = (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
-        missing = sum(self.steps.values()) - self.last[1]
-        return max(missing / pace - (now - self.last[0]), 0.0) if missing > 0 else None
 
 
 def _show_loss(loss: float | None) -> str:

@@ -28,7 +28,7 @@ from membound.report.text import (
     show_duration,
 )
 from membound.report.tiles import make_tiles
-from membound.report.verdict import make_verdict
+from membound.report.verdict import make_verdict, say_timed
 from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
@@ -75,10 +75,12 @@ def make_page(result: Facts) -> str:
     beaten = say_beaten(result, score)
     warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
     tiles = make_tiles(result, score)
+    timed = say_timed(result)
     summary = fold(
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )
-    main = tag("main", tag("h1", title), verdict, warning, tiles, summary, *sections)
+    note = tag("p", timed, class_="note") if timed else None
+    main = tag("main", tag("h1", title), verdict, warning, tiles, note, summary, *sections)
     tip = tag("div", id="tip", role="status", hidden="")
     body = tag("body", main, tip, Markup(f"<script>{SCRIPT}</script>"))
     return f"<!DOCTYPE html>\n{tag('html', _make_head(title), body, lang='en')}\n"

@@ -87,6 +87,26 @@ def _say_int8_speed(int8: Facts) -> str:
     return "" if taken is None else f" int8 in {int8.get('latency_by')}: {show_milliseconds(taken)}."
 
 
+def say_timed(result: Facts) -> str | None:
+    """Whose latencies these are: only int8 runs in another runtime than the file.
+
+    >>> int8 = {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}
+    >>> say_timed({"finals": [{"latency_ms": 0.1, "threads": 2}], "dense": {"latency_ms": 0.2, "int8": int8}})
+    'Latencies: 2 threads of this machine, networks by turns. Dense also runs in membound; int8 runs in ONNX Runtime.'
+    >>> say_timed({"finals": [{"latency_ms": 0.1}]})
+    'Latencies: 1 thread of this machine.'
+    """
+    first, dense = find_rows(result, "finals")[0], find_part(result, "dense")
+    if is_micro(result) or find_number(first, "latency_ms") is None:
+        return None
+    threads = find_number(first, "threads") or 1
+    words = f"Latencies: {show_count(threads)} thread{'s' if threads > 1 else ''} of this machine"
+    if find_number(dense, "latency_ms") is None:
+        return f"{words}."
+    by = find_part(dense, "int8").get("latency_by")
+    return f"{words}, networks by turns. Dense also runs in membound{f'; int8 runs in {by}' if by else ''}."
+
+
 def say_uncertainty(final: Facts, score: Score) -> str | None:
     """What ± means.
 

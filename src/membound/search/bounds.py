@@ -20,7 +20,8 @@ VALUES = ("auto", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "f16", "f32")
 ISAS = ("avx512", "avx2", "neon", "scalar", "every")
 TARGETS = ("cpu", "micro")
 ACTIVATIONS = ("trained", "calibrated")
-PREFER = ("bytes", "speed")
+Prefer = Literal["bytes", "speed"]
+PREFER = get_args(Prefer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class Bound:
         ),
     ] = "auto"
     prefer: Annotated[
-        str,
+        Prefer,
         Option(
             "What formats are chosen for: bytes (default), or speed, which leaves room for fewer weights.",
             "WHAT",

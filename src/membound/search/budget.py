@@ -117,7 +117,9 @@ def make_plans(
     return plans
 
 
-def describe_left_over(problem: Problem, plan: Plan, types: AbstractSet[str], file_bytes: int) -> list[str]:
+def describe_left_over(
+    problem: Problem, plan: Plan, types: AbstractSet[str], file_bytes: int, memory_bytes: int
+) -> list[str]:
     """Said of a budget that is not used up: what allows the whole network takes nothing away."""
     target, allowed = problem.target, plan.limit.number
     whole = problem.plain_bytes if target.kind != "nonzeros" else problem.dense()
@@ -130,14 +132,31 @@ def describe_left_over(problem: Problem, plan: Plan, types: AbstractSet[str], fi
             f"the budget does not bind: {plan.limit.text} ({allowed:,}) is more than all weights take "
             f"({whole:,} {target.unit}), so none has to go"
         ]
-    if target.kind != "file" or target.micro or target.memory is not None or file_bytes >= NEARLY * allowed:
+    if target.kind != "file" or target.micro or file_bytes >= NEARLY * allowed:
         return []
     used = f"the file takes {file_bytes:,} of {allowed:,} bytes"
+    if target.memory is not None:
+        return [f"{used}: {_memory_binds(memory_bytes, target.memory)}"]
     if types == {WIDE}:
         return [f"{used}: it has all weights in 8 bits, and more bits seldom help (values f16 have 16)"]
     if types:
         return [f"{used}: weights that training rounded to zero take less than was planned for them"]
+    if 2 * file_bytes < allowed:
+        return [f"{used}: channels that died in training are left out, with all weights around them"]
     return []
+
+
+def _memory_binds(used: int, allowed: int) -> str:
+    """Why a file is smaller than its budget, where memory is bounded, too.
+
+    >>> _memory_binds(98_000, 100_000)
+    'the bound on memory allows no more (98,000 of 100,000 bytes)'
+    >>> _memory_binds(73_000, 100_000)
+    'memory grows in steps, and the next one is beyond its bound (73,000 of 100,000 bytes are used)'
+    """
+    if used >= NEARLY * allowed:
+        return f"the bound on memory allows no more ({used:,} of {allowed:,} bytes)"
+    return f"memory grows in steps, and the next one is beyond its bound ({used:,} of {allowed:,} bytes are used)"
 
 
 def describe_spare(size: int, limit: int, ram: int | None, memory: int | None) -> list[str]:

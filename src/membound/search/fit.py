@@ -17,7 +17,7 @@ from membound.data.several import inputs_of
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
-from membound.search.budget import Plan, make_plans, resolve_limits, with_memory
+from membound.search.budget import Limit, Plan, make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted, with_latencies
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import WIDER, Fitting, widened
@@ -162,7 +162,8 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             workshop.problem = replace(workshop.problem, teaching=teaching)
             tried.append(teachers.describe_teacher(facts))
         if latency is not None:
-            limits = [latency.limit(workshop.problem, directory, limits[0], world)]
+            asked = limits[0]
+            limits = [latency.limit(workshop.problem, directory, asked, world)]
             plans = make_plans(workshop.problem, limits, bound.members, bound.average, choices.seed)
         fitting = Fitting(workshop, bound, choices, watch, at_once, world, dense_teaching)
         fitting.tried += tried
@@ -174,12 +175,13 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
 
         if latency is None:
             return run_and_time(plans)
-        return _run_fast_enough(run_and_time, plans, latency, workshop.problem, choices.seed, watch)
+        return _run_fast_enough(run_and_time, plans, asked, latency, workshop.problem, choices.seed, watch)
 
 
 def _run_fast_enough(
     run: Callable[[list[Plan]], list[Fitted]],
     plans: list[Plan],
+    asked: Limit,
     latency: LatencyBound,
     problem: Problem,
     seed: int,
@@ -190,7 +192,7 @@ def _run_fast_enough(
         (fitted,) = run(plans)
         taken = fitted.facts["latency_ms"]
         if taken <= latency.ms:
-            return [told(fitted, plans[0].limit, latency)]
+            return [told(fitted, plans[0].limit, asked, latency)]
         if not left:
             break
         limit = smaller(plans[0].limit, fitted.file_bytes, taken, latency)
@@ -230,7 +232,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
         bound.isa,
         micro=bound.is_micro or None,
         activations=bound.activations if bound.is_micro else None,
-        prefer="speed" if bound.prefer == "speed" else None,
+        prefer=bound.prefer,
     )
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)
     if bound.members > 1 and inputs_of(problem.data.train) is not None:
@@ -327,7 +329,7 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
     }
     return {
         "wanted": wanted,
-        "target": {name: value for name, value in vars(problem.target).items() if value is not None},
+        "target": {name: v for name, v in vars(problem.target).items() if v is not None},
         "choices": {name: list(v) if isinstance(v, tuple) else v for name, v in chosen.items()},
         "recipe": problem.training.recipe.describe(),
         "network": network_digest(problem.make(choices.seed)),

@@ -409,7 +409,9 @@ class Fitting:
                 micro["flash_bytes"], plan.limit.number, micro["ram_bytes"], self.ram_limit
             )
         types = set(files.types.values())
-        return notes + describe_left_over(self.problem, plan, types, about["file_bytes"])
+        return notes + describe_left_over(
+            self.problem, plan, types, about["file_bytes"], about["memory_bytes"]
+        )
 
     def _for_device(self, files: FileBytes, state: State) -> FileBytes:
         """What a microcontroller runs says how its values become int8."""

@@ -1,9 +1,9 @@
-"""How long a whole fit still takes: all of its trainings, not only the one that is under way."""
+"""How long a fit still takes: the trainings that are under way, and all of them."""
 
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from membound.report.text import show_duration
@@ -63,20 +63,24 @@ def _of_entry(work: Work, facts: Mapping[str, Any]) -> float:
 
 
 class Forecast:
-    """Follows trainings, and says how long all that is left will take at the pace of those under way.
+    """Follows trainings, and says how long those of this stage and all that is left will take, at their pace.
 
-    >>> now = iter([0.0, 10.0])
-    >>> forecast, job = Forecast(now.__next__), Job("dense", 0)
+    >>> now = [0.0]
+    >>> forecast, job = Forecast(lambda: now[0]), Job("dense", 0)
     >>> forecast.expect(Work(300.0, 100))
     >>> for step in (0, 50):
+    ...     now[0] = step / 5
     ...     forecast.note(job, step, 100)
     >>> forecast.left()
     50.0
+    >>> forecast.describe()
+    'about 10.0 s left, 50.0 s for the whole fit'
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.work: Work | None = None
+        self.stage = _Stage()
         self.taken: dict[str, float] = {}
         self.missing: dict[str, float] = {}  # of those under way
         self.first = self.last = (0.0, 0.0)  # when it was looked at, and what had been done
@@ -86,8 +90,15 @@ class Forecast:
         """A fit begins that has so much to do."""
         self.work, self.taken, self.missing = work, {}, {}
 
+    def begin(self, steps: Mapping[str, int]) -> None:
+        """These trainings, of so many steps, are next, and nothing else until they are done."""
+        self.stage = _Stage(dict(steps))
+
     def note(self, job: Job, step: int, steps: int) -> None:
         """A training is this far; others that begin when none is under way have a pace of their own."""
+        if self.stage.is_over:
+            self.stage = _Stage()
+        self.stage.note(job.key, step, steps, self.clock())
         if self.work is None:
             return
         begins = not self.missing
@@ -102,6 +113,9 @@ class Forecast:
 
     def done(self, job: Job) -> None:
         """A training is finished, or given up."""
+        if job.key in self.stage.steps:
+            steps = self.stage.steps[job.key]
+            self.stage.note(job.key, steps, steps, self.clock())
         if job.key in self.missing:
             self.taken[job.key] += self.missing[job.key]
             self._end(job.key)
@@ -122,9 +136,43 @@ class Forecast:
         missing = self.work.steps - sum(self.taken.values())
         return missing / pace if missing - sum(self.missing.values()) > 0.01 * self.work.whole else None
 
-    def describe(self) -> str:
-        """The same for people; empty if it is not known."""
-        left = self.left()
-        if left is None or self.work is None:
-            return ""
-        return f"{'at least ' if self.work.open_ended else ''}{show_duration(left)} for the whole fit"
+    def describe(self, where: str = "") -> str:
+        """For people: of this stage, and `where` that is, then of the whole fit; empty if it is not known."""
+        stage, whole = self.stage.left(self.clock()), self.left()
+        words = [] if stage is None else [f"about {show_duration(stage)} left{where}"]
+        if whole is not None and self.work is not None:
+            words.append(
+                f"{'at least ' if self.work.open_ended else ''}{show_duration(whole)} for the whole fit"
+            )
+        return ", ".join(words)
+
+
+@dataclass
+class _Stage:
+    """Steps of trainings that belong together, and how fast they are taken."""
+
+    steps: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+    first: tuple[float, int] | None = None
+    last: tuple[float, int] = (0.0, 0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.taken == self.steps
+
+    def note(self, key: str, step: int, steps: int, now: float) -> None:
+        """A training is this far; what it had taken when it was first seen may be from an earlier start."""
+        together = key not in self.taken and step < steps and self.first is not None
+        if together and self.last == self.first:  # side by side: the pace is seen from the last of them on
+            self.first = None
+        self.steps[key], self.taken[key] = steps, step
+        self.last = now, sum(self.taken.values())
+        self.first = self.first or self.last
+
+    def left(self, now: float) -> float | None:
+        """Seconds to the end at the pace so far, or None as long as there is none."""
+        if self.first is None or self.last[1] <= self.first[1] or self.last[0] <= self.first[0]:
+            return None
+        pace = (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
+        missing = sum(self.steps.values()) - self.last[1]
+        return max(missing / pace - (now - self.last[0]), 0.0) if missing > 0 else None

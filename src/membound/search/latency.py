@@ -125,14 +125,17 @@ def smaller(limit: Limit, file_bytes: int, taken: float, bound: LatencyBound) ->
     return Limit(bound.name, number, f"{number}")
 
 
-def told(fitted: Fitted, limit: Limit, bound: LatencyBound) -> Fitted:
-    """With the time that it takes, and what was allowed, among its facts."""
+def told(fitted: Fitted, limit: Limit, asked: Limit, bound: LatencyBound) -> Fitted:
+    """With the time that it takes, what was allowed, and what that left of the budget `asked`, among its facts."""
     threads, taken = f"{bound.threads} thread{'s' if bound.threads > 1 else ''}", fitted.facts["latency_ms"]
     note = f"latency: {taken:.3g} ms an image on {threads} of this machine, where {bound.ms:g} ms are allowed"
     if limit.key is None:
         note += ": this does not bind"
     elif limit.key == WHOLE:
         note += ": this does not bind, so no weight has to go"
+    elif asked.text != WHOLE:
+        used = f"{fitted.file_bytes:,} of {asked.number:,} bytes"
+        note += f"; so the file takes {used}, and a larger one would be too slow"
     about = {"bound_ms": bound.ms, "threads": bound.threads, "measured_ms": taken}
     tried = [*fitted.facts.get("tried", ()), note]
     return replace(fitted, facts={**fitted.facts, "latency_bound": about, "tried": tried})

@@ -73,7 +73,7 @@ class Target:
     file_bytes: int | None = None
     micro: bool | None = None  # a microcontroller: the budget is flash, `memory` is RAM alone
     activations: str | None = None  # of a microcontroller: "trained" in int8, or only "calibrated"
-    prefer: Prefer | None = None  # what formats are chosen for; None: bytes
+    prefer: Prefer = "bytes"  # what formats are chosen for
 
     def __post_init__(self) -> None:
         check_isa(self.isa)
@@ -169,8 +169,7 @@ class Problem:
         else:
             tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
             preprocess = self.data.preprocess
-        prefer = self.target.prefer or "bytes"
-        return FileBytes(tracer, self.target.base, preprocess, self.data.classes, prefer)
+        return FileBytes(tracer, self.target.base, preprocess, self.data.classes, self.target.prefer)
 
     @cached_property
     def types(self) -> dict[str, str]:
@@ -244,7 +243,7 @@ class Problem:
         """What the budget counts, estimated from the counts of the bounded weights."""
         if self.target.kind == "nonzeros":
             return NonzeroCost()
-        return ByteCost({name: self.shapes[name] for name in self.weights}, self.target.prefer or "bytes")
+        return ByteCost({name: self.shapes[name] for name in self.weights}, self.target.prefer)
 
     def dense(self) -> int:
         """What the budget counts, of the network without a zero in float32."""

@@ -1,13 +1,12 @@
 """How long networks take for one input: by turns, as in `membound bench`, so that a busy moment meets all alike."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from membound.run.net import Net
 
@@ -33,28 +32,38 @@ class Latency:
         return {f"host_{name}": value for name, value in found.items()} if on_host else found
 
 
+Run = Callable[[], object]  # one input through a network
+
+
 def measure(nets: Sequence[Net]) -> list[Latency]:
     """The latency of each."""
-    given = [
-        [np.zeros((1, *port.shape), np.int64 if port.whole else np.float32) for port in net.inputs]
-        for net in nets
-    ]
-    turns: list[list[float]] = [[] for _ in nets]
-    until = time.monotonic() + SECONDS * len(nets)
+    return race([one_input(net) for net in nets])
+
+
+def one_input(net: Net) -> Run:
+    """A call of the network with zeros."""
+    zeros = [np.zeros((1, *port.shape), np.int64 if port.whole else np.float32) for port in net.inputs]
+    return partial(net, *zeros)
+
+
+def race(runs: Sequence[Run]) -> list[Latency]:
+    """The latency of each, whatever runtime it is of."""
+    turns: list[list[float]] = [[] for _ in runs]
+    until = time.monotonic() + SECONDS * len(runs)
     for turn in range(TURNS):
         if turn >= LEAST_TURNS and time.monotonic() > until:
             break
-        for net, inputs, found in zip(nets, given, turns, strict=True):
-            net(*inputs)  # the one before has had the caches
-            found.append(_least(net, inputs))
+        for run, found in zip(runs, turns, strict=True):
+            run()  # the one before has had the caches
+            found.append(_least(run))
     return [Latency(1e3 * min(found), median(found) / min(found) - 1) for found in turns]
 
 
-def _least(net: Net, inputs: Sequence[npt.NDArray[Any]]) -> float:
+def _least(run: Run) -> float:
     best, until = float("inf"), time.perf_counter() + TURN_SECONDS
     for _ in range(TURN_RUNS):
         begun = time.perf_counter()
-        net(*inputs)
+        run()
         ended = time.perf_counter()
         best = min(best, ended - begun)
         if ended > until:

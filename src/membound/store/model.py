@@ -1,5 +1,6 @@
 """A network in memory: as captured, with dense arrays, and as stored, with its tensors encoded."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,7 +64,15 @@ class StoredModel:
 
     def __repr__(self) -> str:
         nonzeros = sum(tensor.nonzeros for tensor in self.tensors.values())
-        return f"StoredModel({self.file_bytes:,} bytes, {nonzeros:,} nonzeros in {len(self.tensors)} tensors)"
+        words = f"{self.file_bytes:,} bytes, {nonzeros:,} nonzeros in {len(self.tensors)} tensors"
+        left_out = sum(
+            math.prod(shape) - math.prod(self.tensors[name].shape)
+            for name, shape in self.original_shapes.items()
+            if name in self.tensors
+        )
+        return (
+            f"StoredModel({words}{f', {left_out:,} weights of dead channels left out' if left_out else ''})"
+        )
 
     def decode(self) -> Model:
         """The network with dense float32 arrays."""

@@ -26,7 +26,7 @@ from membound.train.promises import Promises
 from membound.train.reports import LayerReport, Report
 from membound.train.rules import Target, check_rules, counterparts, resolve
 from membound.train.shadow import Shadows
-from membound.train.sharded import count_nonzeros, local_part
+from membound.train.sharded import count_empty, count_nonzeros, local_part
 from membound.train.updates import Moment, Update
 from membound.units import plain_number
 
@@ -398,7 +398,7 @@ class Regularizer:
             levels = None
         return LayerReport(
             target.name, tuple(weight.shape), weight.numel(), nonzeros, promised, name, size,
-            levels, None if levels is None else count_values(weight),
+            levels, None if levels is None else count_values(weight), count_empty(weight),
         )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,7 +11,8 @@ class LayerReport:
     """The state of one weight under a rule: its nonzeros, and how many are allowed now (`bound`).
 
     `bytes` are in the best of the paper's storage formats, which is `format`. Where a palette acts, `levels` is how
-    many different nonzero values are allowed now, and `distinct` how many there are.
+    many different nonzero values are allowed now, and `distinct` how many there are. `empty` counts its rows and
+    columns, the outputs and inputs of a layer, that are all zero.
     """
 
     name: str
@@ -23,6 +24,7 @@ class LayerReport:
     bytes: int
     levels: int | None = None
     distinct: int | None = None
+    empty: int = 0
 
     def at_bound(self) -> "LayerReport":
         """The same with its bound imposed: what would be deployed now."""
@@ -70,7 +72,7 @@ class Report:
         values = ["values"] if self._has_palettes else []
         head = ["layer", "shape", "format", "nonzeros", "allowed", *values, "bytes"]
         title = f"{self.nonzeros:,} nonzeros under rules, {self.bytes:,} bytes"
-        return html_block(title, html_table(head, rows, words=3))
+        return html_block(title, html_table(head, rows, words=3), note=self._note)
 
     def at_bound(self) -> "Report":
         """The same with every bound imposed: between projections weights are dense, deployed they are not."""
@@ -87,6 +89,18 @@ class Report:
             rows.append((*row, *self._values(layer), str(layer.bytes), layer.format))
         rows.append(("all", "", str(self.nonzeros), "", "", *("" for _ in values), str(self.bytes), ""))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
+        lines = [
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
-        )
+        ]
+        return "\n".join(lines + ([self._note] if self._note else []))
+
+    @property
+    def _note(self) -> str:
+        """Why a file will have fewer nonzeros, where it can be seen."""
+        empty = sum(layer.empty for layer in self.layers)
+        if not empty:
+            return ""
+        one = "1 row or column of these weights is"
+        them = one if empty == 1 else f"{empty:,} rows and columns of these weights are"
+        left_out = "save leaves out dead channels with all their weights"
+        return f"{them} all zero: {left_out}, so a file may have fewer nonzeros"

@@ -110,6 +110,16 @@ def count_nonzeros(weight: Tensor) -> int:
     return int(_sum(count, weight))
 
 
+def count_empty(weight: Tensor) -> int:
+    """Rows and columns of a weight, its outputs and inputs, that are all zero; in all processes together."""
+    if weight.ndim < 2:
+        return 0
+    there = local_part(weight) != 0
+    rows = _sum((~there.flatten(1).any(1)).sum(), weight)
+    columns = _sum(there.transpose(0, 1).flatten(1).any(1).long(), weight)
+    return int(rows) + int((columns == 0).sum())
+
+
 def all_finite(weight: Tensor) -> bool:
     """In all processes."""
     bad = (~local_part(weight).isfinite()).any().long()

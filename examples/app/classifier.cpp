@@ -1,0 +1,136 @@
+// See classifier.h. The resize is Pillow's antialiased bilinear filter: along rows first, in fixed point.
+#include "classifier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "net.h"
+
+#ifndef PICTURE_SIDE  // other than NET_HEIGHT only for a network that was trained on crops of larger images
+#define PICTURE_SIDE NET_HEIGHT
+#endif
+
+namespace {
+
+static_assert(NET_HEIGHT == NET_WIDTH && (NET_CHANNELS == 1 || NET_CHANNELS == 3), "a network of square pictures");
+static_assert(PICTURE_SIDE >= NET_HEIGHT, "a crop is no larger than what it is taken from");
+
+constexpr int kBits = 22;  // of a weight, behind the point
+constexpr size_t kLongest = 16;  // of a picture more times as long as wide, only the middle is looked at
+
+// One pixel of the result: which pixels it is made of, and their weights.
+struct Taps {
+  size_t first;
+  std::vector<uint32_t> weights;
+};
+
+// The pixels from `begin` on, `count` of them, of a line that goes from `from` to `to` pixels.
+std::vector<Taps> find_taps(size_t from, size_t to, size_t begin, size_t count) {
+  const double scale = static_cast<double>(from) / static_cast<double>(to), reach = std::max(scale, 1.0);
+  std::vector<Taps> found;
+  for (size_t at = begin; at < begin + count; ++at) {
+    const double center = (static_cast<double>(at) + 0.5) * scale;
+    const auto first = static_cast<size_t>(std::max(center - reach + 0.5, 0.0));
+    const size_t end = std::min(static_cast<size_t>(center + reach + 0.5), from);
+    std::vector<double> heights;
+    double sum = 0;
+    for (size_t x = first; x < end; ++x) {
+      const double away = std::abs((static_cast<double>(x) - center + 0.5) / reach);
+      heights.push_back(std::max(1.0 - away, 0.0));
+      sum += heights.back();
+    }
+    Taps taps{first, {}};
+    for (double height : heights) taps.weights.push_back(static_cast<uint32_t>(0.5 + height / sum * (1 << kBits)));
+    found.push_back(std::move(taps));
+  }
+  return found;
+}
+
+uint8_t apply(const Taps &taps, const uint8_t *line, size_t step) {
+  uint32_t sum = 1u << (kBits - 1);
+  line += taps.first * step;
+  for (const uint32_t weight : taps.weights) {
+    sum += weight * *line;
+    line += step;
+  }
+  return static_cast<uint8_t>(std::min(sum >> kBits, 255u));
+}
+
+struct Axis {
+  size_t skipped, length;     // of the picture
+  size_t resized, cropped;    // the length that it gets, and where the network's image begins
+  std::vector<Taps> taps;
+};
+
+Axis find_axis(size_t length, size_t shorter) {
+  Axis axis{};
+  axis.skipped = length > kLongest * shorter ? (length - kLongest * shorter) / 2 : 0;
+  axis.length = length - 2 * axis.skipped;
+  const auto scaled = static_cast<double>(axis.length * PICTURE_SIDE) / static_cast<double>(shorter);
+  axis.resized = static_cast<size_t>(std::nearbyint(scaled));
+  axis.cropped = (axis.resized - PICTURE_SIDE) / 2 + (PICTURE_SIDE - NET_HEIGHT) / 2;
+  axis.taps = find_taps(axis.length, axis.resized, axis.cropped, NET_HEIGHT);
+  return axis;
+}
+
+void resize(const classifier_picture &picture, uint8_t *image) {
+  const size_t shorter = std::min(picture.width, picture.height);
+  const Axis across = find_axis(picture.width, shorter), down = find_axis(picture.height, shorter);
+  const size_t top = down.taps.front().first, bottom = down.taps.back().first + down.taps.back().weights.size();
+  std::vector<uint8_t> rows((bottom - top) * NET_WIDTH * 3);  // as wide as the result, as many as it needs
+  for (size_t y = top; y < bottom; ++y) {
+    const uint8_t *line = picture.pixels + (down.skipped + y) * picture.row_bytes;
+    line += across.skipped * picture.pixel_bytes;
+    uint8_t *to = rows.data() + (y - top) * NET_WIDTH * 3;
+    for (const Taps &taps : across.taps)
+      for (size_t c = 0; c < 3; ++c) *to++ = apply(taps, line + c, picture.pixel_bytes);
+  }
+  for (Taps taps : down.taps) {
+    taps.first -= top;
+    for (size_t x = 0; x < NET_WIDTH; ++x) {
+      uint8_t rgb[3];
+      for (size_t c = 0; c < 3; ++c) rgb[c] = apply(taps, rows.data() + x * 3 + c, NET_WIDTH * 3);
+      if (NET_CHANNELS == 3) image = std::copy(rgb, rgb + 3, image);
+      else *image++ = static_cast<uint8_t>(std::nearbyint(0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2]));
+    }
+  }
+}
+
+}  // namespace
+
+uint32_t classifier_input_bytes(void) { return NET_HEIGHT * NET_WIDTH * NET_CHANNELS; }
+
+uint32_t classifier_outputs(void) { return NET_OUTPUTS; }
+
+int classifier_prepare(const classifier_picture *picture, uint8_t *image) {
+  const bool known = picture->pixel_bytes == 3 || picture->pixel_bytes == 4;
+  if (picture->pixels == nullptr || picture->width == 0 || picture->height == 0 || !known) return -1;
+  if (picture->row_bytes < uint64_t{picture->width} * picture->pixel_bytes) return -1;
+  try {
+    resize(*picture, image);
+  } catch (const std::bad_alloc &) {  // no exception may reach a caller in C
+    return -1;
+  }
+  return 0;
+}
+
+int32_t classifier_run(const uint8_t *image, float *scores) {
+  const std::unique_ptr<net_context> context(new (std::nothrow) net_context);  // one a call: safe from any thread
+  if (context == nullptr) return -1;
+  net_start(context.get());
+  for (size_t y = 0; y < NET_HEIGHT; ++y)
+    net_feed_row(context.get(), image + y * NET_WIDTH * NET_CHANNELS, 1, NET_CHANNELS);
+  for (uint32_t i = 0; scores != nullptr && i < NET_OUTPUTS; ++i)
+    scores[i] = static_cast<float>(NET_OUTPUT_SCALE * (net_output(context.get(), i) - NET_OUTPUT_ZERO));
+  return static_cast<int32_t>(net_best(context.get()));
+}
+
+int32_t classifier_classify(const classifier_picture *picture, float *scores) {
+  std::unique_ptr<uint8_t[]> image(new (std::nothrow) uint8_t[NET_HEIGHT * NET_WIDTH * NET_CHANNELS]);
+  if (image == nullptr || classifier_prepare(picture, image.get()) != 0) return -1;
+  return classifier_run(image.get(), scores);
+}

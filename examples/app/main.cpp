@@ -1,0 +1,78 @@
+// Classifies a picture (binary PPM, 8 bits), and times it: classify PICTURE.ppm [THREADS [RUNS]]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "classifier.h"
+
+namespace {
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The pixels; none where the file is not such a picture.
+std::vector<uint8_t> read_ppm(const char *path, classifier_picture &picture) {
+  std::ifstream file(path, std::ios::binary);
+  std::string kind;
+  uint32_t most = 0;
+  file >> kind >> picture.width >> picture.height >> most;
+  file.get();
+  if (!file || kind != "P6" || most != 255 || picture.width > 1 << 14 || picture.height > 1 << 14) return {};
+  picture.pixel_bytes = 3;
+  picture.row_bytes = 3 * picture.width;
+  std::vector<uint8_t> pixels(size_t{picture.row_bytes} * picture.height);
+  file.read(reinterpret_cast<char *>(pixels.data()), static_cast<std::streamsize>(pixels.size()));
+  return file ? pixels : std::vector<uint8_t>{};
+}
+
+template <class Work>
+double least_ms(int runs, Work work) {
+  double least = 1e30;
+  for (int i = 0; i < runs; ++i) {
+    const double begun = now_ms();
+    work();
+    least = std::min(least, now_ms() - begun);
+  }
+  return least;
+}
+
+}  // namespace
+
+int main(int count, char **words) {
+  if (count < 2) {
+    std::fprintf(stderr, "usage: %s PICTURE.ppm [THREADS [RUNS]]\n", words[0]);
+    return 1;
+  }
+  const int threads = count > 2 ? std::max(std::atoi(words[2]), 1) : 1;
+  const int runs = count > 3 ? std::max(std::atoi(words[3]), 1) : 20;
+  classifier_picture picture{};
+  const std::vector<uint8_t> pixels = read_ppm(words[1], picture);
+  picture.pixels = pixels.data();
+  std::vector<uint8_t> image(classifier_input_bytes());
+  std::vector<float> scores(classifier_outputs());
+  if (pixels.empty() || classifier_prepare(&picture, image.data()) != 0) {
+    std::fprintf(stderr, "%s: not a picture in binary PPM (P6) with 8 bits\n", words[1]);
+    return 1;
+  }
+  const int best = classifier_run(image.data(), scores.data());
+  if (best < 0) return 1;
+  std::printf("class %d, score %.6g\n", best, static_cast<double>(scores[static_cast<size_t>(best)]));
+  const double prepare = least_ms(runs, [&] { classifier_prepare(&picture, image.data()); });
+  const double run = least_ms(runs, [&] { classifier_run(image.data(), nullptr); });
+  std::printf("prepare %.4f ms, run %.4f ms\n", prepare, run);
+  std::vector<std::thread> workers;  // pictures side by side: each call has memory of its own
+  const double begun = now_ms();
+  for (int i = 0; i < threads; ++i)
+    workers.emplace_back([&] {
+      for (int left = runs; left > 0; --left) classifier_classify(&picture, nullptr);
+    });
+  for (std::thread &worker : workers) worker.join();
+  std::printf("%.1f pictures a second on %d threads\n", 1e3 * threads * runs / (now_ms() - begun), threads);
+  return 0;
+}

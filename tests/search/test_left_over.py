@@ -1,0 +1,45 @@
+"""A file that is smaller than its budget says why."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from membound.search.budget import Limit, Plan, describe_left_over
+from membound.search.problem import Target
+
+PLAN = Plan(Limit("10 KB", 10_000), 10_000)
+PROBLEM = SimpleNamespace(target=Target(values="auto"), plain_bytes=50_000, dense=lambda: 90_000)
+
+
+def notes(file_bytes: int, types: set[str], memory_bytes: int = 0, **target: object) -> list[str]:
+    problem = SimpleNamespace(**{**vars(PROBLEM), "target": replace(PROBLEM.target, **target)})
+    return describe_left_over(problem, PLAN, types, file_bytes, memory_bytes)
+
+
+def test_a_budget_that_is_used_says_nothing():
+    assert notes(9_900, {"p4"}) == []
+    assert notes(9_900, {"p4"}, 50_000, memory=50_000) == []
+
+
+@pytest.mark.parametrize(
+    ("types", "why"),
+    [
+        ({"p8"}, "all weights in 8 bits"),
+        ({"p4"}, "rounded to zero"),
+        (set(), "channels that died in training"),
+    ],
+)
+def test_without_another_bound_it_is_the_network(types, why):
+    (note,) = notes(4_000, types)
+    assert note.startswith("the file takes 4,000 of 10,000 bytes: ")
+    assert why in note
+
+
+def test_beside_a_bound_on_memory_it_is_that():
+    (note,) = notes(4_000, {"p4"}, 49_000, memory=50_000)
+    assert note == (
+        "the file takes 4,000 of 10,000 bytes: the bound on memory allows no more (49,000 of 50,000 bytes)"
+    )
+    (note,) = notes(4_000, {"p4"}, 30_000, memory=50_000)
+    assert "memory grows in steps, and the next one is beyond its bound (30,000 of 50,000" in note
