@@ -62,9 +62,9 @@ class Op {
   virtual bool is_alias() const { return false; }
   // The value comes from the caller: the network copies it, nothing runs.
   virtual bool is_input() const { return false; }
-  // Whether many images at once take less time than one after another.
-  virtual bool gains_by_batch(size_t batch, const Traits& traits) const {
-    (void)batch; (void)traits; return false;
+  // Whether many images at once take less time than one after another, or than each thread taking its own.
+  virtual bool gains_by_batch(size_t batch, int threads, const Traits& traits) const {
+    (void)batch; (void)threads; (void)traits; return false;
   }
 
   std::vector<size_t> inputs;  // numbers of values

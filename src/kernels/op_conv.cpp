@@ -14,6 +14,7 @@ namespace membound {
 namespace {
 
 constexpr size_t kRowsForCopy = 16;         // rows of a weight, each of which reads channels anew
+constexpr double kSecondCache = 131072;     // floats that a thread's second cache holds, with room to spare
 
 // How a convolution's image is laid out, channel by channel: padded, and split into planes of the pixels that are one step
 // of the stride apart. It depends on the instruction set.
@@ -65,7 +66,14 @@ class Conv final : public Op {
     const size_t worker = product_room(weight_, image(together, together.rows, offsets_.data(), traits), rows, traits);
     return {std::max(each.shared, shared), std::max(each.worker, worker)};
   }
-  bool gains_by_batch(size_t batch, const Traits& traits) const override { return together_for(batch, traits).rows > 0; }
+  // Of several threads that have an image each, none waits for another, and what one leaves for its next operator is in its
+  // own cache: that gains more, unless images or weights would come from far away each time.
+  bool gains_by_batch(size_t batch, int threads, const Traits& traits) const override {
+    const double floats = static_cast<double>(channels_ * height_ * width_ + weight_.rows() * out_h_ * out_w_) +
+                          weight_.density() * static_cast<double>(weight_.rows() * weight_.columns());
+    const bool apart = threads > 1 && batch >= static_cast<size_t>(threads) && floats <= kSecondCache;
+    return !apart && together_for(batch, traits).rows > 0;
+  }
   Needs likes(size_t batch, const Traits& traits) const override {
     const ImageLayout layout = layout_for(traits);
     const Bands bands = bands_for(traits);

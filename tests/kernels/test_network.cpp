@@ -523,7 +523,7 @@ void check_rooms(Random& random) {
         ++g_checks;
         of_lines += kernels.traits.copies_to_lines;
         roomy += likes;
-        together += op->gains_by_batch(kBatch, kernels.traits);
+        together += op->gains_by_batch(kBatch, 1, kernels.traits);
         if (same) continue;
         ++g_mismatches;
         std::fprintf(stderr, "MISMATCH rooms of conv %zux%zux%zu, %s: isa=%s\n", shape.channels, shape.height, shape.width,
@@ -930,6 +930,45 @@ void check_concurrent_calls(Random& random) {
   }
 }
 
+// However a batch is parted among threads, an image has the bits that it has alone. Small maps, which lie side by side in
+// vectors where one thread has many of them.
+void check_batches(Random& random) {
+  Built built(3 * 12 * 13);
+  const auto weight = [&](size_t rows, size_t columns, Format format) {
+    return std::make_shared<Stored>(rows, columns, 0.2, format, any_kind(random), random);
+  };
+  add_conv(built, 0, {3, 12, 13, 18, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(18, 27, Format::delta), Activation::relu, random);
+  add_conv(built, 1, {18, 12, 13, 18, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(18, 162, Format::csr), Activation::none, random);
+  const size_t size = 18 * 12 * 13;
+  built.add(size, {1, 2}, [=](const NetKernels&) { return make_binary(Binary::add, {size}, {size}, {size}, {}, false, false, {}); },
+            [=](const std::vector<const double*>& x, double* y) {
+              for (size_t i = 0; i < size; ++i) y[i] = x[0][i] + x[1][i];
+            });
+  add_conv(built, 3, {18, 12, 13, 18, 18, {3, 3, 2, 2, 1, 1, 1, 1}, 1, 1}, weight(18, 9, Format::dense), Activation::relu, random);
+  add_conv(built, 4, {18, 6, 7, 24, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(24, 162, Format::rice), Activation::relu, random);
+  constexpr size_t kMost = 33, kExpected = 2;
+  const size_t in = built.sizes[0], out = built.sizes.back();
+  const Floats input = numbers(kMost * in, random);
+  const Doubles wanted = built.expect(input, kExpected);
+  for (const auto& [name, kernels] : tables()) {
+    Floats alone(kMost * out);
+    built.network(1, 1, 1, kernels)->run(input.data(), kMost, alone.data());
+    bool same = agrees(alone, wanted, 1e-5);
+    for (int threads = 1; threads <= 4; ++threads)
+      for (size_t max_batch : {size_t{16}, kMost}) {
+        const auto network = built.network(max_batch, threads, 1, kernels);
+        for (size_t batch : {1, 2, 3, 5, 16, 17, 33}) {
+          Floats found(batch * out, std::numeric_limits<float>::quiet_NaN());
+          network->run(input.data(), batch, found.data());
+          ++g_checks;
+          if (same && std::equal(found.begin(), found.end(), alone.begin())) continue;
+          ++g_mismatches;
+          std::fprintf(stderr, "MISMATCH batches: isa=%s threads=%d batch=%zu max_batch=%zu\n", name.c_str(), threads, batch, max_batch);
+        }
+      }
+  }
+}
+
 // What is planned for the largest batch is enough for every smaller one, on every instruction set: near the density at
 // which a dense product becomes the better one, a smaller batch must not choose otherwise.
 void check_smaller_batches() {
@@ -988,7 +1027,7 @@ int main(int argc, char** argv) {
     }
   }
   Random random(seed);
-  if (only.empty() || only == "concurrent") check_concurrent_calls(random);
+  if (only.empty() || only == "concurrent") check_concurrent_calls(random), check_batches(random);
   if (only.empty() || only == "rooms") check_rooms(random);
   if (only.empty() || only == "products") check_products(random);
   if (only.empty()) {
