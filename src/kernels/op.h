@@ -15,6 +15,27 @@ namespace membound {
 using Shape = std::vector<size_t>;
 size_t elements(const Shape& shape);
 
+// How threads share the maps of one image. Where each gets some rows, it takes these of every map, in every operator: it then
+// finds what it made itself in its own cache, but for the rows beside its own. Of smaller maps, each takes some maps.
+constexpr size_t kRowsEach = 8;
+inline bool are_cut_by_rows(size_t rows, int threads) { return threads > 1 && rows >= kRowsEach * static_cast<size_t>(threads); }
+
+// The part [first_map, last_map) of the maps, and of each the rows [first_row, last_row).
+struct Share {
+  size_t first_map, last_map, first_row, last_row;
+};
+
+// The window over the outputs from row `first` on, and over the image without the `above` rows that these do not read.
+struct Lower {
+  Lower(const Window& whole, size_t first, int height) : window(whole) {
+    const int top = static_cast<int>(first) * whole.stride_h - whole.pad_top;
+    above = top < 0 ? 0 : top < height ? top : height;
+    window.pad_top = above - top;
+  }
+  Window window;
+  int above;
+};
+
 // What an operator runs with: kernels, threads and working room.
 struct Workplace {
   const NetKernels& kernels;
@@ -30,6 +51,9 @@ struct Workplace {
   int worth(double operations) const;
   // Call body(task, worker) for each task, on these threads.
   void each(size_t tasks, double operations, const std::function<void(size_t, int)>& body) const;
+  // Call body(part, worker) for the parts of so many maps of `rows` rows each, some for each thread so that the last one to
+  // finish is not late.
+  void each_share(size_t maps, size_t rows, double operations, const std::function<void(const Share&, int)>& body) const;
 };
 
 struct Fused {
@@ -62,9 +86,9 @@ class Op {
   virtual bool is_alias() const { return false; }
   // The value comes from the caller: the network copies it, nothing runs.
   virtual bool is_input() const { return false; }
-  // Whether many images at once take less time than one after another.
-  virtual bool gains_by_batch(size_t batch, const Traits& traits) const {
-    (void)batch; (void)traits; return false;
+  // Whether many images at once take less time than one after another, or than each thread taking its own.
+  virtual bool gains_by_batch(size_t batch, int threads, const Traits& traits) const {
+    (void)batch; (void)threads; (void)traits; return false;
   }
 
   std::vector<size_t> inputs;  // numbers of values
@@ -83,7 +107,7 @@ std::unique_ptr<Op> make_upsample(const Shape& input, size_t down, size_t right)
 std::unique_ptr<Op> make_lrn(const Shape& shape, int size, float alpha, float beta, float k);
 // Over the last w.size() elements of each row; b is as large.
 std::unique_ptr<Op> make_layer_norm(size_t rows, float eps, std::vector<float> w, std::vector<float> b);
-std::unique_ptr<Op> make_activation(size_t size, const Fused& fused);
+std::unique_ptr<Op> make_activation(const Shape& shape, const Fused& fused);
 // With `constant`, it is the right operand, or with `swap` the left one.
 std::unique_ptr<Op> make_binary(Binary kind, const Shape& left, const Shape& right, const Shape& output,
                                 std::vector<float> constant, bool has_constant, bool swap, const Fused& fused);

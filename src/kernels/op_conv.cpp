@@ -14,6 +14,7 @@ namespace membound {
 namespace {
 
 constexpr size_t kRowsForCopy = 16;         // rows of a weight, each of which reads channels anew
+constexpr double kSecondCache = 131072;     // floats that a thread's second cache holds, with room to spare
 
 // How a convolution's image is laid out, channel by channel: padded, and split into planes of the pixels that are one step
 // of the stride apart. It depends on the instruction set.
@@ -65,7 +66,14 @@ class Conv final : public Op {
     const size_t worker = product_room(weight_, image(together, together.rows, offsets_.data(), traits), rows, traits);
     return {std::max(each.shared, shared), std::max(each.worker, worker)};
   }
-  bool gains_by_batch(size_t batch, const Traits& traits) const override { return together_for(batch, traits).rows > 0; }
+  // Of several threads that have an image each, none waits for another, and what one leaves for its next operator is in its
+  // own cache: that gains more, unless images or weights would come from far away each time.
+  bool gains_by_batch(size_t batch, int threads, const Traits& traits) const override {
+    const double floats = static_cast<double>(channels_ * height_ * width_ + weight_.rows() * out_h_ * out_w_) +
+                          weight_.density() * static_cast<double>(weight_.rows() * weight_.columns());
+    const bool apart = threads > 1 && batch >= static_cast<size_t>(threads) && floats <= kSecondCache;
+    return !apart && together_for(batch, traits).rows > 0;
+  }
   Needs likes(size_t batch, const Traits& traits) const override {
     const ImageLayout layout = layout_for(traits);
     const Bands bands = bands_for(traits);
@@ -88,7 +96,9 @@ class Conv final : public Op {
     const Product product(weight_, image(layout_, place.roomy), rows, finish(), place.kernels);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
     const size_t at_once = layout_.in_place ? batch : 1;
-    const Tasks tasks = product.cut(groups_ * at_once, place.worth(static_cast<double>(at_once) * operations));
+    const int threads = place.worth(static_cast<double>(at_once) * operations);
+    const bool by_rows = batch == 1 && groups_ == 1 && are_cut_by_rows(out_h_, threads);
+    const Tasks tasks = by_rows ? product.cut_by_rows(threads) : product.cut(groups_ * at_once, threads);
     const size_t each_image = groups_ * tasks.count();
     const auto multiply_task = [&](const float* x, float* y, size_t task, int worker) {
       const size_t group = task / tasks.count();
@@ -106,10 +116,13 @@ class Conv final : public Op {
     clear_slack(place.shared + channels_ * layout_.channel_floats);
     for (size_t n = 0; n < batch; ++n) {
       const float* x = input + n * in_floats;
-      const size_t parts = parts_of(static_cast<double>(channels_ * layout_.channel_floats), place);
-      place.each(parts, static_cast<double>(channels_ * layout_.channel_floats), [&](size_t part, int) {
-        for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
-          lay_out(x + channel * height_ * width_, place.shared + channel * layout_.channel_floats, true, place.kernels);
+      // By rows, as many threads as multiply: each then reads what it wrote.
+      const double floats = static_cast<double>(channels_ * layout_.channel_floats);
+      place.each_share(channels_, by_rows ? layout_.plane_h : 1, by_rows ? operations : floats, [&](const Share& share, int) {
+        const size_t first = by_rows ? share.first_row : 0, last = by_rows ? share.last_row : layout_.plane_h;
+        for (size_t channel = share.first_map; channel < share.last_map; ++channel)
+          lay_out(x + channel * height_ * width_, place.shared + channel * layout_.channel_floats, true, first, last,
+                  place.kernels);
       });
       place.each(each_image, operations, [&](size_t task, int worker) {
         multiply_task(place.shared, output + n * out_floats, task, worker);
@@ -275,28 +288,30 @@ class Conv final : public Op {
     const size_t rows = weight_.rows(), each = rows / groups_, in = height_ * width_, out = out_h_ * out_w_;
     const size_t all = batch * rows;
     const double operations = static_cast<double>(all * (weight_.columns() * out + in));
-    const size_t parts = std::min(all, parts_for(place.worth(operations)));
     const int h = static_cast<int>(height_), w = static_cast<int>(width_);
     const Sums limits = limits_of(fused_.activation, fused_.first, fused_.second);
     const bool small = place.kernels.depthwise_small && each == 1 && is_small(window_, height_, width_, out_h_, out_w_);
     const bool unfinished = !limits.limited && fused_.activation != Activation::none;
-    place.each(parts, operations, [&](size_t part, int worker) {
+    const bool whole = batch > 1 || small;  // maps
+    place.each_share(all, whole ? 1 : out_h_, operations, [&](const Share& share, int worker) {
       Sums sums = limits;
       DenseRows taps(weight_, place.kernels, place.room(worker));
       size_t at_once = 0;
-      const size_t last = all * (part + 1) / parts;
-      for (size_t i = all * part / parts; i < last && small; i += at_once) {
+      for (size_t i = share.first_map; i < share.last_map && small; i += at_once) {
         const float* kernel = taps(i % rows);
-        at_once = std::min(taps.left(i % rows), last - i);
+        at_once = std::min(taps.left(i % rows), share.last_map - i);
         sums.start = &bias_[i % rows];
         place.kernels.depthwise_small(x + i * in, at_once, h, w, kernel, y + i * out, window_, sums);
         if (unfinished) place.kernels.activate(fused_.activation, fused_.first, fused_.second, y + i * out, at_once * out);
       }
-      for (size_t i = all * part / parts; i < last && !small; ++i) {
+      const size_t first = whole ? 0 : share.first_row, high = whole ? out_h_ : share.last_row - first;
+      const Lower lower(window_, first, h);
+      for (size_t i = share.first_map; i < share.last_map && !small; ++i) {
         sums.start = &bias_[i % rows];
-        place.kernels.depthwise(x + i / each * in, h, w, taps(i % rows), y + i * out, static_cast<int>(out_h_),
-                                static_cast<int>(out_w_), window_, sums);
-        if (unfinished) place.kernels.activate(fused_.activation, fused_.first, fused_.second, y + i * out, out);
+        float* to = y + i * out + first * out_w_;
+        place.kernels.depthwise(x + i / each * in + static_cast<size_t>(lower.above * w), h - lower.above, w, taps(i % rows), to,
+                                static_cast<int>(high), static_cast<int>(out_w_), lower.window, sums);
+        if (unfinished) place.kernels.activate(fused_.activation, fused_.first, fused_.second, to, high * out_w_);
       }
     });
   }
@@ -316,7 +331,7 @@ class Conv final : public Op {
       const size_t first = all * part / parts;
       for (size_t i = first; i < all * (part + 1) / parts; ++i) {
         const float* channel = x + i * height_ * width_;
-        if (!layout_.in_place) lay_out(channel, laid_out, i == first, place.kernels);
+        if (!layout_.in_place) lay_out(channel, laid_out, i == first, 0, layout_.plane_h, place.kernels);
         for (size_t task = 0; task < tasks.count(); ++task)
           product.multiply(layout_.in_place ? channel : laid_out, i % channels_ * rows, y + i * rows * pixels, pixels, tasks,
                            task, room);
@@ -341,11 +356,11 @@ class Conv final : public Op {
   }
 
   // One channel padded, and split into planes of the pixels that are one step of the stride apart. Where another channel
-  // was laid out before, the zeros around the pixels are there.
-  void lay_out(const float* from, float* out, bool with_zeros, const NetKernels& kernels) const {
+  // was laid out before, the zeros around the pixels are there. Of every plane, the rows [first, last).
+  void lay_out(const float* from, float* out, bool with_zeros, size_t first, size_t last, const NetKernels& kernels) const {
     if (layout_.unchanged) {
-      std::memcpy(out, from, height_ * width_ * sizeof(float));
-      std::fill(out + height_ * width_, out + layout_.channel_floats, 0.0f);
+      std::memcpy(out + first * width_, from + first * width_, (last - first) * width_ * sizeof(float));
+      if (last == layout_.plane_h) std::fill(out + height_ * width_, out + layout_.channel_floats, 0.0f);
       return;
     }
     // The first and the last of a plane's pixels, down or across, that lie in the image: its pixel i is the image's pixel
@@ -360,20 +375,22 @@ class Conv final : public Op {
     for (long ph = 0; ph < static_cast<long>(layout_.planes_h); ++ph)
       for (long pw = 0; pw < static_cast<long>(layout_.planes_w); ++pw, out += layout_.plane_h * layout_.plane_w) {
         const long down = ph - window_.pad_top, across = pw - window_.pad_left;
-        const auto [top, bottom] = inside(down, stride_h, high, layout_.plane_h);
+        const long begin = static_cast<long>(first), end = static_cast<long>(last);
+        const auto [upper, lower] = inside(down, stride_h, high, layout_.plane_h);
+        const long top = std::clamp(upper, begin, end), bottom = std::clamp(lower, top, end);
         if (with_zeros && kernels.spread_rows) {
           const float* row = from + (top * stride_h + down) * wide;
-          std::fill(out, out + top * plane_w, 0.0f);
+          std::fill(out + begin * plane_w, out + top * plane_w, 0.0f);
           if (top < bottom)
             kernels.spread_rows(row, static_cast<size_t>(stride_h * wide), static_cast<int>(wide), static_cast<int>(across),
                                 window_.stride_w, static_cast<size_t>(bottom - top), out + top * plane_w, layout_.plane_w);
-          std::fill(out + bottom * plane_w, out + layout_.plane_h * layout_.plane_w, 0.0f);
+          std::fill(out + bottom * plane_w, out + end * plane_w, 0.0f);
           continue;
         }
         const auto [left, right] = inside(across, stride_w, wide, layout_.plane_w);
         if (with_zeros) {
-          std::fill(out, out + top * plane_w, 0.0f);
-          std::fill(out + bottom * plane_w, out + layout_.plane_h * layout_.plane_w, 0.0f);
+          std::fill(out + begin * plane_w, out + top * plane_w, 0.0f);
+          std::fill(out + bottom * plane_w, out + end * plane_w, 0.0f);
           for (long i = top; i < bottom; ++i) {
             std::fill(out + i * plane_w, out + i * plane_w + left, 0.0f);
             std::fill(out + i * plane_w + right, out + (i + 1) * plane_w, 0.0f);
@@ -395,7 +412,7 @@ class Conv final : public Op {
           }
         }
       }
-    if (with_zeros) std::fill(out, out + layout_.shared_zeros, 0.0f);
+    if (with_zeros && last == layout_.plane_h) std::fill(out, out + layout_.shared_zeros, 0.0f);
   }
 
   Weight weight_;

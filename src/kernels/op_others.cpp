@@ -24,6 +24,18 @@ void Workplace::each(size_t tasks, double operations, const std::function<void(s
   parallel_for(worth(operations), tasks, body);
 }
 
+void Workplace::each_share(size_t maps, size_t rows, double operations,
+                          const std::function<void(const Share&, int)>& body) const {
+  const int found = worth(operations);
+  if (found == 1) return body({0, maps, 0, rows}, 0);
+  const auto all = static_cast<size_t>(found);
+  const size_t of_rows = are_cut_by_rows(rows, found) ? all : 1, of_maps = std::min(maps, 4 * all / of_rows);
+  parallel_for(found, of_rows * of_maps, [&](size_t task, int worker) {
+    const size_t high = task / of_maps, map = task % of_maps;
+    body({maps * map / of_maps, maps * (map + 1) / of_maps, rows * high / of_rows, rows * (high + 1) / of_rows}, worker);
+  });
+}
+
 namespace {
 
 // The elements before and behind an axis, and the axis itself: any array is then [before][size][behind].
@@ -64,25 +76,43 @@ Shape contiguous_steps(const Shape& shape) {
   return steps;
 }
 
-void activate_in_parts(const Fused& fused, float* y, size_t n, const Workplace& place) {
-  if (fused.activation == Activation::none) return;
-  constexpr size_t kPart = 8192;
-  place.each((n + kPart - 1) / kPart, static_cast<double>(n * 8), [&](size_t part, int) {
-    place.kernels.activate(fused.activation, fused.first, fused.second, y + part * kPart,
-                           std::min(kPart, n - part * kPart));
+// Maps of some rows each, of any shape: what elementwise operators cut as windows cut theirs.
+struct Maps {
+  explicit Maps(const Shape& shape) {
+    if (shape.size() == 3) count = shape[0], rows = shape[1], width = shape[2];
+    else count = elements(shape), rows = width = 1;
+  }
+  size_t count, rows, width;
+};
+
+// Call body(first, n) for runs of a value's n elements, some hundred at least, on all threads.
+template <class Body>
+void each_run(const Maps& maps, size_t batch, double operations, const Workplace& place, Body body) {
+  constexpr size_t kRun = 8192;
+  const size_t map = maps.rows * maps.width;
+  const auto runs = [&](size_t first, size_t last) {
+    for (; first < last; first += kRun) body(first, std::min(kRun, last - first));
+  };
+  place.each_share(batch * maps.count, batch == 1 ? maps.rows : 1, operations, [&](const Share& share, int) {
+    if (batch > 1 || share.last_row - share.first_row == maps.rows) return runs(share.first_map * map, share.last_map * map);
+    for (size_t i = share.first_map; i < share.last_map; ++i)
+      runs(i * map + share.first_row * maps.width, i * map + share.last_row * maps.width);
   });
 }
 
 class Activate final : public Op {
  public:
-  Activate(size_t size, const Fused& fused) : size_(size), fused_(fused) {}
+  Activate(const Shape& shape, const Fused& fused) : maps_(shape), fused_(fused) {}
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
-    std::memcpy(output, inputs[0], batch * size_ * sizeof(float));
-    activate_in_parts(fused_, output, batch * size_, place);
+    const double operations = static_cast<double>(batch * maps_.count * maps_.rows * maps_.width * 8);
+    each_run(maps_, batch, operations, place, [&](size_t first, size_t n) {
+      std::memcpy(output + first, inputs[0] + first, n * sizeof(float));
+      place.kernels.activate(fused_.activation, fused_.first, fused_.second, output + first, n);
+    });
   }
 
  private:
-  size_t size_;
+  Maps maps_;
   Fused fused_;
 };
 
@@ -90,7 +120,7 @@ class Arithmetic final : public Op {
  public:
   Arithmetic(Binary kind, const Shape& left, const Shape& right, const Shape& output, std::vector<float> constant,
              bool has_constant, bool swap, const Fused& fused)
-      : kind_(kind), left_size_(elements(left)), right_size_(elements(right)), size_(elements(output)),
+      : kind_(kind), left_size_(elements(left)), right_size_(elements(right)), size_(elements(output)), maps_(output),
         constant_(std::move(constant)), has_constant_(has_constant), swap_(swap), fused_(fused) {
     const Shape a = contiguous_steps(left), b = contiguous_steps(right);
     // Neighbouring axes that both operands step through in the same way are one axis.
@@ -118,6 +148,7 @@ class Arithmetic final : public Op {
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
+    if (!has_constant_ && outer_.empty() && a_step_ == 1 && b_step_ == 1) return run_alike(inputs, output, batch, place);
     for (size_t n = 0; n < batch; ++n) {
       const float* left = has_constant_ && swap_ ? constant_.data() : inputs[0] + n * left_size_;
       const float* right = !has_constant_ ? inputs[1] + n * right_size_
@@ -129,13 +160,27 @@ class Arithmetic final : public Op {
         y += inner_;
       });
     }
-    activate_in_parts(fused_, output, batch * size_, place);
+    if (fused_.activation == Activation::none) return;
+    each_run(maps_, batch, static_cast<double>(batch * size_ * 8), place, [&](size_t first, size_t n) {
+      place.kernels.activate(fused_.activation, fused_.first, fused_.second, output + first, n);
+    });
   }
   size_t table_bytes() const override { return constant_.size() * sizeof(float); }
 
  private:
+  // Two values of one shape.
+  void run_alike(const float* const* inputs, float* output, size_t batch, const Workplace& place) const {
+    // Half of what one thread alone would read lies in another's cache: that takes longer than the sums.
+    each_run(maps_, batch, static_cast<double>(batch * size_ * 16), place, [&](size_t first, size_t n) {
+      place.kernels.binary(kind_, inputs[0] + first, 1, inputs[1] + first, 1, output + first, n);
+      if (fused_.activation != Activation::none)
+        place.kernels.activate(fused_.activation, fused_.first, fused_.second, output + first, n);
+    });
+  }
+
   Binary kind_;
   size_t left_size_, right_size_, size_;
+  Maps maps_;
   std::vector<float> constant_;
   bool has_constant_, swap_;
   Fused fused_;
@@ -358,8 +403,8 @@ class Pad final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_activation(size_t size, const Fused& fused) {
-  return std::make_unique<Activate>(size, fused);
+std::unique_ptr<Op> make_activation(const Shape& shape, const Fused& fused) {
+  return std::make_unique<Activate>(shape, fused);
 }
 std::unique_ptr<Op> make_binary(Binary kind, const Shape& left, const Shape& right, const Shape& output,
                                 std::vector<float> constant, bool has_constant, bool swap, const Fused& fused) {

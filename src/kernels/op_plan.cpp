@@ -163,7 +163,7 @@ Made layer_norm_of(const OpPlan& plan, const Attributes& given, const Traits&) {
 
 Made activation_of(const OpPlan& plan, const Attributes&, const Traits&) {
   require_same_size(plan);
-  return make_activation(elements(input_of(plan)), plan.fused);
+  return make_activation(input_of(plan), plan.fused);
 }
 
 Made binary_of(const OpPlan& plan, const Attributes& given, const Traits&) {

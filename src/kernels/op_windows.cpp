@@ -18,13 +18,22 @@ class Pool final : public Op {
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
     const size_t in = static_cast<size_t>(h_) * static_cast<size_t>(w_);
     const size_t out = static_cast<size_t>(out_h_) * static_cast<size_t>(out_w_);
-    place.each(batch * channels_, static_cast<double>(batch * channels_ * in * 2), [&](size_t i, int worker) {
-      const float* x = inputs[0] + i * in;
-      float* y = output + i * out;
-      if (average_) {
-        place.kernels.average_pool(x, h_, w_, y, out_h_, out_w_, window_, count_, place.room(worker));
-      } else {
-        place.kernels.max_pool(x, h_, w_, y, out_h_, out_w_, window_, place.room(worker));
+    const auto rows = static_cast<size_t>(out_h_);
+    const double operations = static_cast<double>(batch * channels_ * in * 2);
+    place.each_share(batch * channels_, batch == 1 ? rows : 1, operations, [&](const Share& share, int worker) {
+      const size_t first = batch == 1 ? share.first_row : 0;
+      const int high = static_cast<int>(batch == 1 ? share.last_row - first : rows);
+      const Lower lower(window_, first, h_);
+      Count count = count_;
+      count.limit_h -= lower.above;
+      for (size_t i = share.first_map; i < share.last_map; ++i) {
+        const float* x = inputs[0] + i * in + static_cast<size_t>(lower.above * w_);
+        float* y = output + i * out + first * static_cast<size_t>(out_w_);
+        if (average_) {
+          place.kernels.average_pool(x, h_ - lower.above, w_, y, high, out_w_, lower.window, count, place.room(worker));
+        } else {
+          place.kernels.max_pool(x, h_ - lower.above, w_, y, high, out_w_, lower.window, place.room(worker));
+        }
       }
     });
   }

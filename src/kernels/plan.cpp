@@ -116,7 +116,9 @@ class Planner {
 
  private:
   Needs needs(size_t op, size_t images) const { return ops_[op]->needs(images, target_.traits); }
-  bool gains_by_batch(size_t op) const { return ops_[op]->gains_by_batch(target_.max_batch, target_.traits); }
+  bool gains_by_batch(size_t op) const {
+    return ops_[op]->gains_by_batch(target_.max_batch, target_.threads, target_.traits);
+  }
   static size_t birth(size_t value) { return value == 0 ? 0 : value - 1; }
 
   Layout empty_layout() const {

@@ -122,6 +122,11 @@ Tasks Product::cut(size_t products, int threads) const {
   return tasks;
 }
 
+Tasks Product::cut_by_rows(int threads) const {
+  const bool gathers = !direct_ && !dense_plan_.in_place;  // each task anew
+  return {!gathers && rows_ >= 32 ? size_t{2} : 1, static_cast<size_t>(threads), true};
+}
+
 void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
                        float* room) const {
   const size_t row_task = task % tasks.row_tasks, image_task = task / tasks.row_tasks;
@@ -130,22 +135,26 @@ void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step
   part.first_row = first_row + std::min(rows_, units * row_task / tasks.row_tasks * unit);
   part.last_row = first_row + std::min(rows_, units * (row_task + 1) / tasks.row_tasks * unit);
   y += (part.first_row - first_row) * y_step;
+  const size_t extent = image_.decoded ? blocked_plan_.extent : direct_ ? direct_plan_.extent : image_.rows * image_.pixels;
+  const size_t block = image_.decoded ? blocked_plan_.tile : direct_ ? extent : dense_plan_.pixels;
+  const auto start_of = [&](size_t number) {
+    if (number == tasks.image_tasks) return extent;
+    if (!tasks.by_rows) return std::min(extent, divide_up(extent, block) * number / tasks.image_tasks * block);
+    const size_t row = image_.rows * number / tasks.image_tasks;
+    if (extent == image_.rows) return row;
+    return image_.row_step == image_.pixels ? row * image_.pixels / kLine * kLine : row * image_.pixels;
+  };
+  part.first = start_of(image_task);
+  part.last = start_of(image_task + 1);
   if (image_.decoded) {
-    const size_t tile = blocked_plan_.tile, tiles = divide_up(blocked_plan_.extent, tile);
-    part.first = tiles * image_task / tasks.image_tasks * tile;
-    part.last = std::min(blocked_plan_.extent, tiles * (image_task + 1) / tasks.image_tasks * tile);
     multiply_blocked(x, part, y, y_step, room);
   } else if (direct_) {
-    for (part.first = 0; part.first < direct_plan_.extent; part.first = part.last) {
-      part.last = std::min(part.first + direct_plan_.tile, direct_plan_.extent);
+    for (const size_t last = part.last; part.first < last; part.first = part.last) {
+      part.last = std::min(part.first + direct_plan_.tile, last);
       multiply_direct(x, part, y, y_step, room);
     }
-  } else {
-    const size_t all = image_.rows * image_.pixels, block = dense_plan_.pixels, blocks = divide_up(all, block);
-    part.first = std::min(all, blocks * image_task / tasks.image_tasks * block);
-    part.last = std::min(all, blocks * (image_task + 1) / tasks.image_tasks * block);
-    if (part.first < part.last)
-      multiply_dense(x, part, y, y_step, room);
+  } else if (part.first < part.last) {
+    multiply_dense(x, part, y, y_step, room);
   }
 }
 

@@ -51,6 +51,7 @@ bool may_be_decoded(const Weight& weight, const Image& image, size_t rows, const
 // How a product is cut into tasks.
 struct Tasks {
   size_t row_tasks, image_tasks;
+  bool by_rows = false;  // tasks of the image are rows of it, as many each
   size_t count() const { return row_tasks * image_tasks; }
 };
 
@@ -62,6 +63,8 @@ class Product {
 
   // For `threads`, when `products` of them run side by side.
   Tasks cut(size_t products, int threads) const;
+  // For `threads`, each of which takes its rows of the image, in two tasks, and reads the whole weight.
+  Tasks cut_by_rows(int threads) const;
 
   // One task: rows of the weight from `first_row` on, times x, into y, whose row r is y + r * y_step.
   void multiply(const float* x, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,

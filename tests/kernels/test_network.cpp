@@ -523,7 +523,7 @@ void check_rooms(Random& random) {
         ++g_checks;
         of_lines += kernels.traits.copies_to_lines;
         roomy += likes;
-        together += op->gains_by_batch(kBatch, kernels.traits);
+        together += op->gains_by_batch(kBatch, 1, kernels.traits);
         if (same) continue;
         ++g_mismatches;
         std::fprintf(stderr, "MISMATCH rooms of conv %zux%zux%zu, %s: isa=%s\n", shape.channels, shape.height, shape.width,
@@ -875,7 +875,7 @@ void check_activations(Random& random) {
     for (size_t n : {1, 3, 16, 37, 20000}) {
       const auto function = functions[kind];
       Built built(n);
-      built.add(n, {0}, [=](const NetKernels&) { return make_activation(n, {Activation(kind), 0.25f, 1.5f}); },
+      built.add(n, {0}, [=](const NetKernels&) { return make_activation({n}, {Activation(kind), 0.25f, 1.5f}); },
                 [=](const std::vector<const double*>& x, double* y) {
                   for (size_t i = 0; i < n; ++i) y[i] = function(x[0][i]);
                 });
@@ -930,6 +930,108 @@ void check_concurrent_calls(Random& random) {
   }
 }
 
+// However a batch is parted among threads, an image has the bits that it has alone. Small maps, which lie side by side in
+// vectors where one thread has many of them.
+void check_batches(Random& random) {
+  Built built(3 * 12 * 13);
+  const auto weight = [&](size_t rows, size_t columns, Format format) {
+    return std::make_shared<Stored>(rows, columns, 0.2, format, any_kind(random), random);
+  };
+  add_conv(built, 0, {3, 12, 13, 18, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(18, 27, Format::delta), Activation::relu, random);
+  add_conv(built, 1, {18, 12, 13, 18, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(18, 162, Format::csr), Activation::none, random);
+  const size_t size = 18 * 12 * 13;
+  built.add(size, {1, 2}, [=](const NetKernels&) { return make_binary(Binary::add, {size}, {size}, {size}, {}, false, false, {}); },
+            [=](const std::vector<const double*>& x, double* y) {
+              for (size_t i = 0; i < size; ++i) y[i] = x[0][i] + x[1][i];
+            });
+  add_conv(built, 3, {18, 12, 13, 18, 18, {3, 3, 2, 2, 1, 1, 1, 1}, 1, 1}, weight(18, 9, Format::dense), Activation::relu, random);
+  add_conv(built, 4, {18, 6, 7, 24, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1}, weight(24, 162, Format::rice), Activation::relu, random);
+  constexpr size_t kMost = 33, kExpected = 2;
+  const size_t in = built.sizes[0], out = built.sizes.back();
+  const Floats input = numbers(kMost * in, random);
+  const Doubles wanted = built.expect(input, kExpected);
+  for (const auto& [name, kernels] : tables()) {
+    Floats alone(kMost * out);
+    built.network(1, 1, 1, kernels)->run(input.data(), kMost, alone.data());
+    bool same = agrees(alone, wanted, 1e-5);
+    for (int threads = 1; threads <= 4; ++threads)
+      for (size_t max_batch : {size_t{16}, kMost}) {
+        const auto network = built.network(max_batch, threads, 1, kernels);
+        for (size_t batch : {1, 2, 3, 5, 16, 17, 33}) {
+          Floats found(batch * out, std::numeric_limits<float>::quiet_NaN());
+          network->run(input.data(), batch, found.data());
+          ++g_checks;
+          if (same && std::equal(found.begin(), found.end(), alone.begin())) continue;
+          ++g_mismatches;
+          std::fprintf(stderr, "MISMATCH batches: isa=%s threads=%d batch=%zu max_batch=%zu\n", name.c_str(), threads, batch, max_batch);
+        }
+      }
+  }
+}
+
+// Maps so large that threads share their rows: as many as there are do not change a bit.
+void check_shares(Random& random) {
+  const ConvShape convs[] = {
+      {20, 40, 37, 33, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},   {48, 35, 33, 40, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},
+      {40, 32, 32, 40, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},   {20, 70, 66, 34, 1, {3, 3, 2, 2, 1, 1, 1, 1}, 1, 1},
+      {12, 41, 40, 20, 1, {5, 3, 1, 1, 4, 0, 1, 1}, 2, 1},   {60, 36, 39, 60, 60, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},
+      {60, 70, 67, 60, 60, {3, 3, 2, 2, 1, 1, 1, 1}, 1, 1},  {40, 33, 40, 80, 40, {5, 5, 1, 1, 2, 2, 1, 1}, 2, 2},
+      {30, 34, 35, 30, 30, {5, 5, 1, 2, 2, 2, 1, 1}, 9, 2},  {40, 33, 36, 40, 40, {7, 7, 1, 1, 3, 3, 1, 1}, 3, 3},
+  };
+  std::vector<std::shared_ptr<Built>> all;
+  for (double density : {0.2, 1.0})
+    for (const ConvShape& shape : convs) {
+      const size_t columns = shape.channels / shape.groups * size_t(shape.window.kernel_h * shape.window.kernel_w);
+      const Format format = density == 1.0 ? Format::dense : kFormats[below(random, std::size(kFormats))];
+      auto built = std::make_shared<Built>(shape.channels * shape.height * shape.width);
+      add_conv(*built, 0, shape, std::make_shared<Stored>(shape.outputs, columns, density, format, any_kind(random), random),
+               below(random, 2) ? Activation::relu : Activation::silu, random);
+      all.push_back(built);
+    }
+  const Shape maps{300, 40, 37}, pooled{300, 21, 19};
+  const size_t size = elements(maps), few = elements(pooled);
+  const auto other = [&](size_t in, size_t out, Maker maker) {
+    auto built = std::make_shared<Built>(in);
+    built->add(out, {0}, std::move(maker), [](const std::vector<const double*>&, double*) {});
+    all.push_back(built);
+  };
+  const Window window{3, 3, 2, 2, 2, 1, 1, 1};
+  other(size, few, [=](const NetKernels&) { return make_max_pool(maps, pooled, window); });
+  for (bool valid_only : {false, true})
+    other(size, few, [=](const NetKernels&) { return make_average_pool(maps, pooled, window, {valid_only, 41, 38, 0}); });
+  other(size, size, [=](const NetKernels&) { return make_activation(maps, {Activation::silu, 0, 0}); });
+  for (Activation act : {Activation::none, Activation::mish}) {
+    other(size, size, [=](const NetKernels&) { return make_activation(maps, {Activation::tanh, 0, 0}); });
+    all.back()->add(size, {0, 1}, [=](const NetKernels&) {
+      return make_binary(Binary::add, maps, maps, maps, {}, false, false, {act, 0, 0});
+    }, [](const std::vector<const double*>&, double*) {});
+  }
+  for (const auto& built : all) {
+    if (g_asked++ % g_share != 0) continue;
+    const size_t in = built->sizes[0], out = built->sizes.back();
+    const Floats input = numbers(in, random);
+    for (const auto& [name, kernels] : tables()) {
+      const auto run = [&](int threads) {
+        Floats found(out, std::numeric_limits<float>::quiet_NaN());
+        built->network(1, threads, 1, kernels)->run(input.data(), 1, found.data());
+        return found;
+      };
+      const Floats alone = run(1);
+      const auto op = built->makers[0](kernels);
+      const bool likes = !(op->likes(1, kernels.traits) == op->needs(1, kernels.traits));
+      for (int threads : {2, 3, 4}) {
+        bool same = run(threads) == alone;
+        if (likes)
+          for (bool roomy : {false, true}) same = same && Rooms::run(*op, input, in, out, 1, 1, threads, roomy, kernels) == alone;
+        ++g_checks;
+        if (same) continue;
+        ++g_mismatches;
+        std::fprintf(stderr, "MISMATCH shares of network %td: isa=%s threads=%d\n", &built - all.data(), name.c_str(), threads);
+      }
+    }
+  }
+}
+
 // What is planned for the largest batch is enough for every smaller one, on every instruction set: near the density at
 // which a dense product becomes the better one, a smaller batch must not choose otherwise.
 void check_smaller_batches() {
@@ -979,17 +1081,18 @@ int main(int argc, char** argv) {
     else if (has_value && std::strcmp(argv[i], "--share") == 0)
       g_share = std::max<size_t>(1, std::strtoull(argv[i + 1], nullptr, 10));
     else if (has_value && !std::strcmp(argv[i], "--only") &&
-             (!std::strcmp(argv[i + 1], "concurrent") || !std::strcmp(argv[i + 1], "rooms") || !std::strcmp(argv[i + 1], "products")))
+             (!std::strcmp(argv[i + 1], "concurrent") || !std::strcmp(argv[i + 1], "rooms") || !std::strcmp(argv[i + 1], "shares") || !std::strcmp(argv[i + 1], "products")))
       only = argv[i + 1];
     else if (has_value && !std::strcmp(argv[i], "--emulated")) g_native = !std::strcmp(argv[i + 1], "no");
     else {
-      std::fprintf(stderr, "usage: %s [--cases N] [--seed S] [--share N] [--emulated no] [--only concurrent|rooms|products]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--cases N] [--seed S] [--share N] [--emulated no] [--only concurrent|rooms|shares|products]\n", argv[0]);
       return 2;
     }
   }
   Random random(seed);
-  if (only.empty() || only == "concurrent") check_concurrent_calls(random);
+  if (only.empty() || only == "concurrent") check_concurrent_calls(random), check_batches(random);
   if (only.empty() || only == "rooms") check_rooms(random);
+  if (only.empty() || only == "shares") check_shares(random);
   if (only.empty() || only == "products") check_products(random);
   if (only.empty()) {
     check_pools(random);

@@ -6,7 +6,7 @@ from nets import ISAS, check, distance, expected, normal, stored, thinned
 
 from membound.run import Net
 from membound.store.graph import Graph, Node
-from membound.store.model import Model
+from membound.store.model import Model, StoredModel
 
 
 def around_a_linear() -> Model:
@@ -69,9 +69,8 @@ def test_an_image_has_the_same_bits_alone_and_in_a_batch(threads, isa):
         assert np.array_equal(Net(model, threads=threads, max_batch=max_batch, isa=isa)(x), alone)
 
 
-@pytest.mark.parametrize("isa", ISAS)
-def test_images_that_lie_side_by_side_have_the_same_bits(isa):
-    """Small maps of a batch: as many images as a vector has lanes are one, the rest are taken alone."""
+def small_maps() -> StoredModel:
+    """Layers that, of a batch on one thread, take as many images at once as a vector of AVX-512 has lanes."""
     nodes = (
         Node("conv", (0,), {"pad": (1, 1, 1, 1), "stride": (2, 2)}, {"w": "first"}),  # 8 x 8
         Node("conv", (1,), {"pad": (2, 2, 2, 2), "act": ("relu",)}, {"w": "wide"}),
@@ -83,12 +82,35 @@ def test_images_that_lie_side_by_side_have_the_same_bits(isa):
     tensors = {
         name: thinned(normal(len(name), *shape), "0.2") * np.float32(0.3) for name, shape in shapes.items()
     }
-    model = stored(Model(Graph((3, 16, 16), nodes, len(nodes)), tensors), "csr")
+    return stored(Model(Graph((3, 16, 16), nodes, len(nodes)), tensors), "csr")
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_images_that_lie_side_by_side_have_the_same_bits(isa):
+    """Small maps of a batch: as many images as a vector has lanes are one, the rest are taken alone."""
+    model = small_maps()
     x = normal(5, 37, 3, 16, 16)
     alone = np.concatenate([Net(model, threads=1, isa=isa)(image[None]) for image in x])
     assert distance(alone, expected(model, x)) <= 1e-5
-    for threads, max_batch in ((1, 16), (3, 37), (2, 20)):
-        assert np.array_equal(Net(model, threads=threads, max_batch=max_batch, isa=isa)(x), alone)
+    for threads in (1, 2, 3, 4):
+        for max_batch in (16, 20, 37):
+            net = Net(model, threads=threads, max_batch=max_batch, isa=isa)
+            for batch in (1, 2, 3, 5, 16, 17, 33, 37):
+                assert np.array_equal(net(x[:batch]), alone[:batch])
+
+
+def test_threads_that_have_an_image_each_need_no_room_for_the_batch():
+    """Small networks on AVX-512: one thread takes 16 images at once, several take their own one by one."""
+    net = Net(small_maps(), threads=1)
+
+    def arena(max_batch, threads):
+        return net.memory("avx512", threads=threads, max_batch=max_batch).arena
+
+    one, output = arena(1, 1), 9 * 4 * 4 * 4  # bytes
+    assert arena(16, 1) > 6 * one
+    for threads in (2, 4, 16):
+        assert arena(16, threads) <= threads * one + 16 * output + 1024
+    assert arena(16, 17) > 6 * one  # there is not one for each
 
 
 def test_room_for_a_batch_is_room_for_its_output_and_few_images():
