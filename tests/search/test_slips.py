@@ -54,7 +54,7 @@ def test_a_dict_of_one_input_is_a_pair():
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("net.onnx", "is an ONNX model, not a model file: make one with membound export"),
+    [("net.onnx", "is an ONNX model, not a model file: make one with the command membound export"),
      ("net.tflite", "is a TensorFlow Lite model, which membound does not read"),
      ("net.pth", "is a torch checkpoint, not a model file")],
 )  # fmt: skip

@@ -297,7 +297,7 @@ def _time_int8(results: Sequence[Any]) -> None:
     with int8_run(whole, threads) as run:
         if run is not None:
             _, taken = timing.race([timing.one_input(ours), run])
-            int8 |= taken.facts() | {"latency_by": "ONNX Runtime"}
+            int8 |= taken.facts(threads) | {"latency_by": "ONNX Runtime"}
 
 
 def _write_report(page: Path | None, summary: dict[str, Any], files: Sequence[Path]) -> MemboundError | None:

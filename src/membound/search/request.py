@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from membound.errors import MemboundError
-from membound.search.bounds import Average, Bound
+from membound.search.bounds import Average, Bound, Prefer
 from membound.search.checks import check_whole, is_number, read_widths, take_plain_
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
 from membound.search.place import Place, Watch
@@ -261,7 +261,7 @@ class Keywords(TypedDict, total=False):
     target: str
     activations: str
     values: str
-    prefer: str
+    prefer: Prefer
     members: int
     average: Average
     strategy: str | None

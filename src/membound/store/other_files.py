@@ -12,8 +12,8 @@ TFLITE = (
 )
 KINDS = {
     ".py": f"is Python source, not a model file: make one of its network {TOO}",
-    ".onnx": "is an ONNX model, not a model file: make one with membound export {path} --out {stem}.safetensors, or "
-    "fit it to a budget with membound fit {path}",
+    ".onnx": "is an ONNX model, not a model file: make one with the command membound export, or fit it to a budget "
+    "with membound fit",
     ".tflite": TFLITE,
     ".litert": TFLITE,
     **dict.fromkeys((".pt", ".pth", ".ckpt"), CHECKPOINT),
@@ -28,4 +28,4 @@ def refuse_other_kinds(path: str | os.PathLike[str]) -> None:
     file = Path(path)
     kind = KINDS.get(file.suffix.lower())
     if kind is not None and file.is_file():
-        raise ModelError(f"{file} {kind.format(path=file, stem=file.stem)}")
+        raise ModelError(f"{file} {kind}")
