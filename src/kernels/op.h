@@ -16,9 +16,12 @@ using Shape = std::vector<size_t>;
 size_t elements(const Shape& shape);
 
 // How threads share the maps of one image. Where each gets some rows, it takes these of every map, in every operator: it then
-// finds what it made itself in its own cache, but for the rows beside its own. Of smaller maps, each takes some maps.
+// finds what it made itself in its own cache, but for the rows beside its own. Of smaller maps, each takes some maps, and so it
+// does with short vectors: there, that each decodes the whole weight costs what is gained.
 constexpr size_t kRowsEach = 16;
-inline bool are_cut_by_rows(size_t rows, int threads) { return threads > 1 && rows >= kRowsEach * static_cast<size_t>(threads); }
+inline bool are_cut_by_rows(size_t rows, int threads, const Traits& traits) {
+  return traits.width > 4 && threads > 1 && rows >= kRowsEach * static_cast<size_t>(threads);
+}
 
 // The part [first_map, last_map) of the maps, and of each the rows [first_row, last_row).
 struct Share {

@@ -97,7 +97,7 @@ class Conv final : public Op {
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
     const size_t at_once = layout_.in_place ? batch : 1;
     const int threads = place.worth(static_cast<double>(at_once) * operations);
-    const bool by_rows = batch == 1 && groups_ == 1 && are_cut_by_rows(out_h_, threads);
+    const bool by_rows = batch == 1 && groups_ == 1 && are_cut_by_rows(out_h_, threads, place.kernels.traits);
     const Tasks tasks = by_rows ? product.cut_by_rows(threads) : product.cut(groups_ * at_once, threads);
     const size_t each_image = groups_ * tasks.count();
     const auto multiply_task = [&](const float* x, float* y, size_t task, int worker) {

@@ -29,7 +29,7 @@ void Workplace::each_share(size_t maps, size_t rows, double operations,
   const int found = worth(operations);
   if (found == 1) return body({0, maps, 0, rows}, 0);
   const auto all = static_cast<size_t>(found);
-  const size_t of_rows = are_cut_by_rows(rows, found) ? all : 1, of_maps = std::min(maps, 4 * all / of_rows);
+  const size_t of_rows = are_cut_by_rows(rows, found, kernels.traits) ? all : 1, of_maps = std::min(maps, 4 * all / of_rows);
   parallel_for(found, of_rows * of_maps, [&](size_t task, int worker) {
     const size_t high = task / of_maps, map = task % of_maps;
     body({maps * map / of_maps, maps * (map + 1) / of_maps, rows * high / of_rows, rows * (high + 1) / of_rows}, worker);

@@ -123,8 +123,11 @@ Tasks Product::cut(size_t products, int threads) const {
 }
 
 Tasks Product::cut_by_rows(int threads) const {
-  const bool gathers = !direct_ && !dense_plan_.in_place;  // each task anew
-  return {!gathers && rows_ >= 32 ? size_t{2} : 1, static_cast<size_t>(threads), true};
+  const auto all = static_cast<size_t>(threads);
+  if (direct_) return {std::clamp<size_t>(rows_ / 16, 1, 4), all, true};
+  // Each task gathers pixels, or packs the weight, for itself: it has a block of pixels at least.
+  const size_t blocks = divide_up(image_.rows * image_.pixels, dense_plan_.pixels);
+  return {1, std::clamp(blocks, all, 4 * all), true};
 }
 
 void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,

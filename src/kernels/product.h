@@ -63,7 +63,7 @@ class Product {
 
   // For `threads`, when `products` of them run side by side.
   Tasks cut(size_t products, int threads) const;
-  // For `threads`, each of which takes its rows of the image, in two tasks, and reads the whole weight.
+  // For `threads`, each of which takes its rows of the image, in a few tasks, and reads the whole weight.
   Tasks cut_by_rows(int threads) const;
 
   // One task: rows of the weight from `first_row` on, times x, into y, whose row r is y + r * y_step.

@@ -988,7 +988,7 @@ void check_shares(Random& random) {
                below(random, 2) ? Activation::relu : Activation::silu, random);
       all.push_back(built);
     }
-  const Shape maps{300, 40, 37}, pooled{300, 21, 19};
+  const Shape maps{300, 70, 19}, pooled{300, 36, 10};
   const size_t size = elements(maps), few = elements(pooled);
   const auto other = [&](size_t in, size_t out, Maker maker) {
     auto built = std::make_shared<Built>(in);
@@ -998,7 +998,7 @@ void check_shares(Random& random) {
   const Window window{3, 3, 2, 2, 2, 1, 1, 1};
   other(size, few, [=](const NetKernels&) { return make_max_pool(maps, pooled, window); });
   for (bool valid_only : {false, true})
-    other(size, few, [=](const NetKernels&) { return make_average_pool(maps, pooled, window, {valid_only, 41, 38, 0}); });
+    other(size, few, [=](const NetKernels&) { return make_average_pool(maps, pooled, window, {valid_only, 71, 20, 0}); });
   other(size, size, [=](const NetKernels&) { return make_activation(maps, {Activation::silu, 0, 0}); });
   for (Activation act : {Activation::none, Activation::mish}) {
     other(size, size, [=](const NetKernels&) { return make_activation(maps, {Activation::tanh, 0, 0}); });
