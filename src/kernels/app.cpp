@@ -9,14 +9,17 @@
 
 namespace membound {
 
-void App::op(const char* name, std::vector<size_t> inputs, std::vector<Shape> input_shapes, Shape output_shape) {
+void App::op(const char* name, std::initializer_list<size_t> inputs,
+             std::initializer_list<std::initializer_list<size_t>> input_shapes, std::initializer_list<size_t> output_shape) {
   OpPlan plan;
   plan.op = name;
-  plan.inputs = std::move(inputs);
-  plan.input_shapes = std::move(input_shapes);
-  plan.output_shape = std::move(output_shape);
+  plan.inputs = inputs;
+  plan.input_shapes.assign(input_shapes.begin(), input_shapes.end());
+  plan.output_shape = output_shape;
   plans_.push_back(std::move(plan));
 }
+
+void App::number(const char* name, std::initializer_list<double> numbers) { plans_.back().numbers[name] = numbers; }
 
 void App::activation(const char* name, double first, double second) {
   plans_.back().fused = {named<Activation>(kActivationNames, name), static_cast<float>(first), static_cast<float>(second)};

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "network.h"
@@ -16,7 +16,7 @@ namespace membound {
 // A weight: its arrays and numbers lie so many bytes behind the first constant, or nowhere.
 struct Stored {
   static constexpr size_t nowhere = static_cast<size_t>(-1);
-  std::string layout, type;
+  const char *layout, *type;
   size_t rows, columns, entries;
   size_t values;
   size_t index = nowhere;
@@ -29,13 +29,15 @@ struct Stored {
   size_t scales = nowhere;
 };
 
+// Lists are initializer lists, which compile to constants and so in less time than vectors.
 class App {
  public:
   explicit App(const void* constants) : constants_(static_cast<const unsigned char*>(constants)) {}
 
   // The next operator. What follows is about it, until the next.
-  void op(const char* name, std::vector<size_t> inputs, std::vector<Shape> input_shapes, Shape output_shape);
-  void number(const char* name, Numbers numbers) { plans_.back().numbers[name] = std::move(numbers); }
+  void op(const char* name, std::initializer_list<size_t> inputs,
+          std::initializer_list<std::initializer_list<size_t>> input_shapes, std::initializer_list<size_t> output_shape);
+  void number(const char* name, std::initializer_list<double> numbers);
   void activation(const char* name, double first = 0, double second = 0);
   void weight(const Stored& stored);
   void table(const char* role, size_t at, size_t floats);

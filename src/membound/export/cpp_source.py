@@ -22,14 +22,14 @@ ALIGNED = 16  # bytes: more than any element has
 PER_LINE = 6
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 # Words of C and C++, and what net.cpp calls its own.
-TAKEN = frozenset(
-    "alignas alignof and asm auto bitand bitor bool break case catch char class compl concept const constexpr continue "
-    "decltype default delete do double else enum explicit export extern false float for friend goto if inline int long "
-    "main membound mutable namespace new noexcept not nullptr operator or private protected public register requires "
-    "restrict return short signed sizeof static std struct switch template this throw true try typedef typeid typename "
-    "union unsigned using virtual void volatile while xor "
-    "class_names code_of input_shape means none outputs plan preparation stds weight_bytes".split()  # noqa: SIM905
-)
+WORDS = """
+alignas alignof and asm auto bitand bitor bool break case catch char class compl concept const constexpr continue
+decltype default delete do double else enum explicit export extern false float for friend goto if inline int long main
+membound mutable namespace new noexcept not nullptr operator or private protected public register requires restrict
+return short signed sizeof static std struct switch template this throw true try typedef typeid typename union unsigned
+using virtual void volatile while xor
+class_names code_of input_shape means none outputs plan preparation stds weight_bytes
+"""
 
 
 def check_prefix(prefix: str) -> None:
@@ -39,7 +39,7 @@ def check_prefix(prefix: str) -> None:
     Traceback (most recent call last):
     membound.errors.ModelError: prefix='9': a name in C is needed, in lower case, such as net or digits
     """
-    if not isinstance(prefix, str) or not NAME.fullmatch(prefix) or prefix in TAKEN:
+    if not isinstance(prefix, str) or not NAME.fullmatch(prefix) or prefix in WORDS.split():
         raise ModelError(
             f"prefix={prefix!r}: a name in C is needed, in lower case, such as net or digits", about="prefix"
         )

@@ -1,7 +1,7 @@
 """The text of exported C++ that does not depend on the network. `net` and `NET_` become the chosen prefix."""
 
-HEADER = """/* A network that membound wrote: include this, and link the library that CMakeLists.txt builds. Plain C, for
- * C++, JNI, Swift and all else that calls C. No function throws; all may be called from any thread. */
+HEADER = """/* A network that membound wrote: include this, and link the library that CMakeLists.txt builds. Plain C,
+ * for C++, JNI, Swift and all else that calls C. No function throws; all may be called from any thread. */
 #ifndef NET_H
 #define NET_H
 
