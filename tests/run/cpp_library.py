@@ -2,7 +2,6 @@
 
 import ctypes
 import fcntl
-import os
 import re
 import subprocess
 from functools import cache
@@ -49,10 +48,8 @@ def build_library(folder: Path, kernels: Path, *, prefix: str = "net", compiler:
     return library
 
 
-def run(*command: object) -> str:
-    done = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
-    )
+def run(*command: object, at: Path | None = None) -> str:
+    done = subprocess.run([*map(str, command)], cwd=at, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

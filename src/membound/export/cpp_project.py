@@ -95,8 +95,8 @@ def readme_text(source: Source) -> str:
     pictures = ""
     if "_prepare_hwc" in source.header:
         pictures = """
-A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side resized to the
-network's size with an antialiased bilinear filter, then the center square. `net_prepare` does the rest.
+A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side resized to
+NET_IMAGE_HEIGHT with an antialiased bilinear filter, then the center square. `net_prepare` does the rest.
 """
     return f"""# A network as C++, with {source.constants.nbytes:,} bytes of weights
 

@@ -13,6 +13,7 @@ from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.export import cpp_templates as templates
 from membound.run.common import preprocess_of
+from membound.run.pictures import image_side
 from membound.run.plan import Planned, flat, plan
 from membound.run.ports import Port, inputs_of, outputs_of
 from membound.store.formats import Encoded
@@ -266,9 +267,8 @@ def _header(
         macros.append(("OUTPUTS", math.prod(outputs[0].shape)))
     if model.classes is not None:
         macros.append(("CLASSES", len(model.classes)))
-    image = None if how is None else how.mean_image
     if how is not None and len(shape) == 3:
-        sides = shape[1:] if image is None else image.shape[1:]
+        sides = _image_size(model, how)
         macros += [("IMAGE_HEIGHT", sides[0]), ("IMAGE_WIDTH", sides[1])]
     lines = "".join(
         f"#define {prefix.upper()}_{name} {value}{'' if not about else f' /* {about[0]} */'}\n"
@@ -282,6 +282,14 @@ def _header(
     for name, part in parts.items():
         text = text.replace(f"@{name}@", part)
     return renamed(text, prefix).replace("@macros@", lines)
+
+
+def _image_size(model: StoredModel, how: Preprocess) -> Sequence[int]:
+    """Height and width of the images that the network was trained on, before a crop."""
+    if how.mean_image is not None:
+        return how.mean_image.shape[1:]
+    side = image_side(model, model.shapes[0])
+    return model.shapes[0][1:] if side is None else (side, side)
 
 
 def _ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> list[Any]:
@@ -307,8 +315,8 @@ def _prepare_header(how: Preprocess | None, shape: Sequence[int]) -> str:
         return templates.PREPARE_NUMBERS.replace("uint8_t", _number(how))
     size = "NET_IMAGE_HEIGHT x NET_IMAGE_WIDTH"
     if how.crop is not None:
-        size += " or larger, of which" if how.mean_image is None else ", of which"
-        size += " the center is taken"
+        size += ", of which the center is taken"
+        size += "" if how.mean_image is not None else ", or NET_HEIGHT x NET_WIDTH and more"
     what = "Numbers as in training" if how.takes == "float32" else "Pixels from 0 to 255"
     text = templates.PREPARE_IMAGE.replace("@what@", what).replace("@size@", size)
     return text.replace("uint8_t", _number(how))
