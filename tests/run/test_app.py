@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import nn
 import membound as mb
 
 APP = Path(__file__).parents[2] / "examples" / "app"
+PAGE = APP.parents[1] / "docs" / "APP.md"
 STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 SIDE = 24
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
@@ -125,6 +127,15 @@ def test_the_bridging_header_is_objective_c():
         pytest.skip("there is no clang")
     header = APP / "Classifier-Bridging-Header.h"
     subprocess.run(["clang", "-x", "objective-c", "-fsyntax-only", *STRICT, str(header)], check=True)
+
+
+def test_the_program_of_the_page_runs(tmp_path):
+    (source,) = re.findall(r"^```cpp\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "app.cpp").write_text(source)
+    net, folder = exported(3, tmp_path)
+    compile_app(folder, tmp_path / "app", tmp_path / "app.cpp")
+    black = net.preprocess(np.zeros((1, 3, SIDE, SIDE), np.uint8))
+    assert int(run(tmp_path / "app")) == net(black).argmax()
 
 
 def jdk() -> Path | None:

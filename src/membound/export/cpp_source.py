@@ -315,8 +315,8 @@ def _prepare_header(how: Preprocess | None, shape: Sequence[int]) -> str:
         return templates.PREPARE_NUMBERS.replace("uint8_t", _number(how))
     size = "NET_IMAGE_HEIGHT x NET_IMAGE_WIDTH"
     if how.crop is not None:
-        size += ", of which the center is taken"
-        size += "" if how.mean_image is not None else ", or NET_HEIGHT x NET_WIDTH and more"
+        least = "" if how.mean_image is not None else " (or NET_HEIGHT x NET_WIDTH and more)"
+        size += f"{least}, of which\n * the center is taken"
     what = "Numbers as in training" if how.takes == "float32" else "Pixels from 0 to 255"
     text = templates.PREPARE_IMAGE.replace("@what@", what).replace("@size@", size)
     return text.replace("uint8_t", _number(how))

@@ -76,10 +76,9 @@ NET_API const char *net_class(uint32_t index);
 """
 NO_PREPARE = """/* The file does not say how inputs are prepared: give the network what it was given in training. */
 """
-PREPARE_IMAGE = """/* @what@ become what the network takes, as net.preprocess does it in Python. Images are
- * @size@;
- * others are NET_BAD_ARGUMENT. The number of channel c, row y, column x is at
- * pixels[c * channel_step + y * row_step + x * pixel_step]. */
+PREPARE_IMAGE = """/* @what@ become what the network takes, as net.preprocess does it in Python. The number of channel
+ * c, row y, column x is at pixels[c * channel_step + y * row_step + x * pixel_step]. Images of another size are
+ * NET_BAD_ARGUMENT: allowed are @size@. */
 NET_API int net_prepare(const uint8_t *pixels, size_t height, size_t width, ptrdiff_t channel_step, ptrdiff_t row_step,
                         ptrdiff_t pixel_step, float *input);
 
