@@ -13,6 +13,8 @@
 
 namespace membound {
 
+static_assert(sizeof(size_t) == 8, "the kernels are for 64-bit CPUs");
+
 // A weight: its arrays and numbers lie so many bytes behind the first constant, or nowhere.
 struct Stored {
   static constexpr size_t nowhere = static_cast<size_t>(-1);
