@@ -320,7 +320,7 @@ target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 set_target_properties(net PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
   VISIBILITY_INLINES_HIDDEN ON)
 
-if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR)
+if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR AND NOT CMAKE_SYSTEM_NAME STREQUAL "iOS")
   add_executable(main main.cpp)
   target_link_libraries(main PRIVATE net)
   target_compile_features(main PRIVATE cxx_std_17)
