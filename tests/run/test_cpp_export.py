@@ -260,6 +260,17 @@ def members() -> nn.Module:
     return Members()
 
 
+class Recurrent(nn.Module):
+    """An LSTM's last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(5, 8, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0][:, -1]
+
+
 OTHERS = {
     "lenet": (mb.zoo.lenet, (1, 28, 28)),
     "cifar10_quick": (mb.zoo.cifar10_quick, (3, 32, 32)),
@@ -268,6 +279,7 @@ OTHERS = {
     "mobilenet_v1": (mb.zoo.mobilenet_v1, (3, 64, 64)),
     "efficientnet_lite0": (mb.zoo.efficientnet_lite0, (3, 64, 64)),
     "transformer": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (6, 16)),
+    "lstm": (Recurrent, (6, 5)),
     "members": (members, (3, 8, 8)),
 }
 
