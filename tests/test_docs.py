@@ -218,17 +218,17 @@ def test_the_numbers_of_the_tutorial_were_measured():
 
 
 def test_the_times_of_an_app_were_measured():
-    page = (ROOT / "docs" / "APP.md").read_text()
-    rows = {row["network"]: row for row in results("app-arm")["rows"]}
+    page, howto = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("APP", "HOWTO"))
+    rows = {row["network"]: row for row in results("cpp-export-arm")["rows"]}
     for name, row in rows.items():
-        times = " | ".join(f"{row[part]:#.3g}" for part in ("prepare_ms", "run_ms", "float_ms"))
-        assert f"| {NAMES[name]} | {times} |" in page
-    slower = [row["run_ms"] / row["float_ms"] for row in rows.values()]
-    said = f"{min(slower):.0f} to {max(slower):.0f} times"
-    assert f"{said} slower than the fast runtime" in README
-    assert f"{said} as long as the float32 runtime" in (ROOT / "docs" / "HOWTO.md").read_text()
-    resnet, lite = rows["resnet8"]["run_ms"], rows["efficientnet_lite0"]["run_ms"]
-    assert f"ResNet-8 takes {resnet:.1f} ms there, EfficientNet-Lite0 {lite:.0f} ms" in README
+        times = " | ".join(f"{row[part]:#.3g}" for part in ("cpp_ms", "python_ms", "c_ms", "resize_ms"))
+        assert f"| {NAMES[name]} | {times} | {row['weight_bytes'] / 1000:.0f} KB |" in page
+    slower = [row["c_ms"] / row["cpp_ms"] for row in rows.values()]
+    assert f"{min(slower):.0f} to {max(slower):.0f} times as long as the C++ of `--cpp`" in howto
+    resnet, lite = rows["resnet8"]["cpp_ms"], rows["efficientnet_lite0"]["cpp_ms"]
+    assert f"ResNet-8 takes {resnet:.2f} ms and EfficientNet-Lite0 {lite:.0f} ms" in README
+    code = [row["binary_bytes"] - row["weight_bytes"] for row in rows.values()]
+    assert f"The code adds about {round(max(code) / 10_000) * 10} KB" in page
 
 
 def test_the_gallery_shows_small_pictures_of_the_fits_it_names():

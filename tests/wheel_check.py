@@ -27,6 +27,9 @@ def main() -> None:
         assert net.memory().total > 0
         mb.export_c(path, Path(folder) / "c", images=x)
         assert (Path(folder) / "c" / "membound_micro.c").is_file()
+        mb.export_cpp(path, Path(folder) / "cpp")
+        kernels = {file.name for file in (Path(folder) / "cpp" / "membound").iterdir()}
+        assert {"app.cpp", "net_neon.cpp", "net_avx2.cpp", "kernels.cmake", "LICENSE"} <= kernels
         for command in (
             ["inspect", str(path), "--json"],
             ["export", str(path), "--onnx", f"{folder}/net.onnx"],

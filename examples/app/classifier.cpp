@@ -5,19 +5,17 @@
 #include <cmath>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <vector>
 
 #include "net.h"
 
-#ifndef PICTURE_SIDE  // other than NET_HEIGHT only for a network that was trained on crops of larger images
-#define PICTURE_SIDE NET_HEIGHT
-#endif
-
 namespace {
 
-static_assert(NET_HEIGHT == NET_WIDTH && (NET_CHANNELS == 1 || NET_CHANNELS == 3), "a network of square pictures");
-static_assert(PICTURE_SIDE >= NET_HEIGHT, "a crop is no larger than what it is taken from");
+static_assert(NET_IMAGE_HEIGHT == NET_IMAGE_WIDTH && (NET_CHANNELS == 1 || NET_CHANNELS == 3), "square pictures only");
+
+constexpr size_t kSide = NET_IMAGE_HEIGHT;  // of the images that the network was trained on; net_prepare takes its crop
 
 constexpr int kBits = 22;  // of a weight, behind the point
 constexpr size_t kLongest = 16;  // of a picture more times as long as wide, only the middle is looked at
@@ -70,10 +68,10 @@ Axis find_axis(size_t length, size_t shorter) {
   Axis axis{};
   axis.skipped = length > kLongest * shorter ? (length - kLongest * shorter) / 2 : 0;
   axis.length = length - 2 * axis.skipped;
-  const auto scaled = static_cast<double>(axis.length * PICTURE_SIDE) / static_cast<double>(shorter);
+  const auto scaled = static_cast<double>(axis.length * kSide) / static_cast<double>(shorter);
   axis.resized = static_cast<size_t>(std::nearbyint(scaled));
-  axis.cropped = (axis.resized - PICTURE_SIDE) / 2 + (PICTURE_SIDE - NET_HEIGHT) / 2;
-  axis.taps = find_taps(axis.length, axis.resized, axis.cropped, NET_HEIGHT);
+  axis.cropped = (axis.resized - kSide) / 2;
+  axis.taps = find_taps(axis.length, axis.resized, axis.cropped, kSide);
   return axis;
 }
 
@@ -81,28 +79,36 @@ void resize(const classifier_picture &picture, uint8_t *image) {
   const size_t shorter = std::min(picture.width, picture.height);
   const Axis across = find_axis(picture.width, shorter), down = find_axis(picture.height, shorter);
   const size_t top = down.taps.front().first, bottom = down.taps.back().first + down.taps.back().weights.size();
-  std::vector<uint8_t> rows((bottom - top) * NET_WIDTH * 3);  // as wide as the result, as many as it needs
+  std::vector<uint8_t> rows((bottom - top) * kSide * 3);  // as wide as the result, as many as it needs
   for (size_t y = top; y < bottom; ++y) {
     const uint8_t *line = picture.pixels + (down.skipped + y) * picture.row_bytes;
     line += across.skipped * picture.pixel_bytes;
-    uint8_t *to = rows.data() + (y - top) * NET_WIDTH * 3;
+    uint8_t *to = rows.data() + (y - top) * kSide * 3;
     for (const Taps &taps : across.taps)
       for (size_t c = 0; c < 3; ++c) *to++ = apply(taps, line + c, picture.pixel_bytes);
   }
   for (Taps taps : down.taps) {
     taps.first -= top;
-    for (size_t x = 0; x < NET_WIDTH; ++x) {
+    for (size_t x = 0; x < kSide; ++x) {
       uint8_t rgb[3];
-      for (size_t c = 0; c < 3; ++c) rgb[c] = apply(taps, rows.data() + x * 3 + c, NET_WIDTH * 3);
+      for (size_t c = 0; c < 3; ++c) rgb[c] = apply(taps, rows.data() + x * 3 + c, kSide * 3);
       if (NET_CHANNELS == 3) image = std::copy(rgb, rgb + 3, image);
       else *image++ = static_cast<uint8_t>(std::nearbyint(0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2]));
     }
   }
 }
 
+net *network = nullptr;  // kept for as long as the program runs
+
 }  // namespace
 
-uint32_t classifier_input_bytes(void) { return NET_HEIGHT * NET_WIDTH * NET_CHANNELS; }
+int classifier_open(int threads) {
+  static std::once_flag once;
+  std::call_once(once, [&] { network = net_open(threads); });
+  return network == nullptr ? -1 : 0;
+}
+
+uint32_t classifier_input_bytes(void) { return kSide * kSide * NET_CHANNELS; }
 
 uint32_t classifier_outputs(void) { return NET_OUTPUTS; }
 
@@ -119,18 +125,19 @@ int classifier_prepare(const classifier_picture *picture, uint8_t *image) {
 }
 
 int32_t classifier_run(const uint8_t *image, float *scores) {
-  const std::unique_ptr<net_context> context(new (std::nothrow) net_context);  // one a call: safe from any thread
-  if (context == nullptr) return -1;
-  net_start(context.get());
-  for (size_t y = 0; y < NET_HEIGHT; ++y)
-    net_feed_row(context.get(), image + y * NET_WIDTH * NET_CHANNELS, 1, NET_CHANNELS);
-  for (uint32_t i = 0; scores != nullptr && i < NET_OUTPUTS; ++i)
-    scores[i] = static_cast<float>(NET_OUTPUT_SCALE * (net_output(context.get(), i) - NET_OUTPUT_ZERO));
-  return static_cast<int32_t>(net_best(context.get()));
+  try {
+    std::vector<float> input(NET_INPUT_FLOATS), output(NET_OUTPUTS);
+    if (classifier_open(1) != 0 || net_prepare_hwc(image, kSide, kSide, input.data()) != NET_OK) return -1;
+    if (net_run(network, input.data(), output.data()) != NET_OK) return -1;
+    if (scores != nullptr) std::copy(output.begin(), output.end(), scores);
+    return static_cast<int32_t>(net_best(output.data()));
+  } catch (const std::bad_alloc &) {
+    return -1;
+  }
 }
 
 int32_t classifier_classify(const classifier_picture *picture, float *scores) {
-  std::unique_ptr<uint8_t[]> image(new (std::nothrow) uint8_t[NET_HEIGHT * NET_WIDTH * NET_CHANNELS]);
+  std::unique_ptr<uint8_t[]> image(new (std::nothrow) uint8_t[classifier_input_bytes()]);
   if (image == nullptr || classifier_prepare(picture, image.get()) != 0) return -1;
   return classifier_run(image.get(), scores);
 }

@@ -1,5 +1,5 @@
-/* From a picture to scores, around what `membound export --c` wrote: in C, which C++, Kotlin, Java and Swift can call.
- * Every function may be called from any thread, and from several at once. */
+/* From a picture to scores, around what `membound export --cpp` wrote: in C, which C++, Kotlin, Java and Swift can call.
+ * Every function may be called from any thread; those that run the network wait for each other. */
 #ifndef CLASSIFIER_H
 #define CLASSIFIER_H
 
@@ -17,7 +17,11 @@ typedef struct {
   uint32_t row_bytes;   /* from one row to the next: width * pixel_bytes, or more */
 } classifier_picture;
 
-uint32_t classifier_input_bytes(void); /* of the image that the network takes */
+/* Make the network ready for as many threads; 0 takes all cores. The first call decides, and one that runs the network is
+ * such a call, with one thread. Returns 0, or -1 when memory is short. */
+int classifier_open(int threads);
+
+uint32_t classifier_input_bytes(void); /* of the image that classifier_run takes */
 uint32_t classifier_outputs(void);     /* how many scores there are */
 
 /* Resize and crop a picture to the network's image, as net.read() does it in Python: of tall pictures, and of gray ones

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "classifier.h"
@@ -49,7 +48,7 @@ int main(int count, char **words) {
     std::fprintf(stderr, "usage: %s PICTURE.ppm [THREADS [RUNS]]\n", words[0]);
     return 1;
   }
-  const int threads = count > 2 ? std::max(std::atoi(words[2]), 1) : 1;
+  const int threads = count > 2 ? std::atoi(words[2]) : 1;
   const int runs = count > 3 ? std::max(std::atoi(words[3]), 1) : 20;
   classifier_picture picture{};
   const std::vector<uint8_t> pixels = read_ppm(words[1], picture);
@@ -60,19 +59,15 @@ int main(int count, char **words) {
     std::fprintf(stderr, "%s: not a picture in binary PPM (P6) with 8 bits\n", words[1]);
     return 1;
   }
+  if (classifier_open(threads) != 0) {
+    std::fprintf(stderr, "the network cannot be opened: is there memory, and are the threads from 0 to 256?\n");
+    return 1;
+  }
   const int best = classifier_run(image.data(), scores.data());
   if (best < 0) return 1;
   std::printf("class %d, score %.6g\n", best, static_cast<double>(scores[static_cast<size_t>(best)]));
   const double prepare = least_ms(runs, [&] { classifier_prepare(&picture, image.data()); });
   const double run = least_ms(runs, [&] { classifier_run(image.data(), nullptr); });
   std::printf("prepare %.4f ms, run %.4f ms\n", prepare, run);
-  std::vector<std::thread> workers;  // pictures side by side: each call has memory of its own
-  const double begun = now_ms();
-  for (int i = 0; i < threads; ++i)
-    workers.emplace_back([&] {
-      for (int left = runs; left > 0; --left) classifier_classify(&picture, nullptr);
-    });
-  for (std::thread &worker : workers) worker.join();
-  std::printf("%.1f pictures a second on %d threads\n", 1e3 * threads * runs / (now_ms() - begun), threads);
   return 0;
 }

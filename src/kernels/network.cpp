@@ -48,10 +48,10 @@ class Network::Arenas {
       return arena;
     }
     idle_.reserve(made_ + 1);  // so that giving back cannot fail
-    auto* arena = static_cast<float*>(std::aligned_alloc(kAlignment, bytes_));
-    if (arena == nullptr) throw std::bad_alloc();
+    void* arena = nullptr;  // aligned_alloc is not in every Android's C library
+    if (posix_memalign(&arena, kAlignment, bytes_) != 0) throw std::bad_alloc();
     ++made_;
-    return arena;
+    return static_cast<float*>(arena);
   }
 
   void give_back(float* arena) {

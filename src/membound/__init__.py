@@ -20,6 +20,7 @@ from membound.errors import (
 if TYPE_CHECKING:
     from membound import data, zoo
     from membound.capture.save import save
+    from membound.export.cpp_project import export_cpp
     from membound.export.micro import export_c
     from membound.run.inspection import inspect
     from membound.run.micro_net import MicroNet
@@ -63,6 +64,7 @@ __all__ = [
     "cosine",
     "data",
     "export_c",
+    "export_cpp",
     "fit",
     "hold",
     "inspect",
@@ -92,6 +94,7 @@ _HOME = {
     "constant": "membound.train.schedules",
     "cosine": "membound.train.schedules",
     "export_c": "membound.export.micro",
+    "export_cpp": "membound.export.cpp_project",
     "fit": "membound.search.fit",
     "hold": "membound.train.updates",
     "inspect": "membound.run.inspection",

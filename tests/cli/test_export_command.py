@@ -272,6 +272,31 @@ def test_a_folder_for_the_hub(own, capsys):
     )
 
 
+def test_cpp_for_apps(tmp_path, capsys):
+    file, folder = write_network(tmp_path / "net.safetensors"), tmp_path / "cpp"
+    assert run("export", file, "--cpp", folder, "--prefix", "cats", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["file_bytes"] == file.stat().st_size
+    assert f"constexpr size_t weight_bytes = {facts['weight_bytes']};" in (folder / "cats.cpp").read_text()
+    assert "cats *cats_open(int threads);" in (folder / "cats.h").read_text()
+    assert "is there and not an empty folder" in refused(capsys, "export", file, "--cpp", folder)
+    assert run("export", file, "--cpp", tmp_path / "other") == 0
+    said = capsys.readouterr().out
+    assert "net.h, net.cpp, weights.cpp" in said
+    assert f"weights   {facts['weight_bytes']:,} bytes of the program" in said
+    for words, reason in (
+        (("--cpp", tmp_path / "new", "--prefix", "No"), "--prefix"),
+        (("--cpp", tmp_path / "new", "--data", "mnist"), "--data goes with"),
+        (("--onnx", tmp_path / "new.onnx", "--prefix", "cats"), "--prefix goes with --cpp"),
+        (("--cpp", tmp_path / "no" / "where"), "there is no folder"),
+    ):
+        assert reason in refused(capsys, "export", file, *words)
+    assert "cannot be read" in refused(
+        capsys, "export", tmp_path / "none.safetensors", "--cpp", tmp_path / "new"
+    )
+    assert not (tmp_path / "new").exists()
+
+
 def test_onnx_with_sparse_initializers_says_what_they_do_not_save(tmp_path, capsys):
     torch.manual_seed(0)
     net = mb.zoo.lenet().eval()

@@ -1,4 +1,4 @@
-"""membound export: trained weights become a model file, a model file becomes ONNX, C or a folder for the Hub."""
+"""membound export: trained weights become a model file, a model file becomes ONNX, C++, C or a folder for the Hub."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from membound.cli import options
 from membound.errors import MemboundError
-from membound.export.catalogue import EXPORTS, HUB, INT8, MODEL_FILE, ONNX, WEB, C, Export, Request
+from membound.export.catalogue import CPP, EXPORTS, HUB, INT8, MODEL_FILE, ONNX, WEB, C, Export, Request
 
 FROM_FILES = " or ".join(export.option for export in EXPORTS if export is not MODEL_FILE)
 Source = Annotated[
@@ -31,6 +31,13 @@ def export_command(
         bool, typer.Option("--sparse", help="With --onnx: weights as sparse initializers, where smaller.")
     ] = False,
     hub: Annotated[Path | None, _target(HUB)] = None,
+    cpp: Annotated[Path | None, _target(CPP)] = None,
+    prefix: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="With --cpp: how names of functions and files begin, in lower case."
+        ),
+    ] = "net",
     c: Annotated[Path | None, _target(C)] = None,
     web: Annotated[Path | None, _target(WEB)] = None,
     int8: Annotated[Path | None, _target(INT8)] = None,
@@ -72,7 +79,7 @@ def export_command(
     size: options.Size = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write ONNX, C, a web page, or a model file of weights.
+    """Write ONNX, C++, C, a web page, or a model file of weights.
 
     membound export lenet --init weights.safetensors --out net.safetensors
 
@@ -86,14 +93,16 @@ def export_command(
 
     membound export net.safetensors --hub lenet-20k --data mnist
 
+    membound export net.safetensors --cpp digits
+
     membound export net.safetensors --c firmware --data mnist
     """
-    targets = {ONNX: onnx, HUB: hub, C: c, WEB: web, INT8: int8, MODEL_FILE: out}
+    targets = {ONNX: onnx, HUB: hub, CPP: cpp, C: c, WEB: web, INT8: int8, MODEL_FILE: out}
     measured = init is not None and data is not None and values not in (None, "auto", "f32", "f16")
     chosen, target = (MODEL_FILE, None) if measured and not any(targets.values()) else _choose(targets)
     request = Request(
         source, target, sparse=sparse, init=init, name=options.pairs("--name", name, str), values=values,
-        prefer=prefer, shape=_shape(shape), data=data, mean=mean, layout=layout, size=size,
+        prefer=prefer, shape=_shape(shape), data=data, mean=mean, layout=layout, size=size, prefix=prefix,
     )  # fmt: skip
     _check_effective(chosen, request)
     written = chosen.write(request)

@@ -31,6 +31,7 @@ class Request:
     mean: str | None = None
     layout: str | None = None
     size: int | None = None
+    prefix: str = "net"
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,22 @@ def _write_c(request: Request) -> Written:
     if kept:
         lines.append(f"kept      {' and '.join(kept)}: edited since the last export")
     return Written({"out": str(folder), "kept": kept, **facts_of(found)}, [*lines, *lines_of(found)])
+
+
+def _write_cpp(request: Request) -> Written:
+    from membound.export.cpp_project import export_cpp
+
+    folder, prefix = request.target, request.prefix
+    assert folder is not None
+    made = export_cpp(request.source, folder, prefix=prefix)
+    return Written(
+        {"out": str(folder), "weight_bytes": made.weight_bytes, "file_bytes": made.file_bytes},
+        [
+            f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, the kernels, main.cpp, CMakeLists.txt",
+            f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
+            f"try it    cmake -S {folder} -B build && make -C build && build/main",
+        ],
+    )
 
 
 def _write_web(request: Request) -> Written:
@@ -356,6 +373,14 @@ C = Export(
     takes=_IMAGES,
     write=_write_c,
 )
+CPP = Export(
+    option="--cpp",
+    metavar="FOLDER",
+    help="Write the model FILE as C++ for apps: the fast runtime with the weights compiled in, behind a C header.",
+    usage="FILE --cpp FOLDER",
+    takes=frozenset({"prefix"}),
+    write=_write_cpp,
+)
 WEB = Export(
     option="--web",
     metavar="FOLDER",
@@ -380,4 +405,4 @@ MODEL_FILE = Export(
     takes=frozenset({"init", "name", "values", "prefer", "shape", "data", "mean", "layout", "size"}),
     write=_write_model_file,
 )
-EXPORTS = (ONNX, HUB, C, WEB, INT8, MODEL_FILE)
+EXPORTS = (ONNX, HUB, CPP, C, WEB, INT8, MODEL_FILE)

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cpp_library import kernels, run
 from PIL import Image
 from torch import nn
 
 import membound as mb
-from membound.run.micro_net import MicroNet
 
 APP = Path(__file__).parents[2] / "examples" / "app"
+PAGE = APP.parents[1] / "docs" / "APP.md"
 STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 SIDE = 24
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
@@ -34,38 +36,32 @@ def small(channels: int) -> nn.Module:
     return nn.Sequential(*layers).eval()
 
 
-def exported(channels: int, folder: Path) -> tuple[MicroNet, Path]:
-    """A network as the device runs it, and its C."""
+def exported(channels: int, folder: Path) -> tuple[mb.Net, Path]:
+    """A network, and its C++."""
     file = folder / "net.safetensors"
     prepare = mb.data.Preprocess(scale=1 / 128, mean=[128.0] * channels)
     mb.save(small(channels), file, torch.zeros(1, channels, SIDE, SIDE), preprocess=prepare)
-    images = np.random.default_rng(0).integers(0, 256, (32, channels, SIDE, SIDE), np.uint8)
-    return mb.export_c(file, folder / "c", images=images), folder / "c"
+    mb.export_cpp(file, folder / "cpp")
+    return mb.load(file, threads=1), folder / "cpp"
 
 
-def library(folder: Path) -> ctypes.CDLL:
-    """classifier.cpp and the network, to be called from here."""
-    sources = [str(folder / name) for name in ("net.c", "membound_micro.c", "membound_micro_conv.c")]
-    subprocess.run(["cc", "-O1", "-fPIC", "-c", *sources], cwd=folder, check=True)
-    objects = [str(Path(source).with_suffix(".o")) for source in sources]
-    build = [
-        "c++",
-        "-std=c++17",
-        "-O1",
-        "-fPIC",
-        "-shared",
-        *STRICT,
-        f"-I{folder}",
-        str(APP / "classifier.cpp"),
-    ]
-    subprocess.run([*build, *objects, "-o", str(folder / "app.so")], check=True)
-    return ctypes.CDLL(str(folder / "app.so"))
+def compile_app(folder: Path, target: Path, *sources: Path, flags: tuple[str, ...] = ()) -> None:
+    """The example's sources and a network, with kernels that are compiled already."""
+    own = [APP / "classifier.cpp", *sources]
+    network = [folder / "net.cpp", folder / "weights.cpp", kernels()]
+    run(
+        "c++", "-std=c++17", "-O1", "-fPIC", "-pthread", *STRICT, *flags, f"-I{folder}", "-c", *own, at=folder
+    )
+    objects = [folder / source.with_suffix(".o").name for source in own]
+    shared = ["-shared"] if target.suffix == ".so" else []
+    run("c++", "-std=c++17", "-fPIC", "-pthread", *shared, f"-I{folder}", *objects, *network, "-o", target)
 
 
 @pytest.fixture(scope="module", params=[1, 3])
-def app(request, tmp_path_factory) -> tuple[int, MicroNet, ctypes.CDLL]:
+def app(request, tmp_path_factory) -> tuple[int, mb.Net, ctypes.CDLL]:
     net, folder = exported(request.param, tmp_path_factory.mktemp("app"))
-    return request.param, net, library(folder)
+    compile_app(folder, folder / "app.so")
+    return request.param, net, ctypes.CDLL(str(folder / "app.so"))
 
 
 def draw(width: int, height: int, seed: int = 0) -> np.ndarray:
@@ -104,14 +100,14 @@ def test_a_picture_becomes_the_image_that_python_reads(app, size, tmp_path):
     assert np.array_equal(found, prepared(library, with_alpha, channels, padding=5))
 
 
-def test_an_image_gets_the_scores_of_the_engine(app):
+def test_an_image_gets_the_scores_of_the_runtime(app):
     channels, net, library = app
     image = np.random.default_rng(3).integers(0, 256, (1, channels, SIDE, SIDE), np.uint8)
     rows = np.ascontiguousarray(image[0].transpose(1, 2, 0))
     scores = np.zeros(library.classifier_outputs(), np.float32)
     best = library.classifier_run(ctypes.c_void_p(rows.ctypes.data), ctypes.c_void_p(scores.ctypes.data))
     assert library.classifier_input_bytes() == image.size
-    np.testing.assert_allclose(scores, net(image)[0], rtol=1e-6)
+    assert np.array_equal(scores, net(net.preprocess(image))[0])
     assert best == scores.argmax()
 
 
@@ -133,57 +129,80 @@ def test_the_bridging_header_is_objective_c():
     subprocess.run(["clang", "-x", "objective-c", "-fsyntax-only", *STRICT, str(header)], check=True)
 
 
+def test_the_program_of_the_page_runs(tmp_path):
+    (source,) = re.findall(r"^```cpp\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "app.cpp").write_text(source)
+    net, folder = exported(3, tmp_path)
+    compile_app(folder, tmp_path / "app", tmp_path / "app.cpp")
+    black = net.preprocess(np.zeros((1, 3, SIDE, SIDE), np.uint8))
+    assert int(run(tmp_path / "app")) == net(black).argmax()
+
+
+def jdk() -> Path | None:
+    """Where jni.h is, under include."""
+    javac = shutil.which("javac")
+    home = None if javac is None else Path(os.path.realpath(javac)).parents[1]
+    return home if home is not None and (home / "include" / "jni.h").is_file() else None
+
+
+def test_the_wrapper_for_java_compiles(tmp_path):
+    home = jdk()
+    if home is None or not (home / "include" / "linux").is_dir():
+        pytest.skip("there is no JDK")
+    include = [f"-I{home / 'include'}", f"-I{home / 'include' / 'linux'}"]
+    run("c++", "-std=c++17", "-fsyntax-only", *STRICT, *include, APP / "classifier_jni.cpp")
+
+
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no cmake")
-def test_the_folder_builds_and_says_what_it_lacks(tmp_path):
-    refused = subprocess.run(
-        ["cmake", "-S", APP, "-B", tmp_path / "none", "-DNET=nowhere"], capture_output=True, text=True
-    )
+def test_a_folder_that_is_none_is_refused(tmp_path):
+    command = ["cmake", "-S", APP, "-B", tmp_path / "none", "-DNET=nowhere"]
+    refused = subprocess.run(command, capture_output=True, text=True)
     assert refused.returncode != 0
     assert "there is no net.h: pass -DNET=FOLDER" in " ".join(refused.stderr.split())
 
+
+def test_the_program_says_the_class_of_a_picture(tmp_path):
     net, folder = exported(3, tmp_path)
-    javac = shutil.which("javac")
-    java = {} if javac is None else {"JAVA_HOME": str(Path(os.path.realpath(javac)).parents[1])}
+    compile_app(folder, tmp_path / "classify", APP / "main.cpp")
+    check_program(tmp_path / "classify", net, tmp_path)
+    (tmp_path / "cut.ppm").write_bytes(b"P6 8 8 255\n" + bytes(17))
+    for words, said in (
+        (["cut.ppm"], "not a picture in binary PPM (P6) with 8 bits\n"),
+        (["missing.ppm"], "not a picture in binary PPM (P6) with 8 bits\n"),
+        (["picture.ppm", "999"], "are the threads from 0 to 256?\n"),
+        ([], "usage: ./classify PICTURE.ppm [THREADS [RUNS]]\n"),
+    ):
+        done = subprocess.run(["./classify", *words], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert done.stderr.endswith(said)
+
+
+def check_program(program: Path, net: mb.Net, folder: Path) -> str:
+    """What it says of a picture; the beginning."""
+    Image.fromarray(draw(64, 48)).save(folder / "picture.png")
+    Image.fromarray(draw(64, 48)).save(folder / "picture.ppm")
+    scores = net(net.preprocess(net.read(folder / "picture.png")))[0]
+    wanted = f"class {scores.argmax()}, score "
+    said = run(program, folder / "picture.ppm", 2, 3)
+    assert said.startswith(wanted)
+    assert float(said.split()[3]) == pytest.approx(scores.max(), rel=1e-4)
+    return wanted
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no cmake")
+def test_the_folder_builds_and_java_calls_it(tmp_path):
+    """All of it, kernels and all, takes a minute or two to compile."""
+    net, folder = exported(3, tmp_path)
+    java = {} if jdk() is None else {"JAVA_HOME": str(jdk())}
     for command in (
         ["-S", APP, "-B", tmp_path / "build", f"-DNET={folder}"],
-        ["--build", tmp_path / "build"],
+        ["--build", tmp_path / "build", "--parallel", "2"],
     ):
         subprocess.run(["cmake", *command], check=True, stdout=subprocess.DEVNULL, env=os.environ | java)
-    Image.fromarray(draw(64, 48)).save(tmp_path / "picture.png")
-    Image.fromarray(draw(64, 48)).save(tmp_path / "picture.ppm")
-    scores = net(net.read(tmp_path / "picture.png"))[0]
-    wanted = f"class {scores.argmax()}, score "
-    done = subprocess.run(
-        [tmp_path / "build" / "classify", tmp_path / "picture.ppm", "2", "3"], capture_output=True, text=True
-    )
-    assert done.stdout.startswith(wanted), done.stderr
-    assert "pictures a second on 2 threads" in done.stdout
-    assert float(done.stdout.split()[3]) == pytest.approx(scores.max(), rel=1e-4)
-    if not (tmp_path / "build" / "libclassifier.so").exists():
-        return  # no JDK
-    subprocess.run(["javac", "-d", tmp_path, APP / "Classifier.java"], check=True)
-    command = ["java", "-cp", tmp_path, f"-Djava.library.path={tmp_path / 'build'}", "Classifier"]
-    done = subprocess.run([*command, tmp_path / "picture.png"], capture_output=True, text=True)
-    assert wanted in done.stdout, done.stderr
-
-
-def test_a_file_that_is_no_picture_is_refused(tmp_path):
-    _, folder = exported(3, tmp_path)
-    sources = [APP / "main.cpp", APP / "classifier.cpp"]
-    runtime = [folder / name for name in ("net.c", "membound_micro.c", "membound_micro_conv.c")]
-    for source in runtime:
-        subprocess.run(["cc", "-c", source], cwd=folder, check=True)
-    program = [
-        "c++",
-        "-std=c++17",
-        "-pthread",
-        f"-I{folder}",
-        *sources,
-        *(each.with_suffix(".o") for each in runtime),
-    ]
-    subprocess.run([*program, "-o", tmp_path / "classify"], check=True)
-    (tmp_path / "cut.ppm").write_bytes(b"P6 8 8 255\n" + bytes(17))
-    for name in ("cut.ppm", "missing.ppm"):
-        done = subprocess.run([tmp_path / "classify", tmp_path / name], capture_output=True, text=True)
-        assert done.returncode == 1
-        assert done.stderr.endswith("not a picture in binary PPM (P6) with 8 bits\n")
+    wanted = check_program(tmp_path / "build" / "classify", net, tmp_path)
+    if not java:
+        return
+    run("javac", "-d", tmp_path, APP / "Classifier.java")
+    library = f"-Djava.library.path={tmp_path / 'build'}"
+    assert wanted in run("java", "-cp", tmp_path, library, "Classifier", tmp_path / "picture.png")

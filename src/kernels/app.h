@@ -1,0 +1,81 @@
+// A network that is part of a program: its plan is code, its weights are constants. What `membound export --cpp` writes is
+// made of these.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+#include "network.h"
+#include "op_plan.h"
+
+namespace membound {
+
+static_assert(sizeof(size_t) == 8, "the kernels are for 64-bit CPUs");
+
+// A weight: its arrays and numbers lie so many bytes behind the first constant, or nowhere.
+struct Stored {
+  static constexpr size_t nowhere = static_cast<size_t>(-1);
+  const char *layout, *type;
+  size_t rows, columns, entries;
+  size_t values;
+  size_t index = nowhere;
+  int index_bytes = 0;
+  size_t pointers = nowhere;
+  int pointer_bytes = 0;
+  int parameter = 0;      // of rice, and
+  size_t high_bytes = 0;
+  size_t palette = nowhere;  // as many entries as there can be codes
+  size_t scales = nowhere;
+};
+
+// Lists are initializer lists, which compile to constants and so in less time than vectors.
+class App {
+ public:
+  explicit App(const void* constants) : constants_(static_cast<const unsigned char*>(constants)) {}
+
+  // The next operator. What follows is about it, until the next.
+  void op(const char* name, std::initializer_list<size_t> inputs,
+          std::initializer_list<std::initializer_list<size_t>> input_shapes, std::initializer_list<size_t> output_shape);
+  void number(const char* name, std::initializer_list<double> numbers);
+  void activation(const char* name, double first = 0, double second = 0);
+  void weight(const Stored& stored);
+  void table(const char* role, size_t at, size_t floats);
+
+  // Once all operators are there. Throws std::invalid_argument for numbers of threads or images that cannot be.
+  void start(const Shape& input_shape, const std::vector<size_t>& outputs, int threads, size_t max_batch);
+
+  const Network& network() const { return *network_; }
+  // Tables and one arena: what it takes beside its constants.
+  size_t working_bytes() const;
+
+ private:
+  const void* at(size_t offset) const { return offset == Stored::nowhere ? nullptr : constants_ + offset; }
+
+  const unsigned char* constants_;
+  std::vector<OpPlan> plans_;
+  std::unique_ptr<Network> network_;
+};
+
+// How pixels, or other numbers, become what a network takes: (x - mean) * scale / std, then the center.
+struct Preparation {
+  size_t channels, height, width;  // of what the network takes
+  bool crops;                      // images may be larger
+  float scale;
+  const float* mean;   // one for each channel or, where there is a mean image, all of it; null: 0
+  const float* std;    // one for each channel; null: 1
+  size_t mean_height, mean_width;  // of the mean image, which images are as large as; 0: there is none
+};
+
+// Where the numbers of an image lie: elements from one to the next.
+struct Steps {
+  ptrdiff_t channel, row, pixel;
+};
+
+// Whether images have a size that can be prepared; if so, what the network takes of this one.
+bool prepare(const Preparation& how, const uint8_t* pixels, size_t height, size_t width, const Steps& steps, float* input);
+bool prepare(const Preparation& how, const float* numbers, size_t height, size_t width, const Steps& steps, float* input);
+
+}  // namespace membound

@@ -1,0 +1,121 @@
+"""A folder with a network as C++ for apps: its plan and weights, the kernels' sources, a C header, how to build it."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from membound.errors import ModelError, check_path_like
+from membound.export import cpp_templates as templates
+from membound.export.cpp_source import Source, check_prefix, make_source, renamed
+from membound.export.hub_folder import check_folder
+from membound.run.files import find_model_file
+from membound.run.net import Net
+from membound.store.file import read
+from membound.store.whole import write_whole
+
+KERNELS = "membound"  # the folder of their sources
+NOT_TO_RUN = ("bindings", "project")  # how names begin of what Python and training need
+
+
+@dataclass(frozen=True)
+class CppFolder:
+    """What was written: `weight_bytes` are the constants that the network adds to a program, beside the code."""
+
+    folder: Path
+    weight_bytes: int
+    file_bytes: int
+
+
+def export_cpp(
+    net: Net | str | os.PathLike[str], folder: str | os.PathLike[str], *, prefix: str = "net"
+) -> CppFolder:
+    """Write a network as C++ for apps into a new folder: the fast runtime, weights compiled in, behind a C header.
+
+    `net` is a model file or a network that `load` gave. `prefix` begins the names of functions and files, so that a
+    program can have several networks: `digits` makes `digits.h` with `digits_open`.
+
+    The folder builds with CMake and any C++17 compiler for a 64-bit CPU, and needs nothing else. Its outputs are those
+    of `net(x)`, bit for bit on the same kind of CPU.
+    """
+    check_prefix(prefix)
+    check_path_like(folder, "folder")
+    check_folder(Path(folder))
+    if isinstance(net, Net):
+        model = net.model
+    else:
+        check_path_like(net, "net")
+        model = read(find_model_file(Path(net)))
+        Net(model, threads=1)  # what cannot be run is refused here, not on a phone
+    source = make_source(model, prefix)
+    write_project(Path(folder), source, prefix)
+    return CppFolder(Path(folder), source.constants.nbytes, model.file_bytes)
+
+
+def kernel_files() -> list[Path]:
+    """The sources of the kernels: in an installed package, or in a checkout."""
+    here = Path(__file__).parent
+    for folder in (here / "cpp", here.parents[1] / "kernels"):
+        if (folder / "app.cpp").is_file():
+            found = [path for path in folder.iterdir() if path.suffix in (".h", ".inc", ".cpp", ".cmake")]
+            licenses = (folder / "LICENSE", here.parents[2] / "LICENSE")
+            found += [path for path in licenses if path.is_file()][:1]
+            return sorted(path for path in found if not path.name.startswith(NOT_TO_RUN))
+    raise ModelError("the sources of the kernels are not installed: reinstall membound")
+
+
+def write_project(folder: Path, source: Source, prefix: str) -> None:
+    """The folder, whole or not at all."""
+    files: dict[str, Iterable[bytes]] = {
+        f"{prefix}.h": [source.header.encode()],
+        f"{prefix}.cpp": [source.source.encode()],
+        "weights.cpp": source.constants.text(prefix),
+        "main.cpp": [source.main.encode()],
+        "CMakeLists.txt": [renamed(templates.CMAKE, prefix).encode()],
+        "README.md": [renamed(readme_text(source), prefix).encode()],
+        **{f"{KERNELS}/{path.name}": [path.read_bytes()] for path in kernel_files()},
+    }
+    aside = folder.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
+    try:
+        aside.mkdir()
+        (aside / KERNELS).mkdir()
+        for name, parts in files.items():
+            write_whole(aside / name, parts)
+        aside.rename(folder)
+    except OSError as error:
+        raise ModelError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def readme_text(source: Source) -> str:
+    """What is in the folder, and how it becomes part of an app."""
+    pictures = ""
+    if "_prepare_hwc" in source.header:
+        pictures = """
+A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side resized to
+NET_IMAGE_HEIGHT with an antialiased bilinear filter, then the center square. `net_prepare` does the rest.
+"""
+    return f"""# A network as C++, with {source.constants.nbytes:,} bytes of weights
+
+`net.h` says how it is called, in plain C; `main.cpp` calls it. `weights.cpp` has the weights in the formats of the
+model file, `net.cpp` what is computed with them, and `membound/` the kernels: NEON on Arm, AVX2 and AVX-512 on x86-64,
+chosen as the program runs. Any C++17 compiler of the GCC or Clang family builds it for a 64-bit CPU. It needs no other
+library.
+
+    cmake -S . -B build && make -C build && build/main
+
+In a CMake project of your own:
+
+    add_subdirectory(path/to/this/folder)
+    target_link_libraries(app PRIVATE net)
+
+Android: name this CMakeLists.txt, or yours that adds this folder, under externalNativeBuild; use the ABIs arm64-v8a and
+x86_64. iOS: cmake -G Xcode -DCMAKE_SYSTEM_NAME=iOS -DCMAKE_OSX_ARCHITECTURES=arm64, or add all files but `main.cpp` and
+those with avx in their names to a target that defines MEMBOUND_NEON. Swift takes `net.h` as its bridging header.
+{pictures}
+The kernels take a minute to compile, and are compiled with optimization in debug builds, too. `membound/LICENSE` is
+theirs.
+"""

@@ -1,0 +1,328 @@
+"""The text of exported C++ that does not depend on the network. `net` and `NET_` become the chosen prefix."""
+
+HEADER = """/* A network that membound wrote: include this, and link the library that CMakeLists.txt builds. Plain C,
+ * for C++, JNI, Swift and all else that calls C. No function throws; all may be called from any thread. */
+#ifndef NET_H
+#define NET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef NET_API
+#define NET_API __attribute__((visibility("default")))
+#endif
+
+@macros@
+/* What functions return. */
+enum {
+  NET_OK = 0,
+  NET_BAD_ARGUMENT = 1, /* a null pointer, or images of another size */
+  NET_NO_MEMORY = 2,
+  NET_OUT_OF_RANGE = 3, /* an input that the network has no number for */
+  NET_FAILED = 4        /* anything else: please report it */
+};
+
+/* What a code means, in words. */
+NET_API const char *net_error(int code);
+
+/* A network that is ready to run: its weights are constants of the program, its working memory is its own. */
+typedef struct net net;
+
+/* `threads` work on each call, from 1 to 256; 0 takes all cores. Null where there is no memory or no such number. */
+NET_API net *net_open(int threads);
+
+/* The same with working memory for `max_batch` inputs at once: larger batches run in parts of that many. */
+NET_API net *net_open_batch(int threads, size_t max_batch);
+
+/* Null is allowed. */
+NET_API void net_close(net *network);
+
+/* Bytes that it takes: weights, tables and working memory. */
+NET_API size_t net_memory(const net *network);
+
+@run@@classes@
+@prepare@
+#ifdef __cplusplus
+}
+#endif
+#endif
+"""
+RUN = """/* One input of NET_INPUT_FLOATS numbers, which are prepared, gives NET_OUTPUTS numbers.@takes@
+ * Calls from several threads wait for each other: open the network once for each thread to run it at the same time. */
+NET_API int net_run(net *network, const float *input, float *output);
+
+/* `count` inputs, one behind another, give as many outputs. */
+NET_API int net_run_batch(net *network, const float *inputs, size_t count, float *outputs);
+
+/* The index of the largest output. */
+NET_API uint32_t net_best(const float *output);
+"""
+RUN_OF_MANY = """/* An array for each input and each output, in the order above.@takes@
+ * Calls from several threads wait for each other: open the network once for each thread to run it at the same time. */
+NET_API int net_run(net *network, const float *const *inputs, float *const *outputs);
+
+/* `count` examples, one behind another in each array. */
+NET_API int net_run_batch(net *network, const float *const *inputs, size_t count, float *const *outputs);
+"""
+TAKES_WHOLE = """
+ * Whole numbers are given as floats; one that an embedding does not have is NET_OUT_OF_RANGE."""
+CLASSES = """
+/* The name of a class, in UTF-8; null if there is none of this number. */
+NET_API const char *net_class(uint32_t index);
+"""
+NO_PREPARE = """/* The file does not say how inputs are prepared: give the network what it was given in training. */
+"""
+PREPARE_IMAGE = """/* @what@ become what the network takes, as net.preprocess does it in Python. The number of channel
+ * c, row y, column x is at pixels[c * channel_step + y * row_step + x * pixel_step]. Images of another size are
+ * NET_BAD_ARGUMENT: allowed are @size@. */
+NET_API int net_prepare(const uint8_t *pixels, size_t height, size_t width, ptrdiff_t channel_step, ptrdiff_t row_step,
+                        ptrdiff_t pixel_step, float *input);
+
+/* Channels side by side, such as RGBRGB, without gaps: height x width x NET_CHANNELS numbers. */
+NET_API int net_prepare_hwc(const uint8_t *pixels, size_t height, size_t width, float *input);
+
+/* One channel behind another: NET_CHANNELS x height x width numbers. */
+NET_API int net_prepare_chw(const uint8_t *pixels, size_t height, size_t width, float *input);
+"""
+PREPARE_NUMBERS = """/* Numbers as in training, NET_INPUT_FLOATS of them, become what the network takes. */
+NET_API int net_prepare(const uint8_t *numbers, float *input);
+"""
+
+BEGINNING = """// The plan of a network: made by membound, not meant to be edited.
+#include "net.h"
+
+#include <cmath>
+#include <new>
+#include <stdexcept>
+
+#include "membound/app.h"
+
+extern const uint64_t net_weights[];
+
+"""
+API = """struct net {
+  membound::App app;
+};
+
+namespace {
+
+// What body() throws, as a code.
+template <class Body>
+int code_of(const Body& body) noexcept {
+  try {
+    body();
+    return NET_OK;
+  } catch (const std::bad_alloc&) {
+    return NET_NO_MEMORY;
+  } catch (const std::out_of_range&) {
+    return NET_OUT_OF_RANGE;
+  } catch (...) {
+    return NET_FAILED;
+  }
+}
+
+}  // namespace
+
+const char* net_error(int code) {
+  switch (code) {
+    case NET_OK: return "all is well";
+    case NET_BAD_ARGUMENT: return "a null pointer, or an image of another size than the network takes";
+    case NET_NO_MEMORY: return "there is not enough memory";
+    case NET_OUT_OF_RANGE: return "an input holds a number that an embedding does not have";
+    default: return "the network cannot run";
+  }
+}
+
+net* net_open(int threads) { return net_open_batch(threads, 1); }
+
+net* net_open_batch(int threads, size_t max_batch) {
+  net* opened = nullptr;
+  const int code = code_of([&] {
+    opened = new net{membound::App(net_weights)};
+    plan(opened->app);
+    opened->app.start(input_shape, outputs, threads, max_batch);
+  });
+  if (code == NET_OK) return opened;
+  delete opened;
+  return nullptr;
+}
+
+void net_close(net* network) { delete network; }
+
+size_t net_memory(const net* network) {
+  size_t bytes = 0;
+  if (network != nullptr) code_of([&] { bytes = weight_bytes + network->app.working_bytes(); });
+  return bytes;
+}
+
+"""
+API_RUN = """int net_run(net* network, const float* input, float* output) {
+  return net_run_batch(network, input, 1, output);
+}
+
+int net_run_batch(net* network, const float* inputs, size_t count, float* outputs) {
+  if (network == nullptr || inputs == nullptr || outputs == nullptr) return NET_BAD_ARGUMENT;
+  return code_of([&] { network->app.network().run(inputs, count, outputs); });
+}
+
+uint32_t net_best(const float* output) {
+  uint32_t best = 0;
+  for (uint32_t index = 1; output != nullptr && index < NET_OUTPUTS; ++index)
+    if (output[index] > output[best]) best = index;
+  return best;
+}
+"""
+API_RUN_MANY = """int net_run(net* network, const float* const* inputs, float* const* outputs) {
+  return net_run_batch(network, inputs, 1, outputs);
+}
+
+int net_run_batch(net* network, const float* const* inputs, size_t count, float* const* outputs) {
+  if (network == nullptr || inputs == nullptr || outputs == nullptr) return NET_BAD_ARGUMENT;
+  for (size_t i = 0; i < NET_INPUT_ARRAYS; ++i)
+    if (inputs[i] == nullptr) return NET_BAD_ARGUMENT;
+  for (size_t i = 0; i < NET_OUTPUT_ARRAYS; ++i)
+    if (outputs[i] == nullptr) return NET_BAD_ARGUMENT;
+  return code_of([&] { network->app.network().run(inputs, count, outputs); });
+}
+"""
+API_CLASSES = """
+const char* net_class(uint32_t index) { return index < NET_CLASSES ? class_names[index] : nullptr; }
+"""
+API_PREPARE_IMAGE = """
+int net_prepare(const uint8_t* pixels, size_t height, size_t width, ptrdiff_t channel_step, ptrdiff_t row_step,
+                ptrdiff_t pixel_step, float* input) {
+  if (pixels == nullptr || input == nullptr) return NET_BAD_ARGUMENT;
+  const membound::Steps steps{channel_step, row_step, pixel_step};
+  return membound::prepare(preparation, pixels, height, width, steps, input) ? NET_OK : NET_BAD_ARGUMENT;
+}
+
+int net_prepare_hwc(const uint8_t* pixels, size_t height, size_t width, float* input) {
+  return net_prepare(pixels, height, width, 1, static_cast<ptrdiff_t>(NET_CHANNELS * width), NET_CHANNELS, input);
+}
+
+int net_prepare_chw(const uint8_t* pixels, size_t height, size_t width, float* input) {
+  const auto row = static_cast<ptrdiff_t>(width);
+  return net_prepare(pixels, height, width, static_cast<ptrdiff_t>(height) * row, row, 1, input);
+}
+"""
+API_PREPARE_NUMBERS = """
+int net_prepare(const uint8_t* numbers, float* input) {
+  if (numbers == nullptr || input == nullptr) return NET_BAD_ARGUMENT;
+  return membound::prepare(preparation, numbers, 1, NET_INPUT_FLOATS, {0, 0, 1}, input) ? NET_OK : NET_BAD_ARGUMENT;
+}
+"""
+
+MAIN_BEGINNING = """#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "net.h"
+
+// The least time of many runs, in milliseconds.
+template <class Run>
+static double least_ms(const Run& run) {
+  using Clock = std::chrono::steady_clock;
+  double least = 1e9;
+  const Clock::time_point begun = Clock::now();
+  for (int i = 0; i < 1000 && (i < 3 || Clock::now() - begun < std::chrono::seconds(1)); ++i) {
+    const Clock::time_point start = Clock::now();
+    run();
+    least = std::min(least, std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  }
+  return least;
+}
+
+"""
+MAIN = """// Runs the network on @what@ in a file, prints what it says and how long it takes.
+//
+//   main [FILE [THREADS]]       without a file, on zeros
+@beginning@int main(int argc, char** argv) {
+  std::vector<@number@> numbers(@count@);
+  std::vector<float> input(NET_INPUT_FLOATS), output(NET_OUTPUTS);
+  if (argc > 1) {
+    std::FILE* file = std::fopen(argv[1], "rb");
+    const size_t found = file == nullptr ? 0 : std::fread(numbers.data(), sizeof numbers[0], numbers.size(), file);
+    if (file != nullptr) std::fclose(file);
+    if (found != numbers.size()) {
+      std::fprintf(stderr, "%s: %zu numbers of type @number@ are needed\\n", argv[1], numbers.size());
+      return 1;
+    }
+  }
+  net* network = net_open(argc > 2 ? std::atoi(argv[2]) : 1);
+  if (network == nullptr) {
+    std::fprintf(stderr, "the network cannot be opened: is there memory, and are the threads from 0 to 256?\\n");
+    return 1;
+  }
+  int code = @prepare@;
+  if (code == NET_OK) code = net_run(network, input.data(), output.data());
+  if (code != NET_OK) {
+    std::fprintf(stderr, "%s\\n", net_error(code));
+    return 1;
+  }
+  const uint32_t best = net_best(output.data());
+  std::printf("best %u%s%s, score %g\\n", (unsigned)best, @name@, output[best]);
+  const double ms = least_ms([&] { net_run(network, input.data(), output.data()); });
+  std::printf("%.4f ms, %zu bytes of memory\\n", ms, net_memory(network));
+  net_close(network);
+  return 0;
+}
+"""
+MAIN_OF_MANY = """// Runs the network on zeros, and prints how long it takes: main [THREADS]
+@beginning@int main(int argc, char** argv) {
+  const size_t takes[] = {@takes@}, gives[] = {@gives@};
+  std::vector<std::vector<float>> inputs, outputs;
+  for (size_t floats : takes) inputs.emplace_back(floats);
+  for (size_t floats : gives) outputs.emplace_back(floats);
+  std::vector<const float*> from;
+  std::vector<float*> to;
+  for (const auto& each : inputs) from.push_back(each.data());
+  for (auto& each : outputs) to.push_back(each.data());
+  net* network = net_open(argc > 1 ? std::atoi(argv[1]) : 1);
+  const int code = network == nullptr ? NET_NO_MEMORY : net_run(network, from.data(), to.data());
+  if (code != NET_OK) {
+    std::fprintf(stderr, "%s\\n", net_error(code));
+    return 1;
+  }
+  const double ms = least_ms([&] { net_run(network, from.data(), to.data()); });
+  std::printf("%.4f ms, %zu bytes of memory\\n", ms, net_memory(network));
+  net_close(network);
+  return 0;
+}
+"""
+CMAKE = """# add_subdirectory() this folder and link `net`, or build it alone, with the example main.cpp.
+cmake_minimum_required(VERSION 3.13)
+project(net CXX)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+if(NOT TARGET membound_kernels)  # another network of the same program may have brought them
+  include(${CMAKE_CURRENT_SOURCE_DIR}/membound/kernels.cmake)
+  add_library(membound_kernels STATIC)
+  membound_kernels(membound_kernels)
+  target_compile_features(membound_kernels PUBLIC cxx_std_17)
+  target_compile_options(membound_kernels PRIVATE $<$<CONFIG:Debug>:-O2>)  # an app's debug build is as fast
+  set_target_properties(membound_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+endif()
+
+add_library(net net.cpp weights.cpp)  # static, or with -DBUILD_SHARED_LIBS=ON shared
+target_link_libraries(net PRIVATE membound_kernels)
+target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+set_target_properties(net PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+  VISIBILITY_INLINES_HIDDEN ON)
+
+if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR AND NOT CMAKE_SYSTEM_NAME STREQUAL "iOS")
+  add_executable(main main.cpp)
+  target_link_libraries(main PRIVATE net)
+  target_compile_features(main PRIVATE cxx_std_17)
+endif()
+"""
