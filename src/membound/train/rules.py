@@ -156,7 +156,7 @@ def check_rules(rules: Mapping[str, Update]) -> None:
         if not isinstance(update, Update):
             raise RuleError(
                 f"the rule '{pattern}' is {update!r}, not an update: use l2_decay, l1_subgradient, l1_shrink, "
-                "l0_project, palette, hold, or chain(...) for several"
+                "l0_project, palette, hold, chain(...) for several, or mb.Update(...) for one of your own"
             )
 
 
@@ -188,8 +188,7 @@ def _check_target(target: Target, optimizer: Optimizer) -> None:
         check_layout(name, weight)
         try:
             for progress in (0.0, 1.0):
-                if update.bound is not None:
-                    update.bound(weight.numel(), progress)
+                update.allowed(weight.numel(), progress)
                 if update.levels is not None:
                     update.levels.check(progress)
         except RuleError as error:
