@@ -16,7 +16,7 @@ from torch.optim import LBFGS, Optimizer
 
 from membound.errors import RuleError
 from membound.modules import plain_keys, plain_name, wrapping
-from membound.train.sharded import check_layout
+from membound.train.sharded import check_layout, is_sharded
 from membound.train.updates import Update
 
 
@@ -184,6 +184,11 @@ def _check_target(target: Target, optimizer: Optimizer) -> None:
         raise RuleError(f"'{name}': updates write weights in place, so differentiable=True cannot be right")
     if not weight.is_floating_point():
         raise RuleError(f"'{name}' has the type {weight.dtype}: updates need a real floating-point weight")
+    if update.rank is not None and (update.bound is None or is_sharded(weight)):
+        why = "a rank says which weights stay within a bound, and there is none"
+        raise RuleError(
+            f"'{name}': {why if update.bound is None else 'a rank takes weights that are not sharded'}"
+        )
     if update.bound is not None or update.levels is not None:
         check_layout(name, weight)
         try:

@@ -15,7 +15,6 @@ from torch import Tensor
 from membound.errors import RuleError
 from membound.train.grids import Entries, Even, Grid, RowSteps, make_grid
 from membound.train.palette import Levels, check_weight
-from membound.train.projection import project_
 from membound.train.rules import Target
 from membound.train.sharded import is_sharded, local_part, shard_like
 
@@ -96,7 +95,8 @@ class Shadows:
         kept = target.weight.detach()
         if target.update.bound is not None:
             kept = kept.clone()
-            project_(kept, target.update.allowed(kept.numel(), progress))
+            kept.grad = target.weight.grad  # which a rank may look at
+            target.update.project_(kept, progress)
         levels = _levels(target).at(progress)
         if target.name not in self._of:
             self._of[target.name] = Shadow(target.weight, make_grid(levels))
@@ -123,7 +123,7 @@ class Shadows:
         if shadow is not None:
             shadow.lift_(weight)
         if target.update.bound is not None:
-            project_(weight, target.update.allowed(weight.numel(), progress))
+            target.update.project_(weight, progress)
         if levels is None or not levels.acts(progress):
             return
         mine = local_part(weight)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from membound.errors import RuleError
 from membound.train.palette import Levels
-from membound.train.projection import project_
+from membound.train.projection import Rank, project_, project_by_
 from membound.train.schedules import Number, Schedule, value_at
 from membound.train.sharded import is_sharded, local_part
 from membound.units import of_python, plain_number
@@ -69,6 +69,8 @@ class Update:
       are the same. A number that is a function of progress is a schedule, which needs `total_steps`.
     - `bound(size, progress)`, if there is one, is the most nonzeros that a weight of `size` may have, a whole number:
       `finish()` projects onto it, and `with reg.projected():` too.
+    - `rank(weight)`, beside a bound, gives a score of at least 0 for each element: the highest stay. Without it, the
+      largest magnitudes do. `weight.grad` is the last gradient, or None.
     - `every`: `after` is only called on steps that are multiples of it.
     - `steady_before` and `steady_after` promise that the stage does the same at every step but for the learning rate,
       and reads nothing back from the device: then a step on a GPU is recorded with it, and replayed. False is always
@@ -93,6 +95,7 @@ class Update:
     bound: Callable[[int, float | None], int] | None = field(default=None, compare=False, repr=False)
     # What `shadow` does around the stages: the weight is a palette's, the optimizer changes floats that are apart.
     levels: Levels | None = field(default=None, compare=False, repr=False)
+    rank: Rank | None = field(default=None, compare=False, repr=False)
     every: int = field(default=1, compare=False, repr=False)
     steady_before: bool = field(default=False, compare=False, repr=False)
     steady_after: bool = field(default=False, compare=False, repr=False)
@@ -104,7 +107,7 @@ class Update:
             raise RuleError(
                 f"Update: arguments is {self.arguments!r}; it is a tuple of numbers, such as (0.5,) or ()"
             )
-        for name in ("before", "after", "bound"):
+        for name in ("before", "after", "bound", "rank"):
             if (given := getattr(self, name)) is not None and not callable(given):
                 raise RuleError(f"Update: {name} is {given!r}; it is a function, or None")
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
@@ -139,6 +142,14 @@ class Update:
                 f"number from 0 to {size}, such as round(0.1 * size)"
             )
         return found
+
+    def project_(self, weight: Tensor, progress: float | None) -> None:
+        """Impose the bound of now on a weight."""
+        count = self.allowed(weight.numel(), progress)
+        if self.rank is None:
+            project_(weight, count)
+        else:
+            project_by_(weight, count, self.rank)
 
     @property
     def scheduled(self) -> bool:
@@ -203,10 +214,12 @@ def l1_shrink(strength: float | Schedule) -> Update:
     return Update(("l1_shrink",), (strength,), after=after, steady_after=not callable(strength))
 
 
-def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
+def l0_project(keep: Number | Schedule, every: int = 100, rank: Rank | None = None) -> Update:
     """Projection onto the l0 ball: every `every` steps, all but the `keep` largest magnitudes become zero.
 
     `keep` is a count (int), a fraction (float) or a schedule of either. Between projections the weights are free.
+    With `rank`, a function of the weight that gives a score for each element, the highest scores stay instead, as in
+    `rank=lambda w: (w * w.grad).abs()`.
 
     >>> weight = torch.tensor([0.5, -0.2, 0.05, -0.9])
     >>> l0_project(keep=0.5, every=1).after(weight, Moment(step=1, progress=None, lr=0.1))
@@ -224,9 +237,10 @@ def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
 
     def after(weight: Tensor, moment: Moment) -> None:
         if moment.step % every == 0:
-            project_(weight, bound(weight.numel(), moment.progress))
+            update.project_(weight, moment.progress)
 
-    return Update(("l0_project",), (keep, every), after=after, bound=bound, every=every)
+    update = Update(("l0_project",), (keep, every), after=after, bound=bound, rank=rank, every=every)
+    return update
 
 
 def hold() -> Update:
@@ -272,6 +286,9 @@ def chain(*updates: Update) -> Update:
     after = [(update, update.after) for update in updates if update.after is not None]
     bounded = [update for update in updates if update.bound is not None]
     levels = [update.levels for update in updates if update.levels is not None]
+    ranks = [update.rank for update in updates if update.rank is not None]
+    if len(ranks) > 1:
+        raise RuleError(f"one weight has one rank, and this chain has {len(ranks)}: leave one of them")
     if len(levels) > 1:
         raise RuleError(f"one weight has one palette, and this chain has {len(levels)}: leave one of them")
 
@@ -293,6 +310,7 @@ def chain(*updates: Update) -> Update:
         after=all_after if after else None,
         bound=tightest if bounded else None,
         levels=levels[0] if levels else None,
+        rank=ranks[0] if ranks else None,
         every=math.gcd(*(update.every for update in updates if update.after is not None)) or 1,
         steady_before=all(update.steady_before for update in updates if update.before is not None),
         steady_after=all(update.steady_after for update in updates if update.after is not None),
