@@ -160,6 +160,10 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         taught = (
             dense_teaching is not None or problem.teaching is not None or choices.teacher == teachers.AUTO
         )
+        if taught:
+            watch.note(
+                "the loss of a taught network has the teacher's part in it: compare accuracies, not losses"
+            )
         watch.expect(left_to_do(expected_work(problem, bound, choices, taught, at_once), directory))
         if choices.teacher == teachers.AUTO:
             watch.say("training the teacher")

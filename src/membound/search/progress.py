@@ -89,7 +89,7 @@ def tell_resumed(directory: RunDirectory, watch: Watch) -> None:
 
 
 def _how_far(progress: Progress, begun: float, first: int, now: float) -> str:
-    words = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
+    words = f"step {progress.step:,} of {progress.steps:,}, {progress.say_loss()}"
     taken = progress.step - first
     if taken <= 0 or now <= begun:
         return words
