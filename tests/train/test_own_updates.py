@@ -111,11 +111,25 @@ def test_a_bound_of_ones_own_holds_after_finish() -> None:
         ({"after": 3}, r"after is 3; it is a function"),
         ({"bound": 12}, r"bound is 12; it is a function"),
         ({"every": 0}, r"every is 0; it is a whole number of steps from 1"),
+        ({"every": 2, "steady_after": True}, r"steady_after with every=2"),
     ],
 )
 def test_fields_of_the_wrong_kind_are_refused(fields: Any, says: str) -> None:
     with pytest.raises(mb.RuleError, match=f"Update: {says}"):
         mb.Update(**{"kinds": ("own",), "arguments": (), **fields})
+
+
+def test_a_stage_rests_between_its_steps_whatever_others_do() -> None:
+    alone: list[int] = []
+    chained: list[int] = []
+    rules = {
+        "0": mb.Update(("own",), (), after=lambda w, m: alone.append(m.step), every=2),
+        "1": mb.chain(
+            mb.Update(("own",), (), after=lambda w, m: chained.append(m.step), every=3), mb.l1_shrink(1e-3)
+        ),
+    }
+    trained(rules, steps=6)
+    assert (alone, chained) == ([2, 4, 6], [3, 6])
 
 
 def test_a_bare_function_is_told_about_update() -> None:

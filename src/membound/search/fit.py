@@ -42,6 +42,7 @@ from membound.train.fingerprints import (
     describe_task,
     network_digest,
 )
+from membound.train.loop import Interrupted
 from membound.train.parallel import choose_device, join
 from membound.train.population import trains_together
 from membound.train.tensorboard import check_installed
@@ -112,7 +113,13 @@ def fit(
     """
     given = {"train_data": train_data, "budget": budget, "ram": ram, "nonzeros": nonzeros, **more}
     bound, choices, place, examples = split_keywords(given)
-    results = fit_all(model, examples, bound, choices, place)
+    try:
+        results = fit_all(model, examples, bound, choices, place)
+    except Interrupted:
+        again = "give run_dir='runs/a', and the same call goes on from where it was stopped"
+        if place.run_dir is not None:
+            again = f"call fit again with run_dir={str(place.run_dir)!r} to go on"
+        raise Interrupted(f"fit was interrupted: {again}") from None
     return results if bound.is_list else results[0]
 
 

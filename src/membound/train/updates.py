@@ -112,9 +112,15 @@ class Update:
                 raise RuleError(f"Update: {name} is {given!r}; it is a function, or None")
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             raise RuleError(f"Update: every is {self.every!r}; it is a whole number of steps from 1")
+        if self.steady_after and self.every > 1:
+            raise RuleError(
+                f"Update: steady_after with every={self.every}: a stage that rests is not always the same"
+            )
 
     def run(self, stage: Stage, weight: Tensor, moment: Moment) -> None:
-        """Call one of its stages; a new tensor that it returns would be lost, so that is an error."""
+        """Call one of its stages, where that is due; a new tensor that it returns would be lost: that is an error."""
+        if stage is self.after and moment.step % self.every:
+            return
         found = stage(weight, moment)
         if isinstance(found, Tensor) and not _is_part(found, weight, moment):
             name, such = ("after", "w.mul_(0.5)") if stage is self.after else ("before", "w.grad.add_(w)")
