@@ -13,8 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from membound import __version__
-
 COMMIT = "membound_commit"  # its name among the versions
 
 
@@ -72,7 +70,8 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
         try:
             # membound's own also where it runs from a checkout and is not installed
             own = package == "membound"
-            found[package] = __version__ if own else importlib.metadata.version(package)
+            installed = importlib.metadata.version
+            found[package] = str(sys.modules["membound"].__version__) if own else installed(package)
         except importlib.metadata.PackageNotFoundError:
             continue
         if own and (commit := checkout_commit(Path(__file__).resolve().parents[2])) is not None:

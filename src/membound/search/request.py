@@ -19,14 +19,10 @@ from membound.search.place import Place, Watch
 from membound.units import of_python
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from membound.data import Augment, Preprocess
     from membound.search.stages import Stages
     from membound.search.workshop import Workers
-
-    Scores = Callable[[str, Tensor], Tensor]
-
+Scores = Callable[[str, Any], Any]  # of a weight's name and the weight: a score for each element
 STRATEGIES = {
     "global": "lamp",
     "magnitude": "magnitude",
@@ -79,7 +75,7 @@ class Choices:
     """
 
     strategy: Annotated[
-        "str | Scores | None",
+        str | Scores | None,
         Option(
             "How layers share the bound: global (default), greedy (the paper's search), uniform or magnitude.",
             "NAME",
@@ -240,7 +236,7 @@ class Choices:
         return self.strategy == "greedy"
 
     @property
-    def layer_score(self) -> "str | Scores":
+    def layer_score(self) -> str | Scores:
         """What the weights of all layers are compared by."""
         return self.strategy if callable(self.strategy) else STRATEGIES[self.strategy or "global"]
 
@@ -278,7 +274,7 @@ class Keywords(TypedDict, total=False):
     prefer: str
     members: int
     average: Average
-    strategy: "str | Scores | None"
+    strategy: str | Scores | None
     steps: int | None
     batch_size: int | None
     lr: float | None
