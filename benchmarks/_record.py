@@ -15,6 +15,8 @@ from membound import machine
 from membound.store.whole import replace_file
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("membound", "numpy", "torch", "triton")
+VERSIONS = machine.versions(PACKAGES)  # at the start: the checkout may change while a script runs
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
@@ -37,7 +39,7 @@ def record(path: str | Path, payload: dict[str, Any]) -> None:
         "command": command_line(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hardware": hardware(),
-        "versions": versions(),
+        "versions": VERSIONS,
         **payload,
     }
     replace_file(path, [json.dumps(document, indent=2).encode() + b"\n"])
@@ -69,11 +71,6 @@ def hardware() -> dict[str, Any]:
     if torch is not None and torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found
-
-
-def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that matter, where they are installed."""
-    return machine.versions(("membound", "numpy", "torch", "triton"))
 
 
 def collect(parts: Sequence[Path], out: str | Path, summary: Callable[[list[dict[str, Any]]], Any]) -> None:

@@ -10,11 +10,15 @@ Same network, images, optimizer, learning rates and number of steps for all; onl
                        `uniform` takes the same part of each layer, for networks whose layers differ in scale
     torchao            proximal pruning (prototype/pat), one global constraint along its own cubic schedule, then its
                        healing; `uniform` is its constraint on each layer alone
-    membound           one bound on the file, LAMP scores along a cubic ramp, as fit trains
+    torch prune, 8 bits    torch prune, and what is left is rounded after training: to 8 or 4 bits a value (of 4, the
+    torch prune, 4 bits    first layer to 8). How much is kept follows from the bytes of the rounded file
+    membound           one bound on the file, LAMP scores along a cubic ramp, as fit trains, in 16 bits a value
+    membound, few bits the same, trained for few values, how many is chosen layer by layer: fit's default
 
 How much others keep is set so that the file of the result is within the bytes: what they prune last is found by
 bisection, and torchao, whose sparsity is fixed at the start, is trained again with what the attempts before say.
-Steps are timed alone: where seeds are trained side by side, each method once more after them.
+Files with values of few bits are judged as they are deployed, through the runtime; the others in torch. Steps are
+timed alone: where seeds are trained side by side, each method once more after them.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +39,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from membound.paper.lab import spread
+from membound.search.deployed import score_stored
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.problem import Problem
 from membound.train.batches import Feeder, index_stream
@@ -47,6 +53,7 @@ BEGIN, UNTIL, PRUNINGS = (
     10,
 )  # when others prune, in parts of the training; the ramp of ours is the same
 TUNED_AT = 2 / 3
+ROUNDED = {", 8 bits": "p8", ", 4 bits": "p4"}
 CLOSE = 0.97  # of the bytes: near enough
 TRIES = 6
 
@@ -61,8 +68,10 @@ class Trial:
         device: torch.device,
         feeders: dict[str, Feeder],
         uniform: bool = False,
+        values: str | None = None,
     ) -> None:
         self.problem, self.seed, self.device, self.feeders = problem, seed, device, feeders
+        self.measure = problem.measure if values is None else replace(problem.files, values=values)
         self.uniform = uniform  # layers are pruned alike, not all weights together
         self.model = problem.make(seed).to(device)
         self.recipe = problem.training.recipe
@@ -103,7 +112,7 @@ class Trial:
         low, high = 1, whole
         while high - low > max(low // 200, 1):
             middle = (low + high) // 2
-            if self.problem.measure(self._cut(middle)) <= limit:
+            if self.measure(self._cut(middle)) <= limit:
                 low = middle
             else:
                 high = middle
@@ -232,26 +241,40 @@ def fitted(
     tries: int = TRIES,
 ) -> dict[str, Any]:
     """One network by one method: its accuracy, bytes, nonzeros and seconds a step."""
-    if method == "membound":
-        order = Order(Job("ours", seed, limit=limit, everything=True))
+    files = problem.files
+    if method.startswith("membound"):
+        values = "auto" if "few bits" in method else None
+        order = Order(Job("ours", seed, limit=limit, values=values, everything=True))
         begin = time.monotonic()
         ((_, outcome),) = carry_out(problem, [order], device)
         seconds = (time.monotonic() - begin) / problem.training.recipe.steps
         state = outcome.state
+        if values is not None:
+            base = replace(problem.target, values=values).base
+            files = replace(files, values=base, types=outcome.facts["types"])
     elif method.startswith("torchao"):
         kind = "MinSparsityConstraint" if "uniform" in method else "GlobalMinSparsityConstraint"
         state, seconds = _proximal(problem, seed, limit, device, feeders, kind, tries)
     else:
-        trial = Trial(problem, seed, device, feeders, uniform="uniform" in method)
-        way = method.removesuffix(", uniform")
+        values = next((kind for words, kind in ROUNDED.items() if method.endswith(words)), None)
+        trial = Trial(problem, seed, device, feeders, uniform="uniform" in method, values=values)
+        way = method
+        for words in (", uniform", *ROUNDED):
+            way = way.removesuffix(words)
         ways = {"one shot": one_shot, "one shot, tuned": one_shot_tuned, "torch prune": torch_prune}
         seconds = ways[way](trial, limit)
         state = trial.state()
-    model = problem.make(seed)
-    model.load_state_dict(state)
-    score = evaluate(model.to(device), feeders["test"])
+        if values is not None:
+            files = replace(files, values=values)
+    if files is problem.files:
+        model = problem.make(seed)
+        model.load_state_dict(state)
+        score, size = evaluate(model.to(device), feeders["test"]), problem.measure(state)
+    else:  # as it is deployed
+        stored = files.stored(state)
+        score, size = score_stored(stored, problem.data.test, problem), stored.file_bytes
     nonzeros = sum(int(state[name].count_nonzero()) for name in problem.weights)
-    row = {"method": method, "seed": seed, "accuracy": score.accuracy, "bytes": problem.measure(state)}
+    row = {"method": method, "seed": seed, "accuracy": score.accuracy, "bytes": size}
     return {**row, "nonzeros": nonzeros, "ms_a_step": 1000 * seconds}
 
 
@@ -283,6 +306,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=1, help="seeds that are trained side by side")
     parser.add_argument("--every", type=int, default=7, help="steps between projections")
+    parser.add_argument(
+        "--untimed", action="store_true", help="leave out what a step takes: others use the machine"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--methods", default=";".join(METHODS))
     parser.add_argument("--out", default="results/training-peers-lenet.json")
@@ -291,12 +317,17 @@ def main() -> None:
     for more in each_seed(partial(one_seed, options), range(options.seeds), options.processes):
         rows += more
     rows.sort(key=lambda row: row["seed"])
-    timed = rows if options.processes == 1 else one_seed(options, 0, tries=1)
+    if options.untimed:
+        timed = [{**row, "ms_a_step": None} for row in rows]
+        rows = [{key: value for key, value in row.items() if key != "ms_a_step"} for row in rows]
+    else:
+        timed = rows if options.processes == 1 else one_seed(options, 0, tries=1)
     summary = {}
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method]
         found = spread([row["accuracy"] for row in mine])
-        fastest = min(row["ms_a_step"] for row in timed if row["method"] == method)
+        times = [row["ms_a_step"] for row in timed if row["method"] == method]
+        fastest = None if options.untimed else min(times)
         summary[method] = {"accuracy": found["mean"], "std": found["std"], "ms_a_step": fastest}
     record(options.out, {**settings(options), "summary": summary, "rows": rows})
 

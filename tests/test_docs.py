@@ -246,6 +246,8 @@ def test_every_result_says_how_it_was_made(path):
     assert {"command", "date", "hardware", "versions"} <= result.keys()
     program, what = result["command"].split()[:2]
     assert program == "membound" or (ROOT / what).exists()
+    if result["date"] >= "2026-11-19":  # MEASURED.md says which are older
+        assert "membound" in result["versions"]
 
 
 def test_the_table_of_races_names_every_script_and_every_result():

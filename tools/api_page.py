@@ -63,7 +63,7 @@ SECTIONS = (
         "Updates",
         2,
         (
-            Entry("membound.Update"),
+            Entry("membound.Update", ("scheduled", "describe")),
             Entry("membound.train.updates.Moment"),
             *_entries("membound", "l2_decay l1_subgradient l1_shrink l0_project hold palette chain"),
         ),

@@ -53,6 +53,10 @@ for those in bold, whose sparsity is fixed before training and was not found in 
 twenty on the way and one at the end, which the plain loop of the others does not make; on a GPU fit records its step as
 a graph, which the plain loop does not either. Where the layers' weights differ in scale, as those of CIFAR-10-quick do,
 the largest of all leave whole layers without any.
+
+Two things differ between methods at once, and these tables do not tell them apart: how zeros are made, and how layers
+share them. The others compare magnitudes, of the whole network or of each layer (`uniform`); membound compares LAMP
+scores. Spreads are standard deviations over the seeds. Methods whose spreads overlap are called a tie.
 """
 
 BEST = """## The best network for the bytes
@@ -108,7 +112,9 @@ def make_page() -> str:
     if "deployment" in deployed:
         parts += [LAYERS, *layers(deployed["deployment"])]
     trained = {
-        name: found for name in ("lenet", "quick") if (found := read(f"training-peers-{name}")) is not None
+        name: found
+        for name in ("lenet", "lenet-bits", "quick")
+        if (found := read(f"training-peers-{name}")) is not None
     }
     if trained:
         parts.append(TRAINING)
@@ -274,11 +280,27 @@ def training(found: dict[str, Any]) -> list[str]:
             [
                 method, f"{summary['accuracy']:.2f} ± {summary['std']:.2f}", bytes_at_most(mine, found["bytes"]),
                 f"{sum(row['nonzeros'] for row in mine) / len(mine):,.0f}",
-                f"{summary['ms_a_step']:.2f}",
+                "–" if summary["ms_a_step"] is None else f"{summary['ms_a_step']:.2f}",
             ]
         )  # fmt: skip
     head = ["method", "test accuracy, %", "bytes at most", "nonzero weights", "ms a step"]
-    return [f"{title}:\n", *table(head, rows)]
+    return [f"{title}:\n", *table(head, rows), *say_ties(found["summary"])]
+
+
+def say_ties(summary: dict[str, Any]) -> list[str]:
+    """Which methods are as good as the best, as far as these seeds say.
+
+    >>> say_ties({"a": {"accuracy": 98.5, "std": 0.1}, "b": {"accuracy": 98.4, "std": 0.1}})
+    ['a and b are a tie.\\n']
+    >>> say_ties({"a": {"accuracy": 98.5, "std": 0.1}, "b": {"accuracy": 97.4, "std": 0.1}})
+    ['a is ahead of all others by more than the spreads.\\n']
+    """
+    best = max(summary, key=lambda method: summary[method]["accuracy"])
+    least = summary[best]["accuracy"] - summary[best]["std"]
+    ties = [name for name, row in summary.items() if row["accuracy"] + row["std"] >= least]
+    if ties == [best]:
+        return [f"{best} is ahead of all others by more than the spreads.\n"]
+    return [f"{' and '.join(ties)} are a tie.\n"]
 
 
 def bytes_at_most(rows: list[dict[str, Any]], limit: int) -> str:

@@ -6,8 +6,10 @@ import importlib.metadata
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ ARM_CORES = {
     "0xd49": "Neoverse-N2",
     "0xd4f": "Neoverse-V2",
 }
+COMMIT = "membound_commit"  # its name among the versions
 
 
 def describe(packages: Sequence[str]) -> dict[str, Any]:
@@ -86,14 +89,35 @@ def _cpu_model() -> str:
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """The versions of Python and of those packages that are installed."""
+    """The versions of Python and of those packages that are installed; of membound, in a checkout, the commit too."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            # membound's own also where it runs from a checkout and is not installed
+            own = package == "membound"
+            installed = importlib.metadata.version
+            found[package] = str(sys.modules["membound"].__version__) if own else installed(package)
         except importlib.metadata.PackageNotFoundError:
             continue
+        if own and (commit := checkout_commit(Path(__file__).resolve().parents[2])) is not None:
+            found[COMMIT] = commit
     return found
+
+
+@cache
+def checkout_commit(root: Path) -> str | None:
+    """The commit of membound's checkout at `root`, with '+dirty' where tracked files differ; None if it is none.
+
+    An installed package may lie in the checkout of another project, whose commit says nothing.
+    """
+    if not (root / ".git").exists() or not (root / "src" / "membound").is_dir():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
 
 
 def resident_bytes(key: str = "VmRSS") -> int | None:

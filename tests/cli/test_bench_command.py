@@ -4,14 +4,17 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from deployed import refused, run, write_network
 
+import membound as mb
 from membound.bench import contenders, int8, race
 from membound.errors import MemboundError, ModelError
-from membound.machine import describe, resident_bytes
+from membound.machine import COMMIT, checkout_commit, describe, resident_bytes, versions
 
 
 @pytest.fixture
@@ -231,3 +234,27 @@ def test_layers_are_timed_against_their_floor(file, capsys):
     assert "--operators takes one count of threads" in refused(
         capsys, "bench", file, "--operators", "--threads", "1,2"
     )
+
+
+def test_versions_name_membound_and_the_commit_of_its_own_checkout(tmp_path):
+    found = versions(("membound",))
+    assert found["membound"] == mb.__version__
+    assert found.get(COMMIT) == checkout_commit(Path(mb.__file__).resolve().parents[2])
+
+    (tmp_path / "src" / "membound").mkdir(parents=True)
+    assert checkout_commit(tmp_path) is None, "no repository"
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+    checkout_commit.cache_clear()
+    (head,) = subprocess.run(
+        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert checkout_commit(tmp_path) == head[:12]
+    (tmp_path / "a").write_text("new")
+    subprocess.run([*git, "add", "a"], check=True)
+    checkout_commit.cache_clear()
+    assert checkout_commit(tmp_path) == f"{head[:12]}+dirty"
+    other = tmp_path / "src"
+    checkout_commit.cache_clear()
+    assert checkout_commit(other) is None, "a folder inside another project's checkout"

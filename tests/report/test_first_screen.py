@@ -153,5 +153,18 @@ def test_several_seeds_lead_with_their_mean():
     text = page(dense=dense, seeds=seeds)
     assert '<h2>accuracy on test, 3 seeds</h2><p class="number">98.90 ± 0.06 %</p>' in text
     assert told(text)[2:4] == [("worse", "0.10 points below"), ("even", "0.02 points below")]
-    assert "The file is that of seed 0." in text
+    assert (
+        "The file is that of seed 0; the standard error over its 10,000 test images is 0.10 points." in text
+    )
     assert "of one seed" not in text
+
+
+def test_the_headline_of_several_seeds_is_their_mean_and_each_is_listed():
+    seeds = {"count": 3, "seeds": [4, 5, 6], "mean": 98.9, "std": 0.06, "accuracies": [98.97, 98.86, 98.87]}
+    text = page(dense=DENSE | {"seeds": seeds | {"mean": 99.0}}, seeds=seeds)
+    verdict = re.search(r'<p class="verdict">(.*?)</p>', text)[1]
+    assert verdict.startswith("98.90 ± 0.06 % over 3 seeds in 20,412 bytes: ")
+    assert verdict.endswith("0.10 points below dense.")
+    assert "Seed 4: 98.97 %, seed 5: 98.86 %, seed 6: 98.87 %." in text
+    own = {"finals": [NET | {"seeds": seeds}], "dense": DENSE, "score_name": "mean IoU"}
+    assert "Mean IoU 98.9 ± 0.06 over 3 seeds" in make_page(own)

@@ -113,7 +113,7 @@ def fit_command(
 
     _time_int8(results)
     summary = summarise(
-        results, network=net, data=data, strategy=choices.strategy or "global", seed=choices.seed,
+        results, network=net, data=data, strategy=choices.strategy_name, seed=choices.seed,
         seconds=time.monotonic() - begun, budget_kind=bound.kind, within=bound.within, files=files,
         device="cpu" if ray is not None else str(choose_device(place.device or "auto")),
     )  # fmt: skip

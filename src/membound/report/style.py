@@ -37,7 +37,12 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 .against .better { color: var(--s2); }
 .against .worse { color: var(--s1); }
 .note, figcaption, .legend { color: var(--soft); font-size: .875rem; }
-.scroll { overflow-x: auto; max-width: 100%; }
+/* A shadow at the right says that there is more; at the end of the table what scrolls with it covers the shadow. */
+.scroll {
+  overflow-x: auto; max-width: 100%; background:
+    linear-gradient(to left, var(--page) 50%, transparent) right / 36px 100% no-repeat local,
+    linear-gradient(to left, var(--line), transparent) right / 18px 100% no-repeat scroll;
+}
 .scroll:focus-visible, summary:focus-visible { outline: 2px solid var(--s0); outline-offset: 2px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9375rem; }
 th, td { padding: 6px 14px 6px 0; text-align: right; white-space: nowrap; vertical-align: top; }
@@ -112,7 +117,7 @@ COLOURS
   h2, .legend, summary { break-after: avoid; }
   .panels { grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); }
   figure, tr, svg, pre { break-inside: avoid; }
-  .scroll { overflow: visible; }
+  .scroll { overflow: visible; background: none; }
 }
 """.replace(
     "COLOURS",

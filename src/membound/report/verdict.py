@@ -36,6 +36,8 @@ def make_verdict(result: Facts, score: Score) -> str:
     accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
     share = None if is_micro(result) else divide(size, find_number(dense, "file_bytes"))
     reference = find_number(dense, "accuracy")
+    if (seeds := find_part(final, "seeds")) and (theirs := find_part(dense, "seeds")):
+        accuracy, reference = find_number(seeds, "mean"), find_number(theirs, "mean")
     against = [
         f"{show_share(share)} of the dense file" if share is not None else None,
         score.compare(accuracy, reference) if accuracy is not None and reference is not None else None,
@@ -74,7 +76,7 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     if int8:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
     lines += say_beaten(result, score, words)
-    if finals and (said := say_uncertainty(finals[0], score)):
+    if finals and not find_part(finals[0], "seeds") and (said := say_uncertainty(finals[0], score)):
         lines.append(said)
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
     # The latency of this machine says nothing of a microcontroller's.
@@ -130,22 +132,40 @@ def show_seeds(seeds: Facts, score: Score) -> str:
 
 
 def say_seeds(final: Facts, dense: Facts, score: Score, named: bool = False) -> str | None:
-    """What several seeds gave, where there were several.
+    """What several seeds gave, where there were several: mean, standard deviation, and each.
 
-    >>> seeds = {"count": 3, "seeds": [0, 1, 2], "mean": 99.17, "std": 0.11}
-    >>> say_seeds({"seeds": seeds}, {"seeds": seeds | {"mean": 99.3}}, Score())
-    'Mean and standard deviation over 3 seeds: 99.17 ± 0.11 %, dense 99.30 ± 0.11 %. The file is that of seed 0.'
+    >>> seeds = {"count": 2, "seeds": [0, 1], "mean": 99.17, "std": 0.11, "accuracies": [99.1, 99.24]}
+    >>> print(say_seeds({"seeds": seeds}, {"seeds": seeds | {"mean": 99.3}}, Score()))
+    Mean ± standard deviation over 2 seeds: 99.17 ± 0.11 %, dense 99.30 ± 0.11 %. Seed 0: 99.10 %, seed 1: 99.24 %. \
+The file is that of seed 0.
     """
     seeds, theirs = find_part(final, "seeds"), find_part(dense, "seeds")
     if not seeds:
         return None
     name = f"{final.get('name')}: mean" if named else "Mean"
+    known = zip(seeds.get("seeds") or (), seeds.get("accuracies") or (), strict=False)
+    each = ", ".join(f"seed {seed}: {score.show(find_number({'': value}, ''))}" for seed, value in known)
+    listed = f" {each[0].upper()}{each[1:]}." if each else ""
     beside = f", dense {show_seeds(theirs, score)}" if theirs else ""
     first = next(iter(seeds.get("seeds") or [0]))
     return (
-        f"{name} and standard deviation over {show_count(find_number(seeds, 'count'))} seeds: "
-        f"{show_seeds(seeds, score)}{beside}. The file is that of seed {first}."
+        f"{name} ± standard deviation over {show_count(find_number(seeds, 'count'))} seeds: "
+        f"{show_seeds(seeds, score)}{beside}.{listed} The file is that of seed {first}"
+        f"{_say_error_of(final, score)}."
     )
+
+
+def _say_error_of(final: Facts, score: Score) -> str:
+    """Of one seed, ± is another thing: how much the images that there are leave to chance.
+
+    >>> _say_error_of({"accuracy": 99.0, "errors": 100, "images": 10000}, Score())
+    '; the standard error over its 10,000 test images is 0.10 points'
+    """
+    error = uncertainty(final)
+    if error is None or not score.percent:
+        return ""
+    count, on = show_count(find_number(final, "images")), final.get("accuracy_on") or "test"
+    return f"; the standard error over its {count} {on} images is {error:.2f} points"
 
 
 def say_speed(final: Facts, dense: Facts) -> str | None:
@@ -196,9 +216,13 @@ def show_score(net: Facts, score: Score) -> str:
 
 
 def _say_one(final: Facts, score: Score) -> str:
+    """Score and size; of several seeds the mean leads."""
     accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
     shown = show_score(final, score) if score.percent else f"{score.name} {score.show(accuracy)}"
-    if accuracy is None:
+    if seeds := find_part(final, "seeds"):
+        named = "" if score.percent else f"{score.name} "
+        shown = f"{named}{show_seeds(seeds, score)} over {show_count(find_number(seeds, 'count'))} seeds"
+    elif accuracy is None:
         shown = f"{score.name} unknown"
     flash, ram = find_flash(final), find_ram(final)
     if flash is not None and ram is not None:  # what a microcontroller has to hold; the file stays behind

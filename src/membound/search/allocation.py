@@ -8,11 +8,12 @@ allows is found on ever finer grids; where many weights score the same, layers g
                every layer scores 1, and no layer dies while others have weights to spare
     magnitude  |w|, as it is
     uniform    every layer keeps the same fraction
+    a function of a weight's name and the weight, which gives a score of at least 0 for each of its elements
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from membound.errors import MemboundError
+from membound.errors import MemboundError, RuleError
 from membound.store.formats import FAST, Prefer, expected_bytes, matrix_shape
 from membound.store.graph import Shape
+from membound.train.projection import scores_of
 
 Array = npt.NDArray[Any]
 SCORES = ("lamp", "magnitude", "uniform")
+Score = str | Callable[[str, Tensor], Tensor]  # one of SCORES, or the user's own
 POINTS = 2048  # of a curve that are looked at; between them it is interpolated
 GRID, ROUNDS = 192, 3  # places of the path to the bound that are looked at together, and how often
 FAINT = 1e-30  # scores below this are taken for this
@@ -53,12 +56,17 @@ class Curve:
 
 
 @torch.no_grad()
-def score_curves(weights: Mapping[str, Tensor], score: str) -> dict[str, Curve]:
-    """The curve of every weight tensor under one of SCORES; the host waits for their device once.
+def score_curves(weights: Mapping[str, Tensor], score: Score) -> dict[str, Curve]:
+    """The curve of every weight tensor under a score; the host waits for their device once.
 
     >>> score_curves({"a": torch.tensor([0.0, -2.0, 1.0])}, "lamp")["a"].scores.tolist()
     [1.0, 0.2, 0.0]
     """
+    if callable(score):
+        weights, score = (
+            {name: _own_scores(name, weight, score) for name, weight in weights.items()},
+            "magnitude",
+        )
     if score not in SCORES:
         raise MemboundError(f"there is no score {score!r}: choose {', '.join(SCORES)}")
     sizes = {name: weight.numel() for name, weight in weights.items()}
@@ -69,6 +77,13 @@ def score_curves(weights: Mapping[str, Tensor], score: str) -> dict[str, Curve]:
     found = torch.cat([each.to(chosen[0].device) for each in chosen]).cpu().numpy()
     parts = np.split(found, np.cumsum([len(each) for each in chosen])[:-1])
     return {name: Curve(sizes[name], ranks[name], part) for name, part in zip(sizes, parts, strict=True)}
+
+
+def _own_scores(name: str, weight: Tensor, score: Callable[[str, Tensor], Tensor]) -> Tensor:
+    try:
+        return scores_of(weight, partial(score, name))
+    except RuleError as error:
+        raise MemboundError(f"the strategy's scores of '{name}': {error}", about="strategy") from None
 
 
 def _scores_at(weight: Tensor, score: str) -> Tensor:

@@ -22,11 +22,11 @@ from torch.optim import Optimizer
 
 from membound.errors import MemboundError, TrainingError
 from membound.modules import plain_keys
-from membound.search.allocation import Curve, TypedCost, allocate, proportional_curve, score_curves
+from membound.search.allocation import Curve, Score, TypedCost, allocate, proportional_curve, score_curves
 from membound.search.bits import FRESH, Types, as_if_trained, choose_types, trained_levels, wider
 from membound.store.values import value_type
 from membound.train.magnitudes import NonFiniteError
-from membound.train.projection import project_
+from membound.train.projection import project_, project_by_
 from membound.train.regularizer import Regularizer
 from membound.train.updates import Update, chain, l0_project, palette
 
@@ -87,7 +87,7 @@ class NetworkBound:
         types: Types | None = None,
         chooses: bool = False,
         noise: float | None = FRESH,
-        score: str,
+        score: Score,
         proportions: Mapping[str, int] | None = None,
         rounded: Types | None = None,
         total_steps: int,
@@ -115,7 +115,8 @@ class NetworkBound:
         )
 
     def _rule(self, name: str) -> Update:
-        counts = l0_project(partial(self._count, name), self.every)
+        rank = partial(self.score, name) if callable(self.score) else None
+        counts = l0_project(partial(self._count, name), self.every, rank)
         if not self.chooses and trained_levels(self.types[name]) is None:
             return counts
         return chain(counts, self._palette(partial(self._levels, name)))
@@ -159,8 +160,11 @@ class NetworkBound:
         looking = self.bound is None or any(before < at <= now for at in self.ramp.looks)
         if not (left or looking):
             return
-        curves = self._curves()
         # Where a weight is not finite, the projection that comes next says which.
+        try:
+            curves = self._curves()
+        except NonFiniteError:
+            return
         if not all(np.isfinite(curve.scores).all() for curve in curves.values()):
             return
         if looking:
@@ -197,9 +201,9 @@ class NetworkBound:
         While the network is still dense: later, what is just below the bound has been made small by it.
         """
         for _ in range(CHOICES):
-            cut = {name: weight.detach().clone() for name, weight in self._weights().items()}
-            for name, weight in cut.items():
-                project_(weight, self.counts[name])
+            cut = {
+                name: self._cut(name, weight, self.counts[name]) for name, weight in self._weights().items()
+            }
             types = choose_types(cut, self.types, self.noise)
             if types == self.types:
                 break
@@ -285,6 +289,17 @@ class NetworkBound:
             }
         return score_curves(self._weights(), self.score)
 
+    def _cut(self, name: str, weight: Tensor, count: int) -> Tensor:
+        """A copy of a weight with so many nonzeros."""
+        cut = weight.detach().clone()
+        if callable(self.score):
+            cut.grad = weight.grad
+            project_by_(cut, count, partial(self.score, name))
+            cut.grad = None
+        else:
+            project_(cut, count)
+        return cut
+
     def _size(self, counts: Mapping[str, int]) -> int:
         return self.measure(self._state(counts), self.types)
 
@@ -293,9 +308,7 @@ class NetworkBound:
         kinds = types or self.types
         state = dict(plain_keys(self.model.state_dict()))
         for name, weight in self._weights().items():
-            cut = weight.detach().clone()
-            project_(cut, counts[name])
-            cut = as_if_trained(cut, kinds[name])
+            cut = as_if_trained(self._cut(name, weight, counts[name]), kinds[name])
             for other, value in state.items():
                 if value.data_ptr() == weight.data_ptr() and value.shape == cut.shape:
                     state[other] = cut  # a tied weight has several names

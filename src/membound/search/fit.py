@@ -35,7 +35,14 @@ from membound.search.widths import SHARE, check_width
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
 from membound.train.distill import PART, TEMPERATURE, check_numbers
-from membound.train.fingerprints import describe_preprocess, describe_split, describe_task, network_digest
+from membound.train.fingerprints import (
+    describe_function,
+    describe_preprocess,
+    describe_split,
+    describe_task,
+    network_digest,
+)
+from membound.train.loop import Interrupted
 from membound.train.parallel import choose_device, join
 from membound.train.population import trains_together
 from membound.train.tensorboard import check_installed
@@ -97,15 +104,22 @@ def fit(
       more bytes, so that fewer weights fit.
     - `members` above 1 make an ensemble in one file, which averages 'scores' or 'probabilities' (`average`).
     - `strategy` says which layer keeps how much: 'global' (the default), 'greedy' (the paper's), 'magnitude' or
-      'uniform'. `steps`, `batch_size`, `lr`, `seed`, `loss`, `score`, `dense` and the other fields of Choices say how
-      networks are trained; or `effort`, 'quick', 'normal' or 'best'. `augment`, `teacher` and `widths` are among them;
-      so is `seeds`, which repeats the fit to say mean and spread.
+      'uniform', or a function that scores weights: the highest of the whole network stay. `steps`, `batch_size`,
+      `lr`, `seed`, `loss`, `score`, `dense` and the other fields of Choices say how networks are trained; or `effort`,
+      'quick', 'normal' or 'best'. `augment`, `teacher` and `widths` are among them; so is `seeds`, which repeats the
+      fit to say mean and spread.
     - `device`, `run_dir`, `tensorboard`, `workers` and `watch`, the fields of Place, say where it runs and who is told.
     - `preprocess` and `classes` go into the file; what is left out is taken from the data.
     """
     given = {"train_data": train_data, "budget": budget, "ram": ram, "nonzeros": nonzeros, **more}
     bound, choices, place, examples = split_keywords(given)
-    results = fit_all(model, examples, bound, choices, place)
+    try:
+        results = fit_all(model, examples, bound, choices, place)
+    except Interrupted:
+        again = "give run_dir='runs/a', and the same call goes on from where it was stopped"
+        if place.run_dir is not None:
+            again = f"call fit again with run_dir={str(place.run_dir)!r} to go on"
+        raise Interrupted(f"fit was interrupted: {again}") from None
     return results if bound.is_list else results[0]
 
 
@@ -153,6 +167,10 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         taught = (
             dense_teaching is not None or problem.teaching is not None or choices.teacher == teachers.AUTO
         )
+        if taught:
+            watch.note(
+                "the loss of a taught network has the teacher's part in it: compare accuracies, not losses"
+            )
         watch.expect(left_to_do(expected_work(problem, bound, choices, taught, at_once), directory))
         if choices.teacher == teachers.AUTO:
             watch.say("training the teacher")
@@ -293,7 +311,9 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
     wanted = {
         "amounts": [str(amount) for amount in bound.amounts],
         "stages": bound.stages.describe() if isinstance(bound.stages, Stages) else None,
-        "strategy": choices.strategy or "global",
+        "strategy": describe_function(choices.strategy)
+        if callable(choices.strategy)
+        else choices.strategy_name,
         **{name: getattr(bound, name) for name in ("within", "members", "average", "may_widen")},
         **{name: getattr(choices, name) for name in ("seed", "dense", "greedy_step")},
     }

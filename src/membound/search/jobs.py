@@ -13,12 +13,13 @@ from torch.optim import Optimizer
 from membound.data import Split, bag, subsample
 from membound.errors import Diverged
 from membound.modules import plain_keys
+from membound.search.allocation import Score
 from membound.search.bits import FRESH, Types, as_if_trained, trained_levels
 from membound.search.bound import NetworkBound
 from membound.search.problem import AT_ONCE, Problem, State
 from membound.train.batches import Feeders
 from membound.train.evaluation import evaluate, wrong_images
-from membound.train.fingerprints import describe_update
+from membound.train.fingerprints import describe_function, describe_update
 from membound.train.parallel import World
 from membound.train.population import train_all
 from membound.train.recipe import Recipe, Scaled
@@ -47,7 +48,7 @@ class Job:
     warm: bool = False  # the whole way, but from weights that are trained at about this bound
     lr_scale: float = 1.0  # times the recipe's learning rate
     limit: int | None = None
-    score: str = "lamp"
+    score: Score = "lamp"
     counts: Mapping[str, int] | None = None
     rules: Mapping[str, Update] | None = None
     recipe: Recipe | None = None  # instead of the problem's
@@ -71,7 +72,8 @@ class Job:
 
     def describe(self) -> dict[str, Any]:
         """The job as JSON."""
-        plain = replace(self, counts=None, rules=None, recipe=None, about={})
+        score = self.score if isinstance(self.score, str) else describe_function(self.score)
+        plain = replace(self, score=score, counts=None, rules=None, recipe=None, about={})
         rules = {name: describe_update(update) for name, update in (self.rules or {}).items()}
         return asdict(plain) | {
             "counts": None if self.counts is None else dict(self.counts),

@@ -63,7 +63,7 @@ class _Lines:
             if now - self.said < self.every or progress.step == progress.steps:
                 return
             self.said = now
-            far = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
+            far = f"step {progress.step:,} of {progress.steps:,}, {progress.say_loss()}"
             left = self.forecast.describe()
             self.write(f"{describe_job(job)}: {far}{left and f', {left}'}")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from membound.data import Augment, Preprocess
     from membound.search.stages import Stages
     from membound.search.workshop import Workers
-
+Scores = Callable[[str, Any], Any]  # of a weight's name and the weight: a score for each element
 STRATEGIES = {
     "global": "lamp",
     "magnitude": "magnitude",
@@ -47,7 +47,8 @@ NUMBERS = (
 class Choices:
     """How networks are trained and searched; None is the default of the network or of the length of training.
 
-    - `strategy` says which layer keeps how much: 'global', 'greedy', 'magnitude' or 'uniform'.
+    - `strategy` says which layer keeps how much: 'global', 'greedy', 'magnitude' or 'uniform'; or a function
+      `(name, weight) -> scores` that scores each element: the highest of the whole network stay.
     - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'caffe' (networks of the zoo), 'sgd'
       or 'adamw'. The weights are projected `every` so many steps.
     - `augment` varies training images at random: 'none', 'standard' (what suits the data; the default for CIFAR-10 and
@@ -74,7 +75,7 @@ class Choices:
     """
 
     strategy: Annotated[
-        str | None,
+        str | Scores | None,
         Option(
             "How layers share the bound: global (default), greedy (the paper's search), uniform or magnitude.",
             "NAME",
@@ -173,9 +174,11 @@ class Choices:
     def __post_init__(self) -> None:
         take_plain_(self, NUMBERS)
         object.__setattr__(self, "validation", of_python(self.validation))  # 1.0 is a fraction, 1 a count
-        if self.strategy not in (None, *STRATEGIES):
+        if not callable(self.strategy) and self.strategy not in (None, *STRATEGIES):
             raise MemboundError(
-                f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}", about="strategy"
+                f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}, or from Python a function "
+                "of a weight's name and the weight that gives scores",
+                about="strategy",
             )
         for name in ("steps", "batch_size", "every", "candidate_steps"):
             if getattr(self, name) is not None:
@@ -233,9 +236,16 @@ class Choices:
         return self.strategy == "greedy"
 
     @property
-    def layer_score(self) -> str:
+    def layer_score(self) -> str | Scores:
         """What the weights of all layers are compared by."""
-        return STRATEGIES[self.strategy or "global"]
+        return self.strategy if callable(self.strategy) else STRATEGIES[self.strategy or "global"]
+
+    @property
+    def strategy_name(self) -> str:
+        """The strategy in a word, for people."""
+        if callable(self.strategy):
+            return str(getattr(self.strategy, "__name__", type(self.strategy).__name__))
+        return self.strategy or "global"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +274,7 @@ class Keywords(TypedDict, total=False):
     prefer: Prefer
     members: int
     average: Average
-    strategy: str | None
+    strategy: str | Scores | None
     steps: int | None
     batch_size: int | None
     lr: float | None

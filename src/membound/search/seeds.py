@@ -26,7 +26,7 @@ def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[
     asked = {
         "call": describe_call(bound, choices),
         "seed": choices.seed,
-        "strategy": choices.strategy or "global",
+        "strategy": choices.strategy_name,
         "kind": bound.kind,
     }
     first = [replace(found, facts={**found.facts, "asked": asked}) for found in runs[0]]

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from membound.capture.capture import Tracer
 from membound.data import ArraySplit, Dataset, Split
 from membound.data.augment import choose
 from membound.data.examples import REGRESSION
 from membound.data.several import inputs_of
-from membound.errors import DataError, MemboundError
+from membound.errors import DataError, MemboundError, RuleError
 from membound.search.bound import Ramp
 from membound.search.effort import usual_steps
 from membound.search.micro import alike
@@ -38,7 +39,7 @@ from membound.train.job import BATCH, choose_recipe
 from membound.train.loaders import LoaderSplit
 from membound.train.preprocessing import preprocess_for, solver_of
 from membound.train.recipe import Recipe, Scaled, annealed
-from membound.train.several import MakesSeveral
+from membound.train.several import MakesSeveral, Several
 from membound.train.task import Task
 from membound.train.tasks import inferred_task, task_of
 from membound.train.user_data import as_split, hold_out, preprocess_of
@@ -84,7 +85,12 @@ def make_problem(
         )
     _check_fits(network, data, task)
     _warn_of_first_label(data.train, task, warn)
-    names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
+    try:
+        names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
+    except RuleError:
+        if not isinstance(network, Several):  # that it cannot be deployed is the larger trouble
+            Tracer(network, torch.zeros(1, *data.input_shape))
+        raise
     choices = _with_loaders_batch(choices, data.train, warn)
     training = _training(network, choices, len(data.part))
     # Photos alone are augmented without being asked; data of the user's own passes through untouched.

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from membound.errors import MemboundError
+from membound.search.allocation import Score
 from membound.search.bounds import Average
 from membound.search.budget import Limit, make_plans
 from membound.search.jobs import Job
@@ -66,7 +67,7 @@ class WidthSearch:
         workshop: Workshop,
         factors: Sequence[float],
         seed: int,
-        score: str,
+        score: Score,
         members: int,
         average: Average,
     ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from membound.errors import MemboundError, TrainingError
+from membound.search.allocation import Score
 from membound.search.greedy import DENSE
 from membound.search.jobs import Job
 from membound.search.problem import Problem
@@ -31,7 +32,7 @@ def check_searchable(problem: Problem) -> None:
 
 
 def search_within(
-    workshop: Workshop, points: float, seed: int, score: str, at_once: int, suffix: str = ""
+    workshop: Workshop, points: float, seed: int, score: Score, at_once: int, suffix: str = ""
 ) -> tuple[int, str, list[dict[str, Any]]]:
     """The smallest size found whose validation accuracy is within `points` of dense, its job, and every candidate.
 

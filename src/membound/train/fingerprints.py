@@ -1,8 +1,10 @@
 """Short descriptions that tell networks, data and updates apart: a run is resumed only with the same ones."""
 
 import hashlib
+import inspect
 import re
 from dataclasses import is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,6 +65,21 @@ def describe_task(task: Task) -> dict[str, str | None]:
     """What a task's functions are called, and what a data class among them holds: all that can be said of them."""
     functions = {"loss": task.loss, "score": task.score}
     return {name: None if value is None else _name(value) for name, value in functions.items()}
+
+
+def describe_function(function: Any) -> str:
+    """Its name and a digest of its source, where that can be read: values that it closes over are not in it.
+
+    >>> describe_function(len)
+    'len, source unknown'
+    """
+    plain = inspect.unwrap(function.func if isinstance(function, partial) else function)
+    about = f"{_name(plain)}{function.args}{function.keywords}" if plain is not function else _name(plain)
+    try:
+        source = inspect.getsource(plain if inspect.isroutine(plain) else type(plain))
+    except (OSError, TypeError):
+        return f"{about}, source unknown"
+    return f"{about}, source {digest(source.encode())}"
 
 
 def _name(function: Any) -> str:

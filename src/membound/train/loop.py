@@ -210,7 +210,7 @@ def _tell(run: Run, score: Score | None = None, loss: float | None = None) -> No
         if loss is None:
             done = run.step - (run.history[-1]["iteration"] if run.history else 0)
             loss = float(run.running) / done if done else math.nan
-        run.show(Progress(run.step, run.recipe.steps, loss, score))
+        run.show(Progress(run.step, run.recipe.steps, loss, score, run.teaching is not None))
 
 
 @contextmanager

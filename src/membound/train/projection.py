@@ -7,15 +7,19 @@ where arithmetic flushes them to zero.
 """
 
 import importlib.util
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from membound.errors import RuleError
 from membound.train.magnitudes import NonFiniteError, bits_of
 from membound.train.projection_sharded import project_sharded_
 from membound.train.sharded import is_sharded
+
+Rank = Callable[[Tensor], Tensor]  # the scores of a weight's elements
 
 
 @torch.no_grad()
@@ -37,6 +41,36 @@ def project_(weight: Tensor, count: int) -> None:
     _best_for(flat)(flat, count)
     if flat.data_ptr() != weight.data_ptr():
         weight.copy_(flat.view(weight.shape))
+
+
+@torch.no_grad()
+def project_by_(weight: Tensor, count: int, rank: Rank) -> None:
+    """Set all but the `count` elements of the highest rank to zero; one of rank 0 goes with the first that go.
+
+    >>> weight = torch.tensor([1.0, -3.0, 2.0])
+    >>> project_by_(weight, 2, lambda weight: torch.tensor([0.5, 0.1, 0.4]))
+    >>> weight
+    tensor([1., 0., 2.])
+    """
+    if int(weight.count_nonzero()) > count:
+        scores = scores_of(weight, rank)
+        project_(scores, count)
+        weight.masked_fill_(scores == 0, 0.0)
+
+
+def scores_of(weight: Tensor, rank: Rank) -> Tensor:
+    """What `rank` gives for a weight, checked, in a tensor of its own; 0 where the weight is 0."""
+    found = rank(weight)
+    if not isinstance(found, Tensor) or found.shape != weight.shape:
+        what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise RuleError(f"its scores are of {what}: give a tensor of its shape, {tuple(weight.shape)}")
+    scores = torch.where(weight == 0, 0.0, found.detach().float())
+    if not bool((scores.isfinite() & (scores >= 0)).all()):
+        if not bool(weight.isfinite().all()):
+            raise NonFiniteError
+        bad = scores[~(scores.isfinite() & (scores >= 0))][0]
+        raise RuleError(f"a score is {float(bad):g}: scores are finite, and at least 0; the highest stay")
+    return scores
 
 
 def project_torch_(flat: Tensor, count: int) -> None:

@@ -40,8 +40,7 @@ class Promises:
     def tell(self, progress: float | None) -> None:
         """What is allowed now."""
         for target, note, key in self._places:
-            assert target.update.bound is not None
-            note[key] = target.update.bound(target.weight.numel(), progress)
+            note[key] = target.update.allowed(target.weight.numel(), progress)
 
     def withdraw(self) -> None:
         """Nothing is promised any more."""

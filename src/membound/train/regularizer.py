@@ -4,7 +4,7 @@ No subclass, no proxy, no copy of the weights but for palettes, and the keys of 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from numbers import Integral
@@ -16,17 +16,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
-from membound.store.sizes import best_format
-from membound.train.grids import Even
 from membound.train.guide import Guide
 from membound.train.magnitudes import BITS, NonFiniteError
 from membound.train.optimizers import FLUSH_EVERY, eager, flush_moments_, unwrapped
-from membound.train.palette import count_values
+from membound.train.palette import check_weight
 from membound.train.promises import Promises
-from membound.train.reports import LayerReport, Report
+from membound.train.reports import Report, report_layer
 from membound.train.rules import Target, check_rules, counterparts, resolve
 from membound.train.shadow import Shadows
-from membound.train.sharded import count_empty, count_nonzeros, local_part
+from membound.train.sharded import local_part
 from membound.train.updates import Moment, Update
 from membound.units import plain_number
 
@@ -156,7 +154,7 @@ class Regularizer:
         with torch.no_grad():
             for target in self._with_before:
                 if target.weight.grad is not None:  # what the optimizer leaves alone, so do the updates
-                    self._run(target, target.update.before, self._moments[target.group])
+                    self._stage(target, target.update.before)
 
     def _due(self, step: int) -> bool:
         """Whether any weight changes after this step: most steps lie between two projections."""
@@ -209,6 +207,7 @@ class Regularizer:
         self.step = step
         if self.step % FLUSH_EVERY == 0:
             flush_moments_(self.optimizer, self._with_after)
+            self._check_finite(target for target in self._free if target.weight.device.type == "cpu")
         if due:
             self._after_updates(left)
             self._promises.tell(self.progress)
@@ -219,12 +218,16 @@ class Regularizer:
         with torch.no_grad():
             for target in targets:
                 if target.weight.grad is not None:
-                    self._run(target, target.update.after, self._moments[target.group])
+                    self._stage(target, target.update.after)
         self._moments = []
 
-    def _run(self, target: Target, stage: Any, *moment: Moment) -> None:
+    def _stage(self, target: Target, stage: Any) -> None:
+        moment = self._moments[target.group]
+        self._run(target, lambda weight: target.update.run(stage, weight, moment))
+
+    def _run(self, target: Target, work: Callable[[Tensor], None]) -> None:
         try:
-            stage(target.weight, *moment)
+            work(target.weight)
         except NonFiniteError:
             raise Diverged(
                 f"'{target.name}' has a weight that is NaN or infinite after step {self.step}: "
@@ -266,6 +269,7 @@ class Regularizer:
         self._targets = targets
         self._with_before = [target for target in targets if target.update.before is not None]
         self._with_after = [target for target in targets if target.update.after is not None]
+        self._free = [target for target in targets if not (target.update.bound or target.update.levels)]
         self._period = math.gcd(*(target.update.every for target in self._with_after)) or 1
         self._shadows.know(targets)
         self._promises = Promises(self.model, targets)
@@ -283,6 +287,11 @@ class Regularizer:
     def _project(self, target: Target, progress: float | None, keep: bool = True) -> None:
         self._run(target, lambda _: self._shadows.project_(target, progress, keep))
 
+    def _check_finite(self, targets: Iterable[Target]) -> None:
+        """Of weights without a bound, too, on which no projection looks; a GPU has to be waited for."""
+        for target in targets:
+            self._run(target, lambda weight: check_weight(weight, few=False))
+
     def _check(self, target: Target) -> None:
         self._run(target, lambda _: self._shadows.check(target))
 
@@ -299,7 +308,8 @@ class Regularizer:
         self._refresh()
         constrained = self._targets_of(self.model)
         with self._shadows.lifted():
-            for target in constrained:  # all are looked at before any is changed
+            self._check_finite(self._free)  # all are looked at before any is changed
+            for target in constrained:
                 self._check(target)
             if self.guide is not None:
                 self.guide.settle()
@@ -383,23 +393,10 @@ class Regularizer:
         return weight, where, before[where]
 
     def report(self) -> Report:
-        """Nonzeros and bytes of every weight under a rule, as they are now."""
+        """Nonzeros and bytes of every weight under a rule, as they are now; each must be finite."""
         self._refresh()
-        return Report([self._layer_report(target) for target in self._targets])
-
-    def _layer_report(self, target: Target) -> LayerReport:
-        weight, bound = target.weight, target.update.bound
-        nonzeros = count_nonzeros(weight)
-        promised = None if bound is None else bound(weight.numel(), self.progress)
-        name, size = best_format(weight.numel(), nonzeros)
-        few = target.update.levels
-        levels = few.at(self.progress) if few is not None and few.acts(self.progress) else None
-        if isinstance(levels, Even):  # every row has values of its own
-            levels = None
-        return LayerReport(
-            target.name, tuple(weight.shape), weight.numel(), nonzeros, promised, name, size,
-            levels, None if levels is None else count_values(weight), count_empty(weight),
-        )  # fmt: skip
+        self._check_finite(self._targets)
+        return Report([report_layer(target, self.progress) for target in self._targets])
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs, besides the model's and the optimizer's own, to go on exactly."""

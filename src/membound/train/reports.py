@@ -4,6 +4,10 @@ from dataclasses import dataclass, replace
 
 from membound.notebook import html_block, html_table, show_shape
 from membound.store.sizes import best_format
+from membound.train.grids import Even
+from membound.train.palette import count_values
+from membound.train.rules import Target
+from membound.train.sharded import count_empty, count_nonzeros
 
 
 @dataclass(frozen=True)
@@ -104,3 +108,28 @@ class Report:
         them = one if empty == 1 else f"{empty:,} rows and columns of these weights are"
         left_out = "save leaves out dead channels with all their weights"
         return f"{them} all zero: {left_out}, so a file may have fewer nonzeros"
+
+
+def report_layer(target: Target, progress: float | None) -> LayerReport:
+    """One weight as it is now, and what its update allows at this progress."""
+    weight, update = target.weight, target.update
+    size, nonzeros = weight.numel(), count_nonzeros(weight)
+    bound = None if update.bound is None else update.allowed(size, progress)
+    name, nbytes = best_format(size, nonzeros)
+    few = update.levels
+    levels = few.at(progress) if few is not None and few.acts(progress) else None
+    if isinstance(levels, Even):  # every row has values of its own
+        levels = None
+    distinct = None if levels is None else count_values(weight)
+    return LayerReport(
+        target.name,
+        tuple(weight.shape),
+        size,
+        nonzeros,
+        bound,
+        name,
+        nbytes,
+        levels,
+        distinct,
+        count_empty(weight),
+    )

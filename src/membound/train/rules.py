@@ -16,7 +16,7 @@ from torch.optim import LBFGS, Optimizer
 
 from membound.errors import RuleError
 from membound.modules import plain_keys, plain_name, wrapping
-from membound.train.sharded import check_layout
+from membound.train.sharded import check_layout, is_sharded
 from membound.train.updates import Update
 
 
@@ -156,7 +156,7 @@ def check_rules(rules: Mapping[str, Update]) -> None:
         if not isinstance(update, Update):
             raise RuleError(
                 f"the rule '{pattern}' is {update!r}, not an update: use l2_decay, l1_subgradient, l1_shrink, "
-                "l0_project, palette, hold, or chain(...) for several"
+                "l0_project, palette, hold, chain(...) for several, or mb.Update(...) for one of your own"
             )
 
 
@@ -184,12 +184,16 @@ def _check_target(target: Target, optimizer: Optimizer) -> None:
         raise RuleError(f"'{name}': updates write weights in place, so differentiable=True cannot be right")
     if not weight.is_floating_point():
         raise RuleError(f"'{name}' has the type {weight.dtype}: updates need a real floating-point weight")
+    if update.rank is not None and (update.bound is None or is_sharded(weight)):
+        why = "a rank says which weights stay within a bound, and there is none"
+        raise RuleError(
+            f"'{name}': {why if update.bound is None else 'a rank takes weights that are not sharded'}"
+        )
     if update.bound is not None or update.levels is not None:
         check_layout(name, weight)
         try:
             for progress in (0.0, 1.0):
-                if update.bound is not None:
-                    update.bound(weight.numel(), progress)
+                update.allowed(weight.numel(), progress)
                 if update.levels is not None:
                     update.levels.check(progress)
         except RuleError as error:

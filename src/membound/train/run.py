@@ -78,6 +78,15 @@ class Progress:
     steps: int
     loss: float
     score: Score | None = None
+    taught: bool = False  # a teacher's part is in the loss
+
+    def say_loss(self) -> str:
+        """
+        >>> Progress(1, 2, 0.25).say_loss(), Progress(1, 2, 1.9, taught=True).say_loss()
+        ('loss 0.2500', "loss 1.9000 with the teacher's part")
+        """
+        part = " with the teacher's part" if self.taught else ""
+        return f"loss {self.loss:.4f}{part}"
 
 
 @dataclass(frozen=True)

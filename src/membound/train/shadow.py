@@ -15,7 +15,6 @@ from torch import Tensor
 from membound.errors import RuleError
 from membound.train.grids import Entries, Even, Grid, RowSteps, make_grid
 from membound.train.palette import Levels, check_weight
-from membound.train.projection import project_
 from membound.train.rules import Target
 from membound.train.sharded import is_sharded, local_part, shard_like
 
@@ -93,10 +92,11 @@ class Shadows:
 
     def _fit(self, target: Target, progress: Progress) -> None:
         """To what would be left at the present bound: between projections a weight is dense."""
-        kept, bound = target.weight.detach(), target.update.bound
-        if bound is not None:
+        kept = target.weight.detach()
+        if target.update.bound is not None:
             kept = kept.clone()
-            project_(kept, bound(kept.numel(), progress))
+            kept.grad = target.weight.grad  # which a rank may look at
+            target.update.project_(kept, progress)
         levels = _levels(target).at(progress)
         if target.name not in self._of:
             self._of[target.name] = Shadow(target.weight, make_grid(levels))
@@ -118,12 +118,12 @@ class Shadows:
 
         Where it has floats, these are projected, and `keep` says that they are to go on from there.
         """
-        weight, bound, levels = target.weight, target.update.bound, target.update.levels
+        weight, levels = target.weight, target.update.levels
         shadow = self._own(target)
         if shadow is not None:
             shadow.lift_(weight)
-        if bound is not None:
-            project_(weight, bound(weight.numel(), progress))
+        if target.update.bound is not None:
+            target.update.project_(weight, progress)
         if levels is None or not levels.acts(progress):
             return
         mine = local_part(weight)

@@ -29,27 +29,33 @@ from torch import Tensor
 
 from membound.errors import RuleError
 from membound.train.palette import Levels
-from membound.train.projection import project_
+from membound.train.projection import Rank, project_, project_by_
 from membound.train.schedules import Number, Schedule, value_at
-from membound.train.sharded import is_sharded
+from membound.train.sharded import is_sharded, local_part
 from membound.units import of_python, plain_number
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When an update runs: the step (counted from 1), the progress, and the learning rate of its weight."""
+    """When an update runs, and what the optimizer is about to do.
+
+    - `step` counts from 1; `progress` goes from 0 to 1, and is None where `attach` got no `total_steps`.
+    - `lr` is the learning rate of the weight's group, a tensor on the device where a recorded step reads it there.
+    - `grad_scale` is what a GradScaler has multiplied the gradients by, where they still are multiplied when `before`
+      runs (a fused optimizer divides them itself): multiply what you add to `weight.grad` by it. None otherwise.
+    - `maximize` says that the optimizer goes up the gradient: subtract a penalty then.
+    - `scratch` is yours, from `before` to `after` of one step: tensors by `id(weight)`.
+    """
 
     step: int
     progress: float | None
     lr: float | Tensor
-    grad_scale: Tensor | None = (
-        None  # what a GradScaler has multiplied the gradients by, where they still are
-    )
-    maximize: bool = False  # whether the optimizer goes up the gradient
-    scratch: dict[int, Tensor] = field(default_factory=dict)  # from `before` to `after` of one step
+    grad_scale: Tensor | None = None
+    maximize: bool = False
+    scratch: dict[int, Tensor] = field(default_factory=dict)
 
 
-Stage = Callable[[Tensor, Moment], None]
+Stage = Callable[[Tensor, Moment], Any]
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,19 @@ class Update:
     """What is done to one weight around a step. The functions of this module make them; so can you.
 
     A stage is a function of the weight and a `Moment`, called without gradients: `before` may change `weight.grad`,
-    `after` the weight, both in place. `kinds` is a name and `arguments` are its numbers: a checkpoint keeps both, to
-    see that the rules are the same. `bound(size, progress)`, if there is one, is the most nonzeros that are allowed:
-    `finish()` projects onto it. A chain takes your own like any other.
+    `after` the weight, both in place. A chain takes your own like any other.
+
+    - `kinds` is a tuple of one name, `arguments` a tuple of its numbers: a checkpoint keeps both, to see that the rules
+      are the same. A number that is a function of progress is a schedule, which needs `total_steps`.
+    - `bound(size, progress)`, if there is one, is the most nonzeros that a weight of `size` may have, a whole number:
+      `finish()` projects onto it, and `with reg.projected():` too.
+    - `rank(weight)`, beside a bound, gives a score of at least 0 for each element: the highest stay. Without it, the
+      largest magnitudes do. `weight.grad` is the last gradient, or None.
+    - `every`: `after` is only called on steps that are multiples of it.
+    - `steady_before` and `steady_after` promise that the stage does the same at every step but for the learning rate,
+      and reads nothing back from the device: then a step on a GPU is recorded with it, and replayed. False is always
+      right.
+    - `levels` is `palette`'s, and for no other: leave it None.
 
     >>> def clip(limit: float) -> Update:
     ...     def after(weight: Tensor, moment: Moment) -> None:
@@ -79,11 +95,67 @@ class Update:
     bound: Callable[[int, float | None], int] | None = field(default=None, compare=False, repr=False)
     # What `shadow` does around the stages: the weight is a palette's, the optimizer changes floats that are apart.
     levels: Levels | None = field(default=None, compare=False, repr=False)
-    # `after` has nothing to do on other steps than multiples of `every`.
+    rank: Rank | None = field(default=None, compare=False, repr=False)
     every: int = field(default=1, compare=False, repr=False)
-    # Whether a stage is the same at every step, but for the learning rate: then a recording can do it, too.
     steady_before: bool = field(default=False, compare=False, repr=False)
     steady_after: bool = field(default=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kinds, tuple) or not all(isinstance(kind, str) for kind in self.kinds):
+            raise RuleError(f"Update: kinds is {self.kinds!r}; it is a tuple of a name, such as ('clip',)")
+        if not isinstance(self.arguments, tuple):
+            raise RuleError(
+                f"Update: arguments is {self.arguments!r}; it is a tuple of numbers, such as (0.5,) or ()"
+            )
+        for name in ("before", "after", "bound", "rank"):
+            if (given := getattr(self, name)) is not None and not callable(given):
+                raise RuleError(f"Update: {name} is {given!r}; it is a function, or None")
+        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
+            raise RuleError(f"Update: every is {self.every!r}; it is a whole number of steps from 1")
+        if self.steady_after and self.every > 1:
+            raise RuleError(
+                f"Update: steady_after with every={self.every}: a stage that rests is not always the same"
+            )
+
+    def run(self, stage: Stage, weight: Tensor, moment: Moment) -> None:
+        """Call one of its stages, where that is due; a new tensor that it returns would be lost: that is an error."""
+        if stage is self.after and moment.step % self.every:
+            return
+        found = stage(weight, moment)
+        if isinstance(found, Tensor) and not _is_part(found, weight, moment):
+            name, such = ("after", "w.mul_(0.5)") if stage is self.after else ("before", "w.grad.add_(w)")
+            raise RuleError(
+                f"the stage '{name}' of the update '{' and '.join(self.kinds)}' returns a new tensor, which would be "
+                f"lost: write in place, such as {such}"
+            )
+
+    def allowed(self, size: int, progress: float | None) -> int:
+        """What `bound` gives for a weight of `size`: a whole number from 0 to it; all of it without a bound."""
+        if self.bound is None:
+            return size
+        try:
+            found = plain_number(self.bound(size, progress))
+        except TypeError as error:
+            if progress is not None:
+                raise
+            raise RuleError(
+                f"the bound of '{' and '.join(self.kinds)}' does not work without progress ({error}): give attach() "
+                "total_steps"
+            ) from None
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= size:
+            raise RuleError(
+                f"the bound of '{' and '.join(self.kinds)}' gives {found!r} for {size} weights: it must give a whole "
+                f"number from 0 to {size}, such as round(0.1 * size)"
+            )
+        return found
+
+    def project_(self, weight: Tensor, progress: float | None) -> None:
+        """Impose the bound of now on a weight."""
+        count = self.allowed(weight.numel(), progress)
+        if self.rank is None:
+            project_(weight, count)
+        else:
+            project_by_(weight, count, self.rank)
 
     @property
     def scheduled(self) -> bool:
@@ -148,10 +220,12 @@ def l1_shrink(strength: float | Schedule) -> Update:
     return Update(("l1_shrink",), (strength,), after=after, steady_after=not callable(strength))
 
 
-def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
+def l0_project(keep: Number | Schedule, every: int = 100, rank: Rank | None = None) -> Update:
     """Projection onto the l0 ball: every `every` steps, all but the `keep` largest magnitudes become zero.
 
     `keep` is a count (int), a fraction (float) or a schedule of either. Between projections the weights are free.
+    With `rank`, a function of the weight that gives a score for each element, the highest scores stay instead, as in
+    `rank=lambda w: (w * w.grad).abs()`.
 
     >>> weight = torch.tensor([0.5, -0.2, 0.05, -0.9])
     >>> l0_project(keep=0.5, every=1).after(weight, Moment(step=1, progress=None, lr=0.1))
@@ -169,9 +243,10 @@ def l0_project(keep: Number | Schedule, every: int = 100) -> Update:
 
     def after(weight: Tensor, moment: Moment) -> None:
         if moment.step % every == 0:
-            project_(weight, bound(weight.numel(), moment.progress))
+            update.project_(weight, moment.progress)
 
-    return Update(("l0_project",), (keep, every), after=after, bound=bound, every=every)
+    update = Update(("l0_project",), (keep, every), after=after, bound=bound, rank=rank, every=every)
+    return update
 
 
 def hold() -> Update:
@@ -213,35 +288,52 @@ def chain(*updates: Update) -> Update:
         raise RuleError(
             f"chain takes one or more updates, such as chain(l2_decay(1e-4), l1_shrink(2e-4)): got {updates}"
         )
-    before = [update.before for update in updates if update.before is not None]
-    after = [update.after for update in updates if update.after is not None]
-    bounds = [update.bound for update in updates if update.bound is not None]
+    before = [(update, update.before) for update in updates if update.before is not None]
+    after = [(update, update.after) for update in updates if update.after is not None]
+    bounded = [update for update in updates if update.bound is not None]
     levels = [update.levels for update in updates if update.levels is not None]
+    ranks = [update.rank for update in updates if update.rank is not None]
+    if len(ranks) > 1:
+        raise RuleError(f"one weight has one rank, and this chain has {len(ranks)}: leave one of them")
     if len(levels) > 1:
         raise RuleError(f"one weight has one palette, and this chain has {len(levels)}: leave one of them")
 
     def all_before(weight: Tensor, moment: Moment) -> None:
-        for stage in before:
-            stage(weight, moment)
+        for update, stage in before:
+            update.run(stage, weight, moment)
 
     def all_after(weight: Tensor, moment: Moment) -> None:
-        for stage in after:
-            stage(weight, moment)
+        for update, stage in after:
+            update.run(stage, weight, moment)
 
     def tightest(size: int, progress: float | None) -> int:
-        return min(bound(size, progress) for bound in bounds)
+        return min(update.allowed(size, progress) for update in bounded)
 
     return Update(
         sum((update.kinds for update in updates), ()),
         sum((update.arguments for update in updates), ()),
         before=all_before if before else None,
         after=all_after if after else None,
-        bound=tightest if bounds else None,
+        bound=tightest if bounded else None,
         levels=levels[0] if levels else None,
+        rank=ranks[0] if ranks else None,
         every=math.gcd(*(update.every for update in updates if update.after is not None)) or 1,
         steady_before=all(update.steady_before for update in updates if update.before is not None),
         steady_after=all(update.steady_after for update in updates if update.after is not None),
     )
+
+
+def _is_part(found: Tensor, weight: Tensor, moment: Moment) -> bool:
+    """Whether a tensor lies where the weight or its gradient does, as what in-place functions return; or is kept."""
+    if any(found is kept for kept in moment.scratch.values()):
+        return True
+    places = [weight] if weight.grad is None else [weight, weight.grad]
+    return any(found is place or _place(found) == _place(place) for place in places)
+
+
+def _place(tensor: Tensor) -> int:
+    part = local_part(tensor)
+    return 0 if part.layout != torch.strided else part.untyped_storage().data_ptr()
 
 
 def keep_count(keep: Number, size: int) -> int:

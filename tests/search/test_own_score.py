@@ -1,0 +1,148 @@
+"""A strategy of the user's own: scores that decide which weights of the whole network stay."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from small import Small, digits
+
+import membound as mb
+from membound.search.allocation import score_curves
+from membound.search.request import Choices
+from membound.train.fingerprints import describe_function
+from membound.train.projection import project_by_
+
+DATA = (digits().images, digits().labels)
+
+
+def fit(**options):
+    options = {"steps": 20, "batch_size": 20, "dense": False, "budget": "6 KiB", **options}
+    return mb.fit(Small, DATA, **options)
+
+
+def magnitude(name: str, weight: torch.Tensor) -> torch.Tensor:
+    return weight.abs()
+
+
+def even(name: str, weight: torch.Tensor) -> torch.Tensor:
+    """Magnitudes, but every second column counts next to nothing."""
+    return weight.abs() * torch.where(torch.arange(weight.shape[-1]) % 2 == 0, 1.0, 1e-6)
+
+
+def taylor(name: str, weight: torch.Tensor) -> torch.Tensor:
+    return (weight * weight.grad).abs()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("values", ["f16", "auto"])
+def test_ones_own_magnitudes_are_the_strategy_of_that_name(values):
+    mine, named = fit(strategy=magnitude, values=values), fit(strategy="magnitude", values=values)
+    for name, weight in named.model.state_dict().items():
+        assert torch.equal(mine.model.state_dict()[name], weight), name
+    assert mine.file_bytes == named.file_bytes
+    assert mine.facts["asked"]["strategy"] == "magnitude"
+    assert "strategy=magnitude" in mine.facts["asked"]["call"]
+
+
+def test_the_highest_scores_stay_and_the_budget_holds():
+    fitted = fit(strategy=even, values="f16")
+    weights = [w for name, w in fitted.model.state_dict().items() if name.endswith("weight") and w.dim() > 1]
+    cut = [weight for weight in weights if 2 * weight.count_nonzero() < weight.numel()]
+    assert sum(int(weight.count_nonzero()) for weight in cut) > 500
+    for weight in cut:
+        assert weight[..., ::2].count_nonzero() > 0 == weight[..., 1::2].count_nonzero()
+    assert 0.9 * 6144 < fitted.file_bytes <= 6144
+
+
+def test_a_score_sees_the_gradient(tmp_path):
+    fitted = fit(strategy=taylor)
+    assert fitted.file_bytes <= 6144
+    fitted.report(tmp_path / "page.html")
+    assert "taylor" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("score", "says"),
+    [
+        (lambda name, weight: weight.sum(), r"'conv1\.weight': its scores are of shape \(\): .* \(6, 1, 5, 5\)"),
+        (lambda name, weight: 3, r"its scores are of a int"),
+        (lambda name, weight: -weight.abs(), r"a score is -\S+: scores are finite, and at least 0"),
+        (lambda name, weight: weight.abs() / 0, r"a score is inf"),
+    ],
+)  # fmt: skip
+def test_what_is_no_score_is_refused(score, says):
+    with pytest.raises(mb.MemboundError, match=says) as refused:
+        fit(strategy=score)
+    assert refused.value.about == ("strategy",)
+
+
+def test_what_is_no_strategy_says_what_is():
+    with pytest.raises(mb.MemboundError, match=r"no strategy 3: choose global, .* a function"):
+        Choices(strategy=3)
+
+
+def test_a_changed_score_does_not_go_on_with_an_old_run(tmp_path):
+    first = fit(strategy=magnitude, run_dir=tmp_path)
+    again = fit(strategy=magnitude, run_dir=tmp_path)
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.model.parameters(), again.model.parameters(), strict=True)
+    )
+    with pytest.raises(mb.TrainingError, match="strategy"):
+        fit(strategy=even, run_dir=tmp_path)
+
+
+def test_a_function_is_told_apart_by_its_source_where_there_is_one():
+    assert describe_function(magnitude) == describe_function(magnitude) != describe_function(even)
+    half, third = (functools.partial(magnitude, part) for part in (0.5, 0.3))
+    assert describe_function(half) != describe_function(third)
+    names: dict = {}
+    exec("def typed(name, weight):\n    return weight.abs()", names)
+    assert describe_function(names["typed"]) == "typed, source unknown"
+
+
+def test_curves_are_the_sorted_scores_and_zeros_have_none():
+    weight = torch.tensor([0.0, -2.0, 1.0])
+    curve = score_curves({"a": weight}, lambda name, weight: torch.tensor([9.0, 1.0, 3.0]))["a"]
+    assert curve.scores.tolist() == [3.0, 1.0, 0.0]
+
+
+def test_projection_by_rank_keeps_the_highest_and_ties_go_to_the_earlier():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        weight = torch.from_numpy(rng.normal(size=(4, 5)).astype(np.float32))
+        scores = torch.from_numpy(rng.integers(1, 6, (4, 5)).astype(np.float32))
+        count = int(rng.integers(0, 21))
+        kept = np.zeros(20, bool)
+        kept[np.argsort(-scores.numpy().ravel(), kind="stable")[:count]] = True
+        expected = torch.where(torch.from_numpy(kept).view(4, 5), weight, 0.0)
+        project_by_(weight, count, lambda _, scores=scores: scores)
+        assert torch.equal(weight, expected)
+
+
+def test_rules_take_a_rank_too():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rule = mb.chain(
+        mb.l0_project(0.25, every=2, rank=lambda w: w.clamp_min(0)), mb.palette(4, every=2, begin=0)
+    )
+    reg = mb.attach(optimizer, model, {"*": rule})
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+    reg.finish()
+    assert 0 < int(model.weight.count_nonzero()) <= 8
+    assert model.weight.min() == 0
+    with pytest.raises(mb.RuleError, match="one rank"):
+        mb.chain(rule, mb.l0_project(0.5, rank=torch.abs))
+    with pytest.raises(mb.RuleError, match="there is none"):
+        mb.attach(optimizer, model, {"*": mb.Update(("own",), (), rank=torch.abs)})

@@ -1,0 +1,158 @@
+"""Updates that users write: what is refused with a word about how to write it, and the page that shows two."""
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import membound as mb
+from membound.train.updates import Moment
+
+PAGE = Path(__file__).parents[2] / "docs" / "TRAINING.md"
+NOW = Moment(step=1, progress=None, lr=0.1)
+
+
+def trained(rules: Any, steps: int = 3, lr: float = 0.1, **more: Any) -> mb.Regularizer:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    reg = mb.attach(optimizer, model, rules, **more)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+    return reg
+
+
+def own(after: Callable[[Tensor, Moment], Any]) -> mb.Update:
+    return mb.Update(("own",), (1,), after=after)
+
+
+@pytest.mark.parametrize(
+    ("update", "says"),
+    [
+        (own(lambda w, m: w * 0.5), r"'0\.weight': the stage 'after' of the update 'own' .* such as w\.mul_\(0\.5\)"),
+        (mb.Update(("pen",), (), before=lambda w, m: w.grad + w), r"'before' of the update 'pen' .* w\.grad\.add_"),
+        (mb.chain(mb.l2_decay(0.1), own(lambda w, m: w.clamp(-1, 1))), r"the update 'own' returns a new tensor"),
+    ],
+)  # fmt: skip
+def test_a_stage_that_returns_a_new_tensor_is_refused(update: mb.Update, says: str) -> None:
+    with pytest.raises(mb.RuleError, match=says):
+        trained({"*": update})
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        own(lambda w, m: w.mul_(0.5)),
+        own(lambda w, m: w[0].zero_()),
+        own(lambda w, m: w.view(-1).clamp_(-0.1, 0.1)),
+        own(lambda w, m: "done"),
+        mb.Update(("own",), (), before=lambda w, m: w.grad.mul_(2)),
+        mb.Update(("own",), (), before=lambda w, m: m.scratch.setdefault(id(w), w == 0)),
+    ],
+)
+def test_what_functions_in_place_return_is_none_of_that(update: mb.Update) -> None:
+    trained({"*": update}).finish()
+
+
+@pytest.mark.parametrize("rule", [own(lambda w, m: w.mul_(math.nan)), mb.l2_decay(1e30)])
+def test_a_weight_without_a_bound_that_is_not_finite_is_found(rule: mb.Update) -> None:
+    reg = trained({"*": rule}, steps=12, lr=1e30)
+    says = r"'0\.weight' has a weight that is NaN or infinite after step 12"
+    with pytest.raises(mb.Diverged, match=says):
+        reg.report()
+    with pytest.raises(mb.Diverged, match=says):
+        reg.finish()
+    assert not reg.finished
+
+
+def test_on_a_cpu_it_stops_training() -> None:
+    with pytest.raises(mb.Diverged, match=r"'0\.weight' .* after step 100:"):
+        trained({"*": own(lambda w, m: w.mul_(math.nan))}, steps=101)
+
+
+@pytest.mark.parametrize(
+    ("bound", "says"),
+    [
+        (lambda size, p: size * 0.1, r"'0\.weight' .*the bound of 'own' gives 3\.2 for 32 weights: .* from 0 to 32"),
+        (lambda size, p: 2 * size, r"gives 64 for 32 weights"),
+        (lambda size, p: -1, r"gives -1"),
+        (lambda size, p: None, r"gives None"),
+        (lambda size, p: True, r"gives True"),
+        (lambda size, p: round(size * (1 - p)), r"does not work without progress .* total_steps"),
+    ],
+)  # fmt: skip
+def test_a_bound_that_is_no_count_is_refused(bound: Any, says: str) -> None:
+    for update in (mb.Update(("own",), (), bound=bound), mb.chain(mb.Update(("own",), (), bound=bound))):
+        with pytest.raises(mb.RuleError, match=says):
+            trained({"*": update})
+
+
+def test_a_bound_of_ones_own_holds_after_finish() -> None:
+    reg = trained(
+        {"*": mb.Update(("own",), (), bound=lambda size, p: round(size * (1 - p / 2)))}, total_steps=3
+    )
+    reg.finish()
+    assert [(layer.nonzeros, layer.bound) for layer in reg.report().layers] == [(16, 16), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"kinds": "u"}, r"kinds is 'u'; it is a tuple of a name, such as \('clip',\)"),
+        ({"kinds": (1,)}, r"kinds is \(1,\)"),
+        ({"arguments": 0.5}, r"arguments is 0\.5; it is a tuple"),
+        ({"after": 3}, r"after is 3; it is a function"),
+        ({"bound": 12}, r"bound is 12; it is a function"),
+        ({"every": 0}, r"every is 0; it is a whole number of steps from 1"),
+        ({"every": 2, "steady_after": True}, r"steady_after with every=2"),
+    ],
+)
+def test_fields_of_the_wrong_kind_are_refused(fields: Any, says: str) -> None:
+    with pytest.raises(mb.RuleError, match=f"Update: {says}"):
+        mb.Update(**{"kinds": ("own",), "arguments": (), **fields})
+
+
+def test_a_stage_rests_between_its_steps_whatever_others_do() -> None:
+    alone: list[int] = []
+    chained: list[int] = []
+    rules = {
+        "0": mb.Update(("own",), (), after=lambda w, m: alone.append(m.step), every=2),
+        "1": mb.chain(
+            mb.Update(("own",), (), after=lambda w, m: chained.append(m.step), every=3), mb.l1_shrink(1e-3)
+        ),
+    }
+    trained(rules, steps=6)
+    assert (alone, chained) == ([2, 4, 6], [3, 6])
+
+
+def test_a_bare_function_is_told_about_update() -> None:
+    with pytest.raises(mb.RuleError, match=r"mb\.Update\(\.\.\.\) for one of your own"):
+        trained({"*": lambda w: w})
+
+
+def test_the_updates_of_the_page_are_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"^```python\n((?:(?!^```).)*def hoyer.*?)^```$", PAGE.read_text(), re.S | re.M)
+    torch.manual_seed(0)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert "0.weight" in capsys.readouterr().out
+    assert int(names["model"][2].weight.count_nonzero()) == 40
+
+    weight = nn.Parameter(torch.randn(3, 5, dtype=torch.float64))
+    (weight.abs().sum() ** 2 / weight.square().sum()).backward()
+    assert weight.grad is not None
+    expected, weight.grad = 0.3 * weight.grad, torch.zeros_like(weight)
+    with torch.no_grad():
+        names["hoyer"](0.3).before(weight, NOW)
+    torch.testing.assert_close(weight.grad, expected)
+
+    rows = torch.tensor([[3.0, 4.0], [0.03, 0.04]])
+    names["group_lasso"](1.0).after(rows, NOW)
+    torch.testing.assert_close(rows, torch.tensor([[2.94, 3.92], [0.0, 0.0]]))
