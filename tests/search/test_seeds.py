@@ -65,7 +65,7 @@ def test_a_report_from_python_says_how_it_was_made(tmp_path):
     text = re.sub(r"<[^>]*>", "", (tmp_path / "r.html").read_text()).replace("&#x27;", "'")
     assert "mb.fit(model, train_data, budget='70%', steps=12, batch_size=16, seed=2, seeds=2)" in text
     assert "Mean ± standard deviation over 2 seeds" in text
-    assert "The file is that of seed 2." in text
+    assert "The file is that of seed 2" in text
     assert "dense, 8 bits" in text
 
 
