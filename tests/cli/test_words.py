@@ -89,6 +89,8 @@ def strings(path: Path) -> list[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Export":
             alone |= {id(each) for each in ast.walk(node)}  # a record of what the command takes
+        if isinstance(node, ast.List) and node.elts and getattr(node.elts[0], "value", "") == "git":
+            alone |= {id(each) for each in ast.walk(node)}  # a command of its own
     return [
         (node.lineno, node.value)
         for node in ast.walk(tree)
