@@ -73,6 +73,8 @@ def test_validation_images_choose(asked_for, by_validation, tmp_path):
     assert by_validation.file_bytes == by_validation.size == int8["file_bytes"] <= by_validation.limit
     assert by_validation.values == "p8"
     assert any("better on 400 validation images" in note for note in by_validation.facts["tried"])
+    by_validation.report(tmp_path / "r.html")
+    assert "This is the dense network in 8 bits: it fits the budget" in (tmp_path / "r.html").read_text()
     by_validation.save(tmp_path / "net.safetensors")
     assert (tmp_path / "net.safetensors").stat().st_size == int8["file_bytes"]
     assert errors_of(mb.load(tmp_path / "net.safetensors")) == int8["errors"]

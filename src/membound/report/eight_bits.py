@@ -72,6 +72,24 @@ or write that network instead:
     )
 
 
+def say_taken(result: Facts) -> str | None:
+    """Where dense in 8 bits is what was written: said before all else.
+
+    >>> say_taken({"finals": [{"name": "8 KB", "is_dense_in_8_bits": True}]})
+    'This is the dense network in 8 bits: it fits the budget, and the fitted one had learned less. Fitting pays off in \
+smaller budgets, or with longer training.'
+    """
+    finals = find_rows(result, "finals")
+    taken = [str(final.get("name")) for final in finals if final.get("is_dense_in_8_bits")]
+    if not taken:
+        return None
+    what = "This" if len(finals) == 1 else f"{', '.join(taken)}: this"
+    return (
+        f"{what} is the dense network in 8 bits: it fits the budget, and the fitted one had learned less. Fitting pays "
+        "off in smaller budgets, or with longer training."
+    )
+
+
 def write_instead(words: Sequence[str]) -> str:
     """The fit that keeps all weights in 8 bits, and learns as the dense network did.
 

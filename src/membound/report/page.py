@@ -12,7 +12,7 @@ from membound.errors import MemboundError, check_path_like
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
 from membound.report.device import FOLDER, is_micro
-from membound.report.eight_bits import say_beaten
+from membound.report.eight_bits import say_beaten, say_taken
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, join, tag
 from membound.report.scatter import make_scatter
@@ -74,6 +74,8 @@ def make_page(result: Facts) -> str:
     verdict = tag("p", _capital(make_verdict(result, score)), class_="verdict")
     beaten = say_beaten(result, score)
     warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
+    if taken := say_taken(result):
+        warning = tag("p", taken, class_="verdict")
     tiles = make_tiles(result, score)
     timed = say_timed(result)
     summary = fold(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro
-from membound.report.eight_bits import say_beaten, uncertainty
+from membound.report.eight_bits import say_beaten, say_taken, uncertainty
 from membound.report.text import (
     Score,
     divide,
@@ -73,7 +73,9 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     lines = [make_verdict(result, score)]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
     int8 = find_part(dense, "int8")
-    if int8:
+    if taken := say_taken(result):
+        lines.append(taken)
+    elif int8:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
     lines += say_beaten(result, score, words)
     if finals and not find_part(finals[0], "seeds") and (said := say_uncertainty(finals[0], score)):

@@ -49,7 +49,8 @@ class Fitted:
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
       judged on validation images.
     - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes`, `latency_ms` (one image, on `threads`
-      threads of this machine) and its `latency_spread`, `fits_in_8_bits` (whether the dense network does),
+      threads of this machine) and its `latency_spread`, `fits_in_8_bits` (whether the dense network does) and
+      `is_dense_in_8_bits`, where it was the better one and this is it;
       `parameters`, `nonzeros`, `weight_nonzeros`; `layers`; `steps` and `seconds` of training;
       `training`, its `optimizer`, `peak_lr`, `batch_size`, `steps`, `weight_decay`, `momentum`, `ramp`, `every`,
       `seed`, `augment`, `smoothing` and `precision`; `curves`, points with `iteration`, `loss` (the mean since the

@@ -305,7 +305,7 @@ class Fitting:
         plan = replace(plan, estimate=dense.estimate)
         found = self._deploy(plan, [facts], dict(result.dense or {}), model.eval(), dense.files)
         tried = [*found.facts["tried"], describe_choice(*scores)]
-        return replace(found, facts={**found.facts, "tried": tried})
+        return replace(found, facts={**found.facts, "tried": tried, "is_dense_in_8_bits": True})
 
     def _describe_dense(self, facts: dict[str, Any]) -> dict[str, Any]:
         plain, data = replace(self.problem.files, values="f32", types={}), self.problem.data
