@@ -225,10 +225,11 @@ def test_the_times_of_an_app_were_measured():
         assert f"| {NAMES[name]} | {times} | {row['weight_bytes'] / 1000:.0f} KB |" in page
     slower = [row["c_ms"] / row["cpp_ms"] for row in rows.values()]
     assert f"{min(slower):.0f} to {max(slower):.0f} times as long as the C++ of `--cpp`" in howto
-    resnet, lite = rows["resnet8"]["cpp_ms"], rows["efficientnet_lite0"]["cpp_ms"]
-    assert f"ResNet-8 takes {resnet:.2f} ms and EfficientNet-Lite0 {lite:.0f} ms" in README
+    assert all(row["cpp_ms"] < 1.02 * row["python_ms"] for row in rows.values())  # "as fast", README says
     code = [row["binary_bytes"] - row["weight_bytes"] for row in rows.values()]
     assert f"The code adds about {round(max(code) / 10_000) * 10} KB" in page
+    assert max(code) < 1e6
+    assert "less than a megabyte of code" in README
 
 
 def test_the_gallery_shows_small_pictures_of_the_fits_it_names():

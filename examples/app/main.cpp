@@ -56,7 +56,7 @@ int main(int count, char **words) {
   std::vector<uint8_t> image(classifier_input_bytes());
   std::vector<float> scores(classifier_outputs());
   if (pixels.empty() || classifier_prepare(&picture, image.data()) != 0) {
-    std::fprintf(stderr, "%s: not a picture in binary PPM (P6) with 8 bits\n", words[1]);
+    std::fprintf(stderr, "%s: there is no such file, or it is not a picture in binary PPM (P6) with 8 bits\n", words[1]);
     return 1;
   }
   if (classifier_open(threads) != 0) {

@@ -167,8 +167,8 @@ def test_the_program_says_the_class_of_a_picture(tmp_path):
     check_program(tmp_path / "classify", net, tmp_path)
     (tmp_path / "cut.ppm").write_bytes(b"P6 8 8 255\n" + bytes(17))
     for words, said in (
-        (["cut.ppm"], "not a picture in binary PPM (P6) with 8 bits\n"),
-        (["missing.ppm"], "not a picture in binary PPM (P6) with 8 bits\n"),
+        (["cut.ppm"], "or it is not a picture in binary PPM (P6) with 8 bits\n"),
+        (["missing.ppm"], "there is no such file, or it is not a picture in binary PPM (P6) with 8 bits\n"),
         (["picture.ppm", "999"], "are the threads from 0 to 256?\n"),
         ([], "usage: ./classify PICTURE.ppm [THREADS [RUNS]]\n"),
     ):

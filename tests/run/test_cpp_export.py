@@ -174,6 +174,29 @@ def test_several_inputs_and_outputs(tmp_path):
 
 
 @needs_compiler
+def test_masks_have_a_class_for_each_pixel(tmp_path):
+    torch.manual_seed(0)
+    net = exported(nn.Conv2d(2, 3, 3, padding=1).eval(), (2, 6, 5), tmp_path)
+    library = Library(build_library(tmp_path / "cpp", kernels()))
+    assert [library.sizes[f"OUTPUT_{name}"] for name in ("CHANNELS", "HEIGHT", "WIDTH")] == [3, 6, 5]
+    assert "net_best" not in (tmp_path / "cpp" / "net.h").read_text()
+    x = normal(1, 1, 2, 6, 5)
+    wanted, found, mask = net(x)[0], np.empty((3, 6, 5), np.float32), np.empty((6, 5), np.uint8)
+    network = library.open()
+    assert library["run"](network, pointer(x), pointer(found)) == 0
+    assert library["mask"](pointer(found), pointer(mask)) == 0
+    assert library["mask"](None, pointer(mask)) == 1
+    library["close"](network)
+    assert np.array_equal(found, wanted)
+    assert np.array_equal(mask, wanted.argmax(0))
+    program, folder = tmp_path / "main", tmp_path / "cpp"
+    sources = [folder / name for name in ("main.cpp", "net.cpp", "weights.cpp")]
+    run("c++", "-std=c++17", "-pthread", f"-I{folder}", *sources, kernels(), "-o", program)
+    counts = np.bincount(net(np.zeros((1, 2, 6, 5), np.float32))[0].argmax(0).ravel(), minlength=3)
+    assert run(program).startswith("".join(f"class {c}: {count} pixels\n" for c, count in enumerate(counts)))
+
+
+@needs_compiler
 def test_mean_images_crops_and_names(tmp_path):
     """Each under its own prefix."""
     image = normal(3, 3, 9, 8) * 50

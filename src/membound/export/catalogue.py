@@ -139,7 +139,7 @@ def _write_cpp(request: Request) -> Written:
         [
             f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, the kernels, main.cpp, CMakeLists.txt",
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
-            f"try it    cmake -S {folder} -B build && make -C build && build/main",
+            f"try it    cmake -S {folder} -B {folder}/build && make -C {folder}/build && {folder}/build/main",
         ],
     )
 

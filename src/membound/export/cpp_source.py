@@ -118,7 +118,10 @@ def make_source(model: StoredModel, prefix: str) -> Source:
         f"const membound::Shape input_shape{_braces(shape)};\n"
         f"const std::vector<size_t> outputs{_braces(model.graph.given)};\n"
         f"constexpr size_t weight_bytes = {constants.nbytes};\n{preparation}\n}}  // namespace\n\n",
-        renamed(templates.API + (templates.API_RUN_MANY if several else templates.API_RUN), prefix),
+        renamed(
+            templates.API + (templates.API_RUN_MANY if several else templates.API_RUN + _gives(ports[1])[1]),
+            prefix,
+        ),
     ]
     if model.classes is not None:
         made.append(renamed(templates.API_CLASSES, prefix))
@@ -265,6 +268,9 @@ def _header(
         macros += _ports(inputs, outputs)
     else:
         macros.append(("OUTPUTS", math.prod(outputs[0].shape)))
+        if len(outputs[0].shape) == 3:
+            sizes = zip(("CHANNELS", "HEIGHT", "WIDTH"), outputs[0].shape, strict=True)
+            macros += [(f"OUTPUT_{name}", size) for name, size in sizes]
     if model.classes is not None:
         macros.append(("CLASSES", len(model.classes)))
     if how is not None and len(shape) == 3:
@@ -274,7 +280,7 @@ def _header(
         f"#define {prefix.upper()}_{name} {value}{'' if not about else f' /* {about[0]} */'}\n"
         for name, value, *about in macros
     )
-    run = templates.RUN_OF_MANY if several else templates.RUN
+    run = templates.RUN_OF_MANY if several else templates.RUN + _gives(outputs)[0]
     whole = templates.TAKES_WHOLE if any(port.whole for port in inputs) else ""
     classes = "" if model.classes is None else templates.CLASSES
     parts = {"run": run.replace("@takes@", whole), "classes": classes, "prepare": _prepare_header(how, shape)}
@@ -282,6 +288,14 @@ def _header(
     for name, part in parts.items():
         text = text.replace(f"@{name}@", part)
     return renamed(text, prefix).replace("@macros@", lines)
+
+
+def _gives(outputs: Sequence[Port]) -> tuple[str, str, str]:
+    """What the only output tells, in net.h, net.cpp and main.cpp: the best class, of all or of each pixel."""
+    shape = outputs[0].shape
+    if len(shape) == 3 and 2 <= shape[0] <= 256:
+        return templates.MASK, templates.API_MASK, templates.TELL_MASK
+    return templates.BEST, templates.API_BEST, templates.TELL_BEST
 
 
 def _image_size(model: StoredModel, how: Preprocess) -> Sequence[int]:
@@ -334,6 +348,7 @@ def _main(
         text = templates.MAIN_OF_MANY
     else:
         text, image = templates.MAIN, how is not None and len(shape) == 3
+        text = text.replace("@tell@", _gives(outputs)[2])
         parts = {
             "what": "an image (rows of pixels, channels side by side)" if image else "the numbers",
             "number": "float" if how is None else _number(how),

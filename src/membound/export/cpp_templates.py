@@ -57,9 +57,15 @@ NET_API int net_run(net *network, const float *input, float *output);
 
 /* `count` inputs, one behind another, give as many outputs. */
 NET_API int net_run_batch(net *network, const float *inputs, size_t count, float *outputs);
-
+"""
+BEST = """
 /* The index of the largest output. */
 NET_API uint32_t net_best(const float *output);
+"""
+MASK = """
+/* The class of each pixel, that of the largest score: NET_OUTPUT_HEIGHT x NET_OUTPUT_WIDTH numbers, row by row. The
+ * score of class c at row y, column x is output[(c * NET_OUTPUT_HEIGHT + y) * NET_OUTPUT_WIDTH + x]. */
+NET_API int net_mask(const float *output, uint8_t *mask);
 """
 RUN_OF_MANY = """/* An array for each input and each output, in the order above.@takes@
  * Calls from several threads wait for each other: open the network once for each thread to run it at the same time. */
@@ -168,12 +174,26 @@ int net_run_batch(net* network, const float* inputs, size_t count, float* output
   if (network == nullptr || inputs == nullptr || outputs == nullptr) return NET_BAD_ARGUMENT;
   return code_of([&] { network->app.network().run(inputs, count, outputs); });
 }
-
+"""
+API_BEST = """
 uint32_t net_best(const float* output) {
   uint32_t best = 0;
   for (uint32_t index = 1; output != nullptr && index < NET_OUTPUTS; ++index)
     if (output[index] > output[best]) best = index;
   return best;
+}
+"""
+API_MASK = """
+int net_mask(const float* output, uint8_t* mask) {
+  if (output == nullptr || mask == nullptr) return NET_BAD_ARGUMENT;
+  const size_t pixels = (size_t)NET_OUTPUT_HEIGHT * NET_OUTPUT_WIDTH;
+  for (size_t pixel = 0; pixel < pixels; ++pixel) {
+    size_t best = 0;
+    for (size_t c = 1; c < NET_OUTPUT_CHANNELS; ++c)
+      if (output[c * pixels + pixel] > output[best * pixels + pixel]) best = c;
+    mask[pixel] = (uint8_t)best;
+  }
+  return NET_OK;
 }
 """
 API_RUN_MANY = """int net_run(net* network, const float* const* inputs, float* const* outputs) {
@@ -265,13 +285,19 @@ MAIN = """// Runs the network on @what@ in a file, prints what it says and how l
     std::fprintf(stderr, "%s\\n", net_error(code));
     return 1;
   }
-  const uint32_t best = net_best(output.data());
-  std::printf("best %u%s%s, score %g\\n", (unsigned)best, @name@, output[best]);
-  const double ms = least_ms([&] { net_run(network, input.data(), output.data()); });
+@tell@  const double ms = least_ms([&] { net_run(network, input.data(), output.data()); });
   std::printf("%.4f ms, %zu bytes of memory\\n", ms, net_memory(network));
   net_close(network);
   return 0;
 }
+"""
+TELL_BEST = """  const uint32_t best = net_best(output.data());
+  std::printf("best %u%s%s, score %g\\n", (unsigned)best, @name@, output[best]);
+"""
+TELL_MASK = """  std::vector<uint8_t> mask(NET_OUTPUT_HEIGHT * NET_OUTPUT_WIDTH);
+  net_mask(output.data(), mask.data());
+  for (size_t c = 0; c < NET_OUTPUT_CHANNELS; ++c)
+    std::printf("class %zu: %zu pixels\\n", c, (size_t)std::count(mask.begin(), mask.end(), (uint8_t)c));
 """
 MAIN_OF_MANY = """// Runs the network on zeros, and prints how long it takes: main [THREADS]
 @beginning@int main(int argc, char** argv) {

@@ -175,7 +175,7 @@ class Fitted:
 
 
 def write_report(
-    results: Fitted | Sequence[Fitted],
+    results: Fitted | Sequence[Fitted] | Mapping[str, Fitted],
     path: str | os.PathLike[str],
     *,
     network: str = "",
@@ -184,8 +184,14 @@ def write_report(
     """Write one HTML page that loads nothing: accuracy against size, layers and curves of one network or several.
 
     `results` are what `fit` gives, of one call or of several on the same data; the dense network is the first one's.
-    `network` and `data` are names for the title.
+    A dict gives each a name, such as {"by Taylor scores": a, "by magnitude": b}. `network` and `data` are names for the
+    title.
     """
+    if isinstance(results, Mapping):
+        results = [
+            replace(each, name=str(name)) if isinstance(each, Fitted) else each
+            for name, each in results.items()
+        ]
     found = (
         [results] if isinstance(results, Fitted) else list(results) if isinstance(results, Sequence) else []
     )
@@ -195,6 +201,7 @@ def write_report(
             f"a report is of what fit gives, not of {kinds}: give a Fitted, or a list of them"
         )
     asked = [each.facts["asked"] for each in found]
+    found = _named_apart(found)
     kinds_of_bound = {each.get("kind", "file") for each in asked}
     if len(kinds_of_bound) > 1:
         bounds = " and ".join(sorted(kinds_of_bound))
@@ -210,6 +217,17 @@ def write_report(
         budget_kind=kinds_of_bound.pop(),
     )
     page.write_report(path, summary)
+
+
+def _named_apart(results: list[Fitted]) -> list[Fitted]:
+    """Those of the same name, as of one budget, by their strategy too, or by their number."""
+    names = [each.name for each in results]
+    if len(set(names)) == len(names):
+        return results
+    by_strategy = [f"{each.name}, {each.facts['asked']['strategy']}" for each in results]
+    if len(set(by_strategy)) < len(names):
+        by_strategy = [f"{each.name} ({number})" for number, each in enumerate(results, 1)]
+    return [replace(each, name=name) for each, name in zip(results, by_strategy, strict=True)]
 
 
 def _show(facts: Mapping[str, Any], size: str) -> str:

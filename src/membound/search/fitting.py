@@ -13,7 +13,14 @@ from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
 from membound.search.budget import Limit, Plan, describe_left_over, describe_spare, make_plans
-from membound.search.deployed import Fitted, describe_speed, describe_stored, rounding_hurts, score_stored
+from membound.search.deployed import (
+    Fitted,
+    describe_speed,
+    describe_stored,
+    rounding_hurts,
+    score_on_training,
+    score_stored,
+)
 from membound.search.effort import describe_recipe
 from membound.search.eight_bits import EightBits, better_in_8_bits, describe_choice, fits, in_8_bits
 from membound.search.ensemble import Ensemble, join_states
@@ -136,8 +143,21 @@ class Fitting:
         for number, result in enumerate(results):
             hurts = rounding_hurts(self.problem, result.files, result.model.state_dict())
             if self.world.agree(hurts):
-                results[number] = self._retry_wider(plans[number : number + 1]) or result
+                results[number] = self._better_of(result, self._retry_wider(plans[number : number + 1]))
         return results
+
+    def _better_of(self, result: Fitted, wider: Fitted | None) -> Fitted:
+        """The one with wider values, unless it has learned less: fewer weights fit beside these."""
+        if wider is None:
+            return result
+        stored = [each.files.stored(each.model.state_dict()) for each in (result, wider)]
+        narrow, wide = score_on_training(stored, self.problem)
+        if not self.world.agree(wide.accuracy < narrow.accuracy):
+            note = f"values in {wider.values}: few bits lost too much on training images, and so fewer weights fit"
+            return replace(wider, facts={**wider.facts, "tried": [*wider.facts["tried"], note]})
+        note = f"values stay in {result.values}: in {wider.values}, where fewer weights fit, the network learned less"
+        self.watch.say(note)
+        return replace(result, facts={**result.facts, "tried": [*result.facts["tried"], note]})
 
     def _retry_wider(self, plans: list[Plan]) -> Fitted | None:
         """One result with wider values; None if the limit has no room for them."""

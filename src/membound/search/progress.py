@@ -102,7 +102,9 @@ def describe_done(job: Job, facts: dict[str, Any]) -> str:
     # Of a dense network what is measured is its size in the values that are fitted, which nobody asked for.
     size = "" if job.limit is None and job.counts is None else f"size {facts['size']:,}, "
     if job.limit is not None:  # of a file and memory bounded together, neither alone
-        size = f"{facts['size']:,} of {job.limit:,} that it may take, "
+        # Where there are too many, the last weights go when the file is written.
+        taken = f"{facts['size']:,} of" if facts["size"] <= job.limit else "to be trimmed to the"
+        size = f"{taken} {job.limit:,} that it may take, "
     return f"{describe_job(job)}: trained, {accuracy}{size}{show_duration(facts['seconds'])}"
 
 

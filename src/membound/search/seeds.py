@@ -67,8 +67,14 @@ def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) ->
     mine = spread([each.accuracy for each in all_of_them], seeds)
     if mine is None:
         return replace(first, dense=dense)
-    mine |= {"file_bytes": [each.file_bytes for each in all_of_them]}
-    return replace(first, dense=dense, facts={**first.facts, "seeds": mine})
+    values = [each.values for each in all_of_them]
+    mine |= {"file_bytes": [each.file_bytes for each in all_of_them], "values": values}
+    facts = {**first.facts, "seeds": mine}
+    if len(set(values)) > 1:
+        by_seed = ", ".join(f"{each} with seed {seed}" for each, seed in zip(values, seeds, strict=True))
+        note = f"the seeds ended in different values ({by_seed}): give `values` to compare like with like"
+        facts["tried"] = [*first.facts.get("tried", ()), note]
+    return replace(first, dense=dense, facts=facts)
 
 
 def spread(accuracies: Sequence[float | None], seeds: Sequence[int]) -> dict[str, Any] | None:
