@@ -134,7 +134,7 @@ def check_weight(weight: Tensor, few: bool) -> None:
     if few and not all_finite(weight.detach().half()):
         raise LargeWeightError(
             f"a weight is above {LARGEST:g}, the most that an entry of a palette can be (they are 16-bit floats): "
-            "scale the network's inputs, or take the palette off this layer"
+            "lower the learning rate, scale the network's inputs, or take the palette off this layer"
         )
 
 
