@@ -9,6 +9,7 @@ import pytest
 from micro_networks import Builder, micro, some_images
 
 import membound as mb
+from membound.cli import main
 from membound.errors import ModelError
 from membound.export.c_project import write_project
 from membound.run.calibration import with_activations
@@ -155,3 +156,19 @@ def test_calibrate_is_another_name_of_images(file, tmp_path):
     assert np.array_equal(one.integers(images), two.integers(images))
     with pytest.raises(ModelError, match="images= and calibrate= mean the same"):
         mb.export_c(file, tmp_path / "three", images=images, calibrate=images)
+
+
+def test_the_command_takes_a_prefix(file, tmp_path, capsys):
+    net = mb.export_c(file, tmp_path / "one", images=some_images(small(1, 0).model, 4), prefix="kws")
+    path = tmp_path / "calibrated.safetensors"
+    path.write_bytes(b"".join(with_activations(net.model, net._remake.keywords["activations"])))
+    for prefix, code in (("kws", 0), ("mb", 1)):
+        with pytest.raises(SystemExit) as stopped:
+            main(["export", str(path), "--c", str(tmp_path / f"c-{prefix}"), "--prefix", prefix])
+        assert stopped.value.code == code
+    said = capsys.readouterr()
+    assert "kws.c, kws.h, the runtime, main.c" in said.out
+    assert "the C has a use for that name itself" in said.err
+    for name in ("kws.c", "kws.h", "kws_membound_micro_config.h"):
+        assert (tmp_path / "c-kws" / name).read_text() == (tmp_path / "one" / name).read_text()
+    assert not (tmp_path / "c-mb").exists()
