@@ -72,7 +72,7 @@ def run_on(board: Board, net: MicroNet, images: np.ndarray, folder: Path, optimi
     stack, outputs, instructions = run_program(
         board, folder, [folder / "net.c", *runtime], flags, len(images)
     )
-    return Ran(outputs, instructions, stack, _code_bytes(board, runtime, folder))
+    return Ran(outputs, instructions, stack, code_bytes(board, runtime, folder))
 
 
 def write_images(images: np.ndarray, folder: Path) -> None:
@@ -122,13 +122,13 @@ def run_program(
     return int(stack), np.array([line.split() for line in lines], int), int(count)
 
 
-def _code_bytes(board: Board, runtime: list[Path], folder: Path) -> int:
-    """The runtime alone, compiled for size."""
+def code_bytes(board: Board, runtime: list[Path], folder: Path, optimize: str = "-Os") -> int:
+    """The runtime alone, compiled for size, or as `optimize` says."""
     total = 0
     for source in runtime:
         target = folder / f"{source.stem}.o"
         subprocess.run(
-            [*board.compiler, "-Os", "-ffreestanding", "-c", str(source), "-o", str(target)], check=True
+            [*board.compiler, optimize, "-ffreestanding", "-c", str(source), "-o", str(target)], check=True
         )
         sizes = board.compiler[0].replace("-gcc", "-size")
         printed = subprocess.run([sizes, str(target)], capture_output=True, check=True, text=True)

@@ -5,11 +5,17 @@ import json
 import micro_page
 import numpy as np
 import pytest
+import torch
 from micro_networks import NETWORKS, Builder, micro
+from torch import nn
 
+from membound.capture import capture
+from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization, multipliers, quantization, sum_multipliers
 from membound.micro.cost import instructions
 from membound.micro.flash import pack_weight
+from membound.run.micro_net import MicroNet
+from membound.store.file import read_bytes, to_bytes
 
 
 def kinds(name: str) -> list[str]:
@@ -143,3 +149,21 @@ def test_estimated_instructions_are_near_those_that_boards_counted():
         found = sum(instructions(plan, number) for number in range(len(plan.net.ops)))
         counted = recorded[f"{name}, random weights"]["boards"]["cortex-m3"]["instructions"]
         assert 0.9 * counted < found < 1.1 * counted, name
+
+
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+def test_a_recurrent_network_is_refused_by_its_name(kind):
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.recurrent = getattr(nn, kind)(6, 5, batch_first=True)
+            self.last = nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.last(self.recurrent(x.flatten(2).transpose(1, 2))[0][:, -1])
+
+    stored = read_bytes(to_bytes(capture(Words().eval(), torch.zeros(1, 6, 4, 1)), "p8"))
+    with pytest.raises(
+        ModelError, match=r"^GRU/LSTM is not supported on a microcontroller: take convolutions"
+    ):
+        MicroNet(stored, activations={})

@@ -35,7 +35,7 @@ def export_command(
     prefix: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="With --cpp: how names of functions and files begin, in lower case."
+            metavar="NAME", help="With --cpp and --c: how names of functions and files begin, in lower case."
         ),
     ] = "net",
     c: Annotated[Path | None, _target(C)] = None,

@@ -1,6 +1,7 @@
 """A folder with a network as plain C: its constants, the runtime, a short program, how to build it, what it takes."""
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -8,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import ModelError
-from membound.export.c_source import FIRST_LINE, header_text, source_text
+from membound.export.c_source import FIRST_LINE, FUNCTIONS, header_text, source_text
+from membound.export.cpp_source import check_prefix, renamed
 from membound.export.hub_folder import check_folder
 from membound.micro.code import (
     CONFIG,
@@ -37,14 +39,23 @@ MAIN = r"""/* Reads images from the standard input, row by row, and prints the o
 int main(void) {
   static net_context context;
   static uint8_t row[NET_WIDTH * NET_CHANNELS];
+  unsigned long came = 0, images = 0, read; /* bytes of an image, whole images, bytes of a row */
   net_start(&context);
-  while (fread(row, sizeof row, 1, stdin) == 1) {
+  while ((read = (unsigned long)fread(row, 1, sizeof row, stdin)) == sizeof row) {
+    came += read;
     if (!net_feed_row(&context, row, 1, NET_CHANNELS)) continue;
     for (uint32_t i = 0; i < NET_OUTPUTS; i++) printf("%d ", net_output(&context, i));
     printf("-> %u\n", (unsigned)net_best(&context));
     net_start(&context);
+    came = 0;
+    images++;
   }
-  return 0;
+  came += read;
+  if (came == 0 && images > 0) return 0;
+  if (came == 0) fprintf(stderr, "usage: main < images, each of %lu bytes\n", sizeof row * 1ul * NET_HEIGHT);
+  if (came > 0)
+    fprintf(stderr, "short input: an image has %lu bytes, %lu came\n", sizeof row * 1ul * NET_HEIGHT, came);
+  return 1;
 }
 """
 MAIN_OF_NUMBERS = r"""/* Reads examples of floats from the standard input, row by row, and prints the outputs of each.
@@ -57,15 +68,24 @@ int main(void) {
   static net_context context;
   static float numbers[NET_WIDTH * NET_CHANNELS];
   static uint8_t row[NET_WIDTH * NET_CHANNELS];
+  unsigned long came = 0, examples = 0, read; /* bytes of an example, whole examples, bytes of a row */
   net_start(&context);
-  while (fread(numbers, sizeof numbers, 1, stdin) == 1) {
+  while ((read = (unsigned long)fread(numbers, 1, sizeof numbers, stdin)) == sizeof numbers) {
+    came += read;
     for (uint32_t i = 0; i < NET_WIDTH * NET_CHANNELS; i++) row[i] = net_input(numbers[i], i % NET_CHANNELS);
     if (!net_feed_row(&context, row, 1, NET_CHANNELS)) continue;
     for (uint32_t i = 0; i < NET_OUTPUTS; i++) printf("%d ", net_output(&context, i));
     printf("-> %u\n", (unsigned)net_best(&context));
     net_start(&context);
+    came = 0;
+    examples++;
   }
-  return 0;
+  came += read;
+  if (came == 0 && examples > 0) return 0;
+  if (came == 0) fprintf(stderr, "usage: main < examples, each of %lu bytes\n", sizeof numbers * 1ul * NET_HEIGHT);
+  if (came > 0)
+    fprintf(stderr, "short input: an example has %lu bytes, %lu came\n", sizeof numbers * 1ul * NET_HEIGHT, came);
+  return 1;
 }
 """
 CMAKE = """cmake_minimum_required(VERSION 3.13)
@@ -80,84 +100,131 @@ endif()
 set(CMAKE_C_STANDARD 99)
 add_library(net STATIC net.c membound_micro.c membound_micro_conv.c)
 target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
-add_executable(main main.c)
-target_link_libraries(main PRIVATE net)
+if(CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR)  # not where this is part of a larger program
+  add_executable(main main.c)
+  target_link_libraries(main PRIVATE net)
+endif()
 """
 MAY_BE_EDITED = {"main.c": (MAIN, MAIN_OF_NUMBERS), "CMakeLists.txt": (CMAKE,)}
 
 
 def project_files(
-    plan: MicroPlan, classes: list[str] | None = None, preprocess: Mapping[str, Any] | None = None
+    plan: MicroPlan,
+    classes: list[str] | None = None,
+    preprocess: Mapping[str, Any] | None = None,
+    prefix: str = "net",
 ) -> dict[str, str]:
-    """All files of the folder, by name: the same for the same plan."""
+    """All files of the folder, by name, which `prefix` begins: the same for the same plan."""
     folder = runtime_folder()
-    return {
-        "net.c": source_text(plan),
-        "net.h": header_text(plan, preprocess),
-        CONFIG: config_text(features(plan)),
+    files = {
+        f"{prefix}.c": renamed(source_text(plan), prefix),
+        f"{prefix}.h": renamed(header_text(plan, preprocess), prefix),
+        CONFIG: config_text(features(plan), prefix),
         **{name: (folder / name).read_text() for name in RUNTIME},
-        "main.c": MAIN if plan.net.takes_pixels else MAIN_OF_NUMBERS,
-        "CMakeLists.txt": CMAKE,
-        "README.md": readme_text(plan, classes),
+        "main.c": renamed(MAIN if plan.net.takes_pixels else MAIN_OF_NUMBERS, prefix),
+        "CMakeLists.txt": renamed(CMAKE, prefix),
+        "README.md": _in_readme(readme_text(plan, classes), prefix),
     }
+    return {_of_runtime(name, prefix): _of_runtime(text, prefix) for name, text in files.items()}
 
 
-def check_target(folder: Path) -> None:
-    """Refuse to write over anything but an earlier export, before there is anything to write."""
-    if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder):
+def _of_runtime(text: str, prefix: str) -> str:
+    """The files of the runtime under a network's own names, so that those of two networks can lie side by side.
+
+    >>> _of_runtime('#include "membound_micro_config.h"', "kws")
+    '#include "kws_membound_micro_config.h"'
+    """
+    return (
+        text
+        if prefix == "net"
+        else re.sub(r"\bmembound_micro(?=\w*\.[ch]\b)", f"{prefix}_membound_micro", text)
+    )
+
+
+def _in_readme(text: str, prefix: str) -> str:
+    """Names of files and types alone: layers have names of their own."""
+    return text.replace("`net.h`", f"`{prefix}.h`").replace("net_context", f"{prefix}_context")
+
+
+def check_micro_prefix(prefix: str) -> None:
+    """It begins the names of all that the C has, and must be none of them.
+
+    >>> check_micro_prefix("context")
+    Traceback (most recent call last):
+    membound.errors.ModelError: prefix='context': the C has a use for that name itself: choose another, such as kws
+    """
+    check_prefix(prefix)
+    code = re.sub(r'/\*.*?\*/|"[^"]*"', "", MAIN + MAIN_OF_NUMBERS + FUNCTIONS, flags=re.DOTALL)
+    own = set(re.findall(r"\w+", code)) - {"net"}
+    if prefix in own | {"input", "ops", "values", "memcpy", "memset"} or re.match(
+        "mb(_|$)|(weight|scale|sum|pool)_[0-9]", prefix
+    ):
         raise ModelError(
-            f"{folder} has files in it, and no net.h that membound wrote: name a new folder, an empty one, or one of "
-            "an earlier export"
+            f"prefix={prefix!r}: the C has a use for that name itself: choose another, such as kws",
+            about="prefix",
+        )
+
+
+def check_target(folder: Path, prefix: str = "net") -> None:
+    """Refuse to write over anything but an earlier export, before there is anything to write."""
+    if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder, prefix):
+        raise ModelError(
+            f"{folder} has files in it, and no {prefix}.h that membound wrote: name a new folder, an empty one, or one "
+            "of an earlier export"
         )
     if not folder.is_dir():
         check_folder(folder)
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether an export is in a folder: its net.h begins as ours do."""
+def _is_ours(folder: Path, prefix: str) -> bool:
+    """Whether an export under this prefix is in a folder: its net.h begins as ours do."""
     try:
-        with open(folder / "net.h", "rb") as file:
-            return file.readline().decode(errors="replace").rstrip() == FIRST_LINE
+        with open(folder / f"{prefix}.h", "rb") as file:
+            return file.readline().decode(errors="replace").rstrip() == renamed(FIRST_LINE, prefix)
     except OSError:
         return False
 
 
-def write_project(folder: str | os.PathLike[str], net: MicroNet) -> list[str]:
+def write_project(folder: str | os.PathLike[str], net: MicroNet, prefix: str = "net") -> list[str]:
     """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay.
 
     All files are written aside first, so that what fails leaves a folder as it was.
     """
     target = Path(folder)
-    check_target(target)
-    files = project_files(net.plan, net.classes, net.model.preprocess)
+    check_target(target, prefix)
+    files = project_files(net.plan, net.classes, net.model.preprocess, prefix)
     aside = target.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
     try:
         aside.mkdir()
         for name, text in files.items():
             write_whole(aside / name, [text.encode()])
-        if not _is_ours(target):
+        if not _is_ours(target, prefix):
             aside.rename(target)
             return []
-        return _replace(target, aside, list(files))
+        return _replace(target, aside, list(files), prefix)
     except OSError as error:
         raise ModelError(f"{target}: cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _replace(target: Path, aside: Path, names: list[str]) -> list[str]:
+def _replace(target: Path, aside: Path, names: list[str], prefix: str) -> list[str]:
     """Move new files over the old ones; of the runtime's old ones, those that there are no more go."""
-    kept = [name for name, ours in MAY_BE_EDITED.items() if _was_edited(target / name, ours)]
+    kept = [
+        name
+        for name, ours in MAY_BE_EDITED.items()
+        if _was_edited(target / name, [_of_runtime(renamed(text, prefix), prefix) for text in ours])
+    ]
     for name in names:
         if name not in kept:
             os.replace(aside / name, target / name)
-    for old in target.glob("membound_micro*.[ch]"):
+    for old in target.glob(_of_runtime("membound_micro.c", prefix).replace(".c", "*.[ch]")):
         if old.name not in names:
             old.unlink()
     return kept
 
 
-def _was_edited(path: Path, ours: tuple[str, ...]) -> bool:
+def _was_edited(path: Path, ours: list[str]) -> bool:
     return path.exists() and path.read_bytes() not in [text.encode() for text in ours]
 
 

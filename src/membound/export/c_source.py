@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from membound.micro.arithmetic import Quantization
+from membound.micro.code import CONFIG, features
 from membound.micro.plan import MicroPlan, net_record, op_record, value_record
 
 _TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
@@ -131,6 +132,7 @@ def source_text(plan: MicroPlan) -> str:
     net = plan.net
     parts = [
         '/* The constants of a network: made by membound, not meant to be edited. */\n#include "net.h"\n',
+        _needs(plan),
     ]
     ops = []
     for number, op in enumerate(net.ops):
@@ -153,11 +155,11 @@ def source_text(plan: MicroPlan) -> str:
     parts.append("static const mb_value values[] = {\n" + "".join(f"    {v},\n" for v in values) + "};\n")
     parts.append("static const mb_op ops[] = {\n" + "\n".join(ops) + "\n};\n")
     parts.append(f"const mb_net net = {{ops, values, input, {', '.join(map(str, record.values()))}}};\n")
-    parts.append(_FUNCTIONS.format(rows=net.images[net.output][1], columns=net.images[net.output][2]))
+    parts.append(FUNCTIONS.format(rows=net.images[net.output][1], columns=net.images[net.output][2]))
     return "\n".join(parts)
 
 
-_FUNCTIONS = """void net_start(net_context *context) {{ mb_start(&net, context->counters); }}
+FUNCTIONS = """void net_start(net_context *context) {{ mb_start(&net, context->counters); }}
 
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step) {{
   return mb_feed_row(&net, context->counters, context->arena, row, channel_step, pixel_step);
@@ -175,6 +177,16 @@ uint32_t net_best(const net_context *context) {{
   return best;
 }}
 """
+
+
+def _needs(plan: MicroPlan) -> str:
+    """A runtime without what the network uses would run, and do something else: the compiler stops before."""
+    missing = " || ".join(f"!MB_HAS_{name}" for name in features(plan))
+    if not missing:
+        return ""
+    return (
+        f'#if {missing}\n#error "{CONFIG} is of another network: it leaves out what this one uses"\n#endif\n'
+    )
 
 
 def _record(name: str, kind: str, record: dict[str, Any]) -> str:

@@ -119,10 +119,10 @@ def _write_hub(request: Request) -> Written:
 def _write_c(request: Request) -> Written:
     from membound.export.micro import facts_of, lines_of, write_c
 
-    folder = request.target
+    folder, prefix = request.target, request.prefix
     assert folder is not None
-    found, kept = write_c(folder, request.source, request.data, request.layout, request.size)
-    lines = [f"folder    {folder}: net.c, net.h, the runtime, main.c, CMakeLists.txt, README.md"]
+    found, kept = write_c(folder, request.source, request.data, request.layout, request.size, prefix)
+    lines = [f"folder    {folder}: {prefix}.c, {prefix}.h, the runtime, main.c, CMakeLists.txt, README.md"]
     if kept:
         lines.append(f"kept      {' and '.join(kept)}: edited since the last export")
     return Written({"out": str(folder), "kept": kept, **facts_of(found)}, [*lines, *lines_of(found)])
@@ -370,7 +370,7 @@ C = Export(
     metavar="FOLDER",
     help="Write the model FILE as plain C for microcontrollers, in integers; --data calibrates and measures it.",
     usage="FILE --c FOLDER",
-    takes=_IMAGES,
+    takes=_IMAGES | {"prefix"},
     write=_write_c,
 )
 CPP = Export(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from membound.data import Dataset, load
 from membound.errors import MemboundError, ModelError, check_path_like
-from membound.export.c_project import check_target, write_project
+from membound.export.c_project import check_micro_prefix, check_target, write_project
 from membound.export.hub_folder import check_folder
 from membound.run.calibration import INPUTS, calibrate_activations, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, open_for_evaluation
@@ -38,7 +38,9 @@ def export_c(
     folder: str | os.PathLike[str],
     *,
     images: npt.ArrayLike | None = None,
+    calibrate: npt.ArrayLike | None = None,
     maps: str = "auto",
+    prefix: str = "net",
 ) -> MicroNet:
     """Write a model file as plain C into a folder, and give the network as the device runs it.
 
@@ -46,14 +48,23 @@ def export_c(
     edited stays, and so do files of your own.
 
     `images` are some hundred of the training data, as they are (uint8) or prepared (float32): a file that does not say
-    how its values are rounded to int8 is calibrated on them. `maps` is "rows" (line buffers), "whole" or "auto", which
-    takes less RAM.
+    how its values are rounded to int8 is calibrated on them. `calibrate` is the same, under the name that it
+    has in `save`. `maps` is "rows" (line buffers), "whole" or "auto", which takes less RAM.
+
+    `prefix` begins the names of functions and files, the runtime's included, so that a program can have several
+    networks: `kws` makes `kws.h` with `kws_start`.
     """
+    if images is not None and calibrate is not None:
+        raise ModelError(
+            "images= and calibrate= mean the same: give one of them", about=("images", "calibrate")
+        )
+    images = calibrate if images is None else images
+    check_micro_prefix(prefix)
     if maps not in ("auto", "rows", "whole"):
         raise ModelError(f"there are no maps {maps!r}: choose auto, rows or whole", about="maps")
     check_path_like(file, "file")
     check_path_like(folder, "folder")
-    check_target(Path(folder))
+    check_target(Path(folder), prefix)
     model = read(file)
     if images is None and not model.activations:
         raise ModelError(
@@ -62,7 +73,7 @@ def export_c(
         )
     scales = None if images is None else calibrate_activations(model, _inputs_of(model, images))
     net = MicroNet(model, activations=scales, maps=maps)
-    write_project(folder, net)
+    write_project(folder, net, prefix)
     return net
 
 
@@ -123,12 +134,13 @@ def _calibration_inputs(net: Net, dataset: Dataset) -> npt.NDArray[np.float32]:
 
 
 def write_c(
-    folder: Path, source: str, data: str | None, layout: str | None, size: int | None
+    folder: Path, source: str, data: str | None, layout: str | None, size: int | None, prefix: str = "net"
 ) -> tuple[Calibrated, list[str]]:
     """The folder with C, refused before the work if it holds anything else; and files that were edited, and stay."""
-    check_target(folder)
+    check_micro_prefix(prefix)
+    check_target(folder, prefix)
     found = calibrate(source, data, layout, size)
-    return found, write_project(folder, found.net)
+    return found, write_project(folder, found.net, prefix)
 
 
 def write_web(

@@ -30,6 +30,7 @@ PARTS = {
     "membound_micro.c": ("TABLE", "SUM", "THEN_POOL", "POOL", "MEAN"),
     "membound_micro_conv.c": ("DENSE", "SPARSE", "STRIDE", "TABLE", "THEN_SUM", "THEN_POOL"),
 }
+FUNCTIONS = ("mb_start", "mb_feed_row", "mb_output", "mb_run_conv")  # all that the runtime's sources export
 ALL = ("DENSE", "SPARSE", "STRIDE", "TABLE", "SUM", "THEN_SUM", "THEN_POOL", "POOL", "MEAN")
 
 
@@ -60,12 +61,20 @@ def features(plan: MicroPlan) -> Features:
     return tuple(name for name in ALL if has[name])
 
 
-def config_text(used: Features) -> str:
-    """membound_micro_config.h: no code but what the network uses."""
+def config_text(used: Features, prefix: str = "net") -> str:
+    """membound_micro_config.h: no code but what the network uses, under names that say what that is.
+
+    >>> print(config_text(("SPARSE", "MEAN"), "kws").splitlines()[-3])
+    #define mb_run_conv kws_mb_run_conv_for_sparse_mean
+    """
     lines = "".join(f"#define MB_HAS_{name} {int(name in used)}\n" for name in ALL)
+    begin, end = "" if prefix == "net" else f"{prefix}_", "_".join(("_for", *used)).lower()
+    names = "".join(f"#define {name} {begin}{name}{end}\n" for name in FUNCTIONS)
     return (
         "/* What the runtime has for this network. */\n#ifndef MEMBOUND_MICRO_CONFIG_H\n"
-        f"#define MEMBOUND_MICRO_CONFIG_H\n\n{lines}\n#endif\n"
+        f"#define MEMBOUND_MICRO_CONFIG_H\n\n{lines}\n"
+        "/* A network does not link with a runtime that has other parts. */\n"
+        f"{names}\n#endif\n"
     )
 
 

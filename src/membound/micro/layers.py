@@ -6,7 +6,7 @@ written where they belong. Nothing here knows of numbers.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -121,6 +121,11 @@ class _Reader:
             raise ModelError(
                 "this network takes whole numbers, as embeddings do: the microcontroller's runtime takes pixels or "
                 "numbers: save the network behind the embedding"
+            )
+        if _recurs(graph.nodes):
+            raise ModelError(
+                "GRU/LSTM is not supported on a microcontroller: take convolutions over time instead, a sequence as "
+                "[channels, time, 1], with Conv2d of (k, 1)"
             )
         output, dropped = graph.output, ""
         for number, node in enumerate(graph.nodes, 1):
@@ -327,6 +332,13 @@ WAYS_OUT = {
     "resize": _RESIZING,
     "upsample": _RESIZING,
 }
+
+
+def _recurs(nodes: Sequence[Node]) -> bool:
+    """Whether steps of time are unrolled: a weight that several linear layers share, and gates."""
+    shared = Counter(node.tensors["w"] for node in nodes if node.op == "linear")
+    gated = any(node.op == "mul" and len(node.inputs) == 2 for node in nodes)
+    return gated and max(shared.values(), default=0) > 1
 
 
 def _uses(found: Layers) -> Counter[int]:

@@ -38,7 +38,11 @@ class Bound:
     ] = None
     ram: Annotated[
         Amount | Several | None,
-        Option("Bound the memory it runs in, alone or with a budget; repeatable.", "SIZE", list[str]),
+        Option(
+            "Bound the memory it runs in, alone or with a budget (the target micro always needs one); repeatable.",
+            "SIZE",
+            list[str],
+        ),
     ] = None
     nonzeros: Annotated[
         Amount | Several | None,
@@ -98,7 +102,7 @@ class Bound:
     target: Annotated[
         str,
         Option(
-            "Where it will run: cpu (default), or micro, a microcontroller: budget is flash, ram is RAM alone.",
+            "Where it will run: cpu (default), or micro, a microcontroller: the budget bounds its flash, ram its RAM.",
             "NAME",
             words=TARGETS,
         ),
@@ -212,7 +216,7 @@ class Bound:
         """On a microcontroller one network of integers runs on one image."""
         if self.budget is None:
             raise MemboundError(
-                f"the target micro bounds flash, and RAM beside it if you like: give a budget, not {self.name} alone",
+                f"the target micro bounds flash by the budget, and RAM by ram: give a budget, not {self.name} alone",
                 about=("target", "budget"),
             )
         if not self.values.startswith(("auto", "p")):

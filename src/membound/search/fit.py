@@ -98,7 +98,7 @@ def fit(
       of this machine, as '5 ms', alone or beside a budget. `nonzeros`: parameters that are not zero. `within`: the
       smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
       (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
-      `budget` is the flash of a microcontroller, code included, and `ram` its RAM alone.
+      `budget` bounds the flash of a microcontroller, code included, and `ram`, given beside it, its RAM.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
       layer as pay there, unless that costs accuracy. `prefer='speed'` stores them in formats that run faster and take
       more bytes, so that fewer weights fit.

@@ -71,7 +71,7 @@ class Target:
     isa: str = EVERY  # and the instruction set
     memory: int | None = None  # bytes of memory that are allowed beside so many of the file
     file_bytes: int | None = None
-    micro: bool | None = None  # a microcontroller: the budget is flash, `memory` is RAM alone
+    micro: bool | None = None  # a microcontroller: the budget bounds flash, `memory` its RAM
     activations: str | None = None  # of a microcontroller: "trained" in int8, or only "calibrated"
     prefer: Prefer = "bytes"  # what formats are chosen for
 
