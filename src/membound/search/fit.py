@@ -20,7 +20,7 @@ from membound.search.bounds import Amount, Bound, Several
 from membound.search.budget import Limit, Plan, make_plans, resolve_limits, with_memory
 from membound.search.deployed import Fitted, with_latencies
 from membound.search.effort import describe_training, describe_work, with_effort
-from membound.search.fitting import WIDER, Fitting, widened
+from membound.search.fitting import Fitting
 from membound.search.forecast import expected_work, left_to_do
 from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
 from membound.search.place import Place, Watch
@@ -31,6 +31,7 @@ from membound.search.request import TEACHERS, Choices, Examples, Keywords, split
 from membound.search.seeds import fit_seeds
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
+from membound.search.wider import WIDER, widened
 from membound.search.widths import SHARE, check_width
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process

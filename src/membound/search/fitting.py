@@ -18,7 +18,6 @@ from membound.search.deployed import (
     describe_speed,
     describe_stored,
     rounding_hurts,
-    score_on_training,
     score_stored,
 )
 from membound.search.effort import describe_recipe
@@ -32,6 +31,7 @@ from membound.search.problem import AUTO, Problem, State
 from membound.search.request import Choices
 from membound.search.stages import Stages, search_stages
 from membound.search.trim import trim_
+from membound.search.wider import WIDER, better_of, widened
 from membound.search.widths import WidthSearch
 from membound.search.within import search_within
 from membound.search.workshop import Workshop, as_candidate
@@ -44,13 +44,6 @@ from membound.train.several import plain
 from membound.train.teaching import Teaching
 
 DenseTeaching = Callable[[State, Problem], Teaching]  # from the weights of the dense network
-
-WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too much
-
-
-def widened(problem: Problem) -> Problem:
-    """The same problem with wider values."""
-    return replace(problem, target=replace(problem.target, values=WIDER[problem.target.values]))
 
 
 class Fitting:
@@ -143,21 +136,9 @@ class Fitting:
         for number, result in enumerate(results):
             hurts = rounding_hurts(self.problem, result.files, result.model.state_dict())
             if self.world.agree(hurts):
-                results[number] = self._better_of(result, self._retry_wider(plans[number : number + 1]))
+                again = self._retry_wider(plans[number : number + 1])
+                results[number] = better_of(result, again, self.problem, self.world, self.watch)
         return results
-
-    def _better_of(self, result: Fitted, wider: Fitted | None) -> Fitted:
-        """The one with wider values, unless it has learned less: fewer weights fit beside these."""
-        if wider is None:
-            return result
-        stored = [each.files.stored(each.model.state_dict()) for each in (result, wider)]
-        narrow, wide = score_on_training(stored, self.problem)
-        if not self.world.agree(wide.accuracy < narrow.accuracy):
-            note = f"values in {wider.values}: few bits lost too much on training images, and so fewer weights fit"
-            return replace(wider, facts={**wider.facts, "tried": [*wider.facts["tried"], note]})
-        note = f"values stay in {result.values}: in {wider.values}, where fewer weights fit, the network learned less"
-        self.watch.say(note)
-        return replace(result, facts={**result.facts, "tried": [*result.facts["tried"], note]})
 
     def _retry_wider(self, plans: list[Plan]) -> Fitted | None:
         """One result with wider values; None if the limit has no room for them."""
@@ -175,9 +156,8 @@ class Fitting:
         """The same limits for wider values, with the proportions that were found."""
         limits, bound = [plan.limit for plan in plans], self.bound
         made = make_plans(widened(self.problem), limits, bound.members, bound.average, self.choices.seed)
-        return [
-            replace(new, counts=old.counts, start=old.start) for new, old in zip(made, plans, strict=True)
-        ]
+        pairs = zip(made, plans, strict=True)
+        return [replace(new, counts=old.counts, start=old.start) for new, old in pairs]
 
     def _fit_wider(self, plans: list[Plan]) -> list[Fitted]:
         wider, narrow = self._plan_wider(plans), self.problem
