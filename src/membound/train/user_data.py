@@ -62,9 +62,12 @@ def as_split(data: Any) -> Split:
         return _from_pair(read_all(data))
     if isinstance(data, torch_data.DataLoader):
         return _from_loader(data)
-    if _is_whole_dict(data) and len(pair := split_item(data)[0]) == 1 and set(pair) <= set(ONLY):
-        return _from_pair((*pair.values(), split_item(data)[1]))
-    if _is_whole_dict(data) or (isinstance(data, tuple) and has_several(data)):
+    if _is_whole_dict(data):
+        inputs, targets = split_item(data)
+        if len(inputs) == 1 and set(inputs) <= set(ONLY):
+            return _from_pair((*inputs.values(), targets))
+        return from_several(data)
+    if isinstance(data, tuple) and has_several(data):
         return from_several(data)
     if isinstance(data, tuple) or (isinstance(data, list) and len(data) == 2 and all(map(_is_array, data))):
         return _from_pair(data)
