@@ -51,6 +51,39 @@ inline Vec lanes_after(Vec v, Vec before) {
 }
 inline void store_lanes(float* p, Vec v, Lanes lanes) { _mm512_mask_storeu_ps(p, lanes, v); }
 
+// sums[t] += values[k] x[offsets[k] + t kWidth], for each k in turn. A vector that does not begin where a line of the cache does
+// takes two lines, and two loads' time: here every line is loaded once, and vectors are joined of two each. No line is
+// touched that holds nothing of what is asked for.
+#define MEMBOUND_JOINS_LINES
+template <int T>
+inline __attribute__((always_inline)) void add_joined(const int32_t* offsets, const float* values, size_t count, const float* x,
+                                                      Vec (&sums)[T]) {
+  alignas(64) static constexpr int32_t kUp[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                                  16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+  // A compiler that is left to itself loads each line twice, as operands of two instructions.
+  const auto load_once = [](const float* p) {
+    Vec v = load(p);
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+  };
+  const auto line_of = [](uintptr_t at) { return reinterpret_cast<const float*>(at & ~uintptr_t{63}); };
+  for (size_t k = 0; k < count; ++k) {
+    const auto at = reinterpret_cast<uintptr_t>(x + offsets[k]);
+    const float* lines = line_of(at);
+    const __m512i lanes = _mm512_loadu_si512(kUp + at % 64 / sizeof(float));
+    const Vec value = fill(values[k]);
+    Vec line = load_once(lines);
+#pragma GCC unroll 32
+    for (int t = 0; t < T; ++t) {
+      const Vec next = load_once(t + 1 < T ? lines + (t + 1) * kWidth : line_of(at + T * 64 - sizeof(float)));
+      sums[t] = fma(value, _mm512_permutex2var_ps(line, lanes, next), sums[t]);
+      line = next;
+    }
+  }
+}
+
 #define MEMBOUND_OWN_EVERY_SECOND
 void every_second(const float* from, size_t n, float* to) {
   for (; n > kWidth; n -= kWidth, from += 2 * kWidth, to += kWidth) store(to, load_second(from));

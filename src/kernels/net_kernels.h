@@ -49,6 +49,7 @@ struct Sums {
   bool limited;
   float low, high;
   bool in_parts = false;  // several at once, for speed; else products are added in their order, one after another
+  bool from_lines = false;  // every vector that is read begins where a line of the cache does
 };
 
 // What an activation does to sums, if that is no more than limits.

@@ -1,11 +1,11 @@
 // Convolutions.
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "bands.h"
 #include "depthwise.h"
+#include "image_layout.h"
 #include "op.h"
 #include "product.h"
 #include "together.h"
@@ -14,16 +14,8 @@ namespace membound {
 namespace {
 
 constexpr size_t kRowsForCopy = 16;         // rows of a weight, each of which reads channels anew
+constexpr size_t kLarge = 65536;            // floats of an image that push others out of the second cache
 constexpr double kSecondCache = 131072;     // floats that a thread's second cache holds, with room to spare
-
-// How a convolution's image is laid out, channel by channel: padded, and split into planes of the pixels that are one step
-// of the stride apart. It depends on the instruction set.
-struct ImageLayout {
-  bool unchanged;     // the image is already so,
-  bool in_place;      // and is read where it is
-  size_t planes_h, planes_w, plane_h, plane_w, channel_floats;
-  size_t shared_zeros;  // behind the last row, where no next one begins with them
-};
 
 class Conv final : public Op {
  public:
@@ -54,6 +46,7 @@ class Conv final : public Op {
       output += lanes * out_floats;
     }
     if (batch == 0) return;
+    if (place.roomy && banded_image(place.kernels.traits).banded) return run_banded(x, output, batch, place);
     place.roomy && bands_for(place.kernels.traits).rows > 0 ? run_bands(x, output, batch, place) : run_each(x, output, batch, place);
   }
 
@@ -83,6 +76,7 @@ class Conv final : public Op {
     if (by_channel_ || together_for(batch, traits).rows > 0 ||
         !may_be_decoded(weight_, image(layout), weight_.rows() / groups_, traits))
       return needs(batch, traits);
+    if (const Image banded = banded_image(traits); banded.banded) return {0, room_of_banded(banded, traits) + band_floats(banded)};
     return {layout.in_place ? 0 : channels_ * layout.channel_floats + kSlack,
             product_room(weight_, image(layout, true), weight_.rows() / groups_, traits)};
   }
@@ -121,8 +115,8 @@ class Conv final : public Op {
       place.each_share(channels_, by_rows ? layout_.plane_h : 1, by_rows ? operations : floats, [&](const Share& share, int) {
         const size_t first = by_rows ? share.first_row : 0, last = by_rows ? share.last_row : layout_.plane_h;
         for (size_t channel = share.first_map; channel < share.last_map; ++channel)
-          lay_out(x + channel * height_ * width_, place.shared + channel * layout_.channel_floats, true, first, last,
-                  place.kernels);
+          lay_out(layout_, window_, x + channel * height_ * width_, height_, width_, first, last, true,
+                  place.shared + channel * layout_.channel_floats + first * layout_.plane_w, place.kernels);
       });
       place.each(each_image, operations, [&](size_t task, int worker) {
         multiply_task(place.shared, output + n * out_floats, task, worker);
@@ -146,30 +140,8 @@ class Conv final : public Op {
   }
 
   ImageLayout layout_for(const Traits& traits) const {
-    const size_t stride_h = static_cast<size_t>(window_.stride_h), stride_w = static_cast<size_t>(window_.stride_w);
-    const size_t reach_h = static_cast<size_t>(window_.dilation_h * (window_.kernel_h - 1));
-    const size_t reach_w = static_cast<size_t>(window_.dilation_w * (window_.kernel_w - 1));
-    const size_t span_h = (out_h_ - 1) * stride_h + reach_h + 1, span_w = (out_w_ - 1) * stride_w + reach_w + 1;
-    ImageLayout layout{};
-    layout.unchanged = window_.pad_top == 0 && window_.pad_left == 0 && stride_h == 1 && stride_w == 1 &&
-                       span_h <= height_ && span_w <= width_;
-    // Where a vector is a whole cache line, loads that are not aligned take two: what many rows of nonzeros read is copied.
-    const bool read_again = window_.kernel_h * window_.kernel_w == 1 && weight_.rows() / groups_ >= kRowsForCopy &&
-                            weight_.density() < static_cast<double>(traits.direct_speed);
-    const size_t line = traits.copies_to_lines && read_again ? kLine : 1;
-    layout.in_place = layout.unchanged && (height_ * width_ % line == 0 || height_ * width_ < line);
-    layout.plane_h = layout.unchanged ? height_ : divide_up(span_h, stride_h);
-    layout.plane_w = layout.unchanged ? width_ : divide_up(span_w, stride_w);
-    // The zeros behind a row serve as those before the next one too: rows are shorter, and so is all the work.
-    const size_t pad_left = static_cast<size_t>(window_.pad_left);
-    if (stride_h == 1 && stride_w == 1 && span_w > pad_left + width_)
-      layout.shared_zeros = std::min(pad_left, span_w - pad_left - width_);
-    layout.plane_w -= layout.shared_zeros;
-    layout.planes_h = std::min(stride_h, reach_h + 1);
-    layout.planes_w = std::min(stride_w, reach_w + 1);
-    layout.channel_floats = layout.planes_h * layout.planes_w * layout.plane_h * layout.plane_w + layout.shared_zeros;
-    if (layout.unchanged && !layout.in_place) layout.channel_floats = divide_up(layout.channel_floats, line) * line;
-    return layout;
+    const bool read_again = weight_.rows() / groups_ >= kRowsForCopy && weight_.density() < static_cast<double>(traits.direct_speed);
+    return plan_layout(window_, height_, width_, out_h_, out_w_, read_again, traits);
   }
 
   Image image(const ImageLayout& layout, bool decoded = false) const {
@@ -182,6 +154,53 @@ class Conv final : public Op {
     image.pixels = out_w_;
     image.decoded = decoded;
     return image;
+  }
+
+  // Of a large image, what a tile of outputs reads is laid out by the worker that sums it, when its turn comes: all of it at
+  // once would push inputs and outputs out of the second cache, and threads would wait for it.
+  Image banded_image(const Traits& traits) const {
+    const ImageLayout layout = layout_for(traits);
+    Image banded = image(layout, true);
+    // Short vectors gain nothing by it.
+    const bool large = traits.width > 4 && channels_ * layout.channel_floats >= kLarge && !by_channel_ && !layout.unchanged;
+    if (!large || layout.planes_h * layout.planes_w > 1) return {};
+    const size_t rows = banded_rows(weight_, banded, weight_.rows() / groups_, traits);
+    if (rows == 0) return {};
+    banded.banded = true;
+    banded.channel_floats = band_rows(rows) * layout.plane_w + layout.shared_zeros;
+    return banded;
+  }
+  // Of the image, that so many rows of outputs read.
+  size_t band_rows(size_t rows) const { return rows + static_cast<size_t>(window_.dilation_h * (window_.kernel_h - 1)); }
+  size_t band_floats(const Image& banded) const { return channels_ / groups_ * banded.channel_floats + kSlack; }
+  size_t room_of_banded(const Image& banded, const Traits& traits) const {
+    return lines(product_room(weight_, banded, weight_.rows() / groups_, traits));
+  }
+
+  void run_banded(const float* input, float* output, size_t batch, const Workplace& place) const {
+    const Image banded = banded_image(place.kernels.traits);
+    const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, channels = channels_ / groups_;
+    const Product product(weight_, banded, rows, finish(), place.kernels);
+    const double operations = weight_.density() * static_cast<double>(batch * weight_.rows() * weight_.columns() * pixels);
+    const Tasks tasks = product.cut_into_tiles(batch * groups_, place.worth(operations));
+    const size_t room = room_of_banded(banded, place.kernels.traits);
+    place.each(batch * groups_ * tasks.count(), operations, [&](size_t task, int worker) {
+      const size_t image_group = task / tasks.count(), group = image_group % groups_;
+      const float* x = input + image_group * channels * height_ * width_;
+      float* band = place.room(worker) + room;
+      clear_slack(band + channels * banded.channel_floats);
+      const LayOut lay_out_tile = [&](size_t first, size_t here) {
+        const size_t last = std::min(first + band_rows(here), layout_.plane_h);
+        for (size_t channel = 0; channel < channels; ++channel) {
+          float* to = band + channel * banded.channel_floats;
+          lay_out(layout_, window_, x + channel * height_ * width_, height_, width_, first, last, true, to, place.kernels);
+          std::fill_n(to + (last - first) * layout_.plane_w, layout_.shared_zeros, 0.0f);
+        }
+        return band;
+      };
+      product.multiply(lay_out_tile, group * rows, output + image_group * rows * pixels, pixels, tasks, task % tasks.count(),
+                       place.room(worker));
+    });
   }
 
   Bands bands_for(const Traits& traits) const {
@@ -207,7 +226,8 @@ class Conv final : public Op {
 
   Together together_for(size_t batch, const Traits& traits) const {
     if (by_channel_ || !is_direct(weight_, image(layout_for(traits)), weight_.rows() / groups_, traits)) return {};
-    const Together together = plan_together(window_, batch, channels_, out_h_, out_w_, traits);
+    const double reads = weight_.density() * static_cast<double>(weight_.rows() / groups_);
+    const Together together = plan_together(window_, batch, channels_, out_h_, out_w_, reads, traits);
     if (together.rows == 0) return {};
     return may_be_decoded(weight_, image(together, together.rows, offsets_.data(), traits), weight_.rows() / groups_, traits)
                ? together
@@ -331,7 +351,8 @@ class Conv final : public Op {
       const size_t first = all * part / parts;
       for (size_t i = first; i < all * (part + 1) / parts; ++i) {
         const float* channel = x + i * height_ * width_;
-        if (!layout_.in_place) lay_out(channel, laid_out, i == first, 0, layout_.plane_h, place.kernels);
+        if (!layout_.in_place)
+          lay_out(layout_, window_, channel, height_, width_, 0, layout_.plane_h, i == first, laid_out, place.kernels);
         for (size_t task = 0; task < tasks.count(); ++task)
           product.multiply(layout_.in_place ? channel : laid_out, i % channels_ * rows, y + i * rows * pixels, pixels, tasks,
                            task, room);
@@ -353,66 +374,6 @@ class Conv final : public Op {
           offsets_.push_back(static_cast<int32_t>(channel * layout_.channel_floats + plane * layout_.plane_h * layout_.plane_w +
                                                   h / stride_h * layout_.plane_w + w / stride_w));
         }
-  }
-
-  // One channel padded, and split into planes of the pixels that are one step of the stride apart. Where another channel
-  // was laid out before, the zeros around the pixels are there. Of every plane, the rows [first, last).
-  void lay_out(const float* from, float* out, bool with_zeros, size_t first, size_t last, const NetKernels& kernels) const {
-    if (layout_.unchanged) {
-      std::memcpy(out + first * width_, from + first * width_, (last - first) * width_ * sizeof(float));
-      if (last == layout_.plane_h) std::fill(out + height_ * width_, out + layout_.channel_floats, 0.0f);
-      return;
-    }
-    // The first and the last of a plane's pixels, down or across, that lie in the image: its pixel i is the image's pixel
-    // i * stride + shift.
-    const auto inside = [](long shift, long stride, long size, size_t plane) {
-      const long all = static_cast<long>(plane);
-      const long first = std::min(all, shift >= 0 ? 0 : (-shift + stride - 1) / stride);
-      return std::pair(first, std::max(first, std::min(all, size > shift ? (size - shift + stride - 1) / stride : 0)));
-    };
-    const long stride_h = window_.stride_h, stride_w = window_.stride_w;
-    const long high = static_cast<long>(height_), wide = static_cast<long>(width_), plane_w = static_cast<long>(layout_.plane_w);
-    for (long ph = 0; ph < static_cast<long>(layout_.planes_h); ++ph)
-      for (long pw = 0; pw < static_cast<long>(layout_.planes_w); ++pw, out += layout_.plane_h * layout_.plane_w) {
-        const long down = ph - window_.pad_top, across = pw - window_.pad_left;
-        const long begin = static_cast<long>(first), end = static_cast<long>(last);
-        const auto [upper, lower] = inside(down, stride_h, high, layout_.plane_h);
-        const long top = std::clamp(upper, begin, end), bottom = std::clamp(lower, top, end);
-        if (with_zeros && kernels.spread_rows) {
-          const float* row = from + (top * stride_h + down) * wide;
-          std::fill(out + begin * plane_w, out + top * plane_w, 0.0f);
-          if (top < bottom)
-            kernels.spread_rows(row, static_cast<size_t>(stride_h * wide), static_cast<int>(wide), static_cast<int>(across),
-                                window_.stride_w, static_cast<size_t>(bottom - top), out + top * plane_w, layout_.plane_w);
-          std::fill(out + bottom * plane_w, out + end * plane_w, 0.0f);
-          continue;
-        }
-        const auto [left, right] = inside(across, stride_w, wide, layout_.plane_w);
-        if (with_zeros) {
-          std::fill(out + begin * plane_w, out + top * plane_w, 0.0f);
-          std::fill(out + bottom * plane_w, out + end * plane_w, 0.0f);
-          for (long i = top; i < bottom; ++i) {
-            std::fill(out + i * plane_w, out + i * plane_w + left, 0.0f);
-            std::fill(out + i * plane_w + right, out + (i + 1) * plane_w, 0.0f);
-          }
-        }
-        if (top == bottom || left == right) continue;
-        const float* row = from + (top * stride_h + down) * wide + left * stride_w + across;
-        float* to = out + top * plane_w + left;
-        const size_t rows = static_cast<size_t>(bottom - top), n = static_cast<size_t>(right - left);
-        if (stride_w == 1) {
-          kernels.copy_rows(row, static_cast<size_t>(stride_h * wide), to, layout_.plane_w, rows, n);
-          continue;
-        }
-        for (size_t i = 0; i < rows; ++i, row += stride_h * wide, to += plane_w) {
-          if (stride_w == 2) {
-            kernels.every_second(row, n, to);
-          } else {
-            for (size_t j = 0; j < n; ++j) to[j] = row[static_cast<long>(j) * stride_w];
-          }
-        }
-      }
-    if (with_zeros && last == layout_.plane_h) std::fill(out, out + layout_.shared_zeros, 0.0f);
   }
 
   Weight weight_;

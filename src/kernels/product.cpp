@@ -122,6 +122,11 @@ Tasks Product::cut(size_t products, int threads) const {
   return tasks;
 }
 
+Tasks Product::cut_into_tiles(size_t products, int threads) const {
+  const size_t wanted = divide_up(static_cast<size_t>(threads), products);
+  return {1, std::min(wanted, divide_up(blocked_plan_.extent, blocked_plan_.tile))};
+}
+
 Tasks Product::cut_by_rows(int threads) const {
   const auto all = static_cast<size_t>(threads);
   if (direct_) return {std::clamp<size_t>(rows_ / 16, 1, 4), all, true};
@@ -130,7 +135,7 @@ Tasks Product::cut_by_rows(int threads) const {
   return {1, std::clamp(blocks, all, 4 * all), true};
 }
 
-void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
+void Product::multiply(const Source& source, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
                        float* room) const {
   const size_t row_task = task % tasks.row_tasks, image_task = task / tasks.row_tasks;
   const size_t unit = direct_ ? 1 : static_cast<size_t>(kernels_.traits.gemm_rows), units = divide_up(rows_, unit);
@@ -150,20 +155,27 @@ void Product::multiply(const float* x, size_t first_row, float* y, size_t y_step
   part.first = start_of(image_task);
   part.last = start_of(image_task + 1);
   if (image_.decoded) {
-    multiply_blocked(x, part, y, y_step, room);
+    multiply_blocked(source, part, y, y_step, room);
   } else if (direct_) {
     for (const size_t last = part.last; part.first < last; part.first = part.last) {
       part.last = std::min(part.first + direct_plan_.tile, last);
-      multiply_direct(x, part, y, y_step, room);
+      multiply_direct(source.x, part, y, y_step, room);
     }
   } else if (part.first < part.last) {
-    multiply_dense(x, part, y, y_step, room);
+    multiply_dense(source.x, part, y, y_step, room);
   }
 }
 
 void Product::finish_row(float* y, size_t n) const {
   if (finish_.activation != Activation::none)
     kernels_.activate(finish_.activation, finish_.first, finish_.second, y, n);
+}
+
+// Whether every column of the weight meets pixels, seen from x, that begin where a line of the cache does.
+bool Product::reads_lines(const float* x) const {
+  const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
+  return reinterpret_cast<uintptr_t>(x) % (kLine * sizeof(float)) == 0 &&
+         (image_.by_lines || image_.together || (image_.channel_columns == 1 && step % kLine == 0));
 }
 
 // --- direct: nonzero by nonzero ---
@@ -230,11 +242,12 @@ void Product::multiply_direct(const float* x, const Part& part, float* y, size_t
   // What is copied later is summed in whole vectors.
   const size_t floats = plan.whole ? pixels : divide_up((rows - 1) * image_.row_step + pixels, width) * width;
   const bool in_parts = image_.offsets == nullptr;  // of linear layers
+  const bool from_lines = reads_lines(x);
   const auto out = [&](size_t row) { return y + (row - part.first_row) * y_step; };
   // Sums wait, if they do, in place `number`.
   const auto accumulate = [&](size_t row, size_t number, const Reader::Entries& entries) {
     const float* start = entries.first ? finish_.bias + row : nullptr;
-    const Sums how{start, entries.last && limits_.limited, limits_.low, limits_.high, in_parts};
+    const Sums how{start, entries.last && limits_.limited, limits_.low, limits_.high, in_parts, from_lines};
     if (plan.by_rows) {
       kernels_.accumulate_rows(entries.offsets, entries.values, entries.count, x, image_.row_step, out(row), pixels, rows,
                                pixels, how);

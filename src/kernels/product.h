@@ -1,6 +1,8 @@
 // A weight times an image: convolution and, with the batch as the image, linear layers.
 #pragma once
 
+#include <functional>
+
 #include "reader.h"
 
 namespace membound {
@@ -27,7 +29,11 @@ struct Image {
   size_t image_step = 0;             // and floats from one image's result to the next one's
   bool by_lines = false;             // every row that is read begins where a line of the cache does (Bands)
   bool decoded = false;              // there is room for decoded rows of the weight
+  bool banded = false;               // nothing is laid out before: what a tile reads is, when its turn comes
 };
+
+// Lays out what `rows` rows of outputs from `first` on read, and says where.
+using LayOut = std::function<const float*(size_t first, size_t rows)>;
 
 struct Finish {
   const float* bias;  // one a row of the weight
@@ -48,6 +54,10 @@ bool has_wide_gaps(const Image& image, const Traits& traits);
 // Whether a product gains by rows that are decoded before, if there is room.
 bool may_be_decoded(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
+// Rows of outputs that are summed at once, where the image may be laid out for so many at a time; else 0. The weight is decoded
+// as a whole, so that nothing is laid out twice.
+size_t banded_rows(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
+
 // How a product is cut into tasks.
 struct Tasks {
   size_t row_tasks, image_tasks;
@@ -63,14 +73,28 @@ class Product {
 
   // For `threads`, when `products` of them run side by side.
   Tasks cut(size_t products, int threads) const;
+  // For `threads`, each of which takes whole tiles of the image.
+  Tasks cut_into_tiles(size_t products, int threads) const;
   // For `threads`, each of which takes its rows of the image, in a few tasks, and reads the whole weight.
   Tasks cut_by_rows(int threads) const;
 
   // One task: rows of the weight from `first_row` on, times x, into y, whose row r is y + r * y_step.
   void multiply(const float* x, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
-                float* room) const;
+                float* room) const {
+    multiply({x, nullptr}, first_row, y, y_step, tasks, task, room);
+  }
+  // The same of an image that is banded.
+  void multiply(const LayOut& lay_out, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
+                float* room) const {
+    multiply({nullptr, &lay_out}, first_row, y, y_step, tasks, task, room);
+  }
 
  private:
+  // The image, or what lays it out.
+  struct Source {
+    const float* x;
+    const LayOut* lay_out;
+  };
   // Rows of the weight [first_row, last_row), and of the plan's extent of the image [first, last).
   struct Part {
     size_t first_row, last_row, first, last;
@@ -109,6 +133,7 @@ class Product {
     bool pack_once;
   };
   friend bool may_be_decoded(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
+  friend size_t banded_rows(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
   friend size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
   static DirectPlan plan_direct(const Weight& weight, const Image& image, const Traits& traits);
   static BlockedPlan plan_blocked(const Weight& weight, const Image& image, const Traits& traits);
@@ -117,7 +142,9 @@ class Product {
   static size_t dense_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
 
   void multiply_direct(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
-  void multiply_blocked(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
+  void multiply(const Source& source, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
+                float* room) const;
+  void multiply_blocked(const Source& source, const Part& part, float* y, size_t y_step, float* room) const;
   void decode(size_t begin, size_t end, uint32_t* cuts, int32_t* offsets) const;
   void multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
   size_t find_chunks(size_t& first, size_t last, Chunk* chunks) const;
@@ -125,6 +152,7 @@ class Product {
   void pack_rows(size_t row, size_t rows, size_t begin, size_t end, const Cursors& cursors, float* packed,
                  int32_t* columns, float* converted, size_t most) const;
   void finish_row(float* y, size_t n) const;
+  bool reads_lines(const float* x) const;
 
   const Weight& weight_;
   const Image image_;

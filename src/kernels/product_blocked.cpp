@@ -39,15 +39,17 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   if (divide_up(plan.extent, plan.tile) < static_cast<size_t>(traits.least_tiles)) return {};
   const size_t footprint = plan.whole       ? std::min(plan.tile, image.channel_floats)
                            : image.together ? image.tile_floats
+                           : image.banded   ? image.channel_floats
                                             : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
   const size_t sums = image.together ? image.tile * image.pixels
                       : plan.whole   ? plan.tile
                                      : divide_up((plan.tile - 1) * image.row_step + image.pixels, width) * width;
-  // Where each load is a line, more of them may come from the second cache.
   const auto fitting_channels = [&](size_t floats) { return std::clamp<size_t>(floats / footprint, 1, channels); };
-  // So may those that no other column of the kernel reads again, of short vectors.
-  const bool more = image.together || (plan.whole && traits.width <= 4);
-  const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * (more ? 3 : 2) / 2);
+  // More may come from the second cache where every line is loaded once: aligned, or to be joined. So may those that no other
+  // column of the kernel reads again, of short vectors.
+  const bool joined = !plan.whole && traits.copies_to_lines, short_whole = plan.whole && traits.width <= 4;
+  const size_t quarters = image.together ? 8 : joined || short_whole ? 6 : 4;
+  const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * quarters / 4);
   const double entries = weight.density() * static_cast<double>(near * image.channel_columns);
   const bool few = entries < kLeastOfBlock || entries * static_cast<double>(divide_up(sums, width)) < traits.least_work;
   const size_t most_channels = few ? fitting_channels(kSecond) : near;
@@ -97,7 +99,13 @@ void Product::decode(size_t begin, size_t end, uint32_t* cuts, int32_t* offsets)
   }
 }
 
-void Product::multiply_blocked(const float* x, const Part& part, float* y, size_t y_step, float* room) const {
+size_t banded_rows(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
+  if (!may_be_decoded(weight, image, rows, traits)) return 0;
+  const Product::BlockedPlan plan = Product::plan_blocked(weight, image, traits);
+  return plan.whole || plan.group < rows || plan.tile == plan.extent ? 0 : plan.tile;
+}
+
+void Product::multiply_blocked(const Source& source, const Part& part, float* y, size_t y_step, float* room) const {
   const BlockedPlan& plan = blocked_plan_;
   // Pixels of a row of the result, each of one image.
   const size_t across = plan.whole ? 1 : image_.pixels / (image_.together ? static_cast<size_t>(kernels_.traits.width) : 1);
@@ -119,11 +127,14 @@ void Product::multiply_blocked(const float* x, const Part& part, float* y, size_
       float* out = y + (begin - part.first_row) * y_step + first * across;
       const bool waits = plan.step > 0;
       const size_t floats = plan.whole ? here : image_.together ? image_.pixels : (here - 1) * image_.row_step + image_.pixels;
+      const float* from =
+          image_.banded ? (*source.lay_out)(first, here) : source.x + first * (plan.whole ? 1 : image_.row_step);
       const Segments segments{offsets, values, cuts, plan.blocks + 1, rows};
       for (size_t block = 0; block < plan.blocks; ++block) {
         const bool last = block + 1 == plan.blocks;
-        const Sums how{block == 0 ? finish_.bias + begin : nullptr, last && limits_.limited, limits_.low, limits_.high, false};
-        kernels_.accumulate_each(segments, block, x + first * (plan.whole ? 1 : image_.row_step), image_.row_step,
+        const Sums how{block == 0 ? finish_.bias + begin : nullptr, last && limits_.limited, limits_.low, limits_.high, false,
+                       reads_lines(from)};
+        kernels_.accumulate_each(segments, block, from, image_.row_step,
                                  waits ? waiting : out, waits ? plan.step : y_step, image_.together ? here : 1, floats, how);
       }
       for (size_t row = 0; row < rows; ++row, out += y_step) {

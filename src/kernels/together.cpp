@@ -7,9 +7,11 @@ namespace membound {
 namespace {
 
 constexpr long kMostWidth = 32;                  // pixels of a row that are taken at once, where strides part them
-constexpr size_t kFewPixels = 64;                // more fill vectors anyway, and a batch of them comes from far away,
+constexpr size_t kFewPixels = 200;               // more fill vectors anyway, and a batch of them comes from far away,
 constexpr size_t kNearFloats = size_t{1} << 16;  // unless what a tile reads stays in the second cache
-constexpr size_t kMostFloats = size_t{1} << 19;  // of all channels, where there are several tiles
+constexpr size_t kMostFloats = size_t{1} << 20;  // of all channels, where there are several tiles
+constexpr size_t kSums = 14;                     // vectors at once: of fewer, more channels stay near
+constexpr double kFewestReads = 32;              // of a pixel by one column of the kernel, where strides part many of them
 
 // A row of a channel to rows of planes: their pixel c is the row's pixel c stride + plane - pad.
 void lay_out_row(const Together& together, const Window& window, const float* row, size_t step, long width, float* out,
@@ -30,12 +32,15 @@ void lay_out_row(const Together& together, const Window& window, const float* ro
 
 }  // namespace
 
-Together plan_together(const Window& window, size_t batch, size_t channels, size_t out_h, size_t out_w,
+Together plan_together(const Window& window, size_t batch, size_t channels, size_t out_h, size_t out_w, double reads,
                        const Traits& traits) {
-  const size_t width = static_cast<size_t>(traits.width), most_vectors = static_cast<size_t>(traits.tile);
-  if (!traits.copies_to_lines || batch < width || out_h * out_w < 2 || out_w > most_vectors ||
+  const size_t width = static_cast<size_t>(traits.width);
+  if (!traits.copies_to_lines || batch < width || out_h * out_w < 2 || out_w > static_cast<size_t>(traits.tile) ||
       window.kernel_h * window.kernel_w == 1)  // a pixel that is read once is not worth the way
     return {};
+  const bool parted = window.stride_w > 1 && out_h * out_w > kSmallMap;  // pixels go their way one by one
+  if (parted && reads < kFewestReads) return {};
+  const size_t most_vectors = std::max(out_w, kSums);
   const size_t down = static_cast<size_t>(window.stride_h), reach_h = static_cast<size_t>(window.dilation_h * (window.kernel_h - 1));
   const size_t across = static_cast<size_t>(window.stride_w), reach_w = static_cast<size_t>(window.dilation_w * (window.kernel_w - 1));
   Together together;
@@ -51,7 +56,7 @@ Together plan_together(const Window& window, size_t batch, size_t channels, size
   together.channel_floats = floats(together.rows);
   together.tile_floats = floats(together.tile);
   const bool gains = out_h * out_w <= kFewPixels || channels * together.tile_floats <= kNearFloats;
-  return gains && channels * together.channel_floats <= 4 * kMostFloats ? together : Together{};
+  return gains && channels * together.channel_floats <= 2 * kMostFloats ? together : Together{};
 }
 
 void place_columns(const Together& together, const Window& window, size_t columns, const Traits& traits, int32_t* offsets) {

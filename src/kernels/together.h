@@ -15,8 +15,9 @@ struct Together {
   size_t channel_floats = 0, tile_floats = 0;
 };
 
-// Of images of so many channels.
-Together plan_together(const Window& window, size_t batch, size_t channels, size_t out_h, size_t out_w, const Traits& traits);
+// Of images of so many channels; `reads`: of a pixel by one column of the kernel, on the average.
+Together plan_together(const Window& window, size_t batch, size_t channels, size_t out_h, size_t out_w, double reads,
+                       const Traits& traits);
 
 // Where each column of the weight reads.
 void place_columns(const Together& together, const Window& window, size_t columns, const Traits& traits, int32_t* offsets);
