@@ -27,14 +27,14 @@ LAYERS = {
     "zoo": {"errors"},
     "train": {"errors", "units", "notebook", "modules", "data", "store", "zoo", "_core"},
     "capture": {"errors", "modules", "data", "store"},
-    "micro": {"errors", "store"},
+    "micro": {"errors", "units", "store"},
     "run": {"errors", "units", "notebook", "data", "store", "micro", "_core"},
     "report": {"errors", "units", "store"},
     "search": {
         "errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "micro", "run",
         "report",
     },
-    "export": {"errors", "data", "store", "zoo", "train", "capture", "micro", "run"},
+    "export": {"errors", "units", "data", "store", "zoo", "train", "capture", "micro", "run"},
     "bench": {"errors", "machine", "store", "capture", "run", "export"},
     "paper": {"errors", "machine", "modules", "data", "store", "zoo", "train", "search", "bench", "report"},
 }  # fmt: skip
@@ -218,7 +218,7 @@ def test_training_works_without_the_compiled_extension():
 def test_names_that_need_torch_say_what_to_install_without_it(name):
     code = f"import sys; sys.modules['torch'] = None\nimport membound\nmembound.{name}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install 'membound[train]'" in done.stderr.splitlines()[-1]
+    assert "pip install '.[train]'" in done.stderr.splitlines()[-1]
 
 
 # Modules that can be read

@@ -16,6 +16,7 @@ from membound.errors import (
     TrainingError,
     WeightsError,
 )
+from membound.errors import install as _install
 
 if TYPE_CHECKING:
     from membound import data, zoo
@@ -131,9 +132,7 @@ def _import(module: str, name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise ModuleNotFoundError(
-            f"membound.{name} needs torch: pip install 'membound[train]'", name="torch"
-        ) from None
+        raise ModuleNotFoundError(f"membound.{name} needs torch: {_install('train')}", name="torch") from None
 
 
 def __dir__() -> list[str]:

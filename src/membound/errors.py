@@ -46,6 +46,15 @@ class ModelError(MemboundError):
     rule: int | None = None
 
 
+def install(extra: str) -> str:
+    """How to get what an extra brings; membound is installed from a checkout.
+
+    >>> install("onnx")
+    "in a checkout of membound, pip install '.[onnx]'"
+    """
+    return f"in a checkout of membound, pip install '.[{extra}]'"
+
+
 def check_path_like(path: object, name: str) -> None:
     """Refuse what cannot be a path at all.
 

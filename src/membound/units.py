@@ -1,4 +1,4 @@
-"""Sizes in bytes, as people write them: '40 KiB' is 40960, '40 KB' is 40000; and numbers of any type."""
+"""Sizes in bytes, as people write them: '40 KiB' is 40960, '40 KB' is 40000; clocks; and numbers of any type."""
 
 import re
 from typing import Any
@@ -17,6 +17,8 @@ UNITS = {
     "gib": 1024**3,
     "tib": 1024**4,
 }
+CLOCK = 80_000_000  # Hz, where none is said
+HERTZ = {"hz": 1, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
 
 
 def parse_bytes(text: str | int, parts: str = "") -> int:
@@ -68,3 +70,38 @@ def format_bytes(count: int) -> str:
         if count >= UNITS[unit.lower()]:
             return f"{count / UNITS[unit.lower()]:.{digits}f} {unit}"
     return f"{count} B"
+
+
+def parse_clock(text: str | float) -> float:
+    """Hz; a text has a unit, a number is Hz.
+
+    >>> parse_clock("80MHz"), parse_clock("1.5 GHz"), parse_clock(16_000_000)
+    (80000000.0, 1500000000.0, 16000000.0)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)(?:e\+?\d+)?\s*([a-zA-Z]*)\s*", str(text))
+    unit = "" if match is None else match[2].lower() or ("" if isinstance(text, str) else "hz")
+    if match is not None and not unit:
+        raise MemboundError(
+            f"clock={text!r} has no unit, MHz, kHz or Hz: did you mean '{match[1]} MHz'?", about="clock"
+        )
+    if match is None or unit not in HERTZ or float(match[1]) <= 0:
+        raise MemboundError(f"clock={text!r}: write a frequency above 0, as in '80 MHz'", about="clock")
+    return float(text) if not isinstance(text, str) else float(match[1]) * HERTZ[unit]
+
+
+def show_clock(clock: float) -> str:
+    """In words.
+
+    >>> show_clock(80e6), show_clock(32_768)
+    ('80 MHz', '0.032768 MHz')
+    """
+    return f"{clock / 1e6:g} MHz"
+
+
+def show_ms(ms: float) -> str:
+    """In two digits: more would be more than an estimate knows.
+
+    >>> show_ms(56.4), show_ms(0.234), show_ms(1234.0)
+    ('56 ms', '0.23 ms', '1234 ms')
+    """
+    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.2g} ms"

@@ -13,6 +13,7 @@ from deployed import BROKEN, CLASSES, broken_files, images, network, refused, ru
 from PIL import Image
 
 import membound as mb
+from membound.errors import install
 from membound.store.file import write
 
 
@@ -212,7 +213,7 @@ def test_pictures_need_pillow_and_no_torch(file, tmp_path):
     assert done.stdout.split()[:2] == [str(picture), "bright"], done.stderr
     for command in (("run", file, picture), ("evaluate", file, "--data", tmp_path)):
         done = run_without(["torch", "PIL"], *command)
-        said = "membound: error: reading pictures needs Pillow: pip install 'membound[images]'\n"
+        said = f"membound: error: reading pictures needs Pillow: {install('images')}\n"
         assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 

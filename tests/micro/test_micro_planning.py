@@ -12,7 +12,7 @@ from torch import nn
 from membound.capture import capture
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization, multipliers, quantization, sum_multipliers
-from membound.micro.cost import instructions
+from membound.micro.cost import estimate
 from membound.micro.flash import pack_weight
 from membound.run.micro_net import MicroNet
 from membound.store.file import read_bytes, to_bytes
@@ -140,15 +140,39 @@ def test_a_fit_shows_what_int8_costs_where_that_was_measured():
     ]
 
 
-def test_estimated_instructions_are_near_those_that_boards_counted():
-    recorded = {row["name"]: row for row in json.loads(micro_page.RESULTS.read_text())["rows"]}
+def test_estimated_times_are_near_what_was_counted():
+    recorded = {row["name"]: row["levels"] for row in json.loads(micro_page.SPEED.read_text())["rows"]}
     for name, make in NETWORKS.items():
         if name == "mobilenet":  # recorded at another size
             continue
-        plan = micro(make()).plan
-        found = sum(instructions(plan, number) for number in range(len(plan.net.ops)))
-        counted = recorded[f"{name}, random weights"]["boards"]["cortex-m3"]["instructions"]
-        assert 0.9 * counted < found < 1.1 * counted, name
+        for level, counted in recorded[f"{name}, random weights"].items():
+            found = estimate(micro(make()).plan, level)
+            assert found.instructions == pytest.approx(counted["instructions"], rel=0.15), (name, level)
+            assert found.cycles == pytest.approx(counted["cycles"], rel=0.15), (name, level)
+
+
+def test_layers_take_their_parts_of_the_time():
+    plan = micro(NETWORKS["resnet8"]()).plan
+    parts = [estimate(plan, "-O2", number).cycles for number in range(len(plan.net.ops))]
+    assert sum(parts) == pytest.approx(estimate(plan, "-O2").cycles, abs=len(parts))
+    assert min(parts) > 0
+
+
+def test_a_trace_of_an_emulator_gives_instructions_and_cycles():
+    text = """IN: loop
+0x00000100:  6808       ldr      r0, [r1]
+0x00000102:  3801       subs     r0, #1
+0x00000104:  d1fc       bne      #0x100
+
+Trace 0: 0xffff [00800408/00000100/00000110/ff020200] loop
+Trace 0: 0xffff [00800408/00000100/00000110/ff020200] loop
+IN: main
+0x00000106:  4770       bx       lr
+
+Trace 0: 0xffff [00800408/00000106/00000110/ff020200] main
+Trace 0: 0xffff [00800408/00000100/00000110/ff020200] loop
+"""
+    assert read_trace(text.splitlines()) == (6, 2 * 4 + 2)  # taken once; main is not the network's
 
 
 @pytest.mark.parametrize("kind", ["GRU", "LSTM"])

@@ -59,9 +59,10 @@ def test_flash_and_ram_are_told_part_by_part_beside_dense_in_8_bits():
     device = {
         "flash_bytes": 7_690, "constant_bytes": 5_074, "weight_bytes": 4_400, "code_bytes": 2_616, "ram_bytes": 1_988,
         "context_bytes": 1_488, "arena_bytes": 1_468, "stack_bytes": 500, "instructions": 1_800_000,
+        "ms": 31.27, "clock_hz": 64_000_000,
         "code_from": "recorded sizes",
     }  # fmt: skip
-    rounded = {**device, "flash_bytes": 36_400, "constant_bytes": 33_784, "weight_bytes": 33_000}
+    rounded = {**device, "flash_bytes": 36_400, "constant_bytes": 33_784, "weight_bytes": 33_000, "ms": 62.0}
     dense = DENSE | {"int8": INT8 | {"micro": rounded}}
     text = page(dense=dense, micro=device, limit=8_000, memory_limit=2_000)
     table = text.split("<h2>Flash and RAM</h2>")[1].split("</section>")[0]
@@ -72,8 +73,13 @@ def test_flash_and_ram_are_told_part_by_part_beside_dense_in_8_bits():
         "biases, scales, tables": ["674", "784"], "code": ["2,616", "2,616"],
         "RAM, bytes": ["1,988", "of 2,000", "1,988"], "activations": ["1,468", "1,468"],
         "counters of rows": ["20", "20"], "stack, at most": ["500", "500"],
-        "instructions, about": ["1,800,000", "1,800,000"],
+        "instructions, estimated": ["1,800,000", "1,800,000"], "milliseconds, estimated": ["31", "62"],
     }  # fmt: skip
+    assert "on a Cortex-M4 at 64 MHz, at -Os" in table
+    body = text.split("<body>")[1]
+    assert re.findall(r"<h2>(.*?)</h2>", body)[3] == "time of one image, estimated"
+    assert ("better", "2.0 times faster") in told(text)
+    assert "About 31 ms an image on a Cortex-M4 at 64 MHz, estimated." in body
     assert "Cortex-M4 (recorded sizes)" in table
     assert "Flash and RAM" not in page()
 

@@ -1,8 +1,10 @@
 """fit() for a microcontroller: flash and RAM are promises, and accuracy is that of the C code."""
 
 import json
+import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,7 +56,44 @@ def test_flash_and_ram_are_within_their_bounds_and_used(fitted):
     assert fitted.facts["memory_bytes"] == micro["ram_bytes"]
     assert 0 < micro["weight_bytes"] < micro["constant_bytes"]
     assert 0 < micro["arena_bytes"] < micro["context_bytes"]
-    assert micro["instructions"] > 0
+    assert (fitted.flash, fitted.ram) == (micro["flash_bytes"], micro["ram_bytes"])
+    assert replace(fitted, facts={}).flash is None
+
+
+def test_time_is_estimated_at_a_clock_for_both_ways_to_compile(fitted):
+    micro = fitted.facts["micro"]
+    assert 0 < micro["at_O2"]["instructions"] < micro["instructions"] < micro["cycles"]
+    assert micro["clock_hz"] == 80_000_000
+    assert micro["ms"] == pytest.approx(micro["cycles"] / 80_000, rel=1e-3)
+
+
+@pytest.mark.parametrize("also", [{}, {"ram": RAM}])
+def test_a_bound_on_time_holds_for_the_file_that_is_written(fitted, also, tmp_path):
+    allowed = 0.7 * fitted.facts["micro"]["ms"] / 2
+    bound = fit(latency=f"{allowed:.4f}ms", clock="160 MHz", **also)
+    micro = bound.facts["micro"]
+    assert 0.9 * allowed < micro["ms"] <= allowed
+    assert micro["clock_hz"] == 160_000_000
+    assert micro["flash_bytes"] < fitted.flash <= FLASH, "fewer weights are faster"
+    assert any(f"where {allowed:.3g} ms are allowed" in note for note in bound.facts["tried"])
+    bound.save(tmp_path / "net.safetensors")
+    assert mb.load(tmp_path / "net.safetensors", engine="micro").speed().ms("160 MHz") <= allowed
+
+
+def test_time_alone_is_a_bound_on_a_microcontroller():
+    bound = fit(budget=None, latency="3ms", steps=10)
+    assert bound.facts["micro"]["ms"] <= 3
+
+
+@pytest.mark.parametrize(
+    ("clock", "said"),
+    [("80", "has no unit"), ("0 MHz", "a frequency above 0"), ("fast", "as in '80 MHz'")],
+)
+def test_a_clock_that_is_none_is_refused(clock, said):
+    with pytest.raises(MemboundError, match=said):
+        fit(clock=clock)
+    with pytest.raises(MemboundError, match="for the target micro"):
+        fit(clock="80 MHz", target="cpu")
 
 
 def test_what_this_machine_takes_is_named_so(fitted):
@@ -152,6 +191,8 @@ class Normalized(nn.Sequential):
         ({"budget": None, "ram": 4_000}, "give a budget, not ram alone"),
         ({"values": "f16"}, "computes in integers, not in f16: choose auto or p1 to p8"),
         ({"members": 2}, "one network on one image: leave members out"),
+        ({"threads": 2, "latency": "9ms"}, "one network on one image: leave threads out"),
+        ({"latency": "1us"}, "a latency of 0.001 ms at 80 MHz cannot be met: with one weight in each layer"),
         ({"target": "tpu"}, "there is no target 'tpu': choose cpu or micro"),
         ({"ram": "10%"}, "10% of RAM: a microcontroller's is bounded in bytes"),
     ],
@@ -173,7 +214,7 @@ def test_flash_and_ram_are_said_part_by_part(fitted):
     assert f"{fitted.size:,} of {FLASH:,} bytes: " in flash
     assert "of code at -Os for a Cortex-M4" in flash
     assert f" of {RAM:,} bytes: " in ram
-    assert f"about {fitted.facts['micro']['instructions']:,} instructions an image" in speed
+    assert re.fullmatch(r"about .* million instructions an image: .* ms on a Cortex-M4 at 80 MHz, .*", speed)
     assert on_device({}) == []
 
 
@@ -187,7 +228,8 @@ def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys):
     assert f"{micro['flash_bytes']:,} of {FLASH:,}" in said
     assert f"{micro['ram_bytes']:,} of {RAM:,}" in said
     assert "membound export 'my net.safetensors' --c firmware" in said
-    assert "ms an image" not in said
+    assert "ms an image on a Cortex-M4 at 80 MHz, estimated." in said
+    assert "of this machine" not in said
     assert f"{micro['flash_bytes']:,} bytes of flash, {micro['ram_bytes']:,} of RAM" in repr(fitted)
     assert f"{micro['ram_bytes']:,} of {RAM:,}" in fitted._repr_html_()
 

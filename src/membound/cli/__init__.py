@@ -21,7 +21,7 @@ from membound.cli.run import run_command
 from membound.cli.sections import in_sections
 from membound.cli.train import train_command
 from membound.cli.usage import explain_value
-from membound.errors import MemboundError
+from membound.errors import MemboundError, install
 
 app = typer.Typer(
     name="membound",
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
         if error.name not in ("torch", "safetensors", "PIL", "pooch"):
             raise
         needed, extra = ("Pillow", "images") if error.name == "PIL" else (error.name, "train")
-        code = _refuse(f"this command needs {needed}: pip install 'membound[{extra}]'")
+        code = _refuse(f"this command needs {needed}: {install(extra)}")
     except BrokenPipeError:  # the reader of our output has gone, as in `membound ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -67,6 +67,8 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     micro = final.get("micro")
     if micro is None:
         return []
+    from membound.micro.cost import say_speed
+
     constants, code = micro["constant_bytes"], micro["code_bytes"]
     lines = [
         (
@@ -80,12 +82,7 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{micro['stack_bytes']:,} of stack; images are fed by rows",
         ),
     ]
-    if "instructions" in micro:  # a fit says it, of its networks
-        count = f"{micro['instructions']:,}"
-        lines.append(
-            ("speed", f"about {count} instructions an image on a Cortex-M3 (an estimate; not cycles)")
-        )
-    return lines
+    return [*lines, ("speed", say_speed(micro))]
 
 
 def _print_summary(summary: dict[str, Any], score: Score) -> None:

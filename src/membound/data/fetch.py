@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from membound.errors import DataError
+from membound.errors import DataError, install
 
 _CHUNK = 1 << 18
 _TIMEOUT_S = 30
@@ -53,7 +53,7 @@ def download(url: str, sha256: str, target: Path) -> Path:
     try:
         import pooch
     except ImportError:
-        raise DataError(f"downloading {url} needs pooch: pip install 'membound[train]'") from None
+        raise DataError(f"downloading {url} needs pooch: {install('train')}") from None
     part = target.with_name(target.name + ".part")
     while True:
         resumed = part.exists()

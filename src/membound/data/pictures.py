@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data.splits import Labels, Rows, as_indices, as_labels
-from membound.errors import DataError
+from membound.errors import DataError, install
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -167,5 +167,5 @@ def _pillow() -> tuple[Any, Any]:
     try:
         from PIL import Image, ImageOps
     except ImportError:
-        raise DataError("reading pictures needs Pillow: pip install 'membound[images]'") from None
+        raise DataError(f"reading pictures needs Pillow: {install('images')}") from None
     return Image, ImageOps

@@ -23,10 +23,11 @@ from membound.micro.code import (
     recorded_bytes,
     runtime_folder,
 )
-from membound.micro.cost import all_instructions, instructions
+from membound.micro.cost import LEVELS, estimate
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
 from membound.store.whole import write_whole
+from membound.units import CLOCK, show_clock, show_ms
 
 RUNTIME = (*HEADERS, *SOURCES)
 
@@ -233,7 +234,8 @@ def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:
     rows = [
         f"| {op.name} | {op.kind}{'' if op.then == 'store' else ' + ' + op.then} | {plan.flash_of(number):,} | "
         f"{layout.buffers[op.output].nbytes:,} | {layout.buffers[op.output].rows} of "
-        f"{net.images[op.output][1]} | {plan.multiplications(number):,} | {instructions(plan, number):,} |"
+        f"{net.images[op.output][1]} | {plan.multiplications(number):,} | "
+        f"{estimate(plan, '-Os', number).instructions:,} |"
         for number, op in enumerate(net.ops)
     ]
     how = "whole maps" if layout.whole else "line buffers"
@@ -251,6 +253,11 @@ Python, to compare with.
     table = "\n".join(rows)
     code = NET_CODE_BYTES + recorded_bytes(features(plan))  # not compiled: a folder is the same everywhere
     flash, ram = plan.flash_bytes + code, plan.context_bytes + STACK_BYTES
+    speeds = [(level, estimate(plan, level)) for level in LEVELS]
+    times = "\n".join(
+        f"| {level} | {each.instructions:,} | {each.cycles:,} | {show_ms(each.ms())} |"
+        for level, each in speeds
+    )
     return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
 
 Plain C99 in integers: no malloc, no libc but `memcpy` and `memset`. `net.h` says how it is called; `main.c` calls it.
@@ -274,5 +281,9 @@ to choose yourself.
 {table}
 
 Values that are not needed at the same time share their bytes, so the arena is smaller than the sum. Instructions are
-estimates for a Cortex-M3 with -O2, {all_instructions(plan):,} in all for an image; they are not cycles.
+estimates for a Cortex-M4 at -Os, and so is what an image takes, without wait states of the flash:
+
+| compiled with | instructions | cycles | at {show_clock(CLOCK)} |
+|---|---|---|---|
+{times}
 """

@@ -21,7 +21,7 @@ A network stored by its nonzeros: membound runs it from this file, without a den
 ## Run it
 
 ```
-pip install 'membound[hub]'
+pip install '.[hub]'  # in a checkout of membound
 membound run hf://ORG/{name} images.npy
 ```
 

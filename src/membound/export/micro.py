@@ -12,6 +12,7 @@ from membound.data import Dataset, load
 from membound.errors import MemboundError, ModelError, check_path_like
 from membound.export.c_project import check_micro_prefix, check_target, write_project
 from membound.export.hub_folder import check_folder
+from membound.micro.cost import describe_speed, say_speed
 from membound.run.calibration import INPUTS, calibrate_activations, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, open_for_evaluation
 from membound.run.files import find_model_file, prepare
@@ -167,6 +168,7 @@ def write_int8(target: Path, source: str, data: str, layout: str | None, size: i
 def facts_of(found: Calibrated) -> dict[str, Any]:
     return {
         **found.net.memory().to_json(),
+        **describe_speed(found.net.plan),
         "accuracy": found.accuracy,
         "float_accuracy": found.float_accuracy,
         "images": found.images,
@@ -182,6 +184,7 @@ def lines_of(found: Calibrated) -> list[str]:
         f"weights), {memory.code:,} of code at -Os for a Cortex-M4 ({how}); startup code is apart",
         f"ram       {memory.ram:,} bytes: {memory.context:,} of context, {memory.stack} of stack; arena: "
         f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
+        f"speed     {say_speed(describe_speed(found.net.plan))}",
     ]
     if found.accuracy is not None:
         lines.append(

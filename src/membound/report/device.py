@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from membound.report.text import find_number, find_part, find_rows, show_count
+from membound.units import CLOCK, show_clock
 
 Facts = Mapping[str, Any]
 FOLDER = "firmware"  # that the commands shown to a user export to
@@ -21,6 +22,20 @@ def find_flash(net: Facts) -> float | None:
 
 def find_ram(net: Facts) -> float | None:
     return find_number(find_part(net, "micro"), "ram_bytes")
+
+
+def find_time(net: Facts) -> float | None:
+    """Milliseconds of one image, as estimated."""
+    return find_number(find_part(net, "micro"), "ms")
+
+
+def say_clock(net: Facts) -> str:
+    """What these are estimated for.
+
+    >>> say_clock({"micro": {"clock_hz": 64_000_000}})
+    'a Cortex-M4 at 64 MHz'
+    """
+    return f"a Cortex-M4 at {show_clock(find_number(find_part(net, 'micro'), 'clock_hz') or CLOCK)}"
 
 
 def show_flash(net: Facts) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from membound.report.device import find_flash, find_ram, is_micro
+from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock
 from membound.report.markup import Markup, join, tag
 from membound.report.tables import MOST_COLUMNS, draw_table
 from membound.report.text import ABSENT, find_number, find_part, find_rows, find_text, show_count
+from membound.units import show_ms
 
 Facts = Mapping[str, Any]
 Part = tuple[str, Callable[[Facts], object]]
@@ -30,7 +31,8 @@ def make_footprint(result: Facts) -> Markup | None:
         ("activations", _count("arena_bytes")),
         ("counters of rows", _rest("context_bytes", "arena_bytes")),
         ("stack, at most", _count("stack_bytes")),
-        ("instructions, about", _count("instructions")),
+        ("instructions, estimated", _count("instructions")),
+        ("milliseconds, estimated", lambda net: _rounded(find_time(net))),
     ]
     known = [(words, [show(net) for _, net in networks]) for words, show in parts]
     known = [(words, cells) for words, cells in known if any(cell != ABSENT for cell in cells)]
@@ -43,8 +45,8 @@ def make_footprint(result: Facts) -> Markup | None:
     compiled = find_text(find_part(finals[0], "micro"), "code_from") or "recorded sizes"
     note = (
         f"Code is at -Os for a Cortex-M4 ({compiled}); startup code is apart. Images are fed by rows, so the input is "
-        "not in RAM as a whole. Instructions are those of one image on a Cortex-M3 with -O2, estimated; they are not "
-        "cycles."
+        f"not in RAM as a whole. Instructions and time are of one image on {say_clock(finals[0])}, at -Os as well; "
+        "-O2 is faster and takes more flash. Wait states of the flash come on top."
     )
     return join(tag("div", table, class_="summary"), tag("p", note, class_="note"))
 
@@ -59,6 +61,10 @@ def _within(used: float | None, allowed: float | None) -> object:
     if used is None or allowed is None:
         return show_count(used)
     return join(show_count(used), tag("small", f"of {show_count(allowed)}"))
+
+
+def _rounded(ms: float | None) -> str:
+    return ABSENT if ms is None else show_ms(ms).removesuffix(" ms")
 
 
 def _count(key: str) -> Callable[[Facts], str]:

@@ -1,13 +1,13 @@
 """The first screen: bytes, accuracy, latency, memory, each beside dense and 8 bits; worse as large as better.
 
-A network for a microcontroller has flash and RAM instead of latency and memory.
+A network for a microcontroller has flash and RAM instead of latency and memory, and the time that is estimated.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from membound.report.device import find_flash, find_ram, is_micro, show_flash, show_ram
+from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock, show_flash, show_ram
 from membound.report.eight_bits import uncertainty
 from membound.report.markup import Markup, join, tag
 from membound.report.text import (
@@ -28,7 +28,7 @@ from membound.report.verdict import (
     show_score,
     show_seeds,
 )
-from membound.units import format_bytes
+from membound.units import format_bytes, show_ms
 
 Facts = Mapping[str, Any]
 MOST_COUNTED = 1_000_000  # bytes that are shown one by one
@@ -48,7 +48,8 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     if is_micro(result):
         tiles = [
             _tile("flash", _size, find_flash, final, dense, int8, f"{show_flash(final)} bytes"), accuracy,
-            _tile("RAM", _size, find_ram, final, dense, int8, f"{show_ram(final)} bytes"), file,
+            _tile("RAM", _size, find_ram, final, dense, int8, f"{show_ram(final)} bytes"),
+            _time_tile(final, int8) or file,
         ]  # fmt: skip
     else:
         memory = partial(find_number, key="memory_bytes")
@@ -160,6 +161,18 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
     elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
     return _draw("latency of one image", show_milliseconds(ours), lines)
+
+
+def _time_tile(final: Facts, int8: Facts) -> Markup | None:
+    """On a microcontroller, as estimated: dense runs there in 8 bits only."""
+    ours, theirs = find_time(final), find_time(int8)
+    if ours is None:
+        return None
+    lines = []
+    if theirs is not None:
+        lines.append(_line(*compare_amounts(ours, theirs, ("faster", "slower")), "8 bits", show_ms(theirs)))
+    lines.append(tag("p", f"{say_clock(final)}, at -Os", class_="against"))
+    return _draw("time of one image, estimated", show_ms(ours), lines)
 
 
 def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup | None:

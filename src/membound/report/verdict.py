@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from membound.report.device import find_flash, find_ram, is_micro
+from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import say_beaten, say_taken, uncertainty
 from membound.report.text import (
     Score,
@@ -16,6 +16,7 @@ from membound.report.text import (
     show_milliseconds,
     show_share,
 )
+from membound.units import show_ms
 
 Facts = Mapping[str, Any]
 SAME = 1.05  # times faster or slower that are not worth a word
@@ -73,8 +74,8 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     lines = [make_verdict(result, score)]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
     int8 = find_part(dense, "int8")
-    if taken := say_taken(result):
-        lines.append(taken)
+    if chosen := say_taken(result):
+        lines.append(chosen)
     elif int8:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
     lines += say_beaten(result, score, words)
@@ -82,6 +83,8 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
         lines.append(said)
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
     # The latency of this machine says nothing of a microcontroller's.
+    if len(finals) == 1 and is_micro(result) and (taken := find_time(finals[0])) is not None:
+        return [*lines, f"About {show_ms(taken)} an image on {say_clock(finals[0])}, estimated."]
     speed = say_speed(finals[0], dense) if len(finals) == 1 and not is_micro(result) else None
     return [*lines, f"{speed}{_say_int8_speed(int8)}"] if speed else lines
 

@@ -1,6 +1,6 @@
 """Networks on the Hugging Face Hub: `hf://org/name` stands for a file.
 
-The Hub's own package fetches and caches (`pip install 'membound[hub]'`); nothing else in membound needs it.
+The Hub's own package fetches and caches (the extra `hub`); nothing else in membound needs it.
 """
 
 import os
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from membound.errors import ModelError
+from membound.errors import ModelError, install
 
 SUFFIX = ".safetensors"
 SECONDS = 10.0  # that the Hub may take to say what files there are
@@ -60,7 +60,7 @@ def fetch(text: str | os.PathLike[str]) -> Path:
         from huggingface_hub import errors
     except ImportError:
         raise ModelError(
-            f"{address} is on the Hugging Face Hub, whose package is not installed: pip install 'membound[hub]'"
+            f"{address} is on the Hugging Face Hub, whose package is not installed: {install('hub')}"
         ) from None
     try:
         file = address.file or _only_model(hub, address)

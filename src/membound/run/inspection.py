@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import ModelError, check_path_like
+from membound.micro.cost import describe_speed
 from membound.micro.integers import make_integers
 from membound.micro.plan import make_plan
 from membound.notebook import html_block
@@ -73,7 +74,8 @@ def _device(model: StoredModel) -> dict[str, Any]:
     if not model.activations:
         return {}
     try:
-        return {"micro": memory_of(make_plan(make_integers(model))).to_json()}
+        plan = make_plan(make_integers(model))
+        return {"micro": memory_of(plan).to_json() | describe_speed(plan)}
     except ModelError:  # what only a CPU runs, in int8
         return {}
 

@@ -1,6 +1,7 @@
 """A network as a microcontroller computes it: the same C sources, in integers, bit for bit."""
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,11 +12,15 @@ import numpy.typing as npt
 
 from membound.data import Preprocess
 from membound.errors import ModelError
+from membound.micro.arithmetic import Quantization
 from membound.micro.code import COMPILER, STACK_BYTES, code_of
+from membound.micro.cost import LEVELS, Estimate, estimate
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
 from membound.run.common import compiled_core, stated_preprocess
 from membound.store.model import StoredModel
+
+BEYOND = 0.1  # of an input: more numbers than calibration would leave out
 
 
 @dataclass(frozen=True)
@@ -125,8 +130,8 @@ class MicroNet:
 
         - uint8 is what the device is fed with: pixels; or, where the network was trained on floating point, the bytes
           that `net_input` of net.h makes of numbers. int8 is the same less 128: the input's q.
-        - float32 has to be prepared as in training: `net.integers(net.preprocess(features))`. Raw features that are
-          not prepared give wrong outputs, and nothing can tell.
+        - float32 has to be prepared as in training: `net.integers(net.preprocess(features))`. Raw features give wrong
+          outputs; where more than a tenth of them are beyond what int8 holds of prepared ones, a warning says so.
         """
         images = np.asarray(x)
         if images.dtype not in (np.uint8, np.int8, np.float32):
@@ -145,7 +150,9 @@ class MicroNet:
         elif images.dtype == np.float32:
             if not np.isfinite(images).all():
                 raise ModelError("the input has values that are not finite: they cannot be rounded to int8")
-            images = (self.plan.net.quantizations[0].round(images).astype(np.int16) + 128).astype(np.uint8)
+            rounding = self.plan.net.quantizations[0]
+            _warn_if_beyond(images, rounding)
+            images = (rounding.round(images).astype(np.int16) + 128).astype(np.uint8)
         out = np.empty((len(images), *self.output_shape), np.int8)
         if len(images):
             flat = np.ascontiguousarray(images).reshape(len(images), -1)
@@ -179,6 +186,15 @@ class MicroNet:
 
         return read_pictures(self.model, self.input_shape, paths)
 
+    def speed(self, level: str = "-Os") -> Estimate:
+        """About how many instructions and cycles one image takes on a Cortex-M4; `.ms("80 MHz")` is the time.
+
+        `level` is how C is compiled: "-Os", for which flash is counted, or "-O2". These are estimates (docs/MICRO.md).
+        """
+        if level not in LEVELS:
+            raise ModelError(f"there is no level {level!r}: choose {' or '.join(LEVELS)}")
+        return estimate(self.plan, level)
+
     def memory(self) -> MicroMemory:
         """Bytes of flash and RAM on the device."""
         return memory_of(self.plan)
@@ -188,6 +204,18 @@ class MicroNet:
         return (
             f"MicroNet({self.input_shape} -> {self.output_shape}, {memory.flash:,} bytes of flash, "
             f"{memory.ram:,} of RAM)"
+        )
+
+
+def _warn_if_beyond(numbers: npt.NDArray[np.float32], rounding: Quantization) -> None:
+    """Numbers that were prepared as in training seldom saturate: raw ones are what usually does."""
+    low, high = rounding.low - rounding.scale / 2, rounding.high + rounding.scale / 2
+    share = float(((numbers < low) | (numbers > high)).mean()) if numbers.size else 0.0
+    if share > BEYOND:
+        warnings.warn(
+            f"{share:.0%} of the input is beyond {low:.3g} to {high:.3g}, what int8 holds of prepared numbers, and is cut "
+            "off there: if these are not prepared yet, give net.preprocess(x)",
+            stacklevel=3,
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from membound.errors import MemboundError
 from membound.search.checks import check_amounts, check_whole, is_number, take_plain_
 from membound.search.option import Option
+from membound.units import parse_clock
 
 if TYPE_CHECKING:
     from membound.search.stages import Stages
@@ -57,7 +58,14 @@ class Bound:
     ] = None
     latency: Annotated[
         str | float | None,
-        Option("Bound the time of one image on this machine, alone or with a budget: 5ms.", "TIME"),
+        Option(
+            "Bound the time of one image, alone or with a budget: 5ms, measured here; for the target micro estimated.",
+            "TIME",
+        ),
+    ] = None
+    clock: Annotated[
+        str | float | None,
+        Option("For the target micro: the clock that times are estimated at (default: 80MHz).", "FREQUENCY"),
     ] = None
     threads: Annotated[int, Option("Threads for a bound on latency (default: 1).", "N", int, least=1)] = 1
     batch: Annotated[
@@ -117,12 +125,15 @@ class Bound:
     ] = "trained"
 
     def __post_init__(self) -> None:
-        take_plain_(self, ("budget", "ram", "nonzeros", "within", "latency", "threads", "batch", "members"))
+        take_plain_(
+            self, ("budget", "ram", "nonzeros", "within", "latency", "clock", "threads", "batch", "members")
+        )
         if self.latency is not None:
             self._check_latency()
         check_whole("threads", self.threads)
         for name in ("budget", "ram", "nonzeros"):
             check_amounts(name, getattr(self, name))
+        self.clock_hz  # noqa: B018 (what cannot be read is said here)
         given = [name for name in KINDS if getattr(self, name) is not None]
         if given == ["budget", "ram"]:
             self._check_pair()
@@ -164,6 +175,11 @@ class Bound:
             )
         if self.is_micro:
             self._check_micro()
+        elif self.clock is not None:
+            raise MemboundError(
+                "a clock is for the target micro: on this machine, latency is measured; leave it out",
+                about="clock",
+            )
         elif self.activations != "trained":
             raise MemboundError(
                 "activations are int8 on the target micro only: leave this out, or choose that",
@@ -173,9 +189,10 @@ class Bound:
     def _check_latency(self) -> None:
         """It goes with one budget; alone, any file that is fast enough will do."""
         given = [name for name in KINDS if getattr(self, name) is not None]
-        if not given:
+        others = ["ram"] if self.is_micro else []
+        if not [name for name in given if name not in others]:
             object.__setattr__(self, "budget", "100%")
-        elif given != ["budget"] or (self.is_list and len(self.amounts) != 1) or self.members > 1:
+        elif given not in (["budget"], ["budget", *others]) or self._has_several or self.members > 1:
             raise MemboundError(
                 "a bound on latency goes with one budget, or alone, and with one network: leave the others out",
                 about=("latency", *given),
@@ -224,11 +241,20 @@ class Bound:
                 f"a microcontroller computes in integers, not in {self.values}: choose auto or p1 to p8",
                 about="values",
             )
-        for name, usual in (("latency", None), ("members", 1), ("batch", 1), ("isa", "every")):
+        for name, usual in (("members", 1), ("batch", 1), ("threads", 1), ("isa", "every")):
             if getattr(self, name) != usual:
                 raise MemboundError(
                     f"the target micro runs one network on one image: leave {name} out", about=name
                 )
+
+    @property
+    def _has_several(self) -> bool:
+        return self.is_list and len(self.amounts) != 1
+
+    @property
+    def clock_hz(self) -> float | None:
+        """The clock of a microcontroller, where one was given."""
+        return None if self.clock is None else parse_clock(self.clock)
 
     @property
     def is_micro(self) -> bool:

@@ -1,9 +1,10 @@
 """What a person allows: bytes, a part of the dense file, memory, nonzeros; as numbers that can be held."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import Any
 
 from membound.errors import MemboundError
 from membound.search.bits import WIDE
@@ -11,9 +12,9 @@ from membound.search.bounds import Amount, Average
 from membound.search.checks import PART
 from membound.search.ensemble import Ensemble
 from membound.search.micro import MicroBytes, check_ram
-from membound.search.problem import AUTO, Problem
+from membound.search.problem import AUTO, Problem, Target
 from membound.train.evaluation import Score
-from membound.units import parse_bytes
+from membound.units import CLOCK, parse_bytes, show_clock
 
 NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
 
@@ -72,6 +73,13 @@ def with_memory(problem: Problem, limit: Limit, memory: Amount) -> Problem:
     return replace(problem, target=replace(problem.target, memory=allowed.number, file_bytes=limit.number))
 
 
+def with_time(problem: Problem, limit: Limit, ms: float) -> Problem:
+    """The problem under a bound on the time of one image on a microcontroller, as it is estimated."""
+    target = problem.target
+    cycles = int(ms / 1e3 * (CLOCK if target.clock is None else target.clock))
+    return replace(problem, target=replace(target, cycles=cycles, file_bytes=limit.number))
+
+
 @dataclass
 class Plan:
     """How one limit is met."""
@@ -102,6 +110,7 @@ def make_plans(
     plans = [Plan(limit, (limit.number - overhead) // members) for limit in limits]
     for limit, share in ((plan.limit, plan.share) for plan in plans):
         if share < least:
+            _check_time(problem, limit, least)
             each = "this network takes" if members == 1 else f"{members} such networks take"
             what = {"ram": "a bound on memory", "nonzeros": "a bound on nonzeros"}.get(
                 problem.target.kind, "a budget"
@@ -115,6 +124,37 @@ def make_plans(
                 f"each layer {each} {members * least + overhead:,};{slim} allow at least that"
             )
     return plans
+
+
+def _check_time(problem: Problem, limit: Limit, least: int) -> None:
+    """Refuse a bound on time that a network cannot meet, where flash and RAM have room for it."""
+    target = problem.target
+    if target.pace is None or replace(problem, target=replace(target, cycles=None)).least() > limit.number:
+        return
+    clock, fastest = (CLOCK if target.clock is None else target.clock), least / target.pace
+    raise MemboundError(
+        f"a latency of {1e3 * (target.cycles or 0) / clock:.3g} ms at {show_clock(clock)} cannot be met: with one "
+        f"weight in each layer this network takes {1e3 * fastest / clock:.3g} ms, as estimated; allow that, or take a "
+        "narrower network",
+        about="latency",
+    )
+
+
+def describe_time(micro: Mapping[str, Any], target: Target) -> list[str]:
+    """Said of a bound on time: what is estimated, of what is allowed.
+
+    >>> micro = {"cycles": 3_990_000, "ms": 49.875, "clock_hz": 80_000_000, "flash_bytes": 5000}
+    >>> describe_time(micro, Target(cycles=4_000_000, file_bytes=8000))
+    ['time: an estimated 49.9 ms an image at 80 MHz, where 50 ms are allowed; flash takes 5,000 of 8,000 bytes']
+    """
+    if target.cycles is None:
+        return []
+    clock = micro["clock_hz"]
+    return [
+        f"time: an estimated {micro['ms']:.3g} ms an image at {show_clock(clock)}, where "
+        f"{1e3 * target.cycles / clock:.3g} ms are allowed; flash takes {micro['flash_bytes']:,} of "
+        f"{target.file_bytes or 0:,} bytes"
+    ]
 
 
 def describe_left_over(

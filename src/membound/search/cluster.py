@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from membound.errors import MemboundError, TrainingError
+from membound.errors import MemboundError, TrainingError, install
 from membound.search.jobs import Job, Order, Outcome, Show, carry_out
 from membound.search.problem import Problem
 from membound.train.loop import Interrupted, graceful_interrupt
@@ -295,7 +295,7 @@ def _import_ray() -> Any:
             importlib.import_module("ray.util.client")
             return importlib.import_module("ray")
     except ImportError as error:
-        raise MemboundError(f"a cluster needs Ray ({error}): pip install 'membound[ray]'") from error
+        raise MemboundError(f"a cluster needs Ray ({error}): {install('ray')}") from error
 
 
 def _connect(ray: Any, address: str) -> bool:

@@ -57,10 +57,12 @@ class Fitted:
       point before, on training images), `seconds`, `nonzeros` and, where there are test images, `accuracy` and
       `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people; `asked`, the call;
       `seeds`, mean and spread where there were several.
-    - For a microcontroller, `facts["micro"]` has its bytes: `flash_bytes` are `constant_bytes` (of them `weight_bytes`)
-      and `code_bytes`, `ram_bytes` are `context_bytes` (of them `arena_bytes`, the activations) and `stack_bytes`;
-      `instructions` of one image are estimates for a Cortex-M3. What this machine takes is named so: `host_latency_ms`,
-      `host_latency_spread`, `host_threads`; of dense networks in float32, `host_memory_bytes`.
+    - For a microcontroller, `flash` and `ram` are bytes (None for other targets), and `facts["micro"]` has their parts:
+      `flash_bytes` are `constant_bytes` (of them `weight_bytes`) and `code_bytes`, `ram_bytes` are `context_bytes` (of
+      them `arena_bytes`, the activations) and `stack_bytes`;
+      `instructions`, `cycles` and `ms` of one image are estimates for a Cortex-M4 at `clock_hz`, compiled with -Os, and
+      `at_O2` has the same for -O2. What this machine takes is named so: `host_latency_ms`, `host_latency_spread`,
+      `host_threads`; of dense networks in float32, `host_memory_bytes`.
     """
 
     model: nn.Module
@@ -78,6 +80,20 @@ class Fitted:
     facts: Mapping[str, Any]  # everything else, as JSON
     name: str = ""
     files: FileBytes = field(repr=False, default=None)  # type: ignore[assignment]
+
+    @property
+    def flash(self) -> int | None:
+        """Bytes of flash on a microcontroller, constants and code; None for other targets."""
+        return self._on_device("flash_bytes")
+
+    @property
+    def ram(self) -> int | None:
+        """Bytes of RAM on a microcontroller, context and stack; None for other targets, see `facts["memory_bytes"]`."""
+        return self._on_device("ram_bytes")
+
+    def _on_device(self, key: str) -> int | None:
+        micro = self.facts.get("micro")
+        return None if micro is None else int(micro[key])
 
     def save(self, path: str | os.PathLike[str]) -> StoredModel:
         """Write the model file, which `mb.load` runs."""
@@ -245,7 +261,7 @@ def _show(facts: Mapping[str, Any], size: str) -> str:
 def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
     """Bytes, memory and layers of a stored network."""
     facts = inspect(stored)
-    on_device = describe_micro(stored) if target.micro and stored.activations else None
+    on_device = describe_micro(stored, target.clock) if target.micro and stored.activations else None
     if on_device is not None:
         memory: dict[str, Any] = {"micro": on_device, "memory_bytes": on_device["ram_bytes"]}
     else:

@@ -7,6 +7,7 @@ from membound.errors import ModelError
 from membound.run.inspection import inspect
 from membound.search.bounds import Bound
 from membound.search.deployed import clearly_worse, score_on_training, score_stored
+from membound.search.latency import parse_latency
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
 from membound.search.problem import Problem, State
@@ -43,7 +44,10 @@ def in_8_bits(problem: Problem, state: State, held_out: State | None = None) -> 
     files = replace(problem.files, values="p8", types={})
     try:
         stored = files.stored(state)
-        device, estimate = {"micro": describe_micro(stored)} if problem.target.micro else {}, None
+        device, estimate = (
+            {"micro": describe_micro(stored, problem.target.clock)} if problem.target.micro else {},
+            None,
+        )
         if held_out is not None and problem.data.validation is not None:
             estimate = score_stored(files.stored(held_out), problem.data.validation, problem)
     except ModelError:  # a value that a scale of 16 bits cannot hold
@@ -59,9 +63,11 @@ def fits(int8: dict[str, Any] | None, bound: Bound, limit: int, memory: int | No
     >>> fits({"file_bytes": 90, "memory_bytes": 300, "nonzeros": 80}, Bound(budget=100, ram=200), 100, 200)
     False
     """
-    if not int8 or bound.latency is not None or bound.searches:
+    if not int8 or bound.searches:
         return False
     micro = int8.get("micro")
+    if bound.latency is not None and (not micro or micro["ms"] > parse_latency(bound.latency)):
+        return False
     kinds = {"file": "file_bytes", "ram": "memory_bytes", "nonzeros": "nonzeros"}
     size = micro["flash_bytes"] if micro else int8[kinds[bound.kind]]
     needed = micro["ram_bytes"] if micro else int8["memory_bytes"]

@@ -17,7 +17,7 @@ from membound.data.several import inputs_of
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
-from membound.search.budget import Limit, Plan, make_plans, resolve_limits, with_memory
+from membound.search.budget import Limit, Plan, make_plans, resolve_limits, with_memory, with_time
 from membound.search.deployed import Fitted, with_latencies
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
@@ -99,7 +99,8 @@ def fit(
       of this machine, as '5 ms', alone or beside a budget. `nonzeros`: parameters that are not zero. `within`: the
       smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
       (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
-      `budget` bounds the flash of a microcontroller, code included, and `ram`, given beside it, its RAM.
+      `budget` bounds the flash of a microcontroller, code included, `ram`, given beside it, its RAM, and `latency` the
+      time that is estimated at its `clock`, '80 MHz' where none is given.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
       layer as pay there, unless that costs accuracy. `prefer='speed'` stores them in formats that run faster and take
       more bytes, so that fewer weights fit.
@@ -144,10 +145,13 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         watch = Watch(warn=lambda text: None)
     choices = with_effort(choices, model, bound)
     problem = _pose(model, examples, bound, choices, watch)
-    latency = None if bound.latency is None else LatencyBound(parse_latency(bound.latency), bound.threads)
+    allowed_ms = None if bound.latency is None else parse_latency(bound.latency)
+    latency = None if allowed_ms is None or bound.is_micro else LatencyBound(allowed_ms, bound.threads)
     limits = [] if bound.searches else resolve_limits(problem, bound.amounts)
     if bound.memory is not None:
         problem = with_memory(problem, limits[0], bound.memory)
+    if allowed_ms is not None and bound.is_micro:
+        problem = with_time(problem, limits[0], allowed_ms)
     plans = make_plans(problem, limits, bound.members, bound.average, choices.seed)
     run_dir = None if place.run_dir is None else Path(place.run_dir)
     described, parameters = _describe(problem, bound, choices), {**PARAMETERS, "wanted.amounts": bound.name}
@@ -251,6 +255,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
         bound.isa,
         micro=bound.is_micro or None,
         activations=bound.activations if bound.is_micro else None,
+        clock=bound.clock_hz,
         prefer=bound.prefer,
     )
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)

@@ -12,7 +12,7 @@ from membound.errors import MemboundError, ModelError
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
-from membound.search.budget import Limit, Plan, describe_left_over, describe_spare, make_plans
+from membound.search.budget import Limit, Plan, describe_left_over, describe_spare, describe_time, make_plans
 from membound.search.deployed import (
     Fitted,
     describe_speed,
@@ -405,7 +405,7 @@ class Fitting:
         if plan.exact or self.bound.within is not None or plan.limit.key is not None:
             return notes
         if micro := about.get("micro"):
-            notes += describe_spare(
+            notes += describe_time(micro, self.problem.target) or describe_spare(
                 micro["flash_bytes"], plan.limit.number, micro["ram_bytes"], self.ram_limit
             )
         types = set(files.types.values())
@@ -420,7 +420,8 @@ class Fitting:
 
     def _exported_bytes(self, files: FileBytes, state: State) -> int:
         """What the budget counts of a network as it is exported for a microcontroller."""
-        return exported_bytes(self._for_device(files, state).stored(state), self.problem.target.spare)
+        target = self.problem.target
+        return exported_bytes(self._for_device(files, state).stored(state), target.spare, target.pace)
 
     def _network(self, plan: Plan, keys: list[str]) -> tuple[nn.Module, FileBytes]:
         """The final network in torch and its file: one, or an ensemble within the limit."""

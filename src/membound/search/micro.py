@@ -1,5 +1,6 @@
 """Networks for microcontrollers: what a budget of flash and a bound on RAM count, and how values become int8."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError
 from membound.micro.code import STACK_BYTES, code_for, code_of, features
-from membound.micro.cost import all_instructions
+from membound.micro.cost import describe_speed, estimate
 from membound.micro.integers import make_integers
 from membound.micro.layers import find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
@@ -31,15 +32,17 @@ class MicroBytes(FileBytes):
 
     While a network is trained, its weights have not the values that they will have: as many different ones are counted
     as their types allow. With `spare`, the RAM less it is counted where that is more: with `spare` = M - B that is at
-    most B just where flash is within B and RAM within M.
+    most B just where flash is within B and RAM within M. With `pace`, so are the cycles that one image takes, as
+    estimated: with `pace` = B / C that is at most B just where they are within C.
     """
 
     spare: int | None = field(default=None, kw_only=True)
+    pace: float | None = field(default=None, kw_only=True)
 
     def __call__(self, state: State | None = None, types: Types | None = None) -> int:
         plan = self.plan(state, types)
         flash = plan.flash_bytes + code_for((*features(plan), "DENSE", "SPARSE")).nbytes
-        return _both(flash, plan, self.spare)
+        return _largest(flash, plan, self.spare, self.pace)
 
     def plan(self, state: State | None = None, types: Types | None = None) -> MicroPlan:
         """The network with weights that take the most room, and any scales."""
@@ -86,14 +89,17 @@ def _plan_of(stored: StoredModel) -> MicroPlan:
     return make_plan(make_integers(stored, stored.activations or unknown))
 
 
-def exported_bytes(stored: StoredModel, spare: int | None) -> int:
+def exported_bytes(stored: StoredModel, spare: int | None, pace: float | None = None) -> int:
     """The same of a network with all of its numbers."""
     plan = _plan_of(stored)
-    return _both(plan.flash_bytes + code_of(plan).nbytes, plan, spare)
+    return _largest(plan.flash_bytes + code_of(plan).nbytes, plan, spare, pace)
 
 
-def _both(flash: int, plan: MicroPlan, spare: int | None) -> int:
-    return flash if spare is None else max(flash, ram_of(plan) - spare)
+def _largest(flash: int, plan: MicroPlan, spare: int | None, pace: float | None) -> int:
+    """Flash, RAM and time, each as bytes of flash: what is within the budget is within all bounds."""
+    ram = 0 if spare is None else ram_of(plan) - spare
+    time = 0 if pace is None else math.ceil(pace * estimate(plan).cycles)
+    return max(flash, ram, time)
 
 
 def ram_of(plan: MicroPlan) -> int:
@@ -136,7 +142,7 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
     return replace(files, activations=calibrate_activations(files.stored(state), inputs))
 
 
-def describe_micro(stored: StoredModel) -> dict[str, Any]:
-    """What a network takes on the device, part by part; instructions of one image are estimates."""
+def describe_micro(stored: StoredModel, clock: float | None = None) -> dict[str, Any]:
+    """What a network takes on the device, part by part; the time of one image is an estimate."""
     plan = _plan_of(stored)
-    return memory_of(plan).to_json() | {"instructions": all_instructions(plan)}
+    return memory_of(plan).to_json() | describe_speed(plan, clock)

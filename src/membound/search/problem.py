@@ -73,6 +73,8 @@ class Target:
     file_bytes: int | None = None
     micro: bool | None = None  # a microcontroller: the budget bounds flash, `memory` its RAM
     activations: str | None = None  # of a microcontroller: "trained" in int8, or only "calibrated"
+    clock: float | None = None  # of a microcontroller, in Hz, where it was given
+    cycles: int | None = None  # for one image, that are allowed there
     prefer: Prefer = "bytes"  # what formats are chosen for
 
     def __post_init__(self) -> None:
@@ -100,6 +102,11 @@ class Target:
         """How much more memory than file is allowed, where both are bounded."""
         both = self.memory is not None and self.file_bytes is not None
         return (self.memory or 0) - (self.file_bytes or 0) if both else None
+
+    @property
+    def pace(self) -> float | None:
+        """Bytes of the budget for each cycle, so that all cycles that are allowed are as much as all bytes."""
+        return self.file_bytes / self.cycles if self.cycles and self.file_bytes else None
 
     @property
     def unit(self) -> str:
@@ -227,7 +234,7 @@ class Problem:
             return Nonzeros(model)
         kind: Callable[..., FileBytes]
         if self.target.micro:
-            kind = partial(MicroBytes, spare=self.target.spare)
+            kind = partial(MicroBytes, spare=self.target.spare, pace=self.target.pace)
         elif self.target.spare is not None:
             kind = partial(BothBytes, spare=self.target.spare, batch=self.target.batch, isa=self.target.isa)
         elif self.target.kind == "ram":

@@ -264,6 +264,7 @@ class Keywords(TypedDict, total=False):
 
     within: float | None
     latency: str | float | None
+    clock: str | float | None
     threads: int
     stages: "Stages | str | Path | None"
     batch: int

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from membound.errors import MemboundError
+from membound.errors import MemboundError, install
 from membound.train.reports import Report
 
 
@@ -19,7 +19,7 @@ def check_installed() -> None:
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
-        raise MemboundError("TensorBoard is not installed: pip install 'membound[tensorboard]'") from None
+        raise MemboundError(f"TensorBoard is not installed: {install('tensorboard')}") from None
 
 
 def report_scalars(report: Report) -> dict[str, int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from membound.errors import WeightsError
+from membound.errors import WeightsError, install
 from membound.zoo.wire import Malformed, fields
 
 UNUSED = "torchvision"  # onnx2torch imports it for two operators of detection, which membound does not run
@@ -18,14 +18,14 @@ QUANTIZED = ("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear", "Con
 def onnx2torch(path: str | Path) -> Any:
     """The package, without torchvision: its wheels fit one build of torch only, and nothing here needs it."""
     if importlib.util.find_spec("onnx2torch") is None:
-        raise WeightsError(f"{path}: reading ONNX takes onnx2torch: pip install 'membound[onnx]'")
+        raise WeightsError(f"{path}: reading ONNX takes onnx2torch: {install('onnx')}")
     try:
         with _without_torchvision():
             import onnx2torch as package
     except Exception as error:
         raise WeightsError(
             f"{path} was not read: the installed package onnx2torch cannot be imported: {first_line(error)}; "
-            "install it again: pip uninstall onnx2torch, then pip install 'membound[onnx]'"
+            f"install it again: pip uninstall onnx2torch, then {install('onnx')}"
         ) from error
     return package
 
