@@ -24,7 +24,7 @@ from membound.run.micro_net import MicroNet
 sys.path.insert(0, str(ROOT / "tools"))
 from cortex_m4 import count_cycles
 from emulated_boards import BOARDS, run_on
-from micro_networks import NETWORKS, Builder, micro, mobilenet, some_images
+from micro_networks import NETWORKS, Builder, dscnn, micro, mobilenet, some_images
 
 RANDOM = 60  # networks that the numbers are found on
 BOARD = BOARDS["cortex-m4"]
@@ -144,6 +144,7 @@ def main() -> None:
                 print(level, kind, dict(zip(STEPS, numbers, strict=True)))
         return
     made = {name: mobilenet(96) if name == "mobilenet" else make() for name, make in NETWORKS.items()}
+    made["dscnn, dense"] = dscnn(1.0)
     rows = [judge(f"{name}, random weights", micro(model)) for name, model in made.items()]
     rows += [judge(path.stem, mb.load(path, engine="micro")) for path in options.files]
     if options.out is not None:

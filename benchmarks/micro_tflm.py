@@ -6,9 +6,14 @@
     python benchmarks/micro_tflm.py --sources ../sources --work ../work --mnist digits.safetensors \\
         --dense runs/weights/dense.safetensors --fit fit.json --cifar10 pretrainedResnet_quant.tflite \\
         --out results/micro-tflm.json
+    python benchmarks/micro_tflm.py --sources ../sources --work ../work --mnist digits.safetensors \\
+        --dense runs/weights/dense.safetensors --keywords --beside results/micro-tflm.json \\
+        --out results/micro-tflm.json
 
 MNIST: the dense network of that fit, written in Keras with its weights, is converted to int8 by TensorFlow's converter
-and calibrated on training images. CIFAR-10: MLPerf Tiny's published ResNet-8 in int8, which has no fit of ours here.
+and calibrated on training images; ours are the file of that fit, and the dense network in 8 bits. Keywords: the same of
+examples/keywords.py, which is fitted here; its words are synthetic. CIFAR-10: MLPerf Tiny's published ResNet-8 in int8,
+which has no fit of ours here. With --beside, what is not asked for is kept from an earlier record.
 --sources has checkouts of tflite-micro, cmsis-nn, flatbuffers (v25.9.23), gemmlowp and ruy; the record is of
 tflite-micro 90b983c and cmsis-nn 99f736a. The packages tensorflow, tflite and ai-edge-litert come from the package
 index.
@@ -23,6 +28,8 @@ TensorFlow Lite Micro has to give, and of our engine.
 import json
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +38,17 @@ import tensorflow as tf
 import torch
 from _cmsis import Reader
 from _keras import in_keras
-from _record import ROOT, arguments, record
+from _record import ROOT, arguments, keep_rows, record
 from _tflm import Sources, build_library, measure
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
 from safetensors.torch import load_file
+from torch import nn
 
 import membound as mb
 from membound.data import Dataset, load
 from membound.micro.code import SOURCES
-from membound.run.evaluation import evaluate_file
+from membound.run.calibration import calibrate_activations, with_activations
 from membound.store.file import read
 from membound.store.formats import decode
 from membound.store.model import StoredModel
@@ -49,12 +57,28 @@ sys.path.insert(0, str(ROOT / "tools"))
 from emulated_boards import BOARDS, code_bytes, run_on
 
 sys.path.insert(0, str(ROOT / "examples"))
+import keywords
 from digits import digits
 
 CALIBRATED_ON, SHOWN = 500, 2  # training images; those that boards run
 
 
-def in_int8(model: StoredModel, dataset: Dataset) -> bytes:
+@dataclass(frozen=True)
+class Task:
+    """Examples as a file takes them, and prepared by it."""
+
+    train: NDArray[np.float32]  # prepared
+    test: NDArray[Any]  # as they are
+    labels: NDArray[Any]
+
+
+def task_of(dataset: Dataset, model: StoredModel) -> Task:
+    rows = np.linspace(0, len(dataset.train) - 1, CALIBRATED_ON).astype(np.int64)
+    train = np.asarray(mb.Net(model).preprocess(dataset.train.read(rows)), np.float32)
+    return Task(train, np.asarray(dataset.test.read(np.arange(len(dataset.test)))), dataset.test.labels)
+
+
+def in_int8(model: StoredModel, task: Task) -> bytes:
     """A stored network with its weights, as the .tflite that TensorFlow's converter makes of it."""
     network = in_keras(model)
     weighted = [layer for layer in network.layers if layer.get_weights()]
@@ -69,9 +93,7 @@ def in_int8(model: StoredModel, dataset: Dataset) -> bytes:
             weight = weight.reshape(len(weight), channels, side).transpose(0, 2, 1).reshape(len(weight), -1)
             layer.set_weights([weight.T, bias])
             channels = 1
-    rows = np.linspace(0, len(dataset.train) - 1, CALIBRATED_ON).astype(np.int64)
-    prepare = mb.Net(model).preprocess
-    inputs = np.asarray(prepare(dataset.train.read(rows)), np.float32).transpose(0, 2, 3, 1)
+    inputs = task.train.transpose(0, 2, 3, 1)
     converter = tf.lite.TFLiteConverter.from_keras_model(network)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     converter.representative_dataset = lambda: ([each[None]] for each in inputs)
@@ -81,7 +103,7 @@ def in_int8(model: StoredModel, dataset: Dataset) -> bytes:
 
 
 def by_litert(file: bytes, images: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """Outputs of its reference kernels, of pixels, which the network's int8 holds exactly: q = pixel - 128."""
+    """Outputs of its reference kernels, of bytes: q = byte - 128."""
     net = Interpreter(model_content=file, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
     net.allocate_tensors()
     given, wanted = net.get_input_details()[0], net.get_output_details()[0]
@@ -95,17 +117,26 @@ def by_litert(file: bytes, images: NDArray[np.uint8]) -> NDArray[np.int8]:
     return np.array(found)
 
 
-def weigh_peer(file: bytes, dataset: Dataset, sources: Sources, work: Path) -> dict[str, Any]:
-    """Accuracy, flash, RAM and instructions of a .tflite."""
-    images = np.asarray(dataset.test.read(np.arange(len(dataset.test))))
+def bytes_for(file: bytes, prepared: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Numbers as the input of a .tflite rounds them, q + 128."""
+    net = Interpreter(model_content=file)
+    scale, zero = net.get_input_details()[0]["quantization"]
+    return (np.clip(np.rint(prepared / scale) + zero, -128, 127) + 128).astype(np.uint8)
+
+
+def weigh_peer(
+    file: bytes, images: NDArray[np.uint8], labels: NDArray[Any], sources: Sources, work: Path
+) -> dict[str, Any]:
+    """Accuracy, flash, RAM and instructions of a .tflite; `images` are bytes."""
     outputs = by_litert(file, images)
     reader = Reader(file)
     kinds = [reader.kind(reader.graph.Operators(n)) for n in range(reader.graph.OperatorsLength())]
     shown = images[:SHOWN]
-    found = {
-        level: measure(file, kinds, images.shape[1:], shown, sources, build_library(sources, work, level), work / "net")
-        for level in ("-Os", "-O2")
-    }  # fmt: skip
+    found = {}
+    for level in ("-Os", "-O2"):
+        library = build_library(sources, work, level)
+        shape, count = images.shape[1:], outputs.shape[1]
+        found[level] = measure(file, kinds, shape, shown, sources, library, work / "net", count)
     small, fast = found["-Os"], found["-O2"]
     ram = {
         "arena_bytes": small.arena_bytes,
@@ -113,7 +144,7 @@ def weigh_peer(file: bytes, dataset: Dataset, sources: Sources, work: Path) -> d
         "stack_bytes": small.stack_bytes,
     }
     return {
-        "accuracy": round(100 * float((outputs.argmax(1) == dataset.test.labels).mean()), 2),
+        "accuracy": round(100 * float((outputs.argmax(1) == labels).mean()), 2),
         "flash_bytes": small.code_bytes + small.model_bytes,
         "code_bytes": small.code_bytes,
         "constant_bytes": small.model_bytes,
@@ -132,10 +163,13 @@ def weigh_peer(file: bytes, dataset: Dataset, sources: Sources, work: Path) -> d
     }
 
 
-def weigh_ours(path: Path, dataset: Dataset) -> dict[str, Any]:
-    """The same of a file that fit wrote."""
+def weigh_ours(path: Path, task: Task) -> dict[str, Any]:
+    """The same of a file of ours."""
     net = mb.load(path, engine="micro")
-    images = np.asarray(dataset.test.read(np.arange(SHOWN)))
+    given, images = task.test, task.test[:SHOWN]
+    if not net.plan.net.takes_pixels:
+        given = np.asarray(net.preprocess(given), np.float32)
+        images = (net.plan.net.quantizations[0].round(given[:SHOWN]).astype(np.int16) + 128).astype(np.uint8)
     memory, levels = net.memory(), {}
     for level in ("-Os", "-O2"):
         with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +184,7 @@ def weigh_ours(path: Path, dataset: Dataset) -> dict[str, Any]:
             "instructions": ran.instructions,
         }
     return {
-        "accuracy": evaluate_file(net, dataset)["accuracy"],
+        "accuracy": round(100 * float((net.integers(given).argmax(1) == task.labels).mean()), 2),
         "flash_bytes": memory.flash,
         "code_bytes": memory.code,
         "constant_bytes": memory.constants,
@@ -162,15 +196,38 @@ def weigh_ours(path: Path, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def dense_of(fitted: Path, weights: Path) -> StoredModel:
+def dense_of(model: nn.Module, fitted: Path, weights: Path, values: str = "f32") -> StoredModel:
     """The dense network, prepared as the fitted one is."""
-    model = digits()
     model.load_state_dict(load_file(weights))
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "dense.safetensors"
-        prepare = mb.load(fitted).preprocess
-        mb.save(model.eval(), path, torch.zeros(1, 1, 28, 28), preprocess=prepare, values="f32")
+        path, net = Path(folder) / "dense.safetensors", mb.load(fitted)
+        example = torch.zeros(1, *net.input_shape)
+        mb.save(model.eval(), path, example, preprocess=net.preprocess, values=values)
         return read(path)
+
+
+def weigh_dense(model: StoredModel, task: Task) -> dict[str, Any]:
+    """A dense network in 8 bits, calibrated as the peer's is, in our runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "int8.safetensors"
+        path.write_bytes(b"".join(with_activations(model, calibrate_activations(model, task.train))))
+        return weigh_ours(path, task)
+
+
+def fit_keywords(folder: Path) -> tuple[Path, Path, Task]:
+    """The example's fit, the weights of its dense network, and its words."""
+    words = folder / "words.npz"
+    keywords.write_words(words, 4000)
+    with np.load(words) as file:
+        x, y = ({half: file[f"{name}_{half}"] for half in ("train", "test")} for name in "xy")
+    train, test = ((x[half][..., None], y[half]) for half in ("train", "test"))
+    fitted = mb.fit(
+        keywords.micro_spotter, train, test_data=test, steps=600, run_dir=folder / "runs", **keywords.DEVICE
+    )
+    fitted.save(folder / "spotter.safetensors")
+    prepared = np.asarray(fitted.files.preprocess(train[0][:CALIBRATED_ON]), np.float32)
+    weights = folder / "runs" / "weights" / "dense.safetensors"
+    return folder / "spotter.safetensors", weights, Task(prepared, *test)
 
 
 def about_fit(path: Path) -> dict[str, Any]:
@@ -186,33 +243,65 @@ def about_fit(path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def of_both(
+    name: str,
+    make: Callable[[], nn.Module],
+    path: Path,
+    weights: Path,
+    task: Task,
+    sources: Sources,
+    work: Path,
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """A network that was fitted: dense in their runtime, fitted and dense in ours."""
+    file = in_int8(dense_of(make(), path, weights), task)
+    net = mb.load(path, engine="micro")
+    prepared = np.asarray(net.preprocess(task.test), np.float32)
+    images = task.test if net.plan.net.takes_pixels else bytes_for(file, prepared)
+    yield "tflm", name, weigh_peer(file, images, task.labels, sources, work)
+    yield "membound", f"{name}, fitted", weigh_ours(path, task)
+    yield "membound", f"{name}, dense in 8 bits", weigh_dense(dense_of(make(), path, weights, "p8"), task)
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sources", type=Path, required=True, help="a folder of checkouts")
     parser.add_argument("--work", type=Path, required=True, help="a folder for what is built, and kept")
-    parser.add_argument("--mnist", type=Path, required=True, help="the file that fit wrote")
-    parser.add_argument("--dense", type=Path, required=True, help="weights of the dense network of that fit")
-    parser.add_argument("--fit", type=Path, required=True, help="what that fit printed with --json")
-    parser.add_argument(
-        "--cifar10", type=Path, required=True, help="the published pretrainedResnet_quant.tflite"
-    )
+    parser.add_argument("--mnist", type=Path, help="the file that fit wrote")
+    parser.add_argument("--dense", type=Path, help="weights of the dense network of that fit")
+    parser.add_argument("--fit", type=Path, help="what that fit printed with --json")
+    parser.add_argument("--keywords", action="store_true", help="examples/keywords.py, fitted here")
+    parser.add_argument("--cifar10", type=Path, help="the published pretrainedResnet_quant.tflite")
+    parser.add_argument("--beside", type=Path, help="a record whose other rows, and whose fit, are kept")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     names = ("tflite-micro", "cmsis-nn", "flatbuffers", "gemmlowp", "ruy")
-    sources = Sources(*(options.sources / name for name in names))
-    mnist, cifar10 = load("mnist"), load("cifar10")
-    file = in_int8(dense_of(options.mnist, options.dense), mnist)
-    rows = []
-    for data, name, network, found in (
-        ("mnist", "tflm", "digits", weigh_peer(file, mnist, sources, options.work)),
-        ("mnist", "membound", "digits, fitted", weigh_ours(options.mnist, mnist)),
-        ("cifar10", "tflm", "MLPerf Tiny's ResNet-8",
-         weigh_peer(options.cifar10.read_bytes(), cifar10, sources, options.work)),
-    ):  # fmt: skip
-        rows.append({"data": data, "runtime": name, "network": network, **found})
+    sources, work = Sources(*(options.sources / name for name in names)), options.work
+    rows: list[dict[str, Any]] = []
+
+    def add(data: str, runtime: str, network: str, found: dict[str, Any]) -> None:
+        rows.append(
+            {"name": f"{runtime}: {network}", "data": data, "runtime": runtime, "network": network, **found}
+        )
         print(rows[-1], flush=True)
+
+    if options.mnist is not None:
+        task = task_of(load("mnist"), read(options.mnist))
+        for each in of_both("digits", digits, options.mnist, options.dense, task, sources, work):
+            add("mnist", *each)
+    if options.keywords:
+        with tempfile.TemporaryDirectory() as folder:
+            path, weights, task = fit_keywords(Path(folder))
+            for each in of_both("keywords", keywords.micro_spotter, path, weights, task, sources, work):
+                add("words", *each)
+    if options.cifar10 is not None:
+        test = load("cifar10").test
+        images = np.asarray(test.read(np.arange(len(test))))
+        found = weigh_peer(options.cifar10.read_bytes(), images, test.labels, sources, work)
+        add("cifar10", "tflm", "MLPerf Tiny's ResNet-8", found)
     if options.out is not None:
-        record(options.out, {"tensorflow": tf.__version__, "fit": about_fit(options.fit), "rows": rows})
+        before = None if options.beside is None else json.loads(options.beside.read_text())
+        fit = about_fit(options.fit) if options.fit is not None else (before or {}).get("fit")
+        record(options.out, {"tensorflow": tf.__version__, "fit": fit, **keep_rows(before, rows)})
 
 
 if __name__ == "__main__":

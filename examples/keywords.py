@@ -25,6 +25,7 @@ from torch import nn
 import membound as mb
 
 BANDS, FRAMES, WORDS = 20, 49, 6
+DEVICE = {"target": "micro", "budget": "7 KB", "ram": "2 KB"}
 
 
 def spotter(classes: int = WORDS, channels: int = BANDS, width: int = 24) -> nn.Module:
@@ -69,8 +70,7 @@ def fit_for_device(path: Path, steps: int, folder: Path) -> None:
     """Fit the features of an .npz to 7 KB of flash and 2 KB of RAM, and write C into a new folder."""
     with np.load(path) as file:
         train, test = ((file[f"x_{half}"][..., None], file[f"y_{half}"]) for half in ("train", "test"))
-    device = {"target": "micro", "budget": "7 KB", "ram": "2 KB"}
-    fitted = mb.fit(micro_spotter, train, test_data=test, steps=steps, **device)
+    fitted = mb.fit(micro_spotter, train, test_data=test, steps=steps, **DEVICE)
     fitted.save(path.with_name("spotter.safetensors"))
     net = mb.export_c(path.with_name("spotter.safetensors"), folder)
     memory = net.memory()

@@ -192,9 +192,9 @@ def mobilenet(side: int = 32) -> StoredModel:
     return net.store("p8", preprocess={"mean": [127.0] * 3, "scale": 0.0078125})
 
 
-def dscnn() -> StoredModel:
+def dscnn(density: float = 0.5) -> StoredModel:
     """Keyword spotting: a picture of sound, not square."""
-    net = Builder((1, 49, 10), 4, 0.5)
+    net = Builder((1, 49, 10), 4, density)
     v = net.conv(0, 24, (10, 4), (2, 2), (4, 1, 5, 1), act=("relu",))
     for _ in range(2):
         v = net.conv(net.conv(v, 24, 3, groups=24, act=("relu",)), 24, 1, act=("relu",))

@@ -13,10 +13,12 @@ RACED = "<!-- raced: python tools/micro_page.py -->\n"
 FITTED = "<!-- fitted: python tools/micro_page.py -->\n"
 TFLM = ROOT / "results" / "micro-tflm.json"
 SAME_TASK = "<!-- same task: python tools/micro_page.py -->\n"
+SPEED = ROOT / "results" / "micro-speed.json"
+TIMED = "<!-- speed: python tools/micro_page.py -->\n"
 BESIDE = "<!-- arenas: python tools/micro_page.py -->\n"
 
 
-DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+DATA = {"mnist": "MNIST", "words": "keywords, synthetic", "cifar10": "CIFAR-10"}
 RUNTIMES = {"tflm": "TensorFlow Lite Micro", "membound": "membound"}
 
 
@@ -98,7 +100,7 @@ def same_task(found: dict[str, Any], fits: dict[str, Any]) -> str:
         "instructions at -Os | instructions at -O2 |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for row in found["rows"]:
+    for row in sorted(found["rows"], key=lambda row: list(DATA).index(row["data"])):
         cells = [
             DATA[row["data"]], row["network"], RUNTIMES[row["runtime"]], f"{row['accuracy']:.2f} %",
             f"{row['flash_bytes']:,} ({row['code_bytes']:,}, {row['constant_bytes']:,})",
@@ -106,13 +108,6 @@ def same_task(found: dict[str, Any], fits: dict[str, Any]) -> str:
             *(f"{row['levels'][level]['instructions']:,}" for level in ("-Os", "-O2")),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
-    int8 = found["fit"]["int8"]
-    cells = [
-        DATA["mnist"], "digits, dense in 8 bits", RUNTIMES["membound"], f"{int8['accuracy']:.2f} %",
-        f"{int8['flash_bytes']:,} ({int8['code_bytes']:,}, {int8['constant_bytes']:,})", "not measured",
-        f"{int8['ram_bytes']:,}", "not measured", f"{int8['instructions']:,}, estimated",
-    ]  # fmt: skip
-    lines.insert(4, f"| {' | '.join(cells)} |")
     for each in fits["summary"]:
         if each["data"] == "cifar10" and each["name"].startswith("cifar10"):
             largest = max(
@@ -128,6 +123,21 @@ def same_task(found: dict[str, Any], fits: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def speed(found: dict[str, Any]) -> str:
+    """What was counted of each network, and how far the estimate is from it."""
+    lines = [
+        "| network | cycles at -Os | estimate | at 80 MHz | cycles at -O2 | estimate | at 80 MHz |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        cells = [row["name"]]
+        for each in row["levels"].values():
+            off = each["estimated_cycles"] / each["cycles"] - 1
+            cells += [f"{each['cycles']:,}", f"{100 * off:+.1f} %", f"{each['cycles'] / 80e3:.0f} ms"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def replaced(page: str, begin: str, text: str) -> str:
     before, rest = page.split(begin)
     return before + begin + text + END + rest.split(END, 1)[1]
@@ -137,7 +147,13 @@ def written(page: str) -> str:
     """The page with its tables made anew."""
     rows = [row for file in (RESULTS, FITS) for row in json.loads(file.read_text())["rows"]]
     page = replaced(page, BEGIN, table(rows))
-    for begin, file, make in ((RACED, PEERS, race), (FITTED, FITTING, fitted), (BESIDE, ARENAS, arenas)):
+    tables = (
+        (RACED, PEERS, race),
+        (FITTED, FITTING, fitted),
+        (BESIDE, ARENAS, arenas),
+        (TIMED, SPEED, speed),
+    )
+    for begin, file, make in tables:
         if begin in page:
             page = replaced(page, begin, make(json.loads(file.read_text())))
     if SAME_TASK in page:

@@ -6,6 +6,7 @@ import micro_page
 import numpy as np
 import pytest
 import torch
+from cortex_m4 import read_trace
 from micro_networks import NETWORKS, Builder, micro
 from torch import nn
 

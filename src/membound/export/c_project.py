@@ -37,6 +37,7 @@ MAIN = r"""/* Reads images from the standard input, row by row, and prints the o
 
 #include "net.h"
 
+#if !defined(ARDUINO) && !defined(PLATFORMIO) /* there this folder is a library, and the program is yours */
 int main(void) {
   static net_context context;
   static uint8_t row[NET_WIDTH * NET_CHANNELS];
@@ -58,6 +59,7 @@ int main(void) {
     fprintf(stderr, "short input: an image has %lu bytes, %lu came\n", sizeof row * 1ul * NET_HEIGHT, came);
   return 1;
 }
+#endif
 """
 MAIN_OF_NUMBERS = r"""/* Reads examples of floats from the standard input, row by row, and prints the outputs of each.
  * A row is NET_WIDTH places, each of NET_CHANNELS numbers, as they were in training, before any preparation. */
@@ -65,6 +67,7 @@ MAIN_OF_NUMBERS = r"""/* Reads examples of floats from the standard input, row b
 
 #include "net.h"
 
+#if !defined(ARDUINO) && !defined(PLATFORMIO) /* there this folder is a library, and the program is yours */
 int main(void) {
   static net_context context;
   static float numbers[NET_WIDTH * NET_CHANNELS];
@@ -88,6 +91,7 @@ int main(void) {
     fprintf(stderr, "short input: an example has %lu bytes, %lu came\n", sizeof numbers * 1ul * NET_HEIGHT, came);
   return 1;
 }
+#endif
 """
 CMAKE = """cmake_minimum_required(VERSION 3.13)
 project(net C)

@@ -11,26 +11,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from membound.micro.flash import Packed
 from membound.micro.integers import Op
 from membound.micro.plan import MicroPlan
 from membound.units import CLOCK, parse_clock, show_clock, show_ms
 
 # What is counted: multiplications 8 outputs at a time, of what is left over in pairs, and of a last one; values of a
-# weight that are decoded, with positions and a palette or otherwise, and steps to another row or column of the kernel;
-# rows of a channel; outputs that are rounded to int8, added, pooled or looked up in a table; the input's numbers; rows of
-# an operation.
+# weight that are decoded, with positions and a palette, otherwise, or where no weight has positions; steps to another
+# row or column of the kernel; rows of a channel; outputs that are rounded to int8, added, pooled or looked up in a
+# table; numbers of the input; rows of an operation.
 STEPS = (
-    "eight", "pair", "last", "value", "other_value", "move", "channel_row", "output", "summed", "pooled",
-    "input", "row",
+    "eight", "pair", "last", "value", "other_value", "dense_value", "kernel_row", "kernel_column", "channel_row",
+    "output", "summed", "pooled", "input", "row",
 )  # fmt: skip
 LEVELS = {  # instructions and cycles of each step
     "-Os": (
-        (4.1, 8.3, 5.6, 51.2, 39.6, 73.8, 273.9, 23.2, 20.7, 22.6, 25.3, 120.4),
-        (5.2, 13.5, 9.6, 78.6, 64.5, 113.2, 462.8, 34.1, 30.1, 33.5, 32.0, 163.5),
+        (4.1, 8.2, 7.1, 56.3, 54.8, 38.3, 47.1, 44.4, 253.6, 24.6, 25.1, 21.4, 27.8, 553.7),
+        (5.2, 13.4, 11.4, 85.7, 85.5, 62.9, 74.1, 73.9, 441.9, 35.8, 35.7, 32.0, 35.4, 750.3),
     ),
     "-O2": (
-        (2.2, 5.3, 5.5, 23.9, 16.5, 58.1, 316.0, 13.4, 15.3, 20.8, 25.5, 235.9),
-        (2.7, 7.7, 9.3, 33.3, 19.8, 88.5, 470.6, 20.1, 20.0, 26.3, 35.2, 681.1),
+        (2.2, 5.2, 6.4, 28.1, 28.2, 16.5, 69.0, 23.1, 242.8, 16.0, 18.7, 19.2, 27.2, 666.2),
+        (2.7, 7.6, 9.9, 37.2, 29.5, 20.7, 170.2, 35.8, 279.4, 25.1, 22.7, 24.3, 36.4, 1160.2),
     ),
 }
 
@@ -97,8 +98,10 @@ def steps_of(plan: MicroPlan, number: int) -> npt.NDArray[np.float64]:
         found["eight"] = times * (width // 8 * 8)
         found["pair"] = times * (width % 8 // 2 * 2)
         found["last"] = times * (width % 2)
-        found["value" if packed.sparse and packed.palette is not None else "other_value"] = times
-        found["move"] = rows * int((op.weight != 0).any(1).sum())
+        found[_kind_of(packed, plan)] = times
+        columns = (op.weight != 0).any(1)  # of the kernel, for each output
+        found["kernel_row"] = rows * int(columns.any(2).sum())
+        found["kernel_column"] = rows * int(columns.sum()) - found["kernel_row"]
         found["channel_row"] = rows * op.channels
         found["output"] = outputs
     if op.kind == "sum" or op.then == "sum":
@@ -110,6 +113,13 @@ def steps_of(plan: MicroPlan, number: int) -> npt.NDArray[np.float64]:
     if number == 0:
         found["input"] = float(np.prod(plan.net.images[0]))
     return np.array([found[name] for name in STEPS])
+
+
+def _kind_of(packed: Packed, plan: MicroPlan) -> str:
+    """Which way values are decoded: code for positions is compiled where any weight has them."""
+    if not any(each.sparse for each in plan.weights.values()):
+        return "dense_value"
+    return "value" if packed.sparse and packed.palette is not None else "other_value"
 
 
 def _pooled(op: Op) -> int:

@@ -213,8 +213,8 @@ def _warn_if_beyond(numbers: npt.NDArray[np.float32], rounding: Quantization) ->
     share = float(((numbers < low) | (numbers > high)).mean()) if numbers.size else 0.0
     if share > BEYOND:
         warnings.warn(
-            f"{share:.0%} of the input is beyond {low:.3g} to {high:.3g}, what int8 holds of prepared numbers, and is cut "
-            "off there: if these are not prepared yet, give net.preprocess(x)",
+            f"{share:.0%} of the input is beyond {low:.3g} to {high:.3g}, the range that its int8 holds, and is cut "
+            "off there: if these numbers are not prepared yet, give net.preprocess(x)",
             stacklevel=3,
         )
 

@@ -140,20 +140,19 @@ def _check_time(problem: Problem, limit: Limit, least: int) -> None:
     )
 
 
-def describe_time(micro: Mapping[str, Any], target: Target) -> list[str]:
-    """Said of a bound on time: what is estimated, of what is allowed.
+def describe_device(micro: Mapping[str, Any], limit: int, target: Target) -> list[str]:
+    """Said of a microcontroller: the time that is estimated, where it is bounded; else what is not used up.
 
-    >>> micro = {"cycles": 3_990_000, "ms": 49.875, "clock_hz": 80_000_000, "flash_bytes": 5000}
-    >>> describe_time(micro, Target(cycles=4_000_000, file_bytes=8000))
+    >>> micro = {"ms": 49.875, "clock_hz": 80_000_000, "flash_bytes": 5000, "ram_bytes": 900}
+    >>> describe_device(micro, 8000, Target(cycles=4_000_000))
     ['time: an estimated 49.9 ms an image at 80 MHz, where 50 ms are allowed; flash takes 5,000 of 8,000 bytes']
     """
     if target.cycles is None:
-        return []
+        return describe_spare(micro["flash_bytes"], limit, micro["ram_bytes"], target.memory)
     clock = micro["clock_hz"]
     return [
         f"time: an estimated {micro['ms']:.3g} ms an image at {show_clock(clock)}, where "
-        f"{1e3 * target.cycles / clock:.3g} ms are allowed; flash takes {micro['flash_bytes']:,} of "
-        f"{target.file_bytes or 0:,} bytes"
+        f"{1e3 * target.cycles / clock:.3g} ms are allowed; flash takes {micro['flash_bytes']:,} of {limit:,} bytes"
     ]
 
 

@@ -12,7 +12,7 @@ from membound.errors import MemboundError, ModelError
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
-from membound.search.budget import Limit, Plan, describe_left_over, describe_spare, describe_time, make_plans
+from membound.search.budget import Limit, Plan, describe_device, describe_left_over, make_plans
 from membound.search.deployed import (
     Fitted,
     describe_speed,
@@ -405,9 +405,7 @@ class Fitting:
         if plan.exact or self.bound.within is not None or plan.limit.key is not None:
             return notes
         if micro := about.get("micro"):
-            notes += describe_time(micro, self.problem.target) or describe_spare(
-                micro["flash_bytes"], plan.limit.number, micro["ram_bytes"], self.ram_limit
-            )
+            notes += describe_device(micro, plan.limit.number, self.problem.target)
         types = set(files.types.values())
         return notes + describe_left_over(
             self.problem, plan, types, about["file_bytes"], about["memory_bytes"]

@@ -1,0 +1,48 @@
+/* board.h for the Cortex-M4 that `qemu-system-arm -M mps2-an386` emulates: vectors, reset, a timer, a serial port.
+ * On your chip, the vendor's startup code and drivers stand here. */
+#include "board.h"
+
+extern uint32_t stack_top[], data_begin[], data_end[], data_in_flash[], bss_begin[], bss_end[];
+int main(void);
+void reset(void);
+
+__attribute__((section(".vectors"), used)) static void (*const vectors[16])(void) = {
+    [0] = (void (*)(void))stack_top, [1] = reset, [15] = board_interrupt};
+
+#define TIMER ((volatile uint32_t *)0xE000E010)  /* SysTick, which every Cortex-M4 has */
+#define SERIAL ((volatile uint32_t *)0x40004000) /* of this board */
+
+void reset(void) {
+  uint32_t *to, *from = data_in_flash;
+  for (to = data_begin; to < data_end; to++) *to = *from++;
+  for (to = bss_begin; to < bss_end; to++) *to = 0;
+  main();
+}
+
+void board_start(void) {
+  SERIAL[4] = 16; /* the divider of the baud rate, */
+  SERIAL[2] = 1;  /* and it sends */
+  TIMER[1] = 24999;
+  TIMER[0] = 7;
+}
+
+void board_sleep(void) { __asm__ volatile("wfi"); }
+
+void board_print(int32_t number) {
+  char text[12];
+  uint32_t at = 0, rest = number < 0 ? 0u - (uint32_t)number : (uint32_t)number;
+  do text[at++] = (char)('0' + rest % 10u);
+  while ((rest /= 10u) != 0u);
+  if (number < 0) SERIAL[0] = '-';
+  while (at != 0u) SERIAL[0] = (uint32_t)text[--at];
+  SERIAL[0] = '\n';
+}
+
+/* Ends the emulator (semihosting): firmware would go on. */
+void board_stop(void) {
+  register int operation __asm__("r0") = 0x18;
+  register int reason __asm__("r1") = 0x20026;
+  __asm__ volatile("bkpt 0xab" : : "r"(operation), "r"(reason));
+  for (;;) {
+  }
+}

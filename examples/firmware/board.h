@@ -1,0 +1,13 @@
+/* What main.c needs of a board. */
+#ifndef BOARD_H
+#define BOARD_H
+
+#include <stdint.h>
+
+void board_interrupt(void);         /* in main.c; the board calls it, again and again */
+void board_start(void);             /* start the clock and the interrupt */
+void board_sleep(void);             /* until an interrupt */
+void board_print(int32_t number);   /* in a line */
+void board_stop(void);
+
+#endif
