@@ -111,8 +111,15 @@ def judge(name: str, net: MicroNet) -> dict[str, Any]:
     for level, counted in row["levels"].items():
         about = estimate(net.plan, level)
         counted |= {"estimated_instructions": about.instructions, "estimated_cycles": about.cycles}
+        counted |= summary_of(counted)
     print(row, flush=True)
     return row
+
+
+def summary_of(counted: dict[str, int]) -> dict[str, float]:
+    """What the page shows: the time, and how far the estimate of it is off."""
+    off = counted["estimated_cycles"] / counted["cycles"] - 1
+    return {"ms_at_80_mhz": round(counted["cycles"] / 80e3, 1), "off_percent": round(100 * off, 1)}
 
 
 def errors_of(rows: list[dict[str, Any]]) -> dict[str, Any]:

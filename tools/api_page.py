@@ -106,6 +106,7 @@ SECTIONS = (
             *_entries("membound", "inspect export_cpp export_c"),
             Entry("membound.MicroNet", called=False),
             Entry("membound.run.micro_net.MicroMemory"),
+            Entry("membound.micro.cost.Estimate"),
         ),
     ),
     Section(

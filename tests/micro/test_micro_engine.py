@@ -147,6 +147,23 @@ def test_an_empty_batch_gives_an_empty_one():
     assert net(np.empty((0, 1, 28, 28), np.float32)).shape == (0, *net.output_shape)
 
 
+def test_numbers_that_are_not_prepared_are_warned_of():
+    model = NETWORKS["resnet8"]()
+    net, images = micro(model), some_images(model, 2)
+    raw = images.astype(np.float32)
+    with pytest.warns(UserWarning, match=r"% of the input is beyond .* give net.preprocess\(x\)"):
+        net(raw)
+    prepared_ones = np.asarray(net.preprocess(images), np.float32)
+    assert net(prepared_ones).shape == net(images).shape  # and without a warning, which would be an error
+
+
+def test_time_is_estimated_for_two_ways_to_compile():
+    net = micro(NETWORKS["lenet"]())
+    assert net.speed("-O2").ms("80 MHz") < net.speed().ms(80e6) == pytest.approx(2 * net.speed().ms("160MHz"))
+    with pytest.raises(ModelError, match="choose -Os or -O2"):
+        net.speed("-O3")
+
+
 def test_huge_values_are_refused():
     net = Builder((70_000,), 0, 0.001)
     net.flat_linear(0, 2)

@@ -38,7 +38,7 @@ LEVELS = {  # instructions and cycles of each step
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of one image, in about."""
+    """About how many instructions and cycles one image takes; cycles are for flash without wait states."""
 
     instructions: int
     cycles: int
@@ -52,6 +52,7 @@ class Estimate:
         return 1e3 * self.cycles / parse_clock(clock)
 
     def to_json(self, clock: float = CLOCK) -> dict[str, float]:
+        """As `membound` prints it everywhere."""
         return {"instructions": self.instructions, "cycles": self.cycles, "ms": round(self.ms(clock), 4)}
 
 
@@ -64,7 +65,7 @@ def estimate(plan: MicroPlan, level: str = "-Os", number: int | None = None) -> 
 
 
 def describe_speed(plan: MicroPlan, clock: float | None = None) -> dict[str, Any]:
-    """As `membound` prints it everywhere: at -Os, for which flash is counted, and at -O2."""
+    """At -Os, for which flash is counted, and at -O2."""
     hz = CLOCK if clock is None else clock
     small, fast = (estimate(plan, level).to_json(hz) for level in LEVELS)
     return {"clock_hz": round(hz), **small, "at_O2": fast}

@@ -72,7 +72,8 @@ class NetworkBound:
 
     `measure` says what a state of the network takes, `limit` how much it may; `cost` estimates the same from counts,
     up to what the counts do not touch; both by the `types` of the weights' values, f16 unless others are given. These
-    stay, or they are where it `chooses` from, by `noise` (bits.py). With `proportions` the counts stay in these,
+    stay, or they are where it `chooses` from, by `noise` (bits.py); it `widens` them where something else than bytes is
+    what binds. With `proportions` the counts stay in these,
     whatever the scores. `rounded` has the types of weights that are not bounded, but stored in few bits.
     """
 
@@ -86,6 +87,7 @@ class NetworkBound:
         cost: TypedCost,
         types: Types | None = None,
         chooses: bool = False,
+        widens: bool = False,
         noise: float | None = FRESH,
         score: Score,
         proportions: Mapping[str, int] | None = None,
@@ -97,6 +99,7 @@ class NetworkBound:
         self.model, self.names = model, tuple(weights)
         self.measure, self.limit, self._cost, self.score = measure, limit, cost, score
         self.types, self.chooses = dict(types or dict.fromkeys(weights, "f16")), chooses
+        self.widens = widens
         self.noise = noise
         self.proportions, self.rounded = proportions, dict(rounded or {})
         self.total_steps, self.every, self.ramp = total_steps, every, ramp or Ramp()
@@ -209,11 +212,11 @@ class NetworkBound:
                 break
             self.types = types
             self._settle(curves, final=False)
-        if all(self.counts[name] == weight.numel() for name, weight in self._weights().items()):
+        if self.widens or all(self.counts[name] == each.numel() for name, each in self._weights().items()):
             self._widen()
 
     def _widen(self) -> None:
-        """More bits for as long as there is room, where no weight has to go; layers of the fewest bits come first."""
+        """More bits as long as there is room, where no weight has to go for them; layers of the fewest come first."""
         left = set(self.names)
         while left:
             name = min(left, key=lambda name: (value_type(self.types[name]).bits, -self.counts[name]))

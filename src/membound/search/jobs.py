@@ -278,6 +278,7 @@ class _Bench:
                 rounded={} if plain else problem.rounded,
                 noise=FRESH if training.fresh and not job.warm else None,
                 chooses=problem.target.chooses and not plain,
+                widens=problem.target.cycles is not None,
                 score=job.score,
                 proportions=job.counts,
                 total_steps=steps,
