@@ -9,7 +9,9 @@ Sections = Mapping[str, Sequence[str]]
 DATA = ("data", "size", "layout", "mean", "cache", "skip_corrupt")
 WEIGHTS = ("init", "name")
 FIT: Sections = {
-    "Budget": ("budget", "ram", "latency", "nonzeros", "within", "stages", "target", "threads", "batch", "isa"),
+    "Budget": (
+        "budget", "ram", "latency", "nonzeros", "within", "stages", "target", "clock", "threads", "batch", "isa",
+    ),
     "Data": DATA,
     "Weights to start from": WEIGHTS,
     "Output": ("out", "report", "no_report", "hub", "as_json", "verbose"),

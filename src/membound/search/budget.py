@@ -129,11 +129,12 @@ def make_plans(
 def _check_time(problem: Problem, limit: Limit, least: int) -> None:
     """Refuse a bound on time that a network cannot meet, where flash and RAM have room for it."""
     target = problem.target
-    if target.pace is None or replace(problem, target=replace(target, cycles=None)).least() > limit.number:
+    if target.timed is None or replace(problem, target=replace(target, cycles=None)).least() > limit.number:
         return
-    clock, fastest = (CLOCK if target.clock is None else target.clock), least / target.pace
+    budget, cycles = target.timed
+    clock, fastest = (CLOCK if target.clock is None else target.clock), least * cycles / budget
     raise MemboundError(
-        f"a latency of {1e3 * (target.cycles or 0) / clock:.3g} ms at {show_clock(clock)} cannot be met: with one "
+        f"a latency of {1e3 * cycles / clock:.3g} ms at {show_clock(clock)} cannot be met: with one "
         f"weight in each layer this network takes {1e3 * fastest / clock:.3g} ms, as estimated; allow that, or take a "
         "narrower network",
         about="latency",

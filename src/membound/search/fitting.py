@@ -419,7 +419,7 @@ class Fitting:
     def _exported_bytes(self, files: FileBytes, state: State) -> int:
         """What the budget counts of a network as it is exported for a microcontroller."""
         target = self.problem.target
-        return exported_bytes(self._for_device(files, state).stored(state), target.spare, target.pace)
+        return exported_bytes(self._for_device(files, state).stored(state), target.spare, target.timed)
 
     def _network(self, plan: Plan, keys: list[str]) -> tuple[nn.Module, FileBytes]:
         """The final network in torch and its file: one, or an ensemble within the limit."""

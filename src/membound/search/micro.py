@@ -32,17 +32,18 @@ class MicroBytes(FileBytes):
 
     While a network is trained, its weights have not the values that they will have: as many different ones are counted
     as their types allow. With `spare`, the RAM less it is counted where that is more: with `spare` = M - B that is at
-    most B just where flash is within B and RAM within M. With `pace`, so are the cycles that one image takes, as
-    estimated: with `pace` = B / C that is at most B just where they are within C.
+    most B just where flash is within B and RAM within M. With `timed` = (B, C), so are the cycles that one image
+    takes, as estimated, times B / C; RAM then counts only where it is beyond its bound, since it hardly changes with
+    the weights, and would look like a budget that is used up.
     """
 
     spare: int | None = field(default=None, kw_only=True)
-    pace: float | None = field(default=None, kw_only=True)
+    timed: tuple[int, int] | None = field(default=None, kw_only=True)
 
     def __call__(self, state: State | None = None, types: Types | None = None) -> int:
         plan = self.plan(state, types)
         flash = plan.flash_bytes + code_for((*features(plan), "DENSE", "SPARSE")).nbytes
-        return _largest(flash, plan, self.spare, self.pace)
+        return _largest(flash, plan, self.spare, self.timed)
 
     def plan(self, state: State | None = None, types: Types | None = None) -> MicroPlan:
         """The network with weights that take the most room, and any scales."""
@@ -89,17 +90,19 @@ def _plan_of(stored: StoredModel) -> MicroPlan:
     return make_plan(make_integers(stored, stored.activations or unknown))
 
 
-def exported_bytes(stored: StoredModel, spare: int | None, pace: float | None = None) -> int:
+def exported_bytes(stored: StoredModel, spare: int | None, timed: tuple[int, int] | None = None) -> int:
     """The same of a network with all of its numbers."""
     plan = _plan_of(stored)
-    return _largest(plan.flash_bytes + code_of(plan).nbytes, plan, spare, pace)
+    return _largest(plan.flash_bytes + code_of(plan).nbytes, plan, spare, timed)
 
 
-def _largest(flash: int, plan: MicroPlan, spare: int | None, pace: float | None) -> int:
+def _largest(flash: int, plan: MicroPlan, spare: int | None, timed: tuple[int, int] | None) -> int:
     """Flash, RAM and time, each as bytes of flash: what is within the budget is within all bounds."""
     ram = 0 if spare is None else ram_of(plan) - spare
-    time = 0 if pace is None else math.ceil(pace * estimate(plan).cycles)
-    return max(flash, ram, time)
+    if timed is None:
+        return max(flash, ram)
+    budget, cycles = timed
+    return max(flash, ram if ram > budget else 0, math.ceil(budget * estimate(plan).cycles / cycles))
 
 
 def ram_of(plan: MicroPlan) -> int:

@@ -104,9 +104,9 @@ class Target:
         return (self.memory or 0) - (self.file_bytes or 0) if both else None
 
     @property
-    def pace(self) -> float | None:
-        """Bytes of the budget for each cycle, so that all cycles that are allowed are as much as all bytes."""
-        return self.file_bytes / self.cycles if self.cycles and self.file_bytes else None
+    def timed(self) -> tuple[int, int] | None:
+        """The bytes and the cycles that are allowed, where both are bounded."""
+        return (self.file_bytes, self.cycles) if self.cycles and self.file_bytes else None
 
     @property
     def unit(self) -> str:
@@ -234,7 +234,7 @@ class Problem:
             return Nonzeros(model)
         kind: Callable[..., FileBytes]
         if self.target.micro:
-            kind = partial(MicroBytes, spare=self.target.spare, pace=self.target.pace)
+            kind = partial(MicroBytes, spare=self.target.spare, timed=self.target.timed)
         elif self.target.spare is not None:
             kind = partial(BothBytes, spare=self.target.spare, batch=self.target.batch, isa=self.target.isa)
         elif self.target.kind == "ram":
