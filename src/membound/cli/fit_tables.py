@@ -74,7 +74,7 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         (
             "flash",
             f"{show_flash(final)} bytes: {constants:,} of constants ({micro['weight_bytes']:,} of them "
-            f"weights), {code:,} of code at -Os for a Cortex-M4 ({micro['code_from']}); startup code is apart",
+            f"weights), {code:,} of code at -Os for a Cortex-M4 ({micro['code_from']}); startup code not included",
         ),
         (
             "ram",

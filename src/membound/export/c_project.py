@@ -148,7 +148,10 @@ def _of_runtime(text: str, prefix: str) -> str:
 
 def _in_readme(text: str, prefix: str) -> str:
     """Names of files and types alone: layers have names of their own."""
-    return text.replace("`net.h`", f"`{prefix}.h`").replace("net_context", f"{prefix}_context")
+    names = {"`net.h`": f"`{prefix}.h`", "`net.c`": f"`{prefix}.c`", "net_context": f"{prefix}_context"}
+    for name, own in names.items():
+        text = text.replace(name, own)
+    return text
 
 
 def check_micro_prefix(prefix: str) -> None:
@@ -264,28 +267,30 @@ Python, to compare with.
     )
     return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
 
-Plain C99 in integers: no malloc, no libc but `memcpy` and `memset`. `net.h` says how it is called; `main.c` calls it.
+Plain C99 in integers, without malloc. It needs no C library but `memcpy` and `memset`.
+
+In your firmware, compile `net.c`, `membound_micro.c` and `membound_micro_conv.c`, and put this folder on the include
+path. `net.h` has the functions to call. Leave `main.c` out: it reads images from standard input, to try the network on
+a host:
 
     cmake -S . -B build && make -C build && ./build/main < images
 
-Without a libc compile with -ffreestanding, and bring `memcpy` and `memset`.
+CMake builds for speed on a host, and for size (-Os) on bare metal (where CMAKE_SYSTEM_NAME is Generic), unless you set
+CMAKE_BUILD_TYPE. Without a C library, compile with -ffreestanding and bring your own `memcpy` and `memset`.
 
-CMake builds for speed on a host, and for size (-Os) on bare metal (CMAKE_SYSTEM_NAME is Generic); set CMAKE_BUILD_TYPE
-to choose yourself.
-
-- Flash: {plan.flash_bytes:,} bytes of constants (with pointers of 4 bytes), and the code of the runtime: about {code:,}
-  bytes at -Os on a Cortex-M4; -O2 and -O3 are faster and take more. `membound_micro_config.h` leaves out what this
-  network does not use.
-- RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows; and
-  at most {STACK_BYTES} bytes of stack. The input is fed by rows, and is not in it as a whole.
+- Flash: {plan.flash_bytes:,} bytes of constants (with pointers of 4 bytes), and about {code:,} bytes of code, compiled
+  with -Os for a Cortex-M4; -O2 and -O3 are faster and take more. `membound_micro_config.h` leaves out what this network
+  does not use.
+- RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows. A
+  call takes at most {STACK_BYTES} bytes of stack. The input is fed row by row; not all of it is in RAM.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
 {pictures}{left}{names}
 | layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |
 |---|---|---|---|---|---|---|
 {table}
 
-Values that are not needed at the same time share their bytes, so the arena is smaller than the sum. Instructions are
-estimates for a Cortex-M4 at -Os, and so is what an image takes, without wait states of the flash:
+Values that are not needed at the same time share their bytes, so the arena is smaller than the sum. The instructions
+are estimates for a Cortex-M4 at -Os. One image takes about this long there, if flash has no wait states:
 
 | compiled with | instructions | cycles | at {show_clock(CLOCK)} |
 |---|---|---|---|

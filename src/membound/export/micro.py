@@ -181,7 +181,7 @@ def lines_of(found: Calibrated) -> list[str]:
     how = memory.to_json()["code_from"]
     lines = [
         f"flash     {memory.flash:,} bytes: {memory.constants:,} of constants ({memory.weights:,} of them "
-        f"weights), {memory.code:,} of code at -Os for a Cortex-M4 ({how}); startup code is apart",
+        f"weights), {memory.code:,} of code at -Os for a Cortex-M4 ({how}); startup code not included",
         f"ram       {memory.ram:,} bytes: {memory.context:,} of context, {memory.stack} of stack; arena: "
         f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
         f"speed     {say_speed(describe_speed(found.net.plan))}",

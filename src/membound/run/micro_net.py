@@ -25,7 +25,7 @@ BEYOND = 0.1  # of an input: more numbers than calibration would leave out
 
 @dataclass(frozen=True)
 class MicroMemory:
-    """Bytes on the device, all that a fit's `budget` and `ram` count; startup code is apart.
+    """Bytes on the device, all that a fit's `budget` and `ram` count; startup code is not included.
 
     - `constants`: weights, biases, tables, records; `weights` are the codes, positions and palettes among them. `code`:
       the runtime at -Os on a Cortex-M4, `compiled` here or as recorded. `flash` is constants and code.

@@ -28,7 +28,7 @@ from membound.store.values import value_type
 
 @dataclass(frozen=True, eq=False)
 class MicroBytes(FileBytes):
-    """Bytes of flash: constants, and the code of the runtime at -Os on a Cortex-M4; startup code is apart.
+    """Bytes of flash: constants, and the code of the runtime at -Os on a Cortex-M4; startup code is not included.
 
     While a network is trained, its weights have not the values that they will have: as many different ones are counted
     as their types allow. With `spare`, the RAM less it is counted where that is more: with `spare` = M - B that is at
