@@ -44,7 +44,7 @@ def make_footprint(result: Facts) -> Markup | None:
         table = draw_table(["network", *(words for words, _ in known)], rows, "flash and RAM")
     compiled = find_text(find_part(finals[0], "micro"), "code_from") or "recorded sizes"
     note = (
-        f"Code is at -Os for a Cortex-M4 ({compiled}), without startup code. Images are fed row by row, so the input is "
+        f"Code is at -Os for a Cortex-M4 ({compiled}), without startup code. Images are fed by rows, so the input is "
         f"not in RAM as a whole. Instructions and time are estimated for one image on {say_clock(finals[0])}, at -Os, "
         "without wait states of the flash; -O2 is faster and takes more flash."
     )
