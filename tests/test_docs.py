@@ -418,3 +418,8 @@ def test_the_reference_has_every_public_name_and_documents_each():
     assert public <= set(named)
     for name in named:
         assert ast.get_docstring(api_page.find(name)[1]), name
+
+
+def test_nobody_is_told_to_install_from_an_index_that_does_not_have_it():
+    texts = [*(ROOT / "src" / "membound").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    assert [path.name for path in texts if "pip install 'membound" in path.read_text()] == []

@@ -166,7 +166,7 @@ def test_a_person_sees_a_bar(server, tmp_path, monkeypatch):
 
 def test_pooch_is_asked_for_by_name(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pooch", None)
-    with pytest.raises(DataError, match=r"needs pooch: pip install 'membound\[train\]'"):
+    with pytest.raises(DataError, match=r"needs pooch: in a checkout of membound, pip install '\.\[train\]'"):
         fetch.download("https://example.org/file", SHA256, tmp_path / "file")
 
 

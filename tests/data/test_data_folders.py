@@ -310,7 +310,9 @@ def test_threads_may_read_at_once(tmp_path):
 def test_pillow_is_asked_for_by_name(tmp_path, monkeypatch):
     tree(tmp_path)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(DataError, match=r"needs Pillow: pip install 'membound\[images\]'"):
+    with pytest.raises(
+        DataError, match=r"needs Pillow: in a checkout of membound, pip install '\.\[images\]'"
+    ):
         data.load(tmp_path)
 
 

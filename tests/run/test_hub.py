@@ -220,7 +220,7 @@ def plain_weights() -> bytes:
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ModelError, match=r"hf://org/name .* is not installed: pip install 'membound\[hub\]'"):
+    with pytest.raises(ModelError, match=r"hf://org/name .* is not installed: .* pip install '\.\[hub\]'"):
         mb.load("hf://org/name")
 
 

@@ -320,5 +320,5 @@ def test_another_kind_of_server_is_refused(unconnected):
 def test_without_ray_it_is_said_how_to_get_it(unconnected, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "ray.util.client", raising=False)
-    with pytest.raises(MemboundError, match=r"pip install 'membound\[ray\]'"):
+    with pytest.raises(MemboundError, match=r"pip install '\.\[ray\]'"):
         ray_cluster("auto")

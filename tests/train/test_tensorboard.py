@@ -90,10 +90,10 @@ def test_a_run_that_goes_on_draws_no_step_twice(tmp_path):
 def test_it_is_missed_before_training(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     seen = []
-    with pytest.raises(MemboundError, match=r"pip install 'membound\[tensorboard\]'"):
+    with pytest.raises(MemboundError, match=r"pip install '\.\[tensorboard\]'"):
         train_small(tmp_path, show=seen.append)
     assert not seen
-    with pytest.raises(MemboundError, match=r"pip install 'membound\[tensorboard\]'"):
+    with pytest.raises(MemboundError, match=r"pip install '\.\[tensorboard\]'"):
         mb.fit(network, (SPLIT.images, LABELS), "2 KiB", run_dir=tmp_path / "fit", tensorboard=True)
     assert not (tmp_path / "fit").exists()
 

@@ -63,11 +63,7 @@ def test_what_is_wrong_with_a_file_is_said_in_a_line(tmp_path):
     with pytest.raises(WeightsError, match=r"nothere\.onnx: there is no such file"):
         zoo.build(str(tmp_path / "nothere.onnx"))
     (tmp_path / "bad.onnx").write_text("no network")
-    wanted = (
-        "not a valid ONNX file"
-        if importlib.util.find_spec("onnx2torch")
-        else r"pip install .membound\[onnx\]"
-    )
+    wanted = "not a valid ONNX file" if importlib.util.find_spec("onnx2torch") else r"pip install .\.\[onnx\]"
     with pytest.raises(WeightsError, match=wanted) as caught:
         zoo.build(str(tmp_path / "bad.onnx"))
     assert "\n" not in str(caught.value)
