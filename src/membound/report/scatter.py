@@ -26,6 +26,8 @@ from membound.report.verdict import show_seeds
 WIDE = Frame(width=860, height=430, left=52, right=16, top=30, bottom=46)
 NARROW = Frame(width=352, height=340, left=44, right=10, top=30, bottom=44)  # the same, for a phone
 
+ASIDE = 11  # pixels from an error bar to the dots of its seeds
+
 
 @dataclass(frozen=True)
 class Point:
@@ -37,13 +39,13 @@ class Point:
     score: float  # of several seeds the mean
     tip: str
     spread: float | None = None  # the standard deviation over seeds
-    seeds: tuple[tuple[float, float, str], ...] = ()  # size, score and tip of each
+    seeds: tuple[tuple[float, str], ...] = ()  # score and tip of each
 
     @property
     def reach(self) -> tuple[float, ...]:
         """Every score that is drawn for it."""
         around = () if self.spread is None else (self.score - self.spread, self.score + self.spread)
-        return (self.score, *around, *(value for _, value, _ in self.seeds))
+        return (self.score, *around, *(value for value, _ in self.seeds))
 
 
 def find_frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -123,14 +125,11 @@ def _find_point(
     tip = f"{name}: {shown} in {show_count(size)} bytes"
     if spread is None:
         return Point(kind, name, size, value, tip)
-    sizes = (
-        [] if find_flash(net) else seeds.get("file_bytes") or []
-    )  # of the flash, only the first one's is known
     scores = [find_number({"": each}, "") for each in seeds.get("accuracies") or ()]
     numbers = seeds.get("seeds") or range(len(scores))
     each = [
-        (sizes[index] if index < len(sizes) else size, found, f"{name}, seed {seed}: {score.show(found)}")
-        for index, (seed, found) in enumerate(zip(numbers, scores, strict=False))
+        (found, f"{name}, seed {seed}: {score.show(found)}")
+        for seed, found in zip(numbers, scores, strict=False)
         if found is not None
     ]
     return Point(kind, name, size, value, tip, spread, tuple(each))
@@ -192,7 +191,6 @@ class _Scatter:
     def _scales(self, frame: Frame) -> tuple[Scale, Scale]:
         drawn = [*self.tried, *self.finals, *self.beside]
         sizes = [point.size for point in drawn] + self.limits
-        sizes += [size for point in drawn for size, _, _ in point.seeds]
         x = Scale(*widen_log(min(sizes), max(sizes)), frame.left, frame.width - frame.right, log=True)
         scores = [value for point in drawn for value in point.reach]
         shown = [value for point in drawn if point.kind != "candidate" for value in point.reach]
@@ -214,14 +212,13 @@ class _Scatter:
         )
 
     def _draw_seeds(self, point: Point, x: Scale, y: Scale) -> Markup | None:
-        """An error bar around a mean, and a faint dot for each seed."""
+        """An error bar around a mean, and beside it a faint dot for each seed."""
         if point.spread is None:
             return None
+        at = x.place(point.size)
         low, high = y.clamp(point.score - point.spread), y.clamp(point.score + point.spread)
-        dots = [
-            marks.draw_mark("seed", x.place(size), y.clamp(value), tip) for size, value, tip in point.seeds
-        ]
-        return join(marks.draw_spread(point.kind, x.place(point.size), low, high), *dots)
+        dots = [marks.draw_mark("seed", at - ASIDE, y.clamp(value), tip) for value, tip in point.seeds]
+        return join(marks.draw_spread(point.kind, at, low, high), *dots)
 
     def _draw_reference(self, frame: Frame, y: Scale) -> Markup | None:
         if self.dense_score is None:
@@ -255,7 +252,8 @@ class _Scatter:
         taken = [marks.box_around(a, b, 7) for a, b in places]
         taken += [marks.box_around(x.place(p.size), y.clamp(p.score), 5) for p in self.beside]
         for point in (*self.finals, *self.beside):
-            crowd += [marks.box_around(x.place(point.size), y.clamp(value), 4) for value in point.reach]
+            across, levels = x.place(point.size), [y.clamp(value) for value in point.reach]
+            crowd.append(marks.Box(across - ASIDE - 3, min(levels) - 3, across + 5, max(levels) + 3))
         labels = [
             (marks.boxes_beside(*place, words), words)
             for place, words in zip(places, self._names(frame), strict=True)
@@ -310,7 +308,11 @@ class _Scatter:
             ),
             (
                 any(point.spread is not None for point in (*self.finals, *self.beside)),
-                join(marks.draw_spread("final", 10, 3, 17), marks.draw_mark("seed", 21, 10)),
+                join(
+                    marks.draw_spread("final", 19, 3, 17),
+                    marks.draw_mark("seed", 8, 7),
+                    marks.draw_mark("seed", 8, 13),
+                ),
                 "mean ± standard deviation, and each seed",
             ),
             (bool(self.limits), tag("line", x1=14, x2=14, y1=1, y2=19, class_="limit"), "budget"),

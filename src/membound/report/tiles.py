@@ -96,7 +96,7 @@ def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:
     words = f"{shown} {'above' if gap > 0 else 'below'}"
     if verdict is None:
         return words, BETTER if gap > 0 else WORSE
-    return f"{verdict}, {words}", EVEN if verdict == WITHIN else verdict
+    return (f"{verdict}, {words}", EVEN) if verdict == WITHIN else (f"{verdict} by {shown}", verdict)
 
 
 def _size(value: float | None) -> str:

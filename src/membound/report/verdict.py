@@ -79,7 +79,7 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     if finals and not find_part(finals[0], "seeds") and (said := say_uncertainty(finals[0], score)):
         lines.append(said)
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
-    if len(finals) == 1 and (rule := say_rule(finals[0], dense)):
+    if finals and (rule := say_rule(finals[0], dense)):
         lines.append(rule)
     # The latency of this machine says nothing of a microcontroller's.
     speed = say_speed(finals[0], dense) if len(finals) == 1 and not is_micro(result) else None
