@@ -28,7 +28,7 @@ import torch
 from _record import arguments, collect, record
 
 import membound as mb
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.search.bits import trained_levels
 from membound.search.deployed import score_stored
 from membound.search.jobs import Job, Order, Outcome, carry_out

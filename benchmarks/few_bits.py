@@ -24,7 +24,7 @@ from _seeds import each_seed
 from _setups import SETUPS, trained_network
 
 import membound as mb
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.run.inspection import inspect
 from membound.search.deployed import score_stored
 from membound.search.jobs import Job, Order, carry_out

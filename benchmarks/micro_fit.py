@@ -33,7 +33,7 @@ from torch import nn
 import membound as mb
 from membound.data import Preprocess, load
 from membound.data.augment import choose
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.run.evaluation import evaluate_file
 from membound.run.net import Net
 from membound.search.deployed import AT_ONCE

@@ -19,7 +19,7 @@ from _record import ROOT, arguments, record, settings
 from _seeds import each_seed
 
 import membound as mb
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.search.bound import NetworkBound, Ramp
 from membound.search.deployed import score_stored
 from membound.search.ledger import open_run

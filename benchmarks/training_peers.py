@@ -38,7 +38,7 @@ from _timing import wait
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.search.deployed import score_stored
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.problem import Problem
