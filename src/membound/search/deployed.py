@@ -16,6 +16,7 @@ from membound.errors import MemboundError
 from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.device import show_flash, show_ram
+from membound.report.spread import compare
 from membound.report.text import json_values, show_milliseconds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
@@ -46,6 +47,8 @@ class Fitted:
       deployed runtime; for a task with a score of its own it is that score. None where nothing could judge.
     - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
     - `dense` has the same facts about the dense network beside it, or is None.
+    - Of several seeds, all fields are those of the first; `seeds`, `accuracies`, `mean` and `std` are of all of them,
+      and `dense["seeds"]` has the same of dense. `verdict` compares with dense.
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
       judged on validation images.
     - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes`, `latency_ms` (one image, on `threads`
@@ -79,6 +82,41 @@ class Fitted:
     name: str = ""
     files: FileBytes = field(repr=False, default=None)  # type: ignore[assignment]
 
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that were trained; only the one of the fit where `seeds` was 1."""
+        found = self.facts.get("seeds") or {"seeds": [self.facts.get("asked", {}).get("seed", 0)]}
+        return list(found["seeds"])
+
+    @property
+    def accuracies(self) -> list[float | None]:
+        """The accuracy of each of `seeds`."""
+        found = self.facts.get("seeds") or {"accuracies": [self.accuracy]}
+        return list(found["accuracies"])
+
+    @property
+    def mean(self) -> float | None:
+        """The mean accuracy over seeds; None with one seed."""
+        return (self.facts.get("seeds") or {}).get("mean")
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over seeds, of a sample (n - 1); None with one seed."""
+        return (self.facts.get("seeds") or {}).get("std")
+
+    @property
+    def verdict(self) -> str | None:
+        """Against dense: 'better', 'worse' or 'within the spread', which is where the ± ranges of both overlap.
+
+        ± is the standard deviation over seeds, with one seed the standard error over test images. None where
+        there is no dense network, or nothing says how far a score may be off.
+        """
+        ours = {
+            "accuracy": self.accuracy, "errors": self.errors, "images": self.images, "seeds": self.facts.get("seeds")
+        }  # fmt: skip
+        found = None if self.dense is None else compare(ours, self.dense)
+        return None if found is None else found[1]
+
     def save(self, path: str | os.PathLike[str]) -> StoredModel:
         """Write the model file, which `mb.load` runs."""
         return self.files.write(path, self.model.state_dict())
@@ -95,12 +133,17 @@ class Fitted:
         write_report(self, path, network=network, data=data)
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the network itself, for `json.dumps`: the fields above, and `facts["training"]` as `training`.
+        """All but the network itself, for `json.dumps`: fields and properties, and `facts["training"]` as `training`.
 
         Numbers that are not finite are None.
         """
         names = (
             "name",
+            "seeds",
+            "accuracies",
+            "mean",
+            "std",
+            "verdict",
             "accuracy",
             "accuracy_on",
             "errors",
