@@ -53,7 +53,7 @@ def draw_thresholding(numbers: Numbers) -> Figure:
             _name_emptied(axes, row)
     _set_delta_axis(axes, rows)
     axes.set(xlabel="part of all weights that is kept, %", ylabel=ACCURACY)
-    add_legend(figure, [axes], 2)
+    add_legend(figure, [axes], 1 if numbers.get("earlier") else 2)
     return figure
 
 
