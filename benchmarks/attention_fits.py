@@ -44,7 +44,7 @@ from torch import Tensor, nn
 import membound as mb
 from membound.data import Dataset, Split
 from membound.data.examples import SEGMENTATION, ExampleSplit
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.search.place import Watch
 from membound.search.progress import by_lines
 

@@ -28,12 +28,12 @@ import torch
 from _record import arguments, collect, record
 
 import membound as mb
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.search.bits import trained_levels
-from membound.search.deployed import score_stored
 from membound.search.jobs import Job, Order, Outcome, carry_out
 from membound.search.problem import Problem, Target
 from membound.search.request import Choices, Examples
+from membound.search.scoring import score_stored
 from membound.search.setup import make_problem
 from membound.train.parallel import choose_device
 from membound.train.teaching import Teaching

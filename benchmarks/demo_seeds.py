@@ -16,7 +16,7 @@ from pathlib import Path
 
 from _record import ROOT, arguments, record
 
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 
 
 def main() -> None:

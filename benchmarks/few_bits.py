@@ -24,12 +24,12 @@ from _seeds import each_seed
 from _setups import SETUPS, trained_network
 
 import membound as mb
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.run.inspection import inspect
-from membound.search.deployed import score_stored
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.problem import Problem, Target
 from membound.search.request import Choices, Examples
+from membound.search.scoring import score_stored
 from membound.search.setup import make_problem
 from membound.train.parallel import choose_device
 from membound.units import parse_bytes

@@ -33,13 +33,13 @@ from torch import nn
 import membound as mb
 from membound.data import Preprocess, load
 from membound.data.augment import choose
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.run.evaluation import evaluate_file
 from membound.run.net import Net
-from membound.search.deployed import AT_ONCE
 from membound.search.jobs import Job, Order, Outcome, carry_out
 from membound.search.micro import alike
 from membound.search.problem import Problem
+from membound.search.scoring import AT_ONCE
 from membound.search.teachers import make_teaching
 from membound.train.job import choose_recipe
 from membound.train.loop import train

@@ -19,12 +19,12 @@ from _record import ROOT, arguments, record, settings
 from _seeds import each_seed
 
 import membound as mb
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.search.bound import NetworkBound, Ramp
-from membound.search.deployed import score_stored
 from membound.search.ledger import open_run
 from membound.search.problem import Target
 from membound.search.request import Choices, Examples
+from membound.search.scoring import score_stored
 from membound.search.setup import make_problem
 
 sys.path.insert(0, str(ROOT))

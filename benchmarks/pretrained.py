@@ -19,7 +19,7 @@ from _record import arguments, record
 from _seeds import each_seed
 
 import membound as mb
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.train.preprocessing import preprocess_for
 from membound.train.weights import load_weights_
 

@@ -39,7 +39,7 @@ from _setups import SETUPS, trained_network
 import membound as mb
 from membound import machine
 from membound.errors import MemboundError
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.search.problem import Problem, Target
 from membound.search.request import Choices, Examples
 from membound.search.setup import make_problem

@@ -28,7 +28,7 @@ from _record import ROOT, arguments, collect, record
 from _seeds import each_seed
 
 import membound as mb
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.search import teachers
 from membound.train import loop
 from membound.train.run import Run

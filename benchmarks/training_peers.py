@@ -38,10 +38,10 @@ from _timing import wait
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from membound.paper.lab import spread
-from membound.search.deployed import score_stored
+from membound.paper.claims import spread
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.problem import Problem
+from membound.search.scoring import score_stored
 from membound.train.batches import Feeder, index_stream
 from membound.train.evaluation import evaluate
 from membound.train.projection import project_

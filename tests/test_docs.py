@@ -14,6 +14,7 @@ import reproduction_page
 
 import membound as mb
 from membound.cli import main
+from membound.paper import figure
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -269,6 +270,7 @@ def test_every_figure_says_how_it_was_made(path):
     assert not document["quick"]
     assert {"date", "hardware", "versions", "seconds", "claims", "numbers"} <= document.keys()
     assert path.with_suffix(".svg").exists()
+    assert document["claims"] == figure(path.stem).claims(document["numbers"])
 
 
 def test_the_page_about_the_paper_is_made_of_its_numbers():

@@ -43,6 +43,13 @@ def test_claims_follow_from_the_numbers():
     assert holds(result(row(0, 57.3, 57.0, 57.3)))[2] is None  # thresholding costs nothing here
 
 
+def test_a_difference_within_the_spread_is_no_verdict():
+    near = result(row(0, 57.3, 38.9, 57.0), row(1, 56.1, 38.5, 55.4))
+    assert [each["verdict"] for each in imagenet.claims(near)][:2] == ["holds", "within the spread"]
+    far = result(row(0, 57.3, 38.9, 50.0), row(1, 56.1, 38.5, 50.4))
+    assert imagenet.claims(far)[1]["verdict"] == "does not hold"
+
+
 def test_the_table_has_the_papers_numbers_beside(tmp_path):
     numbers = result(row(0, 57.3, 38.9, 57.0), row(1, 57.1, 38.5, 56.9))
     rows = {cells[0]: cells for cells in imagenet.table(numbers)}
@@ -68,7 +75,7 @@ def test_images_are_asked_for_and_not_where_they_would_not_be_used(capsys, tmp_p
         capsys, "reproduce", "imagenet"
     )
     assert "--data is for imagenet" in refused(capsys, "reproduce", "memory", "--data", str(tmp_path))
-    assert "--seeds is for imagenet" in refused(capsys, "reproduce", "memory", "--seeds", "3")
+    assert "--steps is for imagenet" in refused(capsys, "reproduce", "memory", "--steps", "3")
 
 
 @pytest.mark.full

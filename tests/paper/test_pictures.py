@@ -11,9 +11,9 @@ import pytest
 from profiles import chiefly
 
 from membound.paper import FIGURES, LARGE, optimization, partial
+from membound.paper.claims import spread
 from membound.paper.ensembles import BUDGET
 from membound.paper.frontier import WEIGHTS
-from membound.paper.lab import spread
 from membound.paper.pictures import DRAWN, save
 from membound.store.sizes import best_format
 

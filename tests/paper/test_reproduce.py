@@ -1,10 +1,12 @@
 """Every figure, from trainings of a few steps on made-up images: all of it runs, is cached, and can be drawn again."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from membound import data
 from membound.cli import main
 from membound.data import ArraySplit, Dataset, subsample
 from membound.errors import MemboundError
-from membound.paper import FIGURES, figure, lab
+from membound.paper import FIGURES, figure, lab, progress, thresholding
 from membound.paper.lab import Lab, Size
 from membound.paper.reproduce import choose, read, reproduce
 from membound.search.workshop import this_process
@@ -159,3 +161,34 @@ def test_the_command_draws_again_without_training(tiny, tmp_path, capsys):
         main(["reproduce", "frontier", "--out", str(out), "--draw"])
     assert exit.value.code == 1
     assert "is not what `membound reproduce frontier` writes" in capsys.readouterr().err
+
+
+def test_any_figure_takes_a_number_of_seeds(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(lab, "load", made_up)
+    monkeypatch.setattr(Size, "steps", lambda self, full: 3)
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    with pytest.raises(SystemExit) as exit:
+        main(["reproduce", "frontier", "--quick", "--seeds", "3", "--out", str(tmp_path), "--device", "cpu"])
+    assert exit.value.code == 0
+    said = capsys.readouterr()
+    document = read(tmp_path, "frontier")
+    assert document["command"] == "membound reproduce frontier --quick --seeds 3"
+    assert [row["error"]["n"] for row in document["numbers"]["rows"]] == [3, 3, 3]
+    assert " ± " in said.out
+    assert re.search(r"  1 of 3 networks trained, about [\d.]+ s left", said.err)
+    assert "  3 of 3 networks trained" in said.err
+    with pytest.raises(SystemExit) as exit:
+        main(["reproduce", "frontier", "--draw", "--seeds", "3", "--out", str(tmp_path)])
+    assert exit.value.code == 1
+    assert "leave --net, --seeds and --data out" in capsys.readouterr().err
+
+
+def test_numbers_of_an_earlier_version_claim_nothing():
+    path = Path(__file__).parents[2] / "results" / "reproduce" / "thresholding.json"
+    numbers = json.loads(path.read_text())["numbers"]
+    claims = {each["claim"]: each["verdict"] for each in thresholding.claims(numbers)}
+    assert {verdict for text, verdict in claims.items() if text.startswith("ours")} == {"not measured"}
+    assert "projection, our track (earlier version)" in thresholding.table(numbers)[0]
+    del numbers["earlier"]
+    assert "projection, our track" in thresholding.table(numbers)[0]
+    assert len(thresholding.claims(numbers)) == 4

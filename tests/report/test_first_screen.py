@@ -31,10 +31,12 @@ def told(text: str) -> list[tuple[str, str]]:
 def test_every_number_is_beside_dense_and_8_bits():
     assert told(page()) == [
         ("better", "84 times smaller"), ("better", "21 times smaller"),
-        ("worse", "0.15 points below"), ("worse", "0.14 points below"),
+        ("even", "within the spread, 0.15 points below"), ("even", "within the spread, 0.14 points below"),
         ("worse", "2.2 times slower"), ("better", "29 times smaller"), ("better", "8.5 times smaller"),
     ]  # fmt: skip
     assert "98.97 ± 0.10 %" in page()
+    assert ("worse", "worse by 0.32 points") in told(page(accuracy=98.8, errors=120))
+    assert ("better", "better by 0.28 points") in told(page(accuracy=99.4, errors=60))
     assert ("better", "2.0 times faster") in told(page(latency=0.05))
     assert ("even", "about the same") in told(page(latency=0.101))
 
@@ -154,10 +156,14 @@ def test_a_report_from_python(tmp_path):
 
 def test_several_seeds_lead_with_their_mean():
     seeds = {"count": 3, "seeds": [0, 1, 2], "mean": 98.9, "std": 0.06}
-    dense = DENSE | {"seeds": seeds | {"mean": 99.0}, "int8": INT8 | {"seeds": seeds | {"mean": 98.92}}}
+    dense = DENSE | {"seeds": seeds | {"mean": 99.03}, "int8": INT8 | {"seeds": seeds | {"mean": 98.92}}}
     text = page(dense=dense, seeds=seeds)
     assert '<h2>accuracy on test, 3 seeds</h2><p class="number">98.90 ± 0.06 %</p>' in text
-    assert told(text)[2:4] == [("worse", "0.10 points below"), ("even", "0.02 points below")]
+    assert told(text)[2:4] == [
+        ("worse", "worse by 0.13 points"), ("even", "within the spread, 0.02 points below")
+    ]  # fmt: skip
+    assert "Better and worse mean that the ± ranges do not overlap; all else is within the spread." in text
+    assert '<tr><th scope="row" class="text">against dense</th><td>worse</td>' in text
     assert (
         "The file is that of seed 0; the standard error over its 10,000 test images is 0.10 points." in text
     )
@@ -169,7 +175,33 @@ def test_the_headline_of_several_seeds_is_their_mean_and_each_is_listed():
     text = page(dense=DENSE | {"seeds": seeds | {"mean": 99.0}}, seeds=seeds)
     verdict = re.search(r'<p class="verdict">(.*?)</p>', text)[1]
     assert verdict.startswith("98.90 ± 0.06 % over 3 seeds in 20,412 bytes: ")
-    assert verdict.endswith("0.10 points below dense.")
+    assert verdict.endswith("within the spread of dense (0.10 points below).")
+    better = page(dense=DENSE | {"seeds": seeds | {"mean": 98.7}}, seeds=seeds)
+    assert "1.2 % of the dense file, better than dense by 0.20 points." in better
     assert "Seed 4: 98.97 %, seed 5: 98.86 %, seed 6: 98.87 %." in text
     own = {"finals": [NET | {"seeds": seeds}], "dense": DENSE, "score_name": "mean IoU"}
     assert "Mean IoU 98.9 ± 0.06 over 3 seeds" in make_page(own)
+
+
+def test_the_figure_has_error_bars_and_a_faint_dot_for_each_seed():
+    seeds = {"count": 3, "seeds": [4, 5, 6], "mean": 98.9, "std": 0.06, "accuracies": [98.97, 98.86, 98.87]}
+    dense = DENSE | {"seeds": seeds | {"mean": 99.0}, "int8": INT8 | {"seeds": seeds}}
+    text = page(dense=dense, seeds=seeds, name="20KB")
+    wide = text[text.index('<div class="wide">') : text.index('<div class="narrow">')]
+    assert len(re.findall(r'class="spread (?:final|dense|int8)"', wide)) == 3
+    dots = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="2.2" class="mark seed"><title>(.*?)<', wide)
+    assert [tip for _, _, tip in dots[:3]] == [
+        "20KB, seed 4: 98.97 %", "20KB, seed 5: 98.86 %", "20KB, seed 6: 98.87 %"
+    ]  # fmt: skip
+    assert len(dots) == 9
+    (_, top), (_, bottom) = ((float(x), float(y)) for x, y, _ in dots[:2])
+    path = re.search(r'<path d="M[\d.]+ ([\d.]+)V([\d.]+)M\S+ [^"]*" class="spread final"', wide)
+    low, high = float(path[1]), float(path[2])
+    per_point = (bottom - top) / 0.11  # pixels
+    assert low - high == pytest.approx(0.12 * per_point, abs=0.2), "two standard deviations"
+    assert (low + high) / 2 == pytest.approx(top + 0.07 * per_point, abs=0.2), "around the mean"
+    assert "mean ± standard deviation, and each seed" in text
+    assert "These curves are" not in text
+    alone = page()
+    assert 'class="mark seed"' not in alone
+    assert 'class="spread' not in alone

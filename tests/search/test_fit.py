@@ -21,12 +21,12 @@ import membound as mb
 from membound.data import ArraySplit, Dataset
 from membound.errors import DataError, MemboundError, ModelError, TrainingError
 from membound.run.net import EVERY, known_isas
-from membound.search.deployed import rounding_hurts
 from membound.search.jobs import carry_out
 from membound.search.ledger import LEDGER
 from membound.search.place import Watch
 from membound.search.problem import Target
 from membound.search.request import Choices, Examples
+from membound.search.scoring import rounding_hurts
 from membound.search.setup import make_problem
 from membound.search.within import is_within
 

@@ -127,6 +127,24 @@ def test_projection_by_rank_keeps_the_highest_and_ties_go_to_the_earlier():
         assert torch.equal(weight, expected)
 
 
+def test_of_weights_without_a_rank_the_largest_stay_and_the_count_is_met():
+    weight = torch.tensor([1.0, -5.0, 2.0, 0.0, 3.0, -4.0])
+    project_by_(weight, 4, lambda _: torch.tensor([0.5, 0.0, 0.1, 9.0, 0.0, 0.0]))
+    assert weight.tolist() == [1.0, -5.0, 2.0, 0.0, 0.0, -4.0]
+    project_by_(weight, 1, lambda _: torch.tensor([0.5, 0.0, 0.1, 9.0, 0.0, 0.0]))
+    assert weight.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_a_score_by_gradients_uses_the_budget_as_global_does():
+    """Many weights have no gradient in a batch of 20 digits: they score 0, and once all of them went."""
+    fitted = fit(strategy=taylor, steps=60, budget="4 KiB")
+    assert 0.93 * 4096 < fitted.file_bytes <= 4096
+    kinds = {layer["name"]: layer["values"] for layer in fitted.facts["layers"]}
+    assert kinds["fc1.weight"] in ("p2", "p3", "p4", "p5", "p6"), (
+        "tiny weights that stay do not make bits cheap"
+    )
+
+
 def test_rules_take_a_rank_too():
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 4)

@@ -87,7 +87,20 @@ def fitted():
 def test_a_result_as_json(fitted):
     first = fitted[0]
     found = json.loads(json.dumps(first.to_dict(), allow_nan=False))
-    for name in ("accuracy", "limit", "size", "file_bytes", "values", "accuracy_on", "errors", "images"):
+    for name in (
+        "mean",
+        "std",
+        "seeds",
+        "verdict",
+        "accuracy",
+        "limit",
+        "size",
+        "file_bytes",
+        "values",
+        "accuracy_on",
+        "errors",
+        "images",
+    ):
         assert found[name] == getattr(first, name)
     training = found["training"]
     assert {name: training[name] for name in ("steps", "batch_size", "peak_lr", "weight_decay", "seed")} == {

@@ -37,6 +37,15 @@ def test_the_network_is_the_first_seeds_and_the_spread_is_that_of_all(tmp_path):
     assert found["seeds"] == [3, 4, 5]
     assert found["accuracies"] == accuracies
     assert (found["mean"], found["std"]) == (mean(accuracies), stdev(accuracies))
+    assert (together.mean, together.std) == (found["mean"], found["std"])
+    assert (together.seeds, together.accuracies) == ([3, 4, 5], accuracies)
+    assert together.verdict in ("better", "worse", "within the spread")
+    told = json.loads(json.dumps(together.to_dict()))
+    assert [told[name] for name in ("mean", "std", "seeds", "verdict")] == [
+        together.mean, together.std, [3, 4, 5], together.verdict
+    ]  # fmt: skip
+    assert (alone[1].mean, alone[1].std, alone[1].seeds) == (None, None, [4])
+    assert alone[1].accuracies == accuracies[1:2]
     assert found["file_bytes"] == [each.file_bytes for each in alone]
     dense = [each.dense["accuracy"] for each in alone]
     assert together.dense["seeds"]["accuracies"] == dense

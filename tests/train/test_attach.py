@@ -1,6 +1,7 @@
 """The handle that attach() returns: steps, finish, projected, report, checkpoints."""
 
 import copy
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,10 @@ def test_report_counts_nonzeros_and_bytes_in_the_papers_formats() -> None:
     assert (second.bound, second.nonzeros, second.format, second.bytes) == (50, 50, "bitmask", 13 + 50 * 4)
     assert (third.bound, third.nonzeros, third.format, third.bytes) == (None, 20, "dense", 80)
     assert (reg.report().nonzeros, reg.report().bytes) == (75, 40 + 213 + 80)
+    plain = reg.report().to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert (plain["nonzeros"], plain["bytes"]) == (75, 40 + 213 + 80)
+    assert [layer["name"] for layer in plain["layers"]] == [layer.name for layer in reg.report().layers]
     header, *rows, total, note = str(reg.report()).splitlines()
     assert header.split() == ["layer", "shape", "nonzeros", "kept", "bound", "bytes", "format"]
     assert rows[0].split() == ["0.weight", "10x40", "5", "1.25%", "5", "40", "indexed"]

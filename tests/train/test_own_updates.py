@@ -110,6 +110,16 @@ def test_a_bound_of_ones_own_holds_after_finish() -> None:
         ({"arguments": 0.5}, r"arguments is 0\.5; it is a tuple"),
         ({"after": 3}, r"after is 3; it is a function"),
         ({"bound": 12}, r"bound is 12; it is a function"),
+        (
+            {"after": lambda w: None},
+            r"after takes \(w\), and is called with .*: write after\(weight, moment\)",
+        ),
+        (
+            {"before": lambda w, m, lr: None},
+            r"before takes \(w, m, lr\), and is called with \(weight, moment\)",
+        ),
+        ({"bound": lambda size: 1}, r"bound takes \(size\), and is called with \(size, progress\)"),
+        ({"rank": lambda: 1}, r"rank takes \(\), and is called with \(weight\)"),
         ({"every": 0}, r"every is 0; it is a whole number of steps from 1"),
         ({"every": 2, "steady_after": True}, r"steady_after with every=2"),
     ],
@@ -156,3 +166,36 @@ def test_the_updates_of_the_page_are_what_it_says(capsys: pytest.CaptureFixture[
     rows = torch.tensor([[3.0, 4.0], [0.03, 0.04]])
     names["group_lasso"](1.0).after(rows, NOW)
     torch.testing.assert_close(rows, torch.tensor([[2.94, 3.92], [0.0, 0.0]]))
+
+
+def with_norm(update: mb.Update, **norm: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6, **norm), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    reg = mb.attach(optimizer, model, {"0": update})
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+    reg.finish()
+
+
+SPARSE = mb.l0_project(0.5, every=2)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [SPARSE, mb.chain(mb.l1_shrink(1e-4), SPARSE), mb.Update(("own",), (), bound=lambda size, progress: size // 2)],
+)  # fmt: skip
+def test_finish_says_that_statistics_of_batch_norms_are_of_denser_networks(update: mb.Update) -> None:
+    with pytest.warns(UserWarning, match=r"batch norm: '0\.weight' left the bound .*update_bn") as told:
+        with_norm(update)
+    assert Path(told[0].filename) == Path(__file__), "the line that called finish()"
+
+
+@pytest.mark.parametrize(
+    "update", [mb.l0_project(0.5, every=1), mb.chain(SPARSE, mb.hold()), mb.l2_decay(1e-4)]
+)
+def test_it_says_nothing_where_they_are_not(update: mb.Update) -> None:
+    with_norm(update)  # warnings are errors here
+    with_norm(SPARSE, track_running_stats=False)

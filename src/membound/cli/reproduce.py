@@ -5,12 +5,15 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from membound.cli import options
 from membound.errors import MemboundError
+
+if TYPE_CHECKING:
+    from membound.paper.lab import Size
 
 try:
     from membound.paper import FIGURES, LARGE
@@ -33,7 +36,8 @@ def reproduce_command(
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="Little of everything, to see it work on a CPU: the numbers mean nothing."
+            "--quick",
+            help="Little of everything, to see it work in a minute or two on a CPU: the numbers mean nothing.",
         ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where numbers and pictures go.")] = Path(
@@ -74,7 +78,12 @@ def reproduce_command(
         typer.Option(min=1, help="imagenet: training steps of one tightening in a stage (10,000)."),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="imagenet: images a step.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="imagenet: networks, of other seeds (1).")] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many seeds: tables and pictures have mean and standard deviation over them."
+        ),
+    ] = None,
     cache: options.Cache = None,
     skip_corrupt: options.SkipCorrupt = False,
     device: options.Device = "auto",
@@ -102,16 +111,17 @@ def reproduce_command(
     if name not in LARGE:
         own = {
             "--init": init, "--name": layer, "--steps": steps, "--batch-size": batch_size, "--cache": cache,
-            "--skip-corrupt": skip_corrupt or None, "--candidate-steps": candidate_steps, "--seeds": seeds,
+            "--skip-corrupt": skip_corrupt or None, "--candidate-steps": candidate_steps,
         }  # fmt: skip
         if given := [option for option, value in own.items() if value is not None]:
             raise MemboundError(f"{given[0]} is for {large}: {name} has its own; leave it out")
     if net and name in (*FIGURES, *LARGE) and name not in PANELS:
         raise MemboundError(f"--net is for {', '.join(PANELS)}: {name} has one network; leave it out")
-    if draw and (net or data is not None):
-        raise MemboundError("--draw draws what is there: leave --net and --data out")
+    if draw and (net or data is not None or seeds is not None):
+        raise MemboundError("--draw draws what is there: leave --net, --seeds and --data out")
     from membound.paper import figure
     from membound.paper import reproduce as work
+    from membound.paper.lab import Size
     from membound.train.loop import Interrupted
     from membound.train.parallel import choose_device
 
@@ -124,7 +134,8 @@ def reproduce_command(
         with contextlib.ExitStack() as stack:
             lab = None
             if not draw:
-                lab = stack.enter_context(_lab(run_dir or out / "networks", device, ray, quick, longer, net))
+                size = Size(quick, seeds)
+                lab = stack.enter_context(_lab(run_dir or out / "networks", device, ray, size, longer, net))
                 if data is not None:
                     from membound import data as sets
                     from membound.paper.imagenet import Task
@@ -151,9 +162,10 @@ def reproduce_command(
 
 @contextlib.contextmanager
 def _lab(
-    folder: Path, device: str, ray: str | None, quick: bool, longer: bool, nets: list[str] | None
+    folder: Path, device: str, ray: str | None, size: "Size", longer: bool, nets: list[str] | None
 ) -> Iterator[Any]:
-    from membound.paper.lab import NETS, Lab, Size
+    from membound.paper.lab import NETS, Lab
+    from membound.paper.progress import Lines
     from membound.search.workshop import this_process
     from membound.train.parallel import choose_device
 
@@ -163,14 +175,15 @@ def _lab(
     if unknown := [net for net in nets or () if net not in NETS]:
         raise MemboundError(f"there is no network {unknown[0]!r} in the paper: choose {', '.join(NETS)}")
     chosen = choose_device(device)
-    size, wanted = Size(quick), tuple(nets or NETS)
+    lines = Lines(say)
+    told: dict[str, Any] = {"show": lines.show, "done": lines.done, "begin": lines.begin, "say": say}
     if ray is None:
-        yield Lab(folder, this_process(chosen), chosen, size, wanted, longer, say=say)
+        yield Lab(folder, this_process(chosen), chosen, size, tuple(nets or NETS), longer, **told)
         return
     from membound.search.cluster import ray_cluster
 
     with ray_cluster(ray, device=device) as workers:
-        yield Lab(folder, workers, chosen, size, wanted, longer, say=say)
+        yield Lab(folder, workers, chosen, size, tuple(nets or NETS), longer, **told)
 
 
 def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path) -> None:
@@ -188,6 +201,9 @@ def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path
             "nothing is claimed: networks this small, trained this briefly, say nothing of the paper's"
         )
     for each in () if document["quick"] else document["claims"]:
-        mark = {True: "holds", False: "does not hold", None: "not measured"}[each["holds"]]
-        typer.echo(f"{mark}: {each['claim']} ({each['detail']})")
+        typer.echo(f"{each['verdict']}: {each['claim']} ({each['detail']})")
+    if not document["quick"]:
+        typer.echo(
+            "within the spread: by less than the standard deviations over seeds, which decides nothing"
+        )
     typer.echo(f"{document['seconds']:.0f} s; {out / name}.json, .svg, .png")

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from membound.paper.lab import Facts, Lab, Study, claim, spread
+from membound.paper.claims import below, claim, show, spread
+from membound.paper.lab import Facts, Lab, Study
 from membound.search.bound import Ramp
 from membound.train.batches import Feeder
 from membound.train.distill import distillation, mean_scores, teach
@@ -90,7 +91,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         if row["weights"] is not None:
             target, error = WEIGHTS[row["weights"]], row["error"]
             text = f"LeNet with {row['weights']:,} weights: at most {target:.2f} % error"
-            found.append(claim(text, error["mean"] <= target, f"{error['mean']:.2f} ± {error['std']:.2f} %"))
+            found.append(claim(text, error["mean"] <= target, f"{show(error)} %", below(error, target)))
     return found
 
 

@@ -5,7 +5,8 @@ The paper: sparse filters, 20 of 32 all zero.
 
 from typing import Any
 
-from membound.paper.lab import Facts, Lab, Study, claim, show, spread, undecayed
+from membound.paper.claims import above, claim, show, spread
+from membound.paper.lab import Facts, Lab, Study, undecayed
 from membound.train.updates import l1_shrink
 
 FILTERS, ZERO = 32, 20  # in the paper
@@ -68,7 +69,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
     detail = f"{zero:.1f} of {FILTERS} at strength {row['strength']:g}, {accuracy} % (l2: {dense} %)"
     detail += f"; shown is one of them with {shown['all_zero']}"
     text = "l1 shrinkage makes most filters all zero (20 of 32 in the paper)"
-    return [claim(text, zero > FILTERS / 2, detail)]
+    return [claim(text, zero > FILTERS / 2, detail, above(row["all_zero"], FILTERS / 2))]
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:

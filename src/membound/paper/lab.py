@@ -80,6 +80,7 @@ class Size:
     """How large experiments are: in full, or small ones that only show that all of it works."""
 
     quick: bool = False
+    repeated: int | None = None  # how many seeds; a figure's own number by default
 
     def steps(self, full: int) -> int:
         return max(full // 250, 20) if self.quick else full
@@ -90,6 +91,13 @@ class Size:
         return 20 if self.quick else None
 
     def seeds(self, full: int = 3) -> range:
+        """Those of a figure that has so many in full.
+
+        >>> Size().seeds(5), Size(quick=True).seeds(5), Size(quick=True, repeated=4).seeds(5)
+        (range(0, 5), range(0, 2), range(0, 4))
+        """
+        if self.repeated is not None:
+            return range(self.repeated)
         return range(min(full, 2)) if self.quick else range(full)
 
     def some(self, values: Sequence[Any], most: int = 2) -> list[Any]:
@@ -111,6 +119,7 @@ class Lab:
     longer: bool = True  # whether there is a track of more steps where the paper has its own number
     show: Show | None = None
     done: Finished | None = None
+    begin: Callable[[int | None], None] = lambda networks: None  # so many are to be trained now
     say: Callable[[str], None] = lambda text: None
     imagenet: Any = None  # the task of the figure of this name, which brings its own data
 
@@ -258,6 +267,7 @@ class Study:
                 jobs = [replace(job, looks=2) for job in jobs]
             named = [replace(job, key=self._key(job, weights, variants)) for job in jobs]
             unique = list({job.key: job for job in named}.values())
+            self.lab.begin(sum(directory.finished(job.key) is None for job in unique))
             found = {job.key: facts for job, facts in zip(unique, workshop.do(unique, weights), strict=True)}
             if weights:
                 self._states |= {
@@ -298,6 +308,7 @@ class Study:
         described = {**self.description, "limit": limit, "seeds": list(seeds), "greedy": vars(options)}
         mark = digest(json.dumps(described, sort_keys=True).encode())
         self.lab.say(f"{self.net}: {len(seeds)} greedy searches to {limit:,} nonzeros")
+        self.lab.begin(None)
         with open_run(self._folder(f"greedy-{self.net}-{mark}"), described) as directory:
             workshop = self.lab.workshop(self.problem, directory)
             searches = [
@@ -349,28 +360,3 @@ class Stretched:
 def undecayed(update: Update) -> Update:
     """In place of the solver's l2 decay, not beside it."""
     return chain(l2_decay(0.0), update)
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Mean and standard deviation over seeds.
-
-    >>> spread([1.0, 3.0])
-    {'mean': 2.0, 'std': 1.4142135623730951, 'n': 2}
-    """
-    tensor = torch.tensor(list(values), dtype=torch.float64)
-    std = float(tensor.std()) if len(tensor) > 1 else 0.0
-    return {"mean": float(tensor.mean()), "std": std, "n": len(tensor)}
-
-
-def show(value: Mapping[str, float]) -> str:
-    """Mean and spread for a table.
-
-    >>> show({"mean": 1.0, "std": 0.25})
-    '1.00 ± 0.25'
-    """
-    return f"{value['mean']:.2f} ± {value['std']:.2f}"
-
-
-def claim(text: str, holds: bool | None, detail: str) -> dict[str, Any]:
-    """A statement of the paper, or a target of ours, and how it came out."""
-    return {"claim": text, "holds": holds, "detail": detail}

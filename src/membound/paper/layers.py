@@ -7,7 +7,8 @@ absolute counts conv3 and fc1 are cut most; clearly ahead of uniform sparsity.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from membound.paper.lab import NETS, Lab, Study, claim, show, spread
+from membound.paper.claims import above, claim, show, spread
+from membound.paper.lab import NETS, Lab, Study
 from membound.search.greedy import Round
 from membound.search.jobs import Job
 
@@ -99,15 +100,14 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         if net in OWN_CLAIMS:
             found += OWN_CLAIMS[net](numbers)
     for numbers in result["nets"].values():
-        by = {
-            (row["target"], row["track"], row["way"]): row["accuracy"]["mean"] for row in numbers["compared"]
-        }
+        by = {(row["target"], row["track"], row["way"]): row["accuracy"] for row in numbers["compared"]}
         targets = sorted({target for target, _, _ in by}, reverse=True)
         for track in ("paper", "ours"):
-            gains = [by[t, track, "greedy"] - by[t, track, "uniform"] for t in targets]
+            margins = [above(by[t, track, "greedy"], by[t, track, "uniform"]) for t in targets]
+            gains = [gain for gain, _ in margins]
             text = f"{numbers['title']}, {track} track: the search's counts are ahead of uniform ones at equal nonzeros"
             detail = ", ".join(f"{g:+.2f} at {t:,}" for g, t in zip(gains, targets, strict=True))
-            found.append(claim(text, min(gains) > 0, f"{detail} nonzeros"))
+            found.append(claim(text, min(gains) > 0, f"{detail} nonzeros", *margins))
     return found
 
 

@@ -5,7 +5,8 @@ The paper: every method converges, every time.
 
 from typing import Any
 
-from membound.paper.lab import Facts, Lab, claim, show, spread, undecayed
+from membound.paper.claims import claim, show, spread
+from membound.paper.lab import Facts, Lab, undecayed
 from membound.train.schedules import ramp
 from membound.train.updates import l0_project, l1_shrink, l1_subgradient
 

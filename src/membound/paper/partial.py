@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from membound.paper.baselines import density_threshold, factorise, threshold_
-from membound.paper.lab import NETS, Facts, Lab, Study, claim, spread, undecayed
+from membound.paper.claims import Margin, above, claim, spread
+from membound.paper.lab import NETS, Facts, Lab, Study, undecayed
 from membound.search.jobs import Job
 from membound.search.problem import Fresh
 from membound.store.sizes import best_format
@@ -179,31 +180,32 @@ def curve(panel: dict[str, Any], method: str) -> list[dict[str, Any]]:
     return points
 
 
-def best_within(panel: dict[str, Any], methods: Sequence[str], count: float) -> float | None:
-    """The best mean accuracy of these methods with at most so many weights of the layer; None where there is none."""
+def best_within(panel: dict[str, Any], methods: Sequence[str], count: float) -> dict[str, Any] | None:
+    """The best accuracy of these methods with at most so many weights of the layer; None where there is none."""
     points = [point for method in methods for point in curve(panel, method)]
-    within = [point["accuracy"]["mean"] for point in points if 0 < point["nonzeros"] <= count]
-    return max(within, default=None)
+    within = [point["accuracy"] for point in points if 0 < point["nonzeros"] <= count]
+    return max(within, default=None, key=lambda accuracy: accuracy["mean"])
 
 
-def _lead(panel: dict[str, Any], part: float) -> float | None:
+def _lead(panel: dict[str, Any], part: float) -> Margin | None:
     """Points by which l0 is ahead of the best l1 with at most as many weights: this part of the layer's."""
     count = max(round(part * panel["size"]), 1)
     l0, l1 = best_within(panel, ["l0"], count), best_within(panel, ["shrink", "subgradient"], count)
-    return None if l0 is None or l1 is None else l0 - l1
+    return None if l0 is None or l1 is None else above(l0, l1)
 
 
 def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     for panel in result["panels"]:
         middle = 0.2 if panel["layer"] == "conv1" else 0.05
-        if (gap := _lead(panel, middle)) is not None:
+        if (lead := _lead(panel, middle)) is not None:
+            gap, noise = lead
             text = f"{panel['title']}: l0 and l1 are comparable (within 1 point) at {middle:.0%} of the layer"
             detail = f"l0 {gap:+.2f} points from the best l1 with at most as many weights"
-            found.append(claim(text, abs(gap) <= 1, detail))
-        if (gap := _lead(panel, 0.5)) is not None:
+            found.append(claim(text, abs(gap) <= 1, detail, (1 - abs(gap), noise)))
+        if (lead := _lead(panel, 0.5)) is not None:
             text = f"{panel['title']}: l0 is ahead of l1 at half of the layer, within an order of magnitude of dense"
-            found.append(claim(text, gap > 0, f"by {gap:+.2f} points"))
+            found.append(claim(text, lead[0] > 0, f"by {lead[0]:+.2f} points", lead))
         found.append(_sparse_end(panel))
     return found
 
@@ -220,8 +222,8 @@ def _sparse_end(panel: dict[str, Any]) -> dict[str, Any]:
         f"l0 has {last['accuracy']['mean']:.2f} % with {last['nonzeros']:,.0f} weights; sparsest with any: "
     )
     detail += ", ".join(f"{METHODS[m]} {'none' if n is None else format(n, ',')}" for m, n in least.items())
-    if (gap := _lead(panel, last["nonzeros"] / panel["size"])) is not None:
-        detail += f"; l0 is {gap:+.2f} points from the best l1 with at most as many"
+    if (lead := _lead(panel, last["nonzeros"] / panel["size"])) is not None:
+        detail += f"; l0 is {lead[0]:+.2f} points from the best l1 with at most as many"
     return claim(text, bool(missing), detail)
 
 

@@ -69,6 +69,8 @@ def _command(name: str, lab: Lab) -> str:
     options = [f"--net {net}" for net in lab.nets] if len(lab.nets) < len(NETS) else []
     options += ["--quick"] if lab.size.quick else []
     options += [] if lab.longer else ["--no-longer"]
+    if lab.size.repeated is not None and name not in LARGE:
+        options.append(f"--seeds {lab.size.repeated}")
     if name in LARGE:
         options += ["--data FOLDER", *(["--init FILE"] if lab.imagenet.init is not None else [])]
         options += [f"--seeds {lab.imagenet.seeds}", f"--candidate-steps {lab.imagenet.candidate_steps}"]
@@ -104,7 +106,8 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text())
         document["claims"], document["quick"], document["seconds"] + 0
-        figure(name).claims(document["numbers"]), figure(name).table(document["numbers"])
+        document["claims"] = figure(name).claims(document["numbers"])  # as they are judged now
+        figure(name).table(document["numbers"])
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}: make it with `membound reproduce {name}`") from error
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:

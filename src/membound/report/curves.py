@@ -46,14 +46,17 @@ def make_curves(result: Mapping[str, Any], score: Score) -> Markup | None:
 
 
 def _note(result: Mapping[str, Any]) -> Markup | None:
-    """Said where losses cannot be compared."""
-    notes = [note for final in find_rows(result, "finals") for note in final.get("tried") or ()]
-    if not any("teacher" in str(note) for note in notes):
-        return None
-    words = (
-        "The loss of a network with a teacher has the teacher's part in it: compare accuracies, not losses."
-    )
-    return tag("p", words, class_="note")
+    """Said where losses cannot be compared, and where there were other seeds."""
+    finals = find_rows(result, "finals")
+    notes = [note for final in finals for note in final.get("tried") or ()]
+    words = []
+    if any("teacher" in str(note) for note in notes):
+        words.append(
+            "The loss of a network with a teacher has the teacher's part in it: compare accuracies, not losses."
+        )
+    if seeds := find_part(finals[0], "seeds").get("seeds"):
+        words.append(f"These curves are those of seed {seeds[0]}.")
+    return tag("p", " ".join(words), class_="note") if words else None
 
 
 def _find_runs(result: Mapping[str, Any]) -> dict[str, tuple[str, list[Mapping[str, Any]]]]:

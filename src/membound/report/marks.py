@@ -22,10 +22,14 @@ def name_series(index: int) -> str:
 
 
 def draw_mark(kind: str, x: float, y: float, tip: str | None = None, **attributes: object) -> Markup:
-    """Circles are candidates, triangles those below, diamonds winners, stars final, squares dense or 8 bits."""
+    """Circles are candidates, triangles those below, diamonds winners, stars final, squares dense or 8 bits.
+
+    A small dot is one seed of those that a mark is the mean of.
+    """
     hint = tag("title", tip) if tip else None
-    if kind == "candidate":
-        return tag("circle", hint, cx=x, cy=y, r=3.2, class_="mark candidate", **attributes)
+    if kind in ("candidate", "seed"):
+        radius = 3.2 if kind == "candidate" else 2.2
+        return tag("circle", hint, cx=x, cy=y, r=radius, class_=f"mark {kind}", **attributes)
     corners = {
         "low": _ring(x, y, (-5.0,), 3),
         "winner": _ring(x, y, (5.4,), 4),
@@ -37,6 +41,14 @@ def draw_mark(kind: str, x: float, y: float, tip: str | None = None, **attribute
     return tag(
         "path", hint, d=path, class_=f"mark {'candidate low' if kind == 'low' else kind}", **attributes
     )
+
+
+def draw_spread(kind: str, x: float, low: float, high: float) -> Markup:
+    """An error bar: a line from `low` to `high` with a cap at either end."""
+    path = (
+        f"M{x:.1f} {low:.1f}V{high:.1f}M{x - 5:.1f} {low:.1f}H{x + 5:.1f}M{x - 5:.1f} {high:.1f}H{x + 5:.1f}"
+    )
+    return tag("path", d=path, class_=f"spread {kind}")
 
 
 def _ring(x: float, y: float, radii: Sequence[float], count: int) -> list[tuple[float, float]]:

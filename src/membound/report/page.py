@@ -16,6 +16,7 @@ from membound.report.eight_bits import say_beaten, say_taken
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, join, tag
 from membound.report.scatter import make_scatter
+from membound.report.spread import say_rule
 from membound.report.style import SCRIPT, STYLE
 from membound.report.tables import fold, make_layers, make_rounds, make_summary
 from membound.report.text import (
@@ -77,7 +78,8 @@ def make_page(result: Facts) -> str:
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
     tiles = make_tiles(result, score)
-    timed = say_timed(result)
+    rule = None if tiles else say_rule(find_rows(result, "finals")[0], find_part(result, "dense"))
+    timed = " ".join(filter(None, (say_timed(result), rule)))
     summary = fold(
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )

@@ -21,9 +21,12 @@ from membound.report.axes import (
 from membound.report.device import find_flash, is_micro
 from membound.report.markup import Markup, join, tag
 from membound.report.text import Score, find_number, find_part, find_rows, find_text, shorten, show_count
+from membound.report.verdict import show_seeds
 
 WIDE = Frame(width=860, height=430, left=52, right=16, top=30, bottom=46)
 NARROW = Frame(width=352, height=340, left=44, right=10, top=30, bottom=44)  # the same, for a phone
+
+ASIDE = 11  # pixels from an error bar to the dots of its seeds
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,16 @@ class Point:
     kind: str
     key: str
     size: float
-    score: float
+    score: float  # of several seeds the mean
     tip: str
+    spread: float | None = None  # the standard deviation over seeds
+    seeds: tuple[tuple[float, str], ...] = ()  # score and tip of each
+
+    @property
+    def reach(self) -> tuple[float, ...]:
+        """Every score that is drawn for it."""
+        around = () if self.spread is None else (self.score - self.spread, self.score + self.spread)
+        return (self.score, *around, *(value for value, _ in self.seeds))
 
 
 def find_frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -56,8 +67,9 @@ def make_scatter(result: Mapping[str, Any], score: Score) -> Markup | None:
     tried = _find_points(candidates, score)
     finals = _find_finals(result, score)
     dense = find_part(result, "dense")
-    dense_score = find_number(dense, "accuracy")
-    if not tried and len(finals) < 2:
+    dense_score = find_number(find_part(dense, "seeds"), "mean") or find_number(dense, "accuracy")
+    repeated = any(point.spread is not None for point in finals)
+    if not tried and len(finals) < 2 and not (repeated and dense_score is not None):
         return None
     axis = "flash" if is_micro(result) else "file size"
     beside = [] if is_micro(result) else _find_beside(dense, score)
@@ -86,23 +98,41 @@ def _find_points(candidates: Sequence[Mapping[str, Any]], score: Score) -> list[
 def _find_finals(result: Mapping[str, Any], score: Score) -> list[Point]:
     points = []
     for final in find_rows(result, "finals"):
-        size, value = find_flash(final) or find_number(final, "file_bytes"), find_number(final, "accuracy")
-        if size is not None and size > 0 and value is not None:
-            name = find_text(final, "name") or "final"
-            tip = f"{name}: {score.show(value)} in {show_count(size)} bytes"
-            points.append(Point("final", name, size, value, tip))
-    return points
+        size = find_flash(final) or find_number(final, "file_bytes")
+        points.append(_find_point("final", find_text(final, "name") or "final", size, final, score))
+    return [point for point in points if point is not None]
 
 
 def _find_beside(dense: Mapping[str, Any], score: Score) -> list[Point]:
     """The dense network, and the same in 8 bits."""
-    points = []
-    for kind, name, net in (("dense", "dense", dense), ("int8", "8 bits", find_part(dense, "int8"))):
-        size, value = find_number(net, "file_bytes"), find_number(net, "accuracy")
-        if size is not None and size > 0 and value is not None:
-            tip = f"{name}: {score.show(value)} in {show_count(size)} bytes"
-            points.append(Point(kind, name, size, value, tip))
-    return points
+    kinds = (("dense", "dense", dense), ("int8", "8 bits", find_part(dense, "int8")))
+    points = [
+        _find_point(kind, name, find_number(net, "file_bytes"), net, score) for kind, name, net in kinds
+    ]
+    return [point for point in points if point is not None]
+
+
+def _find_point(
+    kind: str, name: str, size: float | None, net: Mapping[str, Any], score: Score
+) -> Point | None:
+    """A network; where it was trained with several seeds, their mean, and around it each of them."""
+    seeds = find_part(net, "seeds")
+    mean, spread = find_number(seeds, "mean"), find_number(seeds, "std")
+    value = find_number(net, "accuracy") if mean is None else mean
+    if size is None or size <= 0 or value is None:
+        return None
+    shown = score.show(value) if spread is None else f"{show_seeds(seeds, score)} (mean ± SD)"
+    tip = f"{name}: {shown} in {show_count(size)} bytes"
+    if spread is None:
+        return Point(kind, name, size, value, tip)
+    scores = [find_number({"": each}, "") for each in seeds.get("accuracies") or ()]
+    numbers = seeds.get("seeds") or range(len(scores))
+    each = [
+        (found, f"{name}, seed {seed}: {score.show(found)}")
+        for seed, found in zip(numbers, scores, strict=False)
+        if found is not None
+    ]
+    return Point(kind, name, size, value, tip, spread, tuple(each))
 
 
 def _find_limits(result: Mapping[str, Any]) -> list[float]:
@@ -153,6 +183,7 @@ class _Scatter:
             ],
             self._draw_reference(frame, y),
             self._draw_frontier(x, y),
+            *[self._draw_seeds(point, x, y) for point in (*self.finals, *self.beside)],
             *[self._draw_point(point, x, y) for point in (*self.tried, *self.finals, *self.beside)],
             self._draw_labels(frame, x, y),
         )  # fmt: skip
@@ -161,8 +192,8 @@ class _Scatter:
         drawn = [*self.tried, *self.finals, *self.beside]
         sizes = [point.size for point in drawn] + self.limits
         x = Scale(*widen_log(min(sizes), max(sizes)), frame.left, frame.width - frame.right, log=True)
-        scores = [point.score for point in drawn]
-        shown = [point.score for point in drawn if point.kind != "candidate"]
+        scores = [value for point in drawn for value in point.reach]
+        shown = [value for point in drawn if point.kind != "candidate" for value in point.reach]
         if self.dense_score is not None:
             scores, shown = [*scores, self.dense_score], [*shown, self.dense_score]
         low = min([find_low(scores), *shown])
@@ -179,6 +210,15 @@ class _Scatter:
         return marks.draw_mark(
             "low" if below else point.kind, x.place(point.size), y.clamp(point.score), point.tip, **at
         )
+
+    def _draw_seeds(self, point: Point, x: Scale, y: Scale) -> Markup | None:
+        """An error bar around a mean, and beside it a faint dot for each seed."""
+        if point.spread is None:
+            return None
+        at = x.place(point.size)
+        low, high = y.clamp(point.score - point.spread), y.clamp(point.score + point.spread)
+        dots = [marks.draw_mark("seed", at - ASIDE, y.clamp(value), tip) for value, tip in point.seeds]
+        return join(marks.draw_spread(point.kind, at, low, high), *dots)
 
     def _draw_reference(self, frame: Frame, y: Scale) -> Markup | None:
         if self.dense_score is None:
@@ -211,6 +251,9 @@ class _Scatter:
         places = [(x.place(p.size), y.clamp(p.score)) for p in self.finals]
         taken = [marks.box_around(a, b, 7) for a, b in places]
         taken += [marks.box_around(x.place(p.size), y.clamp(p.score), 5) for p in self.beside]
+        for point in (*self.finals, *self.beside):
+            across, levels = x.place(point.size), [y.clamp(value) for value in point.reach]
+            crowd.append(marks.Box(across - ASIDE - 3, min(levels) - 3, across + 5, max(levels) + 3))
         labels = [
             (marks.boxes_beside(*place, words), words)
             for place, words in zip(places, self._names(frame), strict=True)
@@ -233,9 +276,15 @@ class _Scatter:
         long = len(self.finals) <= (4 if frame is WIDE else 1)
         names = [shorten(point.key, 16) for point in self.finals]
         return [
-            f"{name} {self.score.show(point.score)}" if long else name
+            f"{name} {self._show(point)}" if long else name
             for name, point in zip(names, self.finals, strict=True)
         ]
+
+    def _show(self, point: Point) -> str:
+        """Its score, with the spread over seeds."""
+        if point.spread is None:
+            return self.score.show(point.score)
+        return show_seeds({"mean": point.score, "std": point.spread}, self.score)
 
     def _describe(self) -> str:
         found = find_frontier([(point.size, point.score) for point in self.tried or self.finals])
@@ -256,6 +305,15 @@ class _Scatter:
                 self._draw_frontier(Scale(1, 2, 0, 1), Scale(0, 1, 0, 1)) is not None,
                 tag("path", d="M1 16H12V9H20V4H27", class_="frontier"),
                 "best at or below each size",
+            ),
+            (
+                any(point.spread is not None for point in (*self.finals, *self.beside)),
+                join(
+                    marks.draw_spread("final", 19, 3, 17),
+                    marks.draw_mark("seed", 8, 7),
+                    marks.draw_mark("seed", 8, 13),
+                ),
+                "mean ± standard deviation, and each seed",
             ),
             (bool(self.limits), tag("line", x1=14, x2=14, y1=1, y2=19, class_="limit"), "budget"),
         ]

@@ -88,6 +88,10 @@ svg .label { font-weight: 600; paint-order: stroke; stroke: var(--page); stroke-
 .final { fill: var(--s1); stroke: var(--page); }
 .dense { fill: var(--ink); stroke: var(--page); }
 .int8 { fill: var(--page); stroke: var(--ink); stroke-width: 1.6; }
+.seed { fill: var(--ink); fill-opacity: .3; }
+.spread { fill: none; stroke-width: 1.6; }
+.spread.final { stroke: var(--s1); }
+.spread.dense, .spread.int8 { stroke: var(--soft); }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .densely { stroke: var(--soft); stroke-width: 1.3; }
 .track { fill: var(--faint); stroke: var(--line); stroke-width: .6; }

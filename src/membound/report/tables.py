@@ -5,6 +5,7 @@ from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, join, tag
+from membound.report.spread import compare
 from membound.report.text import (
     ABSENT,
     Score,
@@ -63,6 +64,7 @@ def make_summary(result: Facts, score: Score) -> Markup:
     judged: list[Quantity] = [
         (_score_head(finals, score), [_score_cell(net, dense, score) for net in networks]),
         ("over seeds", [_seeds_cell(net, score) for net in networks]),
+        ("against dense", [_verdict_cell(net, dense) for net in networks]),
     ]
     sizes = _device_sizes(networks, dense) if is_micro(result) else _sizes(networks, dense, result)
     more: list[Quantity] = [
@@ -190,6 +192,12 @@ def _members_cell(net: Facts, score: Score) -> Markup | None:
     known = [value for value in alone if value is not None]
     spread = f"alone {score.show(min(known))} to {score.show(max(known))}" if known else None
     return _beside(show_count(members), spread)
+
+
+def _verdict_cell(net: Facts, dense: Facts) -> str | None:
+    """Better, worse or within the spread, of means where there are several seeds."""
+    found = None if net is dense else compare(net, dense)
+    return None if found is None else found[1]
 
 
 def _seeds_cell(net: Facts, score: Score) -> Markup | None:

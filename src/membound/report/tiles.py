@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock, show_flash, show_ram
-from membound.report.eight_bits import uncertainty
 from membound.report.markup import Markup, join, tag
+from membound.report.spread import BETTER, WITHIN, WORSE, compare, say_rule
 from membound.report.text import (
     Score,
     divide,
@@ -32,9 +32,9 @@ from membound.units import format_bytes, show_ms
 
 Facts = Mapping[str, Any]
 MOST_COUNTED = 1_000_000  # bytes that are shown one by one
-BETTER, WORSE, EVEN = "better", "worse", "even"
+EVEN = "even"
 Show = Callable[[float | None], str]
-Told = tuple[str, str]  # how it compares, in words and as one of the three above
+Told = tuple[str, str]  # how it compares, in words and as better, worse or even
 
 
 def make_tiles(result: Facts, score: Score) -> Markup | None:
@@ -61,7 +61,7 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     if not known:
         return None
     told = say_seeds(final, dense, score)
-    notes = filter(None, (None if told else say_uncertainty(final, score), told))
+    notes = filter(None, (None if told else say_uncertainty(final, score), told, say_rule(final, dense)))
     note = " ".join(notes)
     return join(tag("div", *known, class_="tiles"), tag("p", note, class_="note") if note else None)
 
@@ -80,37 +80,24 @@ def compare_amounts(ours: float, theirs: float, words: tuple[str, str], noise: f
     return f"{shown:.{digits}f} times {words[times < 1]}", BETTER if times > 1 else WORSE
 
 
-def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told:
-    """Above or below; less than the standard error of both is even.
+def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:
+    """Better, worse or within the spread, and by how much; without a spread only above or below.
 
     >>> net = {"accuracy": 99.0, "errors": 100, "images": 10000}
     >>> compare_scores(net, {**net, "accuracy": 99.1, "errors": 90}, Score())
-    ('0.10 points below', 'even')
+    ('within the spread, 0.10 points below', 'even')
     """
-    mine, other = find_number(ours, "accuracy") or 0.0, find_number(theirs, "accuracy") or 0.0
-    noise = ((uncertainty(ours) or 0.0) ** 2 + (uncertainty(theirs) or 0.0) ** 2) ** 0.5
-    return _compare(mine - other, noise, score)
-
-
-def compare_seeds(ours: Facts, theirs: Facts, score: Score) -> Told:
-    """The same of means over seeds; less than the standard error of their difference is even.
-
-    >>> compare_seeds({"mean": 99.0, "std": 0.1, "count": 4}, {"mean": 99.2, "std": 0.1, "count": 4}, Score())
-    ('0.20 points below', 'worse')
-    """
-    gap = (find_number(ours, "mean") or 0.0) - (find_number(theirs, "mean") or 0.0)
-    squares = [
-        (find_number(each, "std") or 0.0) ** 2 / (find_number(each, "count") or 1) for each in (ours, theirs)
-    ]
-    return _compare(gap, sum(squares) ** 0.5, score)
-
-
-def _compare(gap: float, noise: float, score: Score) -> Told:
-    shown = f"{abs(gap):.2f} points" if score.percent else f"{abs(gap):.3g}"
+    found = compare(ours, theirs)
+    if found is None:
+        return None
+    gap, verdict = found
     if gap == 0:
         return "the same", EVEN
+    shown = f"{abs(gap):.2f} points" if score.percent else f"{abs(gap):.3g}"
     words = f"{shown} {'above' if gap > 0 else 'below'}"
-    return words, EVEN if abs(gap) <= noise else BETTER if gap > 0 else WORSE
+    if verdict is None:
+        return words, BETTER if gap > 0 else WORSE
+    return (f"{verdict}, {words}", EVEN) if verdict == WITHIN else (f"{verdict} by {shown}", verdict)
 
 
 def _size(value: float | None) -> str:
@@ -181,21 +168,22 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
     on = final.get("accuracy_on")
     head = f"{score.name} on {on}" if on else score.name
     others = (("dense", dense), ("8 bits", int8))
-    if seeds := find_part(final, "seeds"):
-        lines = [
-            _line(*compare_seeds(seeds, theirs, score), name, show_seeds(theirs, score))
-            for name, net in others
-            if (theirs := find_part(net, "seeds"))
-        ]
-        return _draw(
-            f"{head}, {show_count(find_number(seeds, 'count'))} seeds", show_seeds(seeds, score), lines
-        )
+    seeds = find_part(final, "seeds")
     lines = [
-        _line(*compare_scores(final, net, score), name, score.show(find_number(net, "accuracy")))
+        _line(*told, name, _show_beside(net, score, bool(seeds)))
         for name, net in others
-        if find_number(net, "accuracy") is not None
+        if (told := compare_scores(final, net, score)) is not None
     ]
+    if seeds:
+        head, shown = f"{head}, {show_count(find_number(seeds, 'count'))} seeds", show_seeds(seeds, score)
+        return _draw(head, shown, lines)
     return _draw(head, show_score(final, score), lines)
+
+
+def _show_beside(net: Facts, score: Score, over_seeds: bool) -> str:
+    """What ours is compared with, with the ± that decides."""
+    seeds = find_part(net, "seeds")
+    return show_seeds(seeds, score) if over_seeds and seeds else show_score(net, score)
 
 
 def _draw(head: str, value: str, lines: list[Markup]) -> Markup:

@@ -6,6 +6,7 @@ from typing import Any
 
 from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import say_beaten, say_taken, uncertainty
+from membound.report.spread import say_against_dense, say_rule
 from membound.report.text import (
     Score,
     divide,
@@ -34,14 +35,11 @@ def make_verdict(result: Facts, score: Score) -> str:
     if len(finals) > 1:
         return _say_several(finals, dense, score)
     (final,) = finals
-    accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
+    size = find_number(final, "file_bytes")
     share = None if is_micro(result) else divide(size, find_number(dense, "file_bytes"))
-    reference = find_number(dense, "accuracy")
-    if (seeds := find_part(final, "seeds")) and (theirs := find_part(dense, "seeds")):
-        accuracy, reference = find_number(seeds, "mean"), find_number(theirs, "mean")
     against = [
         f"{show_share(share)} of the dense file" if share is not None else None,
-        score.compare(accuracy, reference) if accuracy is not None and reference is not None else None,
+        say_against_dense(final, dense, score),
         _say_unequal(find_number(final, "steps"), find_number(dense, "steps")),
     ]
     known = [words for words in against if words]
@@ -82,6 +80,8 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     if finals and not find_part(finals[0], "seeds") and (said := say_uncertainty(finals[0], score)):
         lines.append(said)
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
+    if finals and (rule := say_rule(finals[0], dense)):
+        lines.append(rule)
     # The latency of this machine says nothing of a microcontroller's.
     if len(finals) == 1 and is_micro(result) and (taken := find_time(finals[0])) is not None:
         return [*lines, f"About {show_ms(taken)} an image on {say_clock(finals[0])}, estimated."]

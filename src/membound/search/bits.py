@@ -67,10 +67,16 @@ def describe_types(types: Types) -> str:
 
 
 @torch.no_grad()
-def choose_types(cut: Mapping[str, Tensor], now: Types, noise: float | None = FRESH) -> dict[str, str]:
+def choose_types(
+    cut: Mapping[str, Tensor],
+    now: Types,
+    noise: float | None = FRESH,
+    last: Mapping[str, float] | None = None,
+) -> dict[str, str]:
     """A type for each weight tensor, with the zeros that it will have; positions cost as they do at random places.
 
-    `noise` is N; None for a network that was trained before.
+    `noise` is N; None for a network that was trained before. `last` has the squares of the last weights that were kept,
+    where these are not the smallest.
 
     >>> torch.manual_seed(0)
     <torch._C.Generator object at ...>
@@ -78,7 +84,7 @@ def choose_types(cut: Mapping[str, Tensor], now: Types, noise: float | None = FR
     >>> choose_types({"small": small * (small.abs() > 1), "large": large * (large.abs() > 1.6)}, {})
     {'small': 'p8', 'large': 'p4'}
     """
-    price = _price(cut, now)
+    price = _price(cut, now, last or {})
     if price == 0:  # every weight is kept: nothing else can be bought
         return dict.fromkeys(cut, WIDE)
     if noise is None:
@@ -87,7 +93,7 @@ def choose_types(cut: Mapping[str, Tensor], now: Types, noise: float | None = FR
     return {name: _cheapest(weight, price, noise) for name, weight in cut.items()}
 
 
-def _price(cut: Mapping[str, Tensor], now: Types) -> float:
+def _price(cut: Mapping[str, Tensor], now: Types, last: Mapping[str, float]) -> float:
     """What a byte is worth: the median over all weights of layers from which some were dropped."""
     found: list[tuple[float, int]] = []
     for name, weight in cut.items():
@@ -95,7 +101,8 @@ def _price(cut: Mapping[str, Tensor], now: Types) -> float:
         count, size = len(squares), weight.numel()
         if 0 < count < size:
             weight_bytes = value_type(now.get(name, START)).bits / 8 + position_entropy(size, count) / count
-            found.append((float(squares.min() / squares.sum()) / weight_bytes, count))
+            least = last.get(name, float(squares.min()))
+            found.append((least / float(squares.sum()) / weight_bytes, count))
     if not found:
         return 0.0
     prices, counts = np.array(sorted(found)).T
@@ -130,14 +137,19 @@ def wider(kind: str) -> str | None:
     return None if bits is None else WIDE if bits == MOST else f"p{bits + 1}"
 
 
-def as_if_trained(cut: Tensor, kind: str) -> Tensor:
+def as_if_trained(cut: Tensor, kind: str, rounds: bool = False) -> Tensor:
     """The same zeros with as many different values as there will be: a file of it has the bytes that it will have.
 
-    The values are exact in f16 and no multiples of one step, as those of a trained palette.
+    The values are exact in f16 and no multiples of one step, as those of a trained palette. With `rounds`, what is
+    nearer to zero than to any of its entries is zero, too: few are, unless tiny weights stay.
     """
     bits = palette_bits(kind)
     if bits is None:
         return cut
+    values = cut[cut != 0]
+    if rounds and len(values):
+        near = assigned(values, make_table(fit_entries(values, 1 << bits)))
+        cut = cut.masked_scatter(cut != 0, torch.where(near == 0, 0.0, values))
     places = torch.arange(cut.numel(), device=cut.device).view(cut.shape) % (1 << bits)
     return torch.where(cut == 0, cut, 1 + places.to(cut.dtype) / 1024)
 

@@ -26,13 +26,14 @@ from membound.search.allocation import Curve, Score, TypedCost, allocate, propor
 from membound.search.bits import FRESH, Types, as_if_trained, choose_types, trained_levels, wider
 from membound.store.values import value_type
 from membound.train.magnitudes import NonFiniteError
-from membound.train.projection import project_, project_by_
+from membound.train.projection import project_, project_by_, scores_of
 from membound.train.regularizer import Regularizer
 from membound.train.updates import Update, chain, l0_project, palette
 
 Measure = Callable[[Mapping[str, Tensor], Types], int]
 CLOSE, FULL = 0.995, 0.975  # of the limit: near enough; and what is worth another look at every layer
 TRIES = 16  # of finding counts by measuring
+LAST = 0.05  # of the weights that stay: those of the lowest scores, which say what a byte is worth
 CHOICES = 3  # of bits: each is for the counts that the one before leaves room for
 PALETTE_EVERY = 100  # steps between fits of a palette, at most
 
@@ -150,6 +151,12 @@ class NetworkBound:
         named = plain_keys(dict(self.model.named_parameters(remove_duplicate=False)))
         return {name: named[name] for name in self.names}
 
+    @property
+    def _looks(self) -> tuple[float, ...]:
+        """When it is measured: of a score of the user's own, which may keep other weights each time, more often."""
+        late = [1 - (1 - self.ramp.again) / part for part in (2, 4, 8)] if callable(self.score) else []
+        return *self.ramp.looks, *late
+
     # What the regularizer asks for
 
     def rests(self, step: int) -> bool:
@@ -160,7 +167,7 @@ class NetworkBound:
         """Tighten the bound, and measure where that is due."""
         now, before = step / self.total_steps, (step - self.every) / self.total_steps
         left = self.ramp.left(now)
-        looking = self.bound is None or any(before < at <= now for at in self.ramp.looks)
+        looking = self.bound is None or any(before < at <= now for at in self._looks)
         if not (left or looking):
             return
         # Where a weight is not finite, the projection that comes next says which.
@@ -176,6 +183,8 @@ class NetworkBound:
                 self._settle(curves, final=not left)
                 if self.chooses and first:
                     self._choose(curves)
+                elif self.chooses and not left and callable(self.score) and now <= self.ramp.again:
+                    self._widen()  # where tiny weights stay and are rounded to zero, more weights cannot fill it
             except NonFiniteError:
                 return
         if left:
@@ -207,13 +216,25 @@ class NetworkBound:
             cut = {
                 name: self._cut(name, weight, self.counts[name]) for name, weight in self._weights().items()
             }
-            types = choose_types(cut, self.types, self.noise)
+            types = choose_types(cut, self.types, self.noise, self._last_squares(cut))
             if types == self.types:
                 break
             self.types = types
             self._settle(curves, final=False)
         if self.widens or all(self.counts[name] == each.numel() for name, each in self._weights().items()):
             self._widen()
+
+    def _last_squares(self, cut: Mapping[str, Tensor]) -> dict[str, float] | None:
+        """Of a score of the user's own, which may keep tiny weights: the mean square of the lowest scores that stay."""
+        if not callable(self.score):
+            return None
+        found = {}
+        for name, weight in self._weights().items():
+            stays = cut[name] != 0
+            scores = scores_of(weight, partial(self.score, name))[stays]
+            lowest = scores.argsort()[: max(round(LAST * len(scores)), 1)]
+            found[name] = float(weight[stays][lowest].double().square().mean())
+        return found
 
     def _widen(self) -> None:
         """More bits as long as there is room, where no weight has to go for them; layers of the fewest come first."""
@@ -311,7 +332,7 @@ class NetworkBound:
         kinds = types or self.types
         state = dict(plain_keys(self.model.state_dict()))
         for name, weight in self._weights().items():
-            cut = as_if_trained(self._cut(name, weight, counts[name]), kinds[name])
+            cut = as_if_trained(self._cut(name, weight, counts[name]), kinds[name], callable(self.score))
             for other, value in state.items():
                 if value.data_ptr() == weight.data_ptr() and value.shape == cut.shape:
                     state[other] = cut  # a tied weight has several names

@@ -6,35 +6,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-import torch
 from torch import nn
 
-from membound.data import Split
-from membound.data.several import inputs_of
 from membound.errors import MemboundError
 from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.device import show_flash, show_ram
+from membound.report.spread import compare
 from membound.report.text import json_values, show_milliseconds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
-from membound.run.micro_net import MicroNet
 from membound.run.net import Net
 from membound.search import timing
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
-from membound.search.problem import Problem, State, Target
+from membound.search.problem import State, Target
 from membound.search.summary import summarise
 from membound.store.model import StoredModel
-from membound.train.batches import size_together
-from membound.train.evaluation import Score
 from membound.train.parallel import World
-from membound.train.task import Task
-
-AT_ONCE = 64  # that the runtime takes at once
-ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
-ROUNDED_EXAMPLES, ROUNDED_ERRORS = 2000, 2  # that this is seen on; and errors more that are chance
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,6 +35,8 @@ class Fitted:
       deployed runtime; for a task with a score of its own it is that score. None where nothing could judge.
     - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
     - `dense` has the same facts about the dense network beside it, or is None.
+    - Of several seeds, all fields are those of the first; `seeds`, `accuracies`, `mean` and `std` are of all of them,
+      and `dense["seeds"]` has the same of dense. `verdict` compares with dense.
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
       judged on validation images.
     - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes`, `latency_ms` (one image, on `threads`
@@ -95,6 +86,41 @@ class Fitted:
         micro = self.facts.get("micro")
         return None if micro is None else int(micro[key])
 
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that were trained; only the one of the fit where `seeds` was 1."""
+        found = self.facts.get("seeds") or {"seeds": [self.facts.get("asked", {}).get("seed", 0)]}
+        return list(found["seeds"])
+
+    @property
+    def accuracies(self) -> list[float | None]:
+        """The accuracy of each of `seeds`."""
+        found = self.facts.get("seeds") or {"accuracies": [self.accuracy]}
+        return list(found["accuracies"])
+
+    @property
+    def mean(self) -> float | None:
+        """The mean accuracy over seeds; None with one seed."""
+        return (self.facts.get("seeds") or {}).get("mean")
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over seeds, of a sample (n - 1); None with one seed."""
+        return (self.facts.get("seeds") or {}).get("std")
+
+    @property
+    def verdict(self) -> str | None:
+        """Against dense: 'better', 'worse' or 'within the spread', which is where the ± ranges of both overlap.
+
+        ± is the standard deviation over seeds, with one seed the standard error over test images. None where
+        there is no dense network, or nothing says how far a score may be off.
+        """
+        ours = {
+            "accuracy": self.accuracy, "errors": self.errors, "images": self.images, "seeds": self.facts.get("seeds")
+        }  # fmt: skip
+        found = None if self.dense is None else compare(ours, self.dense)
+        return None if found is None else found[1]
+
     def save(self, path: str | os.PathLike[str]) -> StoredModel:
         """Write the model file, which `mb.load` runs."""
         return self.files.write(path, self.model.state_dict())
@@ -111,12 +137,17 @@ class Fitted:
         write_report(self, path, network=network, data=data)
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the network itself, for `json.dumps`: the fields above, and `facts["training"]` as `training`.
+        """All but the network itself, for `json.dumps`: fields and properties, and `facts["training"]` as `training`.
 
         Numbers that are not finite are None.
         """
         names = (
             "name",
+            "seeds",
+            "accuracies",
+            "mean",
+            "std",
+            "verdict",
             "accuracy",
             "accuracy_on",
             "errors",
@@ -319,90 +350,3 @@ def with_latencies(
         )
         for found, taken in zip(results, times[: len(results)], strict=True)
     ]
-
-
-def score_stored(stored: StoredModel, split: Split, problem: Problem) -> Score:
-    """How good a stored network is on a split, through the runtime."""
-    return _score_all([stored], split, problem)[0]
-
-
-def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) -> list[Score]:
-    """The same for several, each on the very same inputs: what is read anew may be augmented at random."""
-    nets = [_runner(stored) for stored in networks]
-    tallies = [_Tally(problem.task) for _ in nets]
-    together = size_together(split)  # as in training
-    inputs = inputs_of(split)
-    for begin in range(0, len(split), together):
-        rows = np.arange(begin, min(begin + together, len(split)))
-        images = split.read(rows)
-        x = problem.data.preprocess(images)
-        targets = torch.from_numpy(np.ascontiguousarray(split.labels[rows]))
-        for net, tally in zip(nets, tallies, strict=True):
-            pixels = isinstance(net, MicroNet) and net.plan.net.takes_pixels
-            outputs = net(images if pixels else x) if inputs is None else inputs.call(net, x)
-            tally.add(_as_tensors(outputs), targets)
-    return [tally.score(len(split)) for tally in tallies]
-
-
-def _as_tensors(outputs: Any) -> Any:
-    """What the network gives in torch: a tensor, a tuple of them or a dict."""
-    if isinstance(outputs, dict):
-        return {name: torch.from_numpy(each) for name, each in outputs.items()}
-    if isinstance(outputs, tuple):
-        return tuple(map(torch.from_numpy, outputs))
-    return torch.from_numpy(outputs)
-
-
-def _runner(stored: StoredModel) -> Net | MicroNet:
-    """What runs a network where it is deployed: a file that says how its values become int8 is for integers."""
-    return MicroNet(stored) if stored.activations else Net(stored, max_batch=AT_ONCE)
-
-
-@dataclass
-class _Tally:
-    """Adds up losses and scores of batches."""
-
-    task: Task
-    gained: float = 0.0
-    loss: float = 0.0
-
-    @torch.no_grad()
-    def add(self, outputs: Any, targets: torch.Tensor) -> None:
-        self.loss += float(self.task.batch_loss(outputs, targets)) * len(targets)
-        if self.task.counts:
-            self.gained += int((outputs.argmax(1) == targets).sum())
-        else:
-            self.gained += float(self.task.batch_score(outputs, targets)) * len(targets)
-
-    def score(self, images: int) -> Score:
-        if self.task.counts:
-            return Score(images, int(self.gained), self.loss / images)
-        return Score(images, None, self.loss / images, self.gained / images)
-
-
-def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:
-    """Whether storing values in few bits costs more than chance and ROUNDING, on some of the training images.
-
-    A score of its own has no points: there it is a hundredth of the score.
-    """
-    plain = replace(files, values="f32", types={})
-    exact, rounded = score_on_training([plain.stored(state), files.stored(state)], problem)
-    return clearly_worse(rounded, exact)
-
-
-def score_on_training(networks: Sequence[StoredModel], problem: Problem) -> list[Score]:
-    """How good stored networks are on some of the training images."""
-    train = problem.data.train
-    some = np.linspace(0, len(train) - 1, min(ROUNDED_EXAMPLES, len(train)), dtype=np.int64)
-    return _score_all(networks, train.take(some), problem)
-
-
-def clearly_worse(score: Score, other: Score) -> bool:
-    """Whether a score is worse than another on the same examples, by more than chance and ROUNDING.
-
-    >>> clearly_worse(Score(1000, 950, 0.1), Score(1000, 990, 0.1)), clearly_worse(Score(99, 97, 0), Score(99, 98, 0))
-    (True, False)
-    """
-    if score.errors is not None and other.errors is not None:
-        return score.errors - other.errors > max(ROUNDED_ERRORS, ROUNDING / 100 * score.images)
-    return not other.accuracy - score.accuracy <= abs(other.accuracy) / 100

@@ -6,11 +6,11 @@ from typing import Any
 from membound.errors import ModelError
 from membound.run.inspection import inspect
 from membound.search.bounds import Bound
-from membound.search.deployed import clearly_worse, score_on_training, score_stored
 from membound.search.latency import parse_latency
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
 from membound.search.problem import Problem, State
+from membound.search.scoring import clearly_worse, score_on_training, score_stored
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
 

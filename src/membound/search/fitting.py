@@ -13,13 +13,7 @@ from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
 from membound.search.budget import Limit, Plan, describe_device, describe_left_over, make_plans
-from membound.search.deployed import (
-    Fitted,
-    describe_speed,
-    describe_stored,
-    rounding_hurts,
-    score_stored,
-)
+from membound.search.deployed import Fitted, describe_speed, describe_stored
 from membound.search.effort import describe_recipe
 from membound.search.eight_bits import EightBits, better_in_8_bits, describe_choice, fits, in_8_bits
 from membound.search.ensemble import Ensemble, join_states
@@ -29,6 +23,7 @@ from membound.search.micro import MicroBytes, calibrated, exported_bytes
 from membound.search.place import Watch
 from membound.search.problem import AUTO, Problem, State
 from membound.search.request import Choices
+from membound.search.scoring import rounding_hurts, score_stored
 from membound.search.stages import Stages, search_stages
 from membound.search.trim import trim_
 from membound.search.wider import WIDER, better_of, widened

@@ -71,7 +71,7 @@ class Choices:
     - `loss(outputs, targets)` and `score(outputs, targets)` are for tasks other than classification.
     - `dense=False` trains no dense network to compare with.
     - `seeds` of 2 or more repeat the fit with as many seeds, from `seed` on. The network is the first seed's; mean and
-      standard deviation of all are in its `facts["seeds"]`.
+      standard deviation of all are its `mean` and `std`, and `verdict` says whether that differs from dense.
     """
 
     strategy: Annotated[

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from membound.search.deployed import Fitted, score_on_training
+from membound.search.deployed import Fitted
 from membound.search.place import Watch
 from membound.search.problem import AUTO, Problem
+from membound.search.scoring import score_on_training
 from membound.train.parallel import World
 
 WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too much

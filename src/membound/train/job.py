@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +164,7 @@ def train_network(
         "images": result.score.images,
         "evaluated_on": "validation" if validation is not None else "test",
         **counts,
-        "layers": [] if result.report is None else [asdict(layer) for layer in result.report.layers],
+        "layers": [] if result.report is None else result.report.to_dict()["layers"],
         "steps": recipe.steps,
         "augment": str(how),
         "iterations": recipe.steps,  # as it was called before

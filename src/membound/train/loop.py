@@ -4,6 +4,7 @@ import math
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
@@ -21,6 +22,7 @@ from membound.train.parallel import World, choose_device, join, lost_another
 from membound.train.recipe import Recipe
 from membound.train.resume import resume, save
 from membound.train.run import Progress, Result, Run, Settings
+from membound.train.statistics_note import StaleStatistics
 from membound.train.stepping import make_stepper
 from membound.train.updates import Update
 
@@ -146,7 +148,9 @@ def _finish(run: Run) -> None:
     """Make the bounds hold; refuse a network that is no use, whatever the losses on the way were."""
     _check_finite(run)
     if run.reg is not None:
-        run.reg.finish()
+        with warnings.catch_warnings():  # of batch norms, which is for loops of one's own
+            warnings.simplefilter("ignore", StaleStatistics)
+            run.reg.finish()
     loss = run.world.sum(loss_of_some(run.model, run.feeder, run.task))[0] / run.world.size
     if not loss <= run.highest_loss:  # nor NaN
         raise _diverged(

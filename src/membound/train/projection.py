@@ -45,7 +45,9 @@ def project_(weight: Tensor, count: int) -> None:
 
 @torch.no_grad()
 def project_by_(weight: Tensor, count: int, rank: Rank) -> None:
-    """Set all but the `count` elements of the highest rank to zero; one of rank 0 goes with the first that go.
+    """Set all but the `count` elements of the highest rank to zero; of those of rank 0 the largest stay.
+
+    A rank by gradients is 0 wherever a batch has none: were these all to go, far fewer than `count` would be left.
 
     >>> weight = torch.tensor([1.0, -3.0, 2.0])
     >>> project_by_(weight, 2, lambda weight: torch.tensor([0.5, 0.1, 0.4]))
@@ -54,8 +56,10 @@ def project_by_(weight: Tensor, count: int, rank: Rank) -> None:
     """
     if int(weight.count_nonzero()) > count:
         scores = scores_of(weight, rank)
+        unranked = weight.masked_fill(scores != 0, 0.0)
+        project_(unranked, max(count - int(scores.count_nonzero()), 0))
         project_(scores, count)
-        weight.masked_fill_(scores == 0, 0.0)
+        weight.masked_fill_((scores == 0) & (unranked == 0), 0.0)
 
 
 def scores_of(weight: Tensor, rank: Rank) -> Tensor:

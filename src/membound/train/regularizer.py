@@ -25,6 +25,7 @@ from membound.train.reports import Report, report_layer
 from membound.train.rules import Target, check_rules, counterparts, resolve
 from membound.train.shadow import Shadows
 from membound.train.sharded import local_part
+from membound.train.statistics_note import tell_stale
 from membound.train.updates import Moment, Update
 from membound.units import plain_number
 
@@ -319,6 +320,7 @@ class Regularizer:
         self.finished = True
         self._promises.tell(1.0)
         self.detach()
+        tell_stale(self.model, constrained, self.step)
 
     def detach(self) -> None:
         """Stop regularizing, and leave the weights as they are."""

@@ -1,6 +1,7 @@
 """What the weights under rules take, layer by layer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from membound.notebook import html_block, html_table, show_shape
 from membound.store.sizes import best_format
@@ -55,6 +56,11 @@ class Report:
     @property
     def bytes(self) -> int:
         return sum(layer.bytes for layer in self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `json.dumps`: `nonzeros` and `bytes` in all, and `layers` as `membound train --json` has them."""
+        layers = [{**asdict(layer), "shape": list(layer.shape)} for layer in self.layers]
+        return {"nonzeros": self.nonzeros, "bytes": self.bytes, "layers": layers}
 
     @property
     def _has_palettes(self) -> bool:

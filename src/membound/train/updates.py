@@ -19,6 +19,7 @@ gradient, penalties included. The momentum of a weight that was set to zero is l
 loss pulls on strongly enough comes back.
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,6 +57,9 @@ class Moment:
 
 
 Stage = Callable[[Tensor, Moment], Any]
+CALLED = {  # what each function of an update is called with
+    "before": ("weight", "moment"), "after": ("weight", "moment"), "bound": ("size", "progress"), "rank": ("weight",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ class Update:
     every: int = field(default=1, compare=False, repr=False)
     steady_before: bool = field(default=False, compare=False, repr=False)
     steady_after: bool = field(default=False, compare=False, repr=False)
+    _parts: tuple["Update", ...] = field(default=(), compare=False, repr=False)  # of a chain
 
     def __post_init__(self) -> None:
         if not isinstance(self.kinds, tuple) or not all(isinstance(kind, str) for kind in self.kinds):
@@ -107,9 +112,9 @@ class Update:
             raise RuleError(
                 f"Update: arguments is {self.arguments!r}; it is a tuple of numbers, such as (0.5,) or ()"
             )
-        for name in ("before", "after", "bound", "rank"):
-            if (given := getattr(self, name)) is not None and not callable(given):
-                raise RuleError(f"Update: {name} is {given!r}; it is a function, or None")
+        for name, arguments in CALLED.items():
+            if (given := getattr(self, name)) is not None:
+                _check_function(name, given, arguments)
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             raise RuleError(f"Update: every is {self.every!r}; it is a whole number of steps from 1")
         if self.steady_after and self.every > 1:
@@ -156,6 +161,12 @@ class Update:
             project_(weight, count)
         else:
             project_by_(weight, count, self.rank)
+
+    @property
+    def leaves_bound(self) -> bool:
+        """Whether a weight may leave its bound between steps: where the bound is not imposed after each."""
+        parts = [part for part in self._parts or (self,) if part.bound is not None]
+        return "hold" not in self.kinds and any(part.after is None or part.every > 1 for part in parts)
 
     @property
     def scheduled(self) -> bool:
@@ -320,7 +331,25 @@ def chain(*updates: Update) -> Update:
         every=math.gcd(*(update.every for update in updates if update.after is not None)) or 1,
         steady_before=all(update.steady_before for update in updates if update.before is not None),
         steady_after=all(update.steady_after for update in updates if update.after is not None),
+        _parts=sum((update._parts or (update,) for update in updates), ()),
     )
+
+
+def _check_function(name: str, given: Any, arguments: tuple[str, ...]) -> None:
+    """What cannot be called as it will be is refused now, not in the middle of the first step."""
+    if not callable(given):
+        raise RuleError(f"Update: {name} is {given!r}; it is a function, or None")
+    try:
+        signature = inspect.signature(given)
+    except (TypeError, ValueError):  # of a function that is not Python's
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        wanted = ", ".join(arguments)
+        raise RuleError(
+            f"Update: {name} takes {signature}, and is called with ({wanted}): write {name}({wanted})"
+        ) from None
 
 
 def _is_part(found: Tensor, weight: Tensor, moment: Moment) -> bool:

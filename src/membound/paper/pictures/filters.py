@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from membound.paper.lab import show
+from membound.paper.claims import show
 from membound.paper.pictures.looks import Numbers, add_title, make_figure
 
 CHANNELS, SIDE, COLUMNS = 3, 5, 8

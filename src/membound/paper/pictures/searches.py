@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from membound.paper.lab import spread
+from membound.paper.claims import spread
 from membound.paper.memory import LOSS
 from membound.paper.pictures.looks import (
     ACCURACY,

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from membound.paper import ensembles, optimization, starvation
+from membound.paper.claims import spread
 from membound.paper.lab import TRACKS as TRACK_NAMES
-from membound.paper.lab import spread
 from membound.paper.pictures.looks import (
     ACCURACY,
     BLACK,

@@ -1,0 +1,110 @@
+"""How good stored networks are, measured through the runtime that deploys them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from membound.data import Split
+from membound.data.several import inputs_of
+from membound.run.micro_net import MicroNet
+from membound.run.net import Net
+from membound.search.measure import FileBytes
+from membound.search.problem import Problem, State
+from membound.store.model import StoredModel
+from membound.train.batches import size_together
+from membound.train.evaluation import Score
+from membound.train.task import Task
+
+AT_ONCE = 64  # that the runtime takes at once
+ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
+ROUNDED_EXAMPLES, ROUNDED_ERRORS = 2000, 2  # that this is seen on; and errors more that are chance
+
+
+def score_stored(stored: StoredModel, split: Split, problem: Problem) -> Score:
+    """How good a stored network is on a split, through the runtime."""
+    return _score_all([stored], split, problem)[0]
+
+
+def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) -> list[Score]:
+    """The same for several, each on the very same inputs: what is read anew may be augmented at random."""
+    nets = [_runner(stored) for stored in networks]
+    tallies = [_Tally(problem.task) for _ in nets]
+    together = size_together(split)  # as in training
+    inputs = inputs_of(split)
+    for begin in range(0, len(split), together):
+        rows = np.arange(begin, min(begin + together, len(split)))
+        images = split.read(rows)
+        x = problem.data.preprocess(images)
+        targets = torch.from_numpy(np.ascontiguousarray(split.labels[rows]))
+        for net, tally in zip(nets, tallies, strict=True):
+            pixels = isinstance(net, MicroNet) and net.plan.net.takes_pixels
+            outputs = net(images if pixels else x) if inputs is None else inputs.call(net, x)
+            tally.add(_as_tensors(outputs), targets)
+    return [tally.score(len(split)) for tally in tallies]
+
+
+def _as_tensors(outputs: Any) -> Any:
+    """What the network gives in torch: a tensor, a tuple of them or a dict."""
+    if isinstance(outputs, dict):
+        return {name: torch.from_numpy(each) for name, each in outputs.items()}
+    if isinstance(outputs, tuple):
+        return tuple(map(torch.from_numpy, outputs))
+    return torch.from_numpy(outputs)
+
+
+def _runner(stored: StoredModel) -> Net | MicroNet:
+    """What runs a network where it is deployed: a file that says how its values become int8 is for integers."""
+    return MicroNet(stored) if stored.activations else Net(stored, max_batch=AT_ONCE)
+
+
+@dataclass
+class _Tally:
+    """Adds up losses and scores of batches."""
+
+    task: Task
+    gained: float = 0.0
+    loss: float = 0.0
+
+    @torch.no_grad()
+    def add(self, outputs: Any, targets: torch.Tensor) -> None:
+        self.loss += float(self.task.batch_loss(outputs, targets)) * len(targets)
+        if self.task.counts:
+            self.gained += int((outputs.argmax(1) == targets).sum())
+        else:
+            self.gained += float(self.task.batch_score(outputs, targets)) * len(targets)
+
+    def score(self, images: int) -> Score:
+        if self.task.counts:
+            return Score(images, int(self.gained), self.loss / images)
+        return Score(images, None, self.loss / images, self.gained / images)
+
+
+def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:
+    """Whether storing values in few bits costs more than chance and ROUNDING, on some of the training images.
+
+    A score of its own has no points: there it is a hundredth of the score.
+    """
+    plain = replace(files, values="f32", types={})
+    exact, rounded = score_on_training([plain.stored(state), files.stored(state)], problem)
+    return clearly_worse(rounded, exact)
+
+
+def score_on_training(networks: Sequence[StoredModel], problem: Problem) -> list[Score]:
+    """How good stored networks are on some of the training images."""
+    train = problem.data.train
+    some = np.linspace(0, len(train) - 1, min(ROUNDED_EXAMPLES, len(train)), dtype=np.int64)
+    return _score_all(networks, train.take(some), problem)
+
+
+def clearly_worse(score: Score, other: Score) -> bool:
+    """Whether a score is worse than another on the same examples, by more than chance and ROUNDING.
+
+    >>> clearly_worse(Score(1000, 950, 0.1), Score(1000, 990, 0.1)), clearly_worse(Score(99, 97, 0), Score(99, 98, 0))
+    (True, False)
+    """
+    if score.errors is not None and other.errors is not None:
+        return score.errors - other.errors > max(ROUNDED_ERRORS, ROUNDING / 100 * score.images)
+    return not other.accuracy - score.accuracy <= abs(other.accuracy) / 100
