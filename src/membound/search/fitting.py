@@ -32,7 +32,6 @@ from membound.search.within import search_within
 from membound.search.workshop import Workshop, as_candidate
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
-from membound.train.palette import LargeWeightError
 from membound.train.parallel import World
 from membound.train.rules import load_plain_
 from membound.train.several import plain
@@ -123,7 +122,7 @@ class Fitting:
             return self._fit(plans, suffix)
         try:
             results = self._fit(plans, suffix)
-        except (ModelError, LargeWeightError):  # a training has led to a value that 16 bits cannot hold
+        except ModelError:  # a training has led to a value that 16 bits cannot hold
             if self.choices.is_greedy:  # its rounds have counted in 16 bits
                 raise
             self.watch.say(f"16 bits cannot hold a value: trained again in {wider}")

@@ -37,6 +37,8 @@ def quantize(matrix: Float32, kind: ValueType, scales: Float32 | None, with_zero
         raise ModelError(f"a value is not finite, which {kind.name} cannot store")
     if scales is not None:
         matrix = np.where(scales[:, None] == 0, np.float32(0), matrix)
+        power = _power_beyond_half(matrix)
+        matrix, scales = matrix / power, scales * power
     if is_exact(matrix, kind, with_zero):
         return Quantized(matrix + np.float32(0), None if scales is None else narrow(scales))  # +: -0 to 0
     product = matrix if scales is None else matrix * scales[:, None]
@@ -150,6 +152,15 @@ def _stepped(used: Float32, kind: ValueType) -> Palette | None:
 def _fits_half(values: Float32) -> bool:
     with np.errstate(over="ignore"):
         return bool(np.array_equal(values.astype(np.float16).astype(np.float32), values))
+
+
+def _power_beyond_half(matrix: Float32) -> np.float32:
+    """The power of two that values of f16 are multiplied by, for the largest of these; 1 where none is needed.
+
+    A weight in front of a batch norm may be of any size: the scales make up for it.
+    """
+    _, exponent = np.frexp(np.abs(matrix).max(initial=0))
+    return np.float32(2.0 ** max(int(exponent) - 16, 0))
 
 
 def narrow(numbers: Array) -> Array:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from membound.errors import RuleError
-from membound.train.palette import assigned, fit_entries, make_table
+from membound.train.palette import Table, assigned, fit_entries, make_table
 from membound.train.sharded import is_sharded
 
 
@@ -16,24 +16,24 @@ class Entries:
     """The entries of a palette, and the nearest of them and zero for any weight."""
 
     key = "entries"  # of what a checkpoint needs
-    in_half = True  # they are 16-bit floats, and so weights must be within these
 
     def __init__(self, entries: Tensor | None = None) -> None:
-        self.table = torch.empty(0)
+        self.table: Table | None = None
         if entries is not None:
             self.set(entries.sort().values)
 
     def set(self, entries: Tensor) -> None:
         """In place where there was a table: a recording may read it."""
         self.values, table = entries, make_table(entries)
-        self.table = self.table.copy_(table) if len(self.table) else table
+        self.table = table if self.table is None else self.table.copy_(table)
 
     def fit(self, weight: Tensor, levels: int) -> None:
         """Entries for what the weight is now, from those that there were."""
-        self.set(fit_entries(weight, levels, self.values if len(self.table) else None))
+        self.set(fit_entries(weight, levels, None if self.table is None else self.values))
 
     def nearest(self, weight: Tensor) -> Tensor:
         """Of a part of the weight, where that is sharded."""
+        assert self.table is not None
         return assigned(weight, self.table)
 
 
@@ -44,7 +44,6 @@ class RowSteps:
     """
 
     key = "steps"
-    in_half = False
 
     def __init__(self, steps: Tensor | None = None) -> None:
         self.values = torch.empty(0) if steps is None else steps

@@ -5,6 +5,9 @@ nearer to zero than to any entry becomes zero. Everything is done on the 65,536 
 Weights are rounded to them and counted; sums are of integers, in units of the smallest one, 2^-24. So any device and
 any number of processes find the same bits, a process has only counts to share, and a table with the entry of each of
 these numbers turns weights into entries in one lookup, however many entries there are.
+
+Where 16 bits do not hold the largest weight, all of this is done on weights divided by a power of two, which is exact.
+A weight in front of a batch norm may grow so: its scale does not matter to what the network computes.
 """
 
 from collections.abc import Callable
@@ -18,7 +21,7 @@ from torch import Tensor
 from membound.errors import RuleError
 from membound.train.magnitudes import NonFiniteError
 from membound.train.schedules import value_at
-from membound.train.sharded import all_finite, is_sharded, local_part, reduced, shard_group
+from membound.train.sharded import all_finite, highest, is_sharded, local_part, reduced, shard_group
 
 MOST = 256  # entries: codes have at most 8 bits
 LARGEST = 65504.0  # that a 16-bit float can be
@@ -26,8 +29,18 @@ CODES = 1 << 16
 FROM_SCRATCH, FROM_BEFORE = 30, 10  # steps of k-means: from quantiles, and from the entries that there were
 
 
-class LargeWeightError(RuleError):
-    """A weight is above what a 16-bit float can be."""
+@dataclass(frozen=True)
+class Table:
+    """The entry of each 16-bit float, by its bits, for weights that are divided by `scale`, a power of two."""
+
+    entries: Tensor
+    scale: Tensor
+
+    def copy_(self, other: "Table") -> "Table":
+        """In place."""
+        self.entries.copy_(other.entries)
+        self.scale.copy_(other.scale)
+        return self
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,9 @@ def _check_levels(levels: Any) -> int:
 
 @torch.no_grad()
 def fit_entries(weight: Tensor, levels: int, before: Tensor | None = None) -> Tensor:
-    """At most `levels` values for the nonzeros of a weight, ascending, each exact in 16 bits and none of them zero.
+    """At most `levels` values for the nonzeros of a weight, ascending, none of them zero.
+
+    Each is exact in 16 bits or, where the largest weight is beyond them, is such a number times a power of two.
 
     They minimize the squared error of giving each weight the nearest of them, or zero, as k-means does: from the
     entries `before`, unless weights have left one of them, or from quantiles. Where there are no more different values
@@ -94,48 +109,45 @@ def fit_entries(weight: Tensor, levels: int, before: Tensor | None = None) -> Te
     >>> fit_entries(torch.tensor([0.5, 0.0, -0.25, 0.5]), levels=2)
     tensor([-0.2500,  0.5000])
     """
-    values, counts = _counted(weight)
+    scale = _scale_of(_largest(weight))
+    values, counts = _counted(weight, scale)
     if len(values) > levels:
         found = None
         if before is not None and len(before) == levels:
-            found, used = _cluster(values, counts, _in_units(before), FROM_BEFORE)
+            found, used = _cluster(values, counts, _in_units(before / scale), FROM_BEFORE)
             found = found if bool(used) else None
         if found is None:
             first = values[_apart(_quantiles(counts * values.abs(), levels), len(values))]
             found, _ = _cluster(values, counts, first, FROM_SCRATCH)
         values = found
-    entries = _as_floats(values if len(values) else values.new_ones(1), weight.dtype)
+    entries = _as_floats(values if len(values) else values.new_ones(1), weight.dtype) * scale
     return torch.cat([entries, entries[-1:].expand(levels - len(entries))])
 
 
-def make_table(entries: Tensor) -> Tensor:
+def make_table(entries: Tensor) -> Table:
     """For every 16-bit float, by its bits: the nearest of the entries and zero; of two as near, the lower one.
 
     What is not finite stays what it is: training that diverges should show.
     """
+    scale = _scale_of(entries.abs().max())
     codes, values = _finite(entries.device)
     centers = torch.cat([entries, entries.new_zeros(1)]).sort().values
-    units = _in_units(centers)
+    units = _in_units(centers / scale)
     table = torch.arange(CODES, device=entries.device).to(torch.int16).view(torch.float16).to(entries.dtype)
     table[codes] = centers[torch.searchsorted(units[:-1] + units[1:], 2 * values)]
     table[[0, 1 << 15]] = 0.0
-    return table
+    return Table(table, scale)
 
 
-def assigned(weight: Tensor, table: Tensor) -> Tensor:
+def assigned(weight: Tensor, table: Table) -> Tensor:
     """What the table has for each weight, rounded to 16 bits; of a part of a weight, where it is sharded."""
-    return table.index_select(0, _codes(weight)).view(weight.shape)
+    return table.entries.index_select(0, _codes(weight, table.scale)).view(weight.shape)
 
 
-def check_weight(weight: Tensor, few: bool) -> None:
-    """Whether it is finite and, if it is to have `few` values, within what 16 bits can hold; in all processes."""
+def check_weight(weight: Tensor) -> None:
+    """Whether it is finite, in all processes."""
     if not all_finite(weight):
         raise NonFiniteError
-    if few and not all_finite(weight.detach().half()):
-        raise LargeWeightError(
-            f"a weight is above {LARGEST:g}, the most that an entry of a palette can be (they are 16-bit floats): "
-            "lower the learning rate, scale the network's inputs, or take the palette off this layer"
-        )
 
 
 def count_values(weight: Tensor) -> int:
@@ -168,23 +180,41 @@ def _in_units(values: Tensor) -> Tensor:
 def _as_floats(units: Tensor, dtype: torch.dtype) -> Tensor:
     """Rounded to 16 bits, and to bfloat16 where that is what the weights are: such numbers are exact in both."""
     values = (units.float() * 2.0**-24).half().to(dtype)
-    largest = 65280.0 if dtype == torch.bfloat16 else LARGEST
-    return values.clamp_(-largest, largest)
+    return values.clamp_(-_most(dtype), _most(dtype))
 
 
-def _codes(weight: Tensor) -> Tensor:
-    """Each weight as the bits of a 16-bit float."""
-    return weight.half().contiguous().view(torch.int16).view(-1).int() & 0xFFFF
+def _most(dtype: torch.dtype) -> float:
+    """The largest number that is exact in 16 bits and in this type."""
+    return 65280.0 if dtype == torch.bfloat16 else LARGEST
 
 
-def _counted(weight: Tensor) -> tuple[Tensor, Tensor]:
+def _largest(weight: Tensor) -> Tensor:
+    """The largest magnitude, in all processes."""
+    check_weight(weight)
+    mine = local_part(weight).detach()
+    return highest(mine.abs().max() if mine.numel() else mine.new_zeros(()), weight)
+
+
+def _scale_of(largest: Tensor) -> Tensor:
+    """1 where 16 bits hold it, else the power of two that brings it to between 2^14 and 2^15."""
+    exponent = torch.frexp(largest.double()).exponent
+    power = torch.where(largest.half().isfinite(), 0, exponent - 15)
+    return torch.ldexp(largest.new_ones((), dtype=torch.float64), power).to(largest.dtype)
+
+
+def _codes(weight: Tensor, scale: Tensor) -> Tensor:
+    """Each weight as the bits of a 16-bit float: of the largest, where it is finite and beyond that."""
+    divided, most = weight / scale, _most(weight.dtype)
+    held = torch.where(divided.isfinite(), divided.clamp(-most, most), divided)
+    return held.half().contiguous().view(torch.int16).view(-1).int() & 0xFFFF
+
+
+def _counted(weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """The numbers that a weight's nonzeros are, in units, and how often each occurs in all processes together."""
     group, mine = shard_group(weight) if is_sharded(weight) else None, local_part(weight)
-    codes, ones = _codes(mine).long(), torch.ones(1, dtype=torch.int64, device=mine.device)
+    codes, ones = _codes(mine, scale).long(), torch.ones(1, dtype=torch.int64, device=mine.device)
     counts = torch.zeros(CODES, dtype=torch.int64, device=mine.device)
     reduced(counts.scatter_add_(0, codes, ones.expand_as(codes)), group)
-    if int(counts[0x7C00:0x8000].sum() + counts[0xFC00:].sum()):
-        check_weight(weight, few=True)
     codes, values = _finite(mine.device)
     there = counts[codes] > 0
     return values[there], counts[codes][there]

@@ -291,7 +291,7 @@ class Regularizer:
     def _check_finite(self, targets: Iterable[Target]) -> None:
         """Of weights without a bound, too, on which no projection looks; a GPU has to be waited for."""
         for target in targets:
-            self._run(target, lambda weight: check_weight(weight, few=False))
+            self._run(target, check_weight)
 
     def _check(self, target: Target) -> None:
         self._run(target, lambda _: self._shadows.check(target))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from membound.errors import RuleError
-from membound.train.grids import Entries, Even, Grid, RowSteps, make_grid
+from membound.train.grids import Entries, Grid, RowSteps, make_grid
 from membound.train.palette import Levels, check_weight
 from membound.train.rules import Target
 from membound.train.sharded import is_sharded, local_part, shard_like
@@ -137,11 +137,8 @@ class Shadows:
 
     def check(self, target: Target) -> None:
         """Refuse what cannot be projected, before anything is changed."""
-        shadow, levels = self._own(target), target.update.levels
-        if shadow is not None:
-            check_weight(shadow.floats, shadow.grid.in_half)
-        else:
-            check_weight(target.weight, levels is not None and not isinstance(levels.levels, Even))
+        shadow = self._own(target)
+        check_weight(target.weight if shadow is None else shadow.floats)
 
     def _own(self, target: Target) -> Shadow | None:
         """None for a weight of another network, and before the palette begins."""

@@ -126,6 +126,14 @@ def all_finite(weight: Tensor) -> bool:
     return int(_sum(bad, weight)) == 0
 
 
+def highest(value: Tensor, weight: Tensor) -> Tensor:
+    """The highest of what the processes that share a weight have."""
+    group = shard_group(weight) if is_sharded(weight) else None
+    if group is not None:
+        dist.all_reduce(value, op=dist.ReduceOp.MAX, group=group)
+    return value
+
+
 def _sum(value: Tensor, weight: Tensor) -> Tensor:
     return reduced(value, shard_group(weight) if is_sharded(weight) else None)
 
