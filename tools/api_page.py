@@ -103,7 +103,7 @@ SECTIONS = (
             *_entries("membound", "save load"),
             Entry("membound.Net", called=False),
             Entry("membound.run.net.Memory"),
-            *_entries("membound", "inspect export_cpp export_c"),
+            *_entries("membound", "inspect export_cpp export_cpp_file export_c"),
             Entry("membound.MicroNet", called=False),
             Entry("membound.run.micro_net.MicroMemory"),
             Entry("membound.micro.cost.Estimate"),

@@ -57,9 +57,9 @@ void App::start(const Shape& input_shape, const std::vector<size_t>& outputs, in
   network_ = std::make_unique<Network>(std::move(sizes), std::move(ops), outputs, max_batch, threads, 1, kernels);
 }
 
-size_t App::working_bytes() const {
+size_t App::memory_bytes() const {
   const NetworkMemory memory = network_->memory();
-  return memory.tables + memory.arena * memory.arenas;
+  return constant_bytes_ + memory.tables + memory.arena * memory.arenas;
 }
 
 namespace {

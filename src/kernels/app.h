@@ -1,5 +1,5 @@
 // A network that is part of a program: its plan is code, its weights are constants. What `membound export --cpp` writes is
-// made of these.
+// made of these. Or its plan and weights come from a file (app_file.cpp).
 #pragma once
 
 #include <cstddef>
@@ -31,10 +31,31 @@ struct Stored {
   size_t scales = nowhere;
 };
 
+// How pixels, or other numbers, become what a network takes: (x - mean) * scale / std, then the center.
+struct Preparation {
+  size_t channels, height, width;  // of what the network takes
+  bool crops;                      // images may be larger
+  float scale;
+  const float* mean;   // one for each channel or, where there is a mean image, all of it; null: 0
+  const float* std;    // one for each channel; null: 1
+  size_t mean_height, mean_width;  // of the mean image, which images are as large as; 0: there is none
+};
+
+// What a program needs of a network in a file.
+struct Interface {
+  const char* version;  // of membound
+  const char* what;     // it takes and gives, in words
+  std::vector<size_t> inputs, outputs;  // floats of each
+};
+
 // Lists are initializer lists, which compile to constants and so in less time than vectors.
 class App {
  public:
-  explicit App(const void* constants) : constants_(static_cast<const unsigned char*>(constants)) {}
+  App(const void* constants, size_t bytes, const Preparation& preparation)
+      : constants_(static_cast<const unsigned char*>(constants)), constant_bytes_(bytes), preparation_(preparation) {}
+  App() = default;
+  App(const App&) = delete;
+  App& operator=(const App&) = delete;
 
   // The next operator. What follows is about it, until the next.
   void op(const char* name, std::initializer_list<size_t> inputs,
@@ -47,32 +68,36 @@ class App {
   // Once all operators are there. Throws std::invalid_argument for numbers of threads or images that cannot be.
   void start(const Shape& input_shape, const std::vector<size_t>& outputs, int threads, size_t max_batch);
 
+  // Instead of all of these: a network that `membound export --cpp-file` wrote, whose bytes are copied. Throws
+  // std::invalid_argument, which says why, if it is damaged, or not what the program needs.
+  void open(const void* data, size_t bytes, const Interface& wanted, int threads);
+
   const Network& network() const { return *network_; }
-  // Tables and one arena: what it takes beside its constants.
-  size_t working_bytes() const;
+  const Preparation& preparation() const { return preparation_; }
+  // Constants, tables and one arena.
+  size_t memory_bytes() const;
 
  private:
   const void* at(size_t offset) const { return offset == Stored::nowhere ? nullptr : constants_ + offset; }
 
-  const unsigned char* constants_;
+  void read_preparation(const Numbers& numbers, std::vector<float> mean, std::vector<float> std);
+
+  const unsigned char* constants_ = nullptr;
+  size_t constant_bytes_ = 0;
+  Preparation preparation_{};  // of no channels: the file does not say
+  std::vector<uint64_t> kept_;  // of a file
+  std::vector<float> mean_, std_;
   std::vector<OpPlan> plans_;
   std::unique_ptr<Network> network_;
-};
-
-// How pixels, or other numbers, become what a network takes: (x - mean) * scale / std, then the center.
-struct Preparation {
-  size_t channels, height, width;  // of what the network takes
-  bool crops;                      // images may be larger
-  float scale;
-  const float* mean;   // one for each channel or, where there is a mean image, all of it; null: 0
-  const float* std;    // one for each channel; null: 1
-  size_t mean_height, mean_width;  // of the mean image, which images are as large as; 0: there is none
 };
 
 // Where the numbers of an image lie: elements from one to the next.
 struct Steps {
   ptrdiff_t channel, row, pixel;
 };
+
+// All bytes of a file. Throws std::invalid_argument.
+std::vector<unsigned char> read_file(const char* path);
 
 // Whether images have a size that can be prepared; if so, what the network takes of this one.
 bool prepare(const Preparation& how, const uint8_t* pixels, size_t height, size_t width, const Steps& steps, float* input);

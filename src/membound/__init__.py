@@ -21,6 +21,7 @@ from membound.errors import install as _install
 if TYPE_CHECKING:
     from membound import data, zoo
     from membound.capture.save import save
+    from membound.export.cpp_file import export_cpp_file
     from membound.export.cpp_project import export_cpp
     from membound.export.micro import export_c
     from membound.run.inspection import inspect
@@ -66,6 +67,7 @@ __all__ = [
     "data",
     "export_c",
     "export_cpp",
+    "export_cpp_file",
     "fit",
     "hold",
     "inspect",
@@ -96,6 +98,7 @@ _HOME = {
     "cosine": "membound.train.schedules",
     "export_c": "membound.export.micro",
     "export_cpp": "membound.export.cpp_project",
+    "export_cpp_file": "membound.export.cpp_file",
     "fit": "membound.search.fit",
     "hold": "membound.train.updates",
     "inspect": "membound.run.inspection",

@@ -64,6 +64,7 @@ class Library:
         self.sizes = {name: int(value) for name, value in found}
         for name, result in {
             "open": ctypes.c_void_p, "open_batch": ctypes.c_void_p, "close": None, "memory": ctypes.c_size_t,
+            "open_file": ctypes.c_void_p, "open_bytes": ctypes.c_void_p,
             "best": ctypes.c_uint32, "class": ctypes.c_char_p, "error": ctypes.c_char_p,
         }.items():  # fmt: skip
             if f" {prefix}_{name}(" in text or f"*{prefix}_{name}(" in text:
@@ -74,6 +75,12 @@ class Library:
 
     def open(self, threads: int = 1, max_batch: int = 1) -> ctypes.c_void_p:
         return ctypes.c_void_p(self["open_batch"](threads, ctypes.c_size_t(max_batch)))
+
+    def open_bytes(self, content: bytes, threads: int = 1) -> tuple[ctypes.c_void_p, str]:
+        """A network of a file's bytes, and why it is none."""
+        why = ctypes.create_string_buffer(300)
+        size = ctypes.c_size_t(len(content)), threads, why, ctypes.c_size_t(len(why))
+        return ctypes.c_void_p(self["open_bytes"](content, *size)), why.value.decode(errors="replace")
 
     def run(
         self, x: np.ndarray, outputs: tuple[int, ...], threads: int = 1, max_batch: int = 1

@@ -20,6 +20,7 @@ from torch import nn
 import membound as mb
 from membound.data import Preprocess
 from membound.errors import ModelError
+from membound.export.cpp_file import file_bytes
 from membound.export.cpp_project import kernel_files
 from membound.store.file import write
 
@@ -325,6 +326,12 @@ def test_networks_of_every_kind(name, tmp_path):
         for threads, max_batch in ((1, 1), (2, 1), (2, 3)):
             runtime = mb.load(folder / "net.safetensors", threads=threads, max_batch=max_batch)
             assert np.array_equal(library.run(x, runtime.output_shape, threads, max_batch), runtime(x))
+        network, why = library.open_bytes(file_bytes(runtime.model))  # and as a file
+        assert network, why
+        one = np.empty(runtime.output_shape, np.float32)
+        assert library["run"](network, pointer(x[:1]), pointer(one)) == 0
+        library["close"](network)
+        assert np.array_equal(one, mb.load(folder / "net.safetensors", threads=1)(x[:1])[0])
 
 
 def build_folder(folder: Path, *options: str) -> Path:

@@ -8,7 +8,19 @@ import typer
 
 from membound.cli import options
 from membound.errors import MemboundError
-from membound.export.catalogue import CPP, EXPORTS, HUB, INT8, MODEL_FILE, ONNX, WEB, C, Export, Request
+from membound.export.catalogue import (
+    CPP,
+    CPP_FILE,
+    EXPORTS,
+    HUB,
+    INT8,
+    MODEL_FILE,
+    ONNX,
+    WEB,
+    C,
+    Export,
+    Request,
+)
 
 FROM_FILES = " or ".join(export.option for export in EXPORTS if export is not MODEL_FILE)
 Source = Annotated[
@@ -38,6 +50,7 @@ def export_command(
             metavar="NAME", help="With --cpp and --c: how names of functions and files begin, in lower case."
         ),
     ] = "net",
+    cpp_file: Annotated[Path | None, _target(CPP_FILE)] = None,
     c: Annotated[Path | None, _target(C)] = None,
     web: Annotated[Path | None, _target(WEB)] = None,
     int8: Annotated[Path | None, _target(INT8)] = None,
@@ -95,9 +108,20 @@ def export_command(
 
     membound export net.safetensors --cpp digits
 
+    membound export newer.safetensors --cpp-file digits-2.net
+
     membound export net.safetensors --c firmware --data mnist
     """
-    targets = {ONNX: onnx, HUB: hub, CPP: cpp, C: c, WEB: web, INT8: int8, MODEL_FILE: out}
+    targets = {
+        ONNX: onnx,
+        HUB: hub,
+        CPP: cpp,
+        CPP_FILE: cpp_file,
+        C: c,
+        WEB: web,
+        INT8: int8,
+        MODEL_FILE: out,
+    }
     measured = init is not None and data is not None and values not in (None, "auto", "f32", "f16")
     chosen, target = (MODEL_FILE, None) if measured and not any(targets.values()) else _choose(targets)
     request = Request(

@@ -144,6 +144,21 @@ def _write_cpp(request: Request) -> Written:
     )
 
 
+def _write_cpp_file(request: Request) -> Written:
+    from membound.export.cpp_file import export_cpp_file
+
+    target = request.target
+    assert target is not None
+    size = export_cpp_file(request.source, target)
+    return Written(
+        {"out": str(target), "file_bytes": size},
+        [
+            f"file      {target}: {size:,} bytes, for net_open_file of an app",
+            "app       one that this version of membound wrote with --cpp, for the same inputs, outputs and classes",
+        ],
+    )
+
+
 def _write_web(request: Request) -> Written:
     from membound.export.micro import facts_of, lines_of, write_web
 
@@ -381,6 +396,14 @@ CPP = Export(
     takes=frozenset({"prefix"}),
     write=_write_cpp,
 )
+CPP_FILE = Export(
+    option="--cpp-file",
+    metavar="OUT",
+    help="Write the model FILE for an app of --cpp to open as it runs: an update without a new release.",
+    usage="FILE --cpp-file OUT",
+    takes=frozenset(),
+    write=_write_cpp_file,
+)
 WEB = Export(
     option="--web",
     metavar="FOLDER",
@@ -405,4 +428,4 @@ MODEL_FILE = Export(
     takes=frozenset({"init", "name", "values", "prefer", "shape", "data", "mean", "layout", "size"}),
     write=_write_model_file,
 )
-EXPORTS = (ONNX, HUB, CPP, C, WEB, INT8, MODEL_FILE)
+EXPORTS = (ONNX, HUB, CPP, CPP_FILE, C, WEB, INT8, MODEL_FILE)

@@ -2,6 +2,7 @@
 
 import math
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from membound import __version__
 from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.export import cpp_templates as templates
@@ -29,7 +31,7 @@ decltype default delete do double else enum explicit export extern false float f
 membound mutable namespace new noexcept not nullptr operator or private protected public register requires restrict
 return short signed sizeof static std struct switch template this throw true try typedef typeid typename union unsigned
 using virtual void volatile while xor
-class_names code_of input_shape means none outputs plan preparation stds weight_bytes
+class_names code_of input_shape means needed none opened_by outputs plan preparation stds weight_bytes
 """
 
 
@@ -108,7 +110,11 @@ def make_source(model: StoredModel, prefix: str) -> Source:
     ports = inputs_of(model.graph, model.shapes), outputs_of(model.graph, model.shapes)
     several = len(ports[0]) > 1 or len(ports[1]) > 1
     how, shape = preprocess_of(model), model.shapes[0]
-    preparation = "" if how is None else _preparation(how, shape, constants, prefix)
+    preparation = (
+        "const membound::Preparation preparation{};\n"
+        if how is None
+        else _preparation(how, shape, constants, prefix)
+    )
     plans = "".join(_operator(each, constants) for each in plan(model))
     made = [
         renamed(templates.BEGINNING, prefix),
@@ -117,7 +123,8 @@ def make_source(model: StoredModel, prefix: str) -> Source:
         f"void plan(membound::App& net) {{\n{plans}}}\n\n"
         f"const membound::Shape input_shape{_braces(shape)};\n"
         f"const std::vector<size_t> outputs{_braces(model.graph.given)};\n"
-        f"constexpr size_t weight_bytes = {constants.nbytes};\n{preparation}\n}}  // namespace\n\n",
+        f"constexpr size_t weight_bytes = {constants.nbytes};\n{preparation}{_interface(model, prefix)}\n"
+        "}  // namespace\n\n",
         renamed(
             templates.API + (templates.API_RUN_MANY if several else templates.API_RUN + _gives(ports[1])[1]),
             prefix,
@@ -220,6 +227,43 @@ def _classes(classes: list[str] | None) -> str:
     return f"static const char* const class_names[] = {{\n{names}}};\n\n"
 
 
+# --- what a network in a file must be ---
+
+
+def describe_interface(model: StoredModel) -> str:
+    """What a program relies on, in words: shapes, the size of images, and which classes there are."""
+    inputs, outputs = inputs_of(model.graph, model.shapes), outputs_of(model.graph, model.shapes)
+    how, sizes = (
+        preprocess_of(model),
+        [" and ".join(_shape(port) for port in each) for each in (inputs, outputs)],
+    )
+    said = f"inputs {sizes[0]}, outputs {sizes[1]}"
+    if how is not None and len(model.shapes[0]) == 3:
+        crop = "" if how.crop is None else " or more"
+        side = _image_size(model, how)
+        said += f", images of {side[0]} x {side[1]}{crop} in {_number(how).removesuffix('_t')}"
+    elif how is not None:
+        said += f", numbers in {_number(how).removesuffix('_t')}"
+    if model.classes is not None:
+        names = zlib.crc32("\n".join(model.classes).encode())
+        said += f", {len(model.classes)} classes ({names:08x})"
+    return said
+
+
+def _shape(port: Port) -> str:
+    whole = " of whole numbers" if port.whole else ""
+    return "x".join(map(str, port.shape)) + whole
+
+
+def _interface(model: StoredModel, prefix: str) -> str:
+    ports = inputs_of(model.graph, model.shapes), outputs_of(model.graph, model.shapes)
+    floats = ", ".join(_braces([math.prod(port.shape) for port in each]) for each in ports)
+    return (
+        f"const membound::Interface needed{{{prefix.upper()}_MEMBOUND, {_text(describe_interface(model))}, "
+        f"{floats}}};\n"
+    )
+
+
 # --- how images are prepared ---
 
 
@@ -227,16 +271,22 @@ def _number(how: Preprocess | None) -> str:
     return "float" if how is not None and how.takes == "float32" else "uint8_t"
 
 
-def _preparation(how: Preprocess, shape: Sequence[int], constants: Constants, prefix: str) -> str:
+def prepared_sizes(how: Preprocess, shape: Sequence[int]) -> tuple[int, int, int, bool, int, int]:
+    """Channels, height and width of what the network takes, whether images are cropped to it, and the mean image's
+    height and width, 0 where there is none."""
     channels, height, width = shape if len(shape) == 3 else (1, 1, math.prod(shape))
     if how.crop is not None and (height, width) != (how.crop, how.crop):
         raise ModelError(
             f"images are cropped to {how.crop} x {how.crop}, and the network takes {height} x {width}: load the file "
             "without input_shape, or save the network with another preprocess"
         )
-    image = how.mean_image
-    size = (0, 0) if image is None else image.shape[1:]
-    lines = ""
+    rows, columns = (0, 0) if how.mean_image is None else how.mean_image.shape[1:]
+    return channels, height, width, how.crop is not None, rows, columns
+
+
+def _preparation(how: Preprocess, shape: Sequence[int], constants: Constants, prefix: str) -> str:
+    *takes, crops, rows, columns = prepared_sizes(how, shape)
+    image, lines = how.mean_image, ""
     for name, array in (("mean", how.mean if image is None else None), ("std", how.std)):
         if array is not None:
             numbers = ", ".join(map(_float, array))
@@ -246,9 +296,9 @@ def _preparation(how: Preprocess, shape: Sequence[int], constants: Constants, pr
         place = constants.add(image.astype("<f4"))
         mean = f"reinterpret_cast<const float*>({prefix}_weights) + {place // 4}"
     return (
-        f"{lines}const membound::Preparation preparation{{{channels}, {height}, {width}, "
-        f"{'true' if how.crop is not None else 'false'}, {_float(how.scale)}, {mean}, "
-        f"{'nullptr' if how.std is None else 'stds'}, {size[0]}, {size[1]}}};\n"
+        f"{lines}const membound::Preparation preparation{{{', '.join(map(str, takes))}, "
+        f"{'true' if crops else 'false'}, {_float(how.scale)}, {mean}, "
+        f"{'nullptr' if how.std is None else 'stds'}, {rows}, {columns}}};\n"
     )
 
 
@@ -287,6 +337,7 @@ def _header(
     text = templates.HEADER
     for name, part in parts.items():
         text = text.replace(f"@{name}@", part)
+    lines += f'#define {prefix.upper()}_MEMBOUND "{__version__}" /* the version of membound */\n'
     return renamed(text, prefix).replace("@macros@", lines)
 
 

@@ -38,6 +38,15 @@ NET_API net *net_open(int threads);
 /* The same with working memory for `max_batch` inputs at once: larger batches run in parts of that many. */
 NET_API net *net_open_batch(int threads, size_t max_batch);
 
+/* A network of a file instead of the one that is compiled in: an update without a new release of the app. `membound
+ * export NEW.safetensors --cpp-file FILE` writes it. It must take and give the same numbers, be for images of the same
+ * size and the same classes, and be of membound NET_MEMBOUND; its layers and weights may be any. Null if it cannot be
+ * opened, and why, in words, in `why`, which has room for `why_size` bytes and may be null. */
+NET_API net *net_open_file(const char *path, int threads, char *why, size_t why_size);
+
+/* The same of bytes in memory, which are copied. */
+NET_API net *net_open_bytes(const void *data, size_t size, int threads, char *why, size_t why_size);
+
 /* Null is allowed. */
 NET_API void net_close(net *network);
 
@@ -88,6 +97,10 @@ PREPARE_IMAGE = """/* @what@ become what the network takes, as net.preprocess do
 NET_API int net_prepare(const uint8_t *pixels, size_t height, size_t width, ptrdiff_t channel_step, ptrdiff_t row_step,
                         ptrdiff_t pixel_step, float *input);
 
+/* The same as this network needs it: one of a file may have another mean or scale than the one that is compiled in. */
+NET_API int net_prepare_for(const net *network, const uint8_t *pixels, size_t height, size_t width,
+                            ptrdiff_t channel_step, ptrdiff_t row_step, ptrdiff_t pixel_step, float *input);
+
 /* Channels side by side, such as RGBRGB, without gaps: height x width x NET_CHANNELS numbers. */
 NET_API int net_prepare_hwc(const uint8_t *pixels, size_t height, size_t width, float *input);
 
@@ -96,12 +109,18 @@ NET_API int net_prepare_chw(const uint8_t *pixels, size_t height, size_t width, 
 """
 PREPARE_NUMBERS = """/* Numbers as in training, NET_INPUT_FLOATS of them, become what the network takes. */
 NET_API int net_prepare(const uint8_t *numbers, float *input);
+
+/* The same as this network needs it: one of a file may have another mean or scale than the one that is compiled in. */
+NET_API int net_prepare_for(const net *network, const uint8_t *numbers, float *input);
 """
 
 BEGINNING = """// The plan of a network: made by membound, not meant to be edited.
 #include "net.h"
 
 #include <cmath>
+#include <cstdio>
+#include <exception>
+#include <memory>
 #include <new>
 #include <stdexcept>
 
@@ -131,6 +150,22 @@ int code_of(const Body& body) noexcept {
   }
 }
 
+// A network of which open() makes something; null where it throws, and `why`.
+template <class Open>
+net* opened_by(const Open& open, char* why, size_t why_size) noexcept {
+  const char* says = "there is not enough memory";
+  try {
+    std::unique_ptr<net> opened(new net);
+    open(opened->app);
+    return opened.release();
+  } catch (const std::bad_alloc&) {
+    if (why != nullptr) std::snprintf(why, why_size, "%s", says);
+  } catch (const std::exception& error) {
+    if (why != nullptr) std::snprintf(why, why_size, "%s", error.what());
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 const char* net_error(int code) {
@@ -148,7 +183,7 @@ net* net_open(int threads) { return net_open_batch(threads, 1); }
 net* net_open_batch(int threads, size_t max_batch) {
   net* opened = nullptr;
   const int code = code_of([&] {
-    opened = new net{membound::App(net_weights)};
+    opened = new net{membound::App(net_weights, weight_bytes, preparation)};
     plan(opened->app);
     opened->app.start(input_shape, outputs, threads, max_batch);
   });
@@ -157,11 +192,24 @@ net* net_open_batch(int threads, size_t max_batch) {
   return nullptr;
 }
 
+net* net_open_file(const char* path, int threads, char* why, size_t why_size) {
+  return opened_by(
+      [&](membound::App& app) {
+        const auto bytes = membound::read_file(path);
+        app.open(bytes.data(), bytes.size(), needed, threads);
+      },
+      why, why_size);
+}
+
+net* net_open_bytes(const void* data, size_t size, int threads, char* why, size_t why_size) {
+  return opened_by([&](membound::App& app) { app.open(data, size, needed, threads); }, why, why_size);
+}
+
 void net_close(net* network) { delete network; }
 
 size_t net_memory(const net* network) {
   size_t bytes = 0;
-  if (network != nullptr) code_of([&] { bytes = weight_bytes + network->app.working_bytes(); });
+  if (network != nullptr) code_of([&] { bytes = network->app.memory_bytes(); });
   return bytes;
 }
 
@@ -220,6 +268,14 @@ int net_prepare(const uint8_t* pixels, size_t height, size_t width, ptrdiff_t ch
   return membound::prepare(preparation, pixels, height, width, steps, input) ? NET_OK : NET_BAD_ARGUMENT;
 }
 
+int net_prepare_for(const net* network, const uint8_t* pixels, size_t height, size_t width, ptrdiff_t channel_step,
+                    ptrdiff_t row_step, ptrdiff_t pixel_step, float* input) {
+  if (network == nullptr || pixels == nullptr || input == nullptr) return NET_BAD_ARGUMENT;
+  const membound::Steps steps{channel_step, row_step, pixel_step};
+  const bool fits = membound::prepare(network->app.preparation(), pixels, height, width, steps, input);
+  return fits ? NET_OK : NET_BAD_ARGUMENT;
+}
+
 int net_prepare_hwc(const uint8_t* pixels, size_t height, size_t width, float* input) {
   return net_prepare(pixels, height, width, 1, static_cast<ptrdiff_t>(NET_CHANNELS * width), NET_CHANNELS, input);
 }
@@ -233,6 +289,12 @@ API_PREPARE_NUMBERS = """
 int net_prepare(const uint8_t* numbers, float* input) {
   if (numbers == nullptr || input == nullptr) return NET_BAD_ARGUMENT;
   return membound::prepare(preparation, numbers, 1, NET_INPUT_FLOATS, {0, 0, 1}, input) ? NET_OK : NET_BAD_ARGUMENT;
+}
+
+int net_prepare_for(const net* network, const uint8_t* numbers, float* input) {
+  if (network == nullptr || numbers == nullptr || input == nullptr) return NET_BAD_ARGUMENT;
+  const membound::Preparation& how = network->app.preparation();
+  return membound::prepare(how, numbers, 1, NET_INPUT_FLOATS, {0, 0, 1}, input) ? NET_OK : NET_BAD_ARGUMENT;
 }
 """
 
