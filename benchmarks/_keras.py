@@ -16,20 +16,25 @@ def in_keras(model: StoredModel) -> Any:
     """The same layers, channels last."""
     channels, height, width = model.shapes[0]
     values = [tf.keras.Input((height, width, channels), batch_size=1)]
+    padded = {number for number, node in enumerate(model.graph.nodes, 1) if node.op == "pad"}
     for number, node in enumerate(model.graph.nodes, 1):
-        values.append(_layer(model, node, [values[v] for v in node.inputs]))
+        inputs = [values[v] for v in node.inputs]
+        if number in padded:  # part of the convolutions behind it
+            values.append(inputs[0])
+            continue
+        values.append(_layer(model, node, inputs, not padded.isdisjoint(node.inputs)))
         wanted = model.shapes[number]
         found = tuple(values[-1].shape[1:])
         assert math.prod(found) == math.prod(wanted), (node.op, found, wanted)
     return tf.keras.Model(values[0], values[model.graph.output])
 
 
-def _layer(model: StoredModel, node: Node, inputs: list[Any]) -> Any:
+def _layer(model: StoredModel, node: Node, inputs: list[Any], padded: bool) -> Any:
     a, layers = attributes(node), tf.keras.layers
     x = inputs[0]
     if node.op == "conv":
         out, _, kh, kw = model.tensors[node.tensors["w"]].shape
-        pad = "same" if any(a["pad"]) else "valid"
+        pad = "same" if padded or any(a["pad"]) else "valid"
         if a["groups"] > 1:
             x = layers.DepthwiseConv2D((kh, kw), a["stride"], pad)(x)
         else:
