@@ -2,9 +2,9 @@
 
     python benchmarks/litert_latency.py lenet-auto.safetensors resnet8-auto.safetensors --out results/litert-arm.json
 
-Each network is written in Keras, dense, as it is left without dead channels, and becomes int8 by TensorFlow's converter,
-calibrated on random inputs: times do not depend on weights. Both run on one thread, one image at a time, by turns; times
-are the least processor time of many runs. Needs the packages tensorflow and ai-edge-litert.
+Each network is written in Keras, dense, as it is left without dead channels, and becomes int8 by TensorFlow's
+converter, calibrated on random inputs: times do not depend on weights. Both run on one thread, one image at a time, by
+turns; times are the least processor time of many runs. Needs the packages tensorflow and ai-edge-litert.
 """
 
 from __future__ import annotations

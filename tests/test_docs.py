@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 import re
 from pathlib import Path
 
@@ -231,6 +232,31 @@ def test_the_times_of_an_app_were_measured():
     assert f"The code adds about {round(max(code) / 10_000) * 10} KB" in page
     assert max(code) < 1e6
     assert "less than a megabyte of code" in README
+
+
+def test_the_times_of_an_app_beside_int8_were_measured():
+    page = (ROOT / "docs" / "APP.md").read_text()
+    few = {
+        each["network"]: {row["name"]: row for row in each["rows"]}
+        for each in results("few-bits-latency-arm")["results"]
+    }
+    litert = {row["network"]: row for row in results("litert-arm")["rows"]}
+    for name, row in litert.items():
+        ours, *peers = (few[name][each] for each in ("membound", "onnxruntime int8", "openvino int8"))
+        cells = [(ours["min_ms"], ours["file_bytes"]), (row["litert_int8_ms"], row["litert_file_bytes"])]
+        cells += [(peer["min_ms"], peer["file_bytes"]) for peer in peers]
+        label = NAMES[name.removesuffix("-auto")]
+        assert f"| {label} | " + " | ".join(f"{ms:#.3g}, {short(size)}" for ms, size in cells) + " |" in page
+    apart = max(abs(row["membound_ms"] / few[name]["membound"]["min_ms"] - 1) for name, row in litert.items())
+    assert f"differs from this one by up to {math.ceil(100 * apart)} %" in page
+    assert [row["times"] > 1 for row in litert.values()] == [True, False, False, False]
+    assert f"{1 / min(row['times'] for row in litert.values()):.1f} times as fast as membound" in page
+    smaller = [row["litert_file_bytes"] / row["file_bytes"] for row in litert.values()]
+    assert f"files {min(smaller):.1f} to {max(smaller):.0f} times smaller" in page
+
+
+def short(size: int) -> str:
+    return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.{0 if size >= 1e4 else 1}f} KB"
 
 
 def test_the_gallery_shows_small_pictures_of_the_fits_it_names():

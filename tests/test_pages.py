@@ -118,7 +118,7 @@ FILES = {
         "fitted.safetensors": 12 * 1024,
         "own.safetensors": 10**6,
     },
-    "APP": {"lenet.safetensors": 20480, "digits/weights.cpp": 10**5},
+    "APP": {"lenet.safetensors": 20480, "digits/weights.cpp": 10**5, "newer.net": 30_000},
     "HOWTO": {
         "lenet.safetensors": 20480,
         "pi.safetensors": 20480,

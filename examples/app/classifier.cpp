@@ -11,6 +11,13 @@
 
 #include "net.h"
 
+// Whether the network gives a class for each pixel.
+#if defined(NET_OUTPUT_CHANNELS)
+#define CLASSIFIER_MASKS (NET_OUTPUT_CHANNELS >= 2 && NET_OUTPUT_CHANNELS <= 256)
+#else
+#define CLASSIFIER_MASKS 0
+#endif
+
 namespace {
 
 static_assert(NET_IMAGE_HEIGHT == NET_IMAGE_WIDTH && (NET_CHANNELS == 1 || NET_CHANNELS == 3), "square pictures only");
@@ -102,10 +109,17 @@ net *network = nullptr;  // kept for as long as the program runs
 
 }  // namespace
 
-int classifier_open(int threads) {
+int classifier_open(int threads) { return classifier_open_update(nullptr, threads, nullptr, 0) < 0 ? -1 : 0; }
+
+int classifier_open_update(const char *path, int threads, char *why, size_t why_size) {
   static std::once_flag once;
-  std::call_once(once, [&] { network = net_open(threads); });
-  return network == nullptr ? -1 : 0;
+  static int opened = -1;
+  std::call_once(once, [&] {
+    if (path != nullptr) network = net_open_file(path, threads, why, why_size);
+    opened = network == nullptr ? 0 : 1;
+    if (network == nullptr) network = net_open(threads);
+  });
+  return network == nullptr ? -1 : opened;
 }
 
 uint32_t classifier_input_bytes(void) { return kSide * kSide * NET_CHANNELS; }
@@ -127,13 +141,40 @@ int classifier_prepare(const classifier_picture *picture, uint8_t *image) {
 int32_t classifier_run(const uint8_t *image, float *scores) {
   try {
     std::vector<float> input(NET_INPUT_FLOATS), output(NET_OUTPUTS);
-    if (classifier_open(1) != 0 || net_prepare_hwc(image, kSide, kSide, input.data()) != NET_OK) return -1;
+    const ptrdiff_t pixel = NET_CHANNELS, row = kSide * NET_CHANNELS;  // RGBRGB, or one byte each
+    if (classifier_open(1) != 0) return -1;
+    if (net_prepare_for(network, image, kSide, kSide, 1, row, pixel, input.data()) != NET_OK) return -1;
     if (net_run(network, input.data(), output.data()) != NET_OK) return -1;
     if (scores != nullptr) std::copy(output.begin(), output.end(), scores);
+#if CLASSIFIER_MASKS
+    return 0;
+#else
     return static_cast<int32_t>(net_best(output.data()));
+#endif
   } catch (const std::bad_alloc &) {
     return -1;
   }
+}
+
+int classifier_mask(const classifier_picture *picture, uint8_t *mask) {
+#if CLASSIFIER_MASKS
+  std::unique_ptr<float[]> scores(new (std::nothrow) float[NET_OUTPUTS]);
+  if (scores == nullptr || classifier_classify(picture, scores.get()) != 0) return -1;
+  return net_mask(scores.get(), mask) == NET_OK ? 0 : -1;
+#else
+  (void)picture;
+  (void)mask;
+  return -1;
+#endif
+}
+
+uint32_t classifier_mask_side(void) {
+#if CLASSIFIER_MASKS
+  static_assert(NET_OUTPUT_HEIGHT == NET_OUTPUT_WIDTH, "square masks only");
+  return NET_OUTPUT_HEIGHT;
+#else
+  return 0;
+#endif
 }
 
 int32_t classifier_classify(const classifier_picture *picture, float *scores) {

@@ -3,6 +3,7 @@
 #ifndef CLASSIFIER_H
 #define CLASSIFIER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -21,6 +22,11 @@ typedef struct {
  * such a call, with one thread. Returns 0, or -1 when memory is short. */
 int classifier_open(int threads);
 
+/* The same with the network of a file that `membound export --cpp-file` wrote, such as one that the app has downloaded. If it
+ * cannot be opened, the network that is compiled in serves instead. Returns 1 if the file did, 0 if not, and why, in words,
+ * in `why`, which may be NULL; -1 when memory is short. */
+int classifier_open_update(const char *path, int threads, char *why, size_t why_size);
+
 uint32_t classifier_input_bytes(void); /* of the image that classifier_run takes */
 uint32_t classifier_outputs(void);     /* how many scores there are */
 
@@ -29,11 +35,17 @@ uint32_t classifier_outputs(void);     /* how many scores there are */
  * Returns 0, or -1 for a picture that cannot be: no pixels, or rows shorter than their pixels. */
 int classifier_prepare(const classifier_picture *picture, uint8_t *image);
 
-/* Run the network on an image. `scores` may be NULL. Returns the best class, or -1 when memory is short. */
+/* Run the network on an image. `scores` may be NULL. Returns the best class (of a network that gives masks: 0), or -1 when
+ * memory is short. */
 int32_t classifier_run(const uint8_t *image, float *scores);
 
 /* Both of these. Returns the best class, or -1. */
 int32_t classifier_classify(const classifier_picture *picture, float *scores);
+
+/* Of a network that gives masks: the class of each pixel of the center square, row by row, classifier_mask_side() on each side.
+ * Returns 0, or -1. Other networks have a side of 0. */
+uint32_t classifier_mask_side(void);
+int classifier_mask(const classifier_picture *picture, uint8_t *mask);
 
 #ifdef __cplusplus
 }

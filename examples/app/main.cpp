@@ -1,4 +1,5 @@
-// Classifies a picture (binary PPM, 8 bits), and times it: classify PICTURE.ppm [THREADS [RUNS]]
+// Classifies a picture (binary PPM, 8 bits), and times it: classify PICTURE.ppm [THREADS [RUNS [UPDATE]]]
+// UPDATE is a file that `membound export --cpp-file` wrote. Of a network that gives masks, it counts each class's pixels.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -45,7 +46,7 @@ double least_ms(int runs, Work work) {
 
 int main(int count, char **words) {
   if (count < 2) {
-    std::fprintf(stderr, "usage: %s PICTURE.ppm [THREADS [RUNS]]\n", words[0]);
+    std::fprintf(stderr, "usage: %s PICTURE.ppm [THREADS [RUNS [UPDATE]]]\n", words[0]);
     return 1;
   }
   const int threads = count > 2 ? std::atoi(words[2]) : 1;
@@ -59,13 +60,23 @@ int main(int count, char **words) {
     std::fprintf(stderr, "%s: there is no such file, or it is not a picture in binary PPM (P6) with 8 bits\n", words[1]);
     return 1;
   }
-  if (classifier_open(threads) != 0) {
+  char why[300] = "";
+  const int opened = classifier_open_update(count > 4 ? words[4] : nullptr, threads, why, sizeof why);
+  if (count > 4 && opened == 0) std::fprintf(stderr, "%s: %s\n", words[4], why);
+  if (opened < 0) {
     std::fprintf(stderr, "the network cannot be opened: is there memory, and are the threads from 0 to 256?\n");
     return 1;
   }
   const int best = classifier_run(image.data(), scores.data());
   if (best < 0) return 1;
-  std::printf("class %d, score %.6g\n", best, static_cast<double>(scores[static_cast<size_t>(best)]));
+  std::vector<uint8_t> mask(size_t{classifier_mask_side()} * classifier_mask_side());
+  if (!mask.empty()) {
+    if (classifier_mask(&picture, mask.data()) != 0) return 1;
+    for (int c = 0; c <= *std::max_element(mask.begin(), mask.end()); ++c)
+      std::printf("class %d: %td pixels\n", c, std::count(mask.begin(), mask.end(), static_cast<uint8_t>(c)));
+  } else {
+    std::printf("class %d, score %.6g\n", best, static_cast<double>(scores[static_cast<size_t>(best)]));
+  }
   const double prepare = least_ms(runs, [&] { classifier_prepare(&picture, image.data()); });
   const double run = least_ms(runs, [&] { classifier_run(image.data(), nullptr); });
   std::printf("prepare %.4f ms, run %.4f ms\n", prepare, run);

@@ -129,13 +129,72 @@ def test_the_bridging_header_is_objective_c():
     subprocess.run(["clang", "-x", "objective-c", "-fsyntax-only", *STRICT, str(header)], check=True)
 
 
+def program(name: str, folder: Path) -> Path:
+    """A block of C++ of the page, as a file."""
+    found = re.findall(r"^```cpp\n// (\w+\.cpp)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert [file for file, _ in found] == ["app.cpp", "mask.cpp", "update.cpp"]
+    (folder / name).write_text(dict(found)[name])
+    return folder / name
+
+
 def test_the_program_of_the_page_runs(tmp_path):
-    (source,) = re.findall(r"^```cpp\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    (tmp_path / "app.cpp").write_text(source)
     net, folder = exported(3, tmp_path)
-    compile_app(folder, tmp_path / "app", tmp_path / "app.cpp")
+    compile_app(folder, tmp_path / "app", program("app.cpp", tmp_path))
     black = net.preprocess(np.zeros((1, 3, SIDE, SIDE), np.uint8))
     assert int(run(tmp_path / "app")) == net(black).argmax()
+
+
+def segmenter(folder: Path) -> tuple[mb.Net, Path]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 1)).eval()
+    prepare = mb.data.Preprocess(scale=1 / 128, mean=[128.0] * 3)
+    mb.save(module, folder / "net.safetensors", torch.zeros(1, 3, SIDE, SIDE), preprocess=prepare)
+    mb.export_cpp(folder / "net.safetensors", folder / "cpp")
+    return mb.load(folder / "net.safetensors", threads=1), folder / "cpp"
+
+
+def test_masks_of_the_page_and_of_the_example(tmp_path):
+    net, folder = segmenter(tmp_path)
+    compile_app(folder, tmp_path / "mask", program("mask.cpp", tmp_path))
+    gray = net(net.preprocess(np.full((1, 3, SIDE, SIDE), 128, np.uint8)))[0].argmax(0)
+    assert run(tmp_path / "mask") == f"{(gray == 1).sum()} pixels of class 1\n"
+    compile_app(folder, tmp_path / "app.so")
+    library, pixels = ctypes.CDLL(str(tmp_path / "app.so")), draw(64, 48)
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    wanted = net(net.preprocess(net.read(tmp_path / "picture.png")))[0].argmax(0)
+    mask = np.zeros((SIDE, SIDE), np.uint8)
+    picture = Picture(pixels.ctypes.data, 64, 48, 3, 3 * 64)
+    assert library.classifier_mask_side() == SIDE
+    assert library.classifier_mask(ctypes.byref(picture), ctypes.c_void_p(mask.ctypes.data)) == 0
+    assert np.array_equal(mask, wanted)
+    compile_app(folder, tmp_path / "classify", APP / "main.cpp")
+    Image.fromarray(pixels).save(tmp_path / "picture.ppm")
+    counts = np.bincount(wanted.ravel())
+    said = "".join(f"class {c}: {count} pixels\n" for c, count in enumerate(counts))
+    assert run(tmp_path / "classify", tmp_path / "picture.ppm").startswith(said)
+
+
+def test_updates_of_the_page_and_of_the_example(tmp_path):
+    """A newer network from a file; the one that is compiled in, where there is none that can be opened."""
+    net, folder = exported(3, tmp_path)
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Conv2d(3, 2, 5), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 20 * 20, 5)).eval()
+    prepare = mb.data.Preprocess(scale=1 / 64, mean=[100.0] * 3)
+    mb.save(module, tmp_path / "newer.safetensors", torch.zeros(1, 3, SIDE, SIDE), preprocess=prepare)
+    mb.export_cpp_file(tmp_path / "newer.safetensors", tmp_path / "newer.net")
+    newer = mb.load(tmp_path / "newer.safetensors", threads=1)
+    compile_app(folder, tmp_path / "update", program("update.cpp", tmp_path))
+    black = np.zeros((1, 3, SIDE, SIDE), np.uint8)
+    for file, wanted in ((tmp_path / "newer.net", newer), (tmp_path / "none", net)):
+        assert float.fromhex(run(tmp_path / "update", file)) == wanted(wanted.preprocess(black))[0, 0]
+    compile_app(folder, tmp_path / "classify", APP / "main.cpp")
+    Image.fromarray(draw(30, 30)).save(tmp_path / "picture.ppm")
+    given = [tmp_path / "classify", tmp_path / "picture.ppm", 1, 1]
+    for file, wanted in ((tmp_path / "newer.net", newer), (tmp_path / "cpp" / "net.h", net)):
+        done = subprocess.run([*map(str, given), str(file)], capture_output=True, text=True)
+        scores = wanted(wanted.preprocess(net.read(tmp_path / "picture.ppm")))[0]
+        assert done.stdout.startswith(f"class {scores.argmax()}, score {scores.max():.6g}\n")
+        assert ("no network for an app" in done.stderr) == (wanted is net)
 
 
 def jdk() -> Path | None:
@@ -170,7 +229,7 @@ def test_the_program_says_the_class_of_a_picture(tmp_path):
         (["cut.ppm"], "or it is not a picture in binary PPM (P6) with 8 bits\n"),
         (["missing.ppm"], "there is no such file, or it is not a picture in binary PPM (P6) with 8 bits\n"),
         (["picture.ppm", "999"], "are the threads from 0 to 256?\n"),
-        ([], "usage: ./classify PICTURE.ppm [THREADS [RUNS]]\n"),
+        ([], "usage: ./classify PICTURE.ppm [THREADS [RUNS [UPDATE]]]\n"),
     ):
         done = subprocess.run(["./classify", *words], cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
