@@ -251,6 +251,10 @@ def test_the_times_of_an_app_beside_int8_were_measured():
     assert f"differs from this one by up to {math.ceil(100 * apart)} %" in page
     assert [row["times"] > 1 for row in litert.values()] == [True, False, False, False]
     assert f"{1 / min(row['times'] for row in litert.values()):.1f} times as fast as membound" in page
+    times = [f"{row['times']:.2f}" for row in litert.values()]
+    assert f"files are\n{', '.join(times[:-1])} and {times[-1]} times as fast as it" in README
+    slower = [f"{1 / litert[name]['times']:.1f}" for name in ("efficientnet_lite0-auto", "resnet8-auto")]
+    assert f"LiteRT's is {' and '.join(slower)} times as fast" in README
     smaller = [row["litert_file_bytes"] / row["file_bytes"] for row in litert.values()]
     assert f"files {min(smaller):.1f} to {max(smaller):.0f} times smaller" in page
 
