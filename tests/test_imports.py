@@ -34,7 +34,7 @@ LAYERS = {
         "errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "micro", "run",
         "report",
     },
-    "export": {"errors", "units", "data", "store", "zoo", "train", "capture", "micro", "run"},
+    "export": {"errors", "units", "machine", "data", "store", "zoo", "train", "capture", "micro", "run"},
     "bench": {"errors", "machine", "store", "capture", "run", "export"},
     "paper": {"errors", "machine", "modules", "data", "store", "zoo", "train", "search", "bench", "report"},
 }  # fmt: skip

@@ -30,6 +30,11 @@ ARM_CORES = {
 COMMIT = "membound_commit"  # its name among the versions
 
 
+def own_version() -> str:
+    """Membound's."""
+    return str(sys.modules["membound"].__version__)
+
+
 def describe(packages: Sequence[str]) -> dict[str, Any]:
     """Where, when, by which command and with which versions of these packages this process runs."""
     return {
@@ -96,7 +101,7 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
             # membound's own also where it runs from a checkout and is not installed
             own = package == "membound"
             installed = importlib.metadata.version
-            found[package] = str(sys.modules["membound"].__version__) if own else installed(package)
+            found[package] = own_version() if own else installed(package)
         except importlib.metadata.PackageNotFoundError:
             continue
         if own and (commit := checkout_commit(Path(__file__).resolve().parents[2])) is not None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,8 +14,11 @@ from deployed import BROKEN, CLASSES, broken_files, images, network, refused, ru
 from PIL import Image
 
 import membound as mb
+from membound.data.pictures import decode_mask
 from membound.errors import install
 from membound.store.file import write
+from membound.store.graph import Graph, Node
+from membound.store.model import Model
 
 
 @pytest.fixture
@@ -269,6 +273,70 @@ def test_a_thin_picture_takes_little_memory(file, tmp_path, capsys):
     Image.fromarray(thin).save(tmp_path / "thin.png")
     assert run("run", file, tmp_path / "thin.png") == 0
     assert capsys.readouterr().out.split()[:2] == [str(tmp_path / "thin.png"), "bright"]
+
+
+def segmenter(path, **about):
+    """Three classes of each pixel: below 60, up to 150, above."""
+    conv = np.array([-1.0, 0.0, 1.0], np.float32).reshape(3, 1, 1, 1)
+    nodes = (Node("conv", (0,), {}, {"w": "conv.weight", "b": "conv.bias"}),)
+    tensors = {"conv.weight": conv, "conv.bias": np.array([-0.4, 0, -0.5], np.float32)}
+    prepare = {"scale": 0.01, "mean": [100.0]}
+    write(path, Model(Graph((1, 6, 6), nodes, 1), tensors, preprocess=prepare, **about))
+    return path
+
+
+def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
+    """Class numbers with a palette, for one picture or a folder of them, which evaluate could read as its masks."""
+    monkeypatch.chdir(tmp_path)
+    net = segmenter("seg.safetensors", classes=["dark", "gray", "light"])
+    pixels = np.full((6, 6), 100, np.uint8)
+    pixels[:3], pixels[5] = 10, 240
+    Image.fromarray(pixels).save("a.png")
+    wanted = mb.load(net)(mb.load(net).preprocess(pixels[None, None]))[0].argmax(0)
+    assert set(wanted.ravel()) == {0, 1, 2}
+    assert run("run", net, "a.png", "--out", "mask.png") == 0
+    said = capsys.readouterr().out
+    assert said.startswith(
+        "a.png  dark 50 %, gray 33.3 %, light 16.7 %\noutput  mask.png: class numbers, 6 x 6"
+    )
+    with Image.open("mask.png") as mask:
+        assert mask.mode == "P"
+        assert len(set(mask.convert("RGB").get_flattened_data())) == 3
+    np.testing.assert_array_equal(decode_mask("mask.png"), wanted)
+    Path("photos/in").mkdir(parents=True)
+    Image.fromarray(pixels).save("photos/in/b.jpg", quality=95)
+    Image.fromarray(255 - pixels).save("photos/c.png")
+    assert run("run", net, "photos", "--out", "masks", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["inputs"] == ["photos/c.png", "photos/in/b.jpg"]
+    assert facts["masks"][0][0] == {"class": "light", "share": pytest.approx(5 / 6)}
+    assert sorted(map(str, Path("masks").rglob("*.png"))) == ["masks/c.png", "masks/in/b.png"]
+    assert decode_mask("masks/c.png")[0].tolist() == [2] * 6
+    assert run("run", net, "a.png", "photos") == 0  # which prints, and writes nothing
+    assert capsys.readouterr().out.count(" %") == 8
+    for words, says in (
+        (("photos", "--out", "masks"), "is there and not an empty folder"),
+        (("photos", "--out", "one.png"), "2 pictures give as many masks: name a new folder"),
+        (("a.png", "photos/in", "photos/c.png", "a.png", "--out", "new"), "would both be a.png"),
+        (("a.png", "--out", "a.png"), "is the input"),
+        (("a.png", "--out", "no/mask.png"), "cannot be written"),
+    ):
+        assert says in refused(capsys, "run", net, *words)
+    assert sorted(path.name for path in Path().iterdir()) == [
+        "a.png",
+        "mask.png",
+        "masks",
+        "photos",
+        "seg.safetensors",
+    ]
+
+
+def test_a_network_without_masks_says_so(file, tmp_path, capsys):
+    Image.fromarray(images()[0][0, 0]).save(tmp_path / "a.png")
+    for out in ("mask.png", "masks"):
+        said = refused(capsys, "run", file, tmp_path / "a.png", "--out", tmp_path / out)
+        assert "this network gives [2] for an image, which is no mask" in said
+        assert not (tmp_path / out).exists()
 
 
 @pytest.mark.parametrize("channels", [1, 3])

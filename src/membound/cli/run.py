@@ -1,5 +1,6 @@
 """membound run FILE INPUT...: run a network once."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,8 +29,9 @@ def run_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="OUT.npy",
-            help="Where the output goes (default: INPUT.out.npy, of several outputs .npz; for pictures, nowhere).",
+            metavar="PATH",
+            help="Where the output goes: a .npy file (default: INPUT.out.npy, of several outputs .npz; for pictures, "
+            "nowhere). Of a network that gives masks, a .png file for a picture, or a new folder for many.",
         ),
     ] = None,
     threads: Threads = 0,
@@ -38,14 +40,22 @@ def run_command(
     """Run a model file on pictures or an array; write the output.
 
     membound run net.safetensors cat.jpg photos/
+
+    membound run scans.safetensors photo.png --out mask.png
     """
     from membound.run.files import find_model_file, run_array, run_arrays, top_classes, write_outputs
+    from membound.run.masks import gives_masks
     from membound.run.net import load
 
-    input = _with_folders(input)
+    given, input = input, _with_folders(input)
     pictures = _are_pictures(input)
-    _check_names(input[0], out)
+    masks = pictures and out is not None and out.suffix in (".png", "")
+    if not masks:
+        _check_names(input[0], out)
     net = load(find_model_file(file), threads=threads)
+    if masks or (pictures and out is None and len(net.outputs) == 1 and gives_masks(net.output_shape)):
+        _run_masks(net, given, input, out, as_json)
+        return
     target = _target(net, input[0], out, pictures)
     if pictures and target is None and (net.classes is None or len(net.output_shape) != 1):
         raise MemboundError(
@@ -112,6 +122,55 @@ def _are_pictures(given: list[Path]) -> bool:
     return not others
 
 
+def _run_masks(net: Any, given: list[Path], pictures: list[Path], out: Path | None, as_json: bool) -> None:
+    """A mask for each picture: written where `out` says, and which classes are in it."""
+    from membound.export.hub_folder import check_folder
+    from membound.run.masks import gives_masks, mask_names, refuse_mask, shares, to_masks, write_masks
+
+    if out is not None and (len(net.outputs) != 1 or not gives_masks(net.output_shape)):
+        refuse_mask(out, net.output_shape)
+    one = out is not None and out.suffix == ".png"
+    if one and (len(pictures) > 1 or any(path.is_dir() for path in given)):
+        raise MemboundError(
+            f"--out {out}: {len(pictures)} pictures give as many masks: name a new folder for them"
+        )
+    if one and out is not None and out.exists() and out.samefile(pictures[0]):
+        raise MemboundError(f"--out {out} is the input: choose another name")
+    if out is not None and not one:
+        check_folder(out)
+    found: list[list[tuple[str, float]]] = []
+
+    def masks() -> Iterator[Any]:
+        for begin in range(0, len(pictures), AT_ONCE):
+            (scores,) = _run_pictures(net, pictures[begin : begin + AT_ONCE]).values()
+            for mask in to_masks(scores):
+                found.append(shares(mask, net.classes))
+                yield mask
+
+    if one and out is not None:
+        from membound.data.pictures import encode_mask
+        from membound.store.whole import write_whole
+
+        write_whole(out, [encode_mask(next(masks()))])
+    elif out is not None:
+        write_masks(out, mask_names(pictures, [path for path in given if path.is_dir()]), masks())
+    else:
+        for _ in masks():
+            pass
+    _, height, width = net.output_shape
+    if as_json:
+        inside = [[{"class": name, "share": share} for name, share in row] for row in found]
+        where = None if out is None else str(out)
+        facts = {"out": where, "shape": [height, width], "masks": inside, "inputs": list(map(str, pictures))}
+        options.print_json(facts)
+        return
+    for path, row in zip(pictures, found, strict=True):
+        typer.echo(f"{path}  " + ", ".join(f"{name} {100 * share:.3g} %" for name, share in row))
+    if out is not None:
+        what = "class numbers" if one else f"{len(pictures):,} masks of class numbers"
+        typer.echo(f"output  {out}: {what}, {height} x {width} pixels of each picture's center square")
+
+
 def _run_pictures(net: Any, paths: list[Path]) -> Any:
     """Some at a time, however many there are."""
     import numpy as np
@@ -128,7 +187,9 @@ def _check_names(given: Path, out: Path | None) -> None:
     if not given.name:
         raise MemboundError(f"{given} is a folder: name a .npy file or a picture")
     if out is not None and out.suffix not in (".npy", ".npz"):
-        raise MemboundError(f"--out {out}: the output is a .npy file: let its name end in .npy")
+        raise MemboundError(
+            f"--out {out}: the output is a .npy file: let its name end in .npy (masks of pictures: .png, or a folder)"
+        )
 
 
 def _target(net: Any, given: Path, out: Path | None, pictures: bool) -> Path | None:

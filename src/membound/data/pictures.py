@@ -1,5 +1,6 @@
 """Pictures in files: how one is decoded, and a split of many, decoded on demand, one size for all."""
 
+import io
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -103,6 +104,32 @@ def decode_mask(path: str | Path, size: int | None = None) -> npt.NDArray[np.uin
     except Exception as error:  # a corrupt file makes Pillow raise almost anything
         reason = str(error) or type(error).__name__
         raise CorruptImageError(f"{path} cannot be decoded as a mask ({reason})") from error
+
+
+def encode_mask(mask: npt.NDArray[np.uint8]) -> bytes:
+    """A PNG of class numbers, uint8 [H, W], with a palette that shows them; `decode_mask` reads it back.
+
+    >>> encode_mask(np.eye(3, dtype=np.uint8))[:4]
+    b'\\x89PNG'
+    """
+    pillow, _ = _pillow()
+    image, file = pillow.fromarray(mask), io.BytesIO()
+    image.putpalette(MASK_COLORS)  # which makes its mode P
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _mask_colors() -> bytes:
+    """A color for each class number, as PASCAL VOC has them: bits of the number become high bits of R, G and B."""
+    colors = bytearray()
+    for number in range(256):
+        for channel in range(3):
+            bits = [number >> (3 * place + channel) & 1 for place in range(3)]
+            colors.append(sum(bit << (7 - place) for place, bit in enumerate(bits)))
+    return bytes(colors)
+
+
+MASK_COLORS = _mask_colors()
 
 
 def image_extensions() -> set[str]:

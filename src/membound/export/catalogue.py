@@ -154,7 +154,7 @@ def _write_cpp_file(request: Request) -> Written:
         {"out": str(target), "file_bytes": size},
         [
             f"file      {target}: {size:,} bytes, for net_open_file of an app",
-            "app       one that this version of membound wrote with --cpp, for the same inputs, outputs and classes",
+            "app       C++ of this version of membound, for the same inputs, outputs and classes",
         ],
     )
 

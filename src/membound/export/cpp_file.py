@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from membound import __version__
 from membound.errors import ModelError, check_path_like
 from membound.export.cpp_source import describe_interface, prepared_sizes
+from membound.machine import own_version
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
 from membound.run.net import Net
@@ -55,7 +55,7 @@ def file_bytes(model: StoredModel) -> bytes:
     plans = plan(model)
     content = b"".join(
         [
-            _text(__version__),
+            _text(own_version()),
             _text(describe_interface(model)),
             _preparation(model),
             _sizes(model.shapes[0]),

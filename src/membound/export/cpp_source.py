@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from membound import __version__
 from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.export import cpp_templates as templates
+from membound.machine import own_version
 from membound.run.common import preprocess_of
 from membound.run.pictures import image_side
 from membound.run.plan import Planned, flat, plan
@@ -337,7 +337,7 @@ def _header(
     text = templates.HEADER
     for name, part in parts.items():
         text = text.replace(f"@{name}@", part)
-    lines += f'#define {prefix.upper()}_MEMBOUND "{__version__}" /* the version of membound */\n'
+    lines += f'#define {prefix.upper()}_MEMBOUND "{own_version()}" /* the version of membound */\n'
     return renamed(text, prefix).replace("@macros@", lines)
 
 

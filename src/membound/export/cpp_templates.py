@@ -38,10 +38,10 @@ NET_API net *net_open(int threads);
 /* The same with working memory for `max_batch` inputs at once: larger batches run in parts of that many. */
 NET_API net *net_open_batch(int threads, size_t max_batch);
 
-/* A network of a file instead of the one that is compiled in: an update without a new release of the app. `membound
- * export NEW.safetensors --cpp-file FILE` writes it. It must take and give the same numbers, be for images of the same
- * size and the same classes, and be of membound NET_MEMBOUND; its layers and weights may be any. Null if it cannot be
- * opened, and why, in words, in `why`, which has room for `why_size` bytes and may be null. */
+/* A network of a file instead of the one that is compiled in: an update without a new release of the app. membound's
+ * export_cpp_file writes it. It must take and give the same numbers, be for images of the same size and the same
+ * classes, and be of membound NET_MEMBOUND; its layers and weights may be any. Null if it cannot be opened, and why, in
+ * words, in `why`, which has room for `why_size` bytes and may be null. */
 NET_API net *net_open_file(const char *path, int threads, char *why, size_t why_size);
 
 /* The same of bytes in memory, which are copied. */
