@@ -118,6 +118,15 @@ def test_effort_chooses_what_is_not_given():
         assert usual_steps(effort, None, 100, 10) == times * 5_000
 
 
+def test_a_small_set_takes_fewer_images_a_step():
+    asked = {"steps": 2, "dense": False, "device": "cpu", "teacher": "none"}
+    for count, batch in ((80, 8), (160, 16), (300, 32)):
+        fitted = mb.fit(Small, digits(0, count), 6000, test_data=digits(400, 420), **asked)
+        assert fitted.facts["training"]["batch_size"] == batch
+    fitted = mb.fit(Small, digits(0, 80), 6000, test_data=digits(400, 420), batch_size=40, **asked)
+    assert fitted.facts["training"]["batch_size"] == 40
+
+
 def test_bf16_is_autocast_and_keeps_the_promises():
     asked = {**QUICK, "steps": 8, "dense": False, "teacher": "auto"}
     fitted = mb.fit(wide, digits(0, 80), 6000, test_data=digits(200, 240), precision="bf16", **asked)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import MemboundError, check_path_like
+from membound.report.advice import say_advice
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
 from membound.report.device import FOLDER, is_micro
@@ -77,6 +78,7 @@ def make_page(result: Facts) -> str:
     warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
+    advice = [tag("p", line, class_="note") for line in say_advice(result)]
     tiles = make_tiles(result, score)
     rule = None if tiles else say_rule(find_rows(result, "finals")[0], find_part(result, "dense"))
     timed = " ".join(filter(None, (say_timed(result), rule)))
@@ -84,7 +86,7 @@ def make_page(result: Facts) -> str:
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )
     note = tag("p", timed, class_="note") if timed else None
-    main = tag("main", tag("h1", title), verdict, warning, tiles, note, summary, *sections)
+    main = tag("main", tag("h1", title), verdict, *advice, warning, tiles, note, summary, *sections)
     tip = tag("div", id="tip", role="status", hidden="")
     body = tag("body", main, tip, Markup(f"<script>{SCRIPT}</script>"))
     return f"<!DOCTYPE html>\n{tag('html', _make_head(title), body, lang='en')}\n"

@@ -219,7 +219,9 @@ def make_layers(result: Facts) -> Markup | None:
         rows = [*(_layer_row(layer) for layer in weights_first(layers)), _total_row(layers)]
         words = f"{name}: {len(layers)} tensors"
         is_open = index == 0 and len(layers) <= MOST_OPEN
-        tables.append(fold(words, draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6)), is_open))
+        table = draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6))
+        hint = tag("p", "Swipe the table sideways for more columns.", class_="note narrow")
+        tables.append(fold(words, join(hint, table), is_open))
     return join(*tables) if tables else None
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from membound.report.advice import say_advice
 from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import say_beaten, say_taken, uncertainty
 from membound.report.spread import say_against_dense, say_rule
@@ -69,7 +70,7 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     Dense in 8 bits: 99.10 % in 434,000 bytes.
     0.140 ms an image, 1.4 times slower than dense (0.100 ms).
     """
-    lines = [make_verdict(result, score)]
+    lines = [make_verdict(result, score), *say_advice(result)]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
     int8 = find_part(dense, "int8")
     if chosen := say_taken(result):

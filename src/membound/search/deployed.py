@@ -43,11 +43,12 @@ class Fitted:
       threads of this machine) and its `latency_spread`, `fits_in_8_bits` (whether the dense network does) and
       `is_dense_in_8_bits`, where it was the better one and this is it;
       `parameters`, `nonzeros`, `weight_nonzeros`; `layers`; `steps` and `seconds` of training;
-      `training`, its `optimizer`, `peak_lr`, `batch_size`, `steps`, `weight_decay`, `momentum`, `ramp`, `every`,
-      `seed`, `augment`, `smoothing` and `precision`; `curves`, points with `iteration`, `loss` (the mean since the
-      point before, on training images), `seconds`, `nonzeros` and, where there are test images, `accuracy` and
-      `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people; `asked`, the call;
-      `seeds`, mean and spread where there were several.
+      `training`, its `optimizer`, `peak_lr`, `batch_size`, `steps`, `usual_steps`, `weight_decay`, `momentum`,
+      `ramp`, `every`, `seed`, `augment`, `smoothing` and `precision`; `curves`, points with `iteration`, `loss` (the
+      mean since the point before, on training images), `seconds`, `nonzeros` and, where there are test images,
+      `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
+      `asked`, the call; `collapsed`, the class of everything, where a network says no other; `seeds`, mean and spread
+      where there were several.
     - For a microcontroller, `flash` and `ram` are bytes (None for other targets), and `facts["micro"]` has their parts:
       `flash_bytes` are `constant_bytes` (of them `weight_bytes`) and `code_bytes`, `ram_bytes` are `context_bytes` (of
       them `arena_bytes`, the activations) and `stack_bytes`;

@@ -11,12 +11,13 @@ from membound.search.bounds import Bound
 from membound.search.problem import AT_ONCE, Problem
 from membound.search.request import Choices
 from membound.search.teachers import AUTO
-from membound.train.job import STEPS
+from membound.train.job import BATCH, STEPS
 from membound.zoo.networks import takes_width
 from membound.zoo.solver import Solver
 
 TIMES = {"quick": 0.25, "normal": 1.0, "best": 5.0}  # as long as usual
 PASSES = 30  # through the images, of a network without a solver of its own; a small set is seen more often
+STEPS_A_PASS = 8  # at least, where nobody says how many images a step takes
 WIDTHS = (1.0, 1.5, 2.0)  # that `best` tries
 
 
@@ -28,6 +29,15 @@ def usual_steps(effort: str | None, solver: Solver | None, images: int, batch_si
     """
     steps = max(STEPS, math.ceil(PASSES * images / batch_size)) if solver is None else solver.steps
     return max(round(TIMES[effort or "normal"] * steps), 1)
+
+
+def usual_batch(images: int) -> int:
+    """Images per step of a network without a solver of its own: fewer of a small set, for 8 steps or more a pass.
+
+    >>> usual_batch(50_000), usual_batch(1000), usual_batch(192), usual_batch(20)
+    (128, 64, 16, 8)
+    """
+    return max(8, min(BATCH, 1 << max(images // STEPS_A_PASS, 1).bit_length() - 1))
 
 
 def with_effort(choices: Choices, model: nn.Module | Callable[..., nn.Module], bound: Bound) -> Choices:
@@ -64,6 +74,7 @@ def describe_recipe(problem: Problem, seed: int, warm: bool) -> dict[str, Any]:
     return {
         "optimizer": recipe.optimizer,
         "steps": recipe.steps,
+        "usual_steps": training.usual_steps,
         "batch_size": recipe.batch_size,
         "peak_lr": recipe.peak_lr,
         "momentum": recipe.momentum,

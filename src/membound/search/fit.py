@@ -18,6 +18,7 @@ from membound.errors import MemboundError, ModelError
 from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
 from membound.search.budget import Limit, Plan, make_plans, resolve_limits, with_memory, with_time
+from membound.search.collapse import with_collapse
 from membound.search.deployed import Fitted, with_latencies
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
@@ -193,7 +194,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         run = fitting.run if choices.widths is None else fitting.run_widths
 
         def run_and_time(plans: list[Plan]) -> list[Fitted]:
-            results = run(plans)
+            results = with_collapse(run(plans), workshop.problem)
             return with_latencies(results, fitting.dense_file, bound.threads, world)
 
         if latency is None:

@@ -121,6 +121,7 @@ class Training:
     tuning: Recipe
     every: int
     ramp: Ramp = field(default_factory=Ramp)
+    usual_steps: int = 0  # if nobody says how many
     fresh: bool = True  # networks start from nothing, not from trained weights
     augment: Augment = NONE
     smoothing: float = 0.0  # of labels

@@ -19,7 +19,7 @@ from membound.data.examples import REGRESSION
 from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError, RuleError
 from membound.search.bound import Ramp
-from membound.search.effort import usual_steps
+from membound.search.effort import usual_batch, usual_steps
 from membound.search.micro import alike
 from membound.search.problem import (
     Copies,
@@ -258,15 +258,18 @@ def _training(network: nn.Module, choices: Choices, images: int) -> Training:
     # A short training needs more of its time at the limit.
     ramp = Ramp(0.0, 0.5) if choices.pretrained else Ramp(0.05, 0.5) if steps < SHORT else Ramp()
     tuning = fine_tuned(recipe, choices.candidate_steps)
-    return Training(recipe, tuning, every, ramp, fresh=not choices.pretrained)
+    usual = usual_steps(None, solver_of(network), images, recipe.batch_size)
+    return Training(recipe, tuning, every, ramp, usual, fresh=not choices.pretrained)
 
 
 def _recipe(network: nn.Module, choices: Choices, images: int) -> Recipe:
     """That of `train`, but that a Caffe solver's schedule is one that anneals, and that many images take longer."""
     solver = solver_of(network)
-    given = (choices.batch_size, choices.lr, choices.weight_decay)
-    steps = choices.steps or usual_steps(choices.effort, solver, images, choices.batch_size or BATCH)
-    if solver is not None and choices.solver in (None, "caffe"):
+    own = solver is not None and choices.solver in (None, "caffe")
+    batch = choices.batch_size or (None if own else usual_batch(images))
+    given = (batch, choices.lr, choices.weight_decay)
+    steps = choices.steps or usual_steps(choices.effort, solver, images, batch or BATCH)
+    if solver is not None and own:
         recipe = annealed(solver, steps, *given)
     else:
         recipe = choose_recipe(network, choices.solver, steps, *given)

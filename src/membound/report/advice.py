@@ -1,0 +1,84 @@
+"""What to do about a network that came out poorly: a sentence each, for the page and the command."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from membound.report.text import find_number, find_part, find_rows, show_count
+
+Facts = Mapping[str, Any]
+SHORT = 0.1  # of the usual steps
+FALLING = 0.9  # of the loss a quarter before the end
+
+
+def say_advice(result: Facts) -> list[str]:
+    """Why a network says one class of everything, or else that its training was too short.
+
+    >>> training = {"steps": 60, "usual_steps": 5000, "batch_size": 16}
+    >>> curves = [{"iteration": 30, "loss": 0.9}, {"iteration": 60, "loss": 0.5}]
+    >>> final = {"training": training, "curves": curves}
+    >>> for line in say_advice({"finals": [final | {"collapsed": 0}]}):
+    ...     print(line)
+    It says class 0 of everything: it has learned nothing but which class is usual.
+    Why: it was trained for 60 steps, and 5,000 are usual. Train longer: steps=600 or more.
+    >>> print(*say_advice({"finals": [final], "command": "membound fit"}))
+    The loss was still falling after 60 steps, and 5,000 are usual. Train longer: --steps 600 or more.
+    """
+    finals = find_rows(result, "finals")
+    for final in finals:
+        if final.get("collapsed") is not None:
+            it = f"{final.get('name')}" if len(finals) > 1 else "It"
+            said = f"{it} says class {final['collapsed']} of everything"
+            return [
+                f"{said}: it has learned nothing but which class is usual.",
+                f"Why: {_why(final, result)}",
+            ]
+    short = [final for final in finals if _is_short(final) and _still_falls(final)]
+    if not short:
+        return []
+    steps, usual = map(show_count, _steps(short[0]))
+    return [
+        f"The loss was still falling after {steps} steps, and {usual} are usual. {_longer(short[0], result)}"
+    ]
+
+
+def _why(final: Facts, result: Facts) -> str:
+    if _is_short(final):
+        steps, usual = map(show_count, _steps(final))
+        return f"it was trained for {steps} steps, and {usual} are usual. {_longer(final, result)}"
+    ours, theirs = find_number(final, "accuracy"), find_number(find_part(result, "dense"), "accuracy")
+    if ours is None or theirs is None:
+        return "the dense network, trained beside it, would tell whether the budget is too small or training fails."
+    if theirs > 1.05 * ours:
+        return "the dense network learned more, so this budget is too small for it. Raise the budget."
+    return "the dense network did no better. Look at the labels, the learning rate, and how often each class occurs."
+
+
+def _longer(final: Facts, result: Facts) -> str:
+    steps = f"{10 * _steps(final)[0]:.0f}"
+    by_command = str(result.get("command") or "").startswith("membound fit")
+    return f"Train longer: {'--steps ' if by_command else 'steps='}{steps} or more."
+
+
+def _steps(final: Facts) -> tuple[float, float]:
+    training = find_part(final, "training")
+    return find_number(training, "steps") or 0, find_number(training, "usual_steps") or 0
+
+
+def _is_short(final: Facts) -> bool:
+    steps, usual = _steps(final)
+    return 0 < steps < SHORT * usual
+
+
+def _still_falls(final: Facts) -> bool:
+    """Whether the loss at the end is clearly below that of a quarter before."""
+    points = [
+        (step, loss)
+        for point in find_rows(final, "curves")
+        if (step := find_number(point, "iteration")) is not None
+        and (loss := find_number(point, "loss")) is not None
+    ]
+    if len(points) < 2:
+        return False
+    last, loss = points[-1]
+    before = [at for at in points if at[0] <= 0.75 * last]
+    return bool(before) and 0 < loss < FALLING * before[-1][1]

@@ -1,0 +1,96 @@
+"""Networks that say one class of everything: found, and told with a reason."""
+
+import numpy as np
+import pytest
+import torch
+from small import Small, digits
+from torch import nn
+
+import membound as mb
+from membound.report.advice import say_advice
+from membound.report.page import make_page
+from membound.report.text import Score
+from membound.report.verdict import make_lines
+from membound.search.summary import summarise
+
+QUICK = {"steps": 3, "dense": False, "batch_size": 8, "device": "cpu", "teacher": "none"}
+
+
+class Stuck(Small):
+    """Its outputs do not depend on the image."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 0 * super().forward(x) + torch.arange(10.0) * (1 + self.fc2.bias.sum() * 0)
+
+
+class StuckPixels(nn.Module):
+    """Class 1 of every pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3, padding=1)
+        with torch.no_grad():
+            self.conv.bias.copy_(torch.tensor([0.0, 1e6, 0.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x)
+
+
+def test_one_class_of_every_image_is_told_with_a_reason():
+    fitted = mb.fit(Stuck, digits(0, 80), 6000, test_data=digits(200, 240), **QUICK)
+    assert fitted.facts["collapsed"] == 9
+    assert fitted.facts["training"]["usual_steps"] == 5000
+    summary = summarise(
+        [fitted], network="Stuck", data="digits", strategy="x", seed=0, seconds=1.0, command="membound fit x"
+    )
+    lines = make_lines(summary, Score())
+    assert "It says class 9 of everything: it has learned nothing but which class is usual." in lines
+    assert "Why: it was trained for 3 steps, and 5,000 are usual. Train longer: --steps 30 or more." in lines
+    assert "It says class 9 of everything" in make_page(summary)
+
+
+def test_one_class_of_every_pixel_is_told_too():
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 255, (24, 1, 6, 6), np.uint8), random.integers(0, 3, (24, 6, 6), np.uint8)
+    fitted = mb.fit(StuckPixels, (x, y), 3000, test_data=(x[:8], y[:8]), values="f32", lr=1e-9, **QUICK)
+    assert fitted.facts["collapsed"] == 1
+
+
+def test_a_network_that_learns_is_no_such_case():
+    fitted = mb.fit(
+        Small, digits(0, 200), 20_000, test_data=digits(200, 260), **{**QUICK, "steps": 60, "lr": 0.05}
+    )
+    assert "collapsed" not in fitted.facts
+
+
+@pytest.mark.parametrize(
+    ("dense", "says"),
+    [
+        ({"accuracy": 90.0}, "this budget is too small"),
+        ({"accuracy": 10.0}, "Look at the labels"),
+        (None, "trained beside it, would tell"),
+    ],
+)
+def test_the_reason_depends_on_the_dense_network(dense, says):
+    training = {"steps": 5000, "usual_steps": 5000}
+    final = {"name": "a", "accuracy": 10.0, "collapsed": 3, "training": training}
+    result = {"finals": [final], "dense": dense}
+    said, why = say_advice(result)
+    assert said.startswith("It says class 3 of everything")
+    assert says in why
+    assert say_advice({"finals": [{"name": "b"}, final]})[0].startswith("a says class 3")
+
+
+@pytest.mark.parametrize(
+    ("steps", "losses", "short"),
+    [
+        (400, [2.0, 1.5, 1.0, 0.5], True),
+        (600, [2.0, 1.5, 1.0, 0.5], False),
+        (400, [2.0, 0.5, 0.5, 0.48], False),
+        (400, [], False),
+    ],
+)
+def test_a_short_training_whose_loss_falls_should_be_longer(steps, losses, short):
+    curves = [{"iteration": steps * (i + 1) // 4, "loss": loss} for i, loss in enumerate(losses)]
+    final = {"training": {"steps": steps, "usual_steps": 5000}, "curves": curves}
+    assert bool(say_advice({"finals": [final]})) is short
