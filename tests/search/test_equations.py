@@ -23,8 +23,8 @@ def section():
     return " ".join(text.split())
 
 
-def training(steps, **more):
-    return setup._training(nn.Linear(3, 2), Choices(steps=steps, **more), 100)
+def training(steps, images=60_000, **more):
+    return setup._training(nn.Linear(3, 2), Choices(steps=steps, **more), images)
 
 
 def test_the_ramp(section):
@@ -104,8 +104,12 @@ def test_the_recipes_of_other_networks(section):
     for shown, solver in ((first, "sgd"), (second, "adamw")):
         recipe = training(5000, solver=solver).recipe
         assert shown[1:] == [
-            f"{recipe.lr.peak:g}", f"{recipe.weight_decay:g}", f"{recipe.batch_size}", steps
+            f"{recipe.lr.peak:g}", f"{recipe.weight_decay:g}", f"{recipe.batch_size} (*)", steps
         ]  # fmt: skip
+    for images in (1000, 192):
+        assert f"{training(5000, images).recipe.batch_size} of {images:,}" in section
+    assert training(5000, effort.STEPS_A_PASS * job.BATCH).recipe.batch_size == job.BATCH
+    assert f"Of fewer than {effort.STEPS_A_PASS * job.BATCH:,} training images" in section
     assert all(ZOO[name].solver is None for name in ("resnet8", "mobilenet_v1", "ds_cnn"))
     assert f"From trained weights the peak is {setup.PRETRAINED_RATE:g} of that" in section
     assert f"has {effort.TIMES['quick']:g} times the steps, `best` {effort.TIMES['best']:g} times" in section
