@@ -104,7 +104,7 @@ def test_a_result_as_json(fitted):
         assert found[name] == getattr(first, name)
     training = found["training"]
     assert {name: training[name] for name in ("steps", "batch_size", "peak_lr", "weight_decay", "seed")} == {
-        "steps": 60, "batch_size": 128, "peak_lr": 0.05, "weight_decay": 5e-4, "seed": 0
+        "steps": 60, "batch_size": 16, "peak_lr": 0.05, "weight_decay": 5e-4, "seed": 0
     }  # fmt: skip
     assert training["ramp"] == {"begin": 0.05, "until": 0.5, "again": 0.85}
     assert training["every"] == 5
