@@ -12,9 +12,19 @@ PLAN = Plan(Limit("10 KB", 10_000), 10_000)
 PROBLEM = SimpleNamespace(target=Target(values="auto"), plain_bytes=50_000, dense=lambda: 90_000)
 
 
-def notes(file_bytes: int, types: set[str], memory_bytes: int = 0, **target: object) -> list[str]:
+def notes(
+    file_bytes: int, types: set[str], memory_bytes: int = 0, parameters: int = 90_000, **target: object
+) -> list[str]:
     problem = SimpleNamespace(**{**vars(PROBLEM), "target": replace(PROBLEM.target, **target)})
-    return describe_left_over(problem, PLAN, types, file_bytes, memory_bytes)
+    about = {"file_bytes": file_bytes, "memory_bytes": memory_bytes, "parameters": parameters}
+    return describe_left_over(problem, PLAN, types, about)
+
+
+def test_of_few_bits_that_were_asked_for_all_must_fit_to_bind_nothing():
+    """A file that dead channels made smaller does not show that nothing had to go."""
+    assert notes(9_000, set(), values="p4") == []
+    (note,) = notes(9_000, set(), parameters=17_000, values="p4")
+    assert "10 KB (10,000) is more than all weights take (9,000 bytes), so none has to go" in note
 
 
 def test_a_budget_that_is_used_says_nothing():

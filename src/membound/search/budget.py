@@ -13,6 +13,7 @@ from membound.search.checks import PART
 from membound.search.ensemble import Ensemble
 from membound.search.micro import MicroBytes, check_ram
 from membound.search.problem import AUTO, Problem, Target
+from membound.store.values import value_type
 from membound.train.evaluation import Score
 from membound.units import CLOCK, parse_bytes, show_clock
 
@@ -158,15 +159,20 @@ def describe_device(micro: Mapping[str, Any], limit: int, target: Target) -> lis
 
 
 def describe_left_over(
-    problem: Problem, plan: Plan, types: AbstractSet[str], file_bytes: int, memory_bytes: int
+    problem: Problem, plan: Plan, types: AbstractSet[str], about: Mapping[str, Any]
 ) -> list[str]:
-    """Said of a budget that is not used up: what allows the whole network takes nothing away."""
+    """Said of a budget that is not used up: what allows the whole network takes nothing away.
+
+    `about` has bytes and parameters of the network as it is stored.
+    """
+    file_bytes, memory_bytes = about["file_bytes"], about["memory_bytes"]
     target, allowed = problem.target, plan.limit.number
     whole = problem.plain_bytes if target.kind != "nonzeros" else problem.dense()
     binds = plan.share < whole
     if target.values not in (AUTO, target.base):  # few bits that were asked for
         whole = file_bytes
-        binds = target.kind != "file" or NEARLY * plan.share < whole
+        codes = about["parameters"] * value_type(target.values).bits / 8  # of all weights
+        binds = target.kind != "file" or plan.share < codes or NEARLY * plan.share < whole
     if not binds:
         return [
             f"the budget does not bind: {plan.limit.text} ({allowed:,}) is more than all weights take "

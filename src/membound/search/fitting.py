@@ -401,9 +401,7 @@ class Fitting:
         if micro := about.get("micro"):
             notes += describe_device(micro, plan.limit.number, self.problem.target)
         types = set(files.types.values())
-        return notes + describe_left_over(
-            self.problem, plan, types, about["file_bytes"], about["memory_bytes"]
-        )
+        return notes + describe_left_over(self.problem, plan, types, about)
 
     def _for_device(self, files: FileBytes, state: State) -> FileBytes:
         """What a microcontroller runs says how its values become int8."""
