@@ -29,6 +29,7 @@ from membound.search.request import Choices, Examples
 from membound.search.scoring import rounding_hurts
 from membound.search.setup import make_problem
 from membound.search.within import is_within
+from membound.train.evaluation import Score
 
 TRAIN = (digits().images, digits().labels)
 HELD_OUT = (digits(300, 400).images, digits(300, 400).labels)
