@@ -1,6 +1,7 @@
 """Networks saved in few bits, through capture: exact where there are few values, near where they are rounded."""
 
 import copy
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -400,7 +401,9 @@ def _of_a_palette(net, levels=16, keep=0.1):
     regularizer = mb.attach(optimizer, net, rules, total_steps=1)
     net(torch.randn(8, 3, 12, 12)).square().mean().backward()
     optimizer.step()
-    regularizer.finish()
+    with warnings.catch_warnings():  # of statistics that one step leaves behind
+        warnings.simplefilter("ignore", UserWarning)
+        regularizer.finish()
     return net.eval()
 
 
