@@ -9,6 +9,7 @@ from small import Small, digits
 
 import membound as mb
 from membound.search.allocation import score_curves
+from membound.search.bound import NetworkBound
 from membound.search.request import Choices
 from membound.train.fingerprints import describe_function
 from membound.train.projection import project_by_
@@ -143,6 +144,20 @@ def test_a_score_by_gradients_uses_the_budget_as_global_does():
     assert kinds["fc1.weight"] in ("p2", "p3", "p4", "p5", "p6"), (
         "tiny weights that stay do not make bits cheap"
     )
+
+
+def test_a_network_cut_by_gradients_is_never_dense_again(monkeypatch):
+    """Tiny weights are rounded to zero: were they free, nearly all would be allowed at the end of the ramp."""
+    allowed, prepare = [], NetworkBound.prepare
+
+    def count(bound: NetworkBound, step: int) -> None:
+        prepare(bound, step)
+        allowed.append(sum(bound.counts.values()))
+
+    monkeypatch.setattr(NetworkBound, "prepare", count)
+    fit(strategy=taylor, steps=60, budget=1500)
+    assert min(allowed) < 0.5 * allowed[0]
+    assert max(allowed) == allowed[0]
 
 
 def test_rules_take_a_rank_too():

@@ -34,6 +34,7 @@ Measure = Callable[[Mapping[str, Tensor], Types], int]
 CLOSE, FULL = 0.995, 0.975  # of the limit: near enough; and what is worth another look at every layer
 TRIES = 16  # of finding counts by measuring
 LAST = 0.05  # of the weights that stay: those of the lowest scores, which say what a byte is worth
+REGROWN = 1.25  # weights of an own score for each that would fit were none rounded to zero; more are dense again
 CHOICES = 3  # of bits: each is for the counts that the one before leaves room for
 PALETTE_EVERY = 100  # steps between fits of a palette, at most
 
@@ -255,22 +256,31 @@ class NetworkBound:
         """Set the counts so that what is measured is within the limit, and close to it; if they are `final`, closer."""
         if final and self.bound is not None and self._is_close(self._size(self.counts)):
             return  # what the network has been trained at
+        best, bound = self._nearest(curves, self.dense_cost, rounds=False)
+        if callable(self.score):
+            best, bound = self._nearest(curves, min(REGROWN * bound, self.dense_cost), rounds=True)
+        best = best or self._least(curves)
+        if final and best[0] < FULL * self.limit and self.proportions is None:
+            best = self._fill(*best)
+        self.counts, self.bound = best[1], bound
+
+    def _nearest(
+        self, curves: Mapping[str, Curve], most: float, rounds: bool
+    ) -> tuple[tuple[int, dict[str, int]] | None, float]:
+        """The largest size within the limit that was found and its counts, if any, and the bound, of up to `most`."""
         best: tuple[int, dict[str, int]] | None = None
-        search = _Search((1 + CLOSE) / 2 * self.limit, self.dense_cost)
-        bound = min(self.bound or float(self.limit), self.dense_cost)
+        search = _Search((1 + CLOSE) / 2 * self.limit, most)
+        bound = min(self.bound or float(self.limit), most)
         for _ in range(TRIES):
             counts = allocate(curves, self.cost, bound)
-            size = self._size(counts)
+            size = self.measure(self._state(counts, rounds=rounds), self.types)
             search.saw(bound, size, size <= self.limit)
             if size <= self.limit:
                 best = max(best or (size, counts), (size, counts), key=lambda found: found[0])
             if search.is_over or self._is_close(size):
                 break
             bound = search.next()
-        best = best or self._least(curves)
-        if final and best[0] < FULL * self.limit and self.proportions is None:
-            best = self._fill(*best)
-        self.counts, self.bound = best[1], search.low
+        return best, search.low
 
     def _is_close(self, size: int) -> bool:
         return CLOSE * self.limit <= size <= self.limit
@@ -327,12 +337,15 @@ class NetworkBound:
     def _size(self, counts: Mapping[str, int]) -> int:
         return self.measure(self._state(counts), self.types)
 
-    def _state(self, counts: Mapping[str, int], types: Types | None = None) -> dict[str, Tensor]:
-        """The network's state with these counts imposed."""
+    def _state(
+        self, counts: Mapping[str, int], types: Types | None = None, rounds: bool | None = None
+    ) -> dict[str, Tensor]:
+        """The network's state with these counts imposed, and, if it `rounds`, what a palette rounds to zero."""
         kinds = types or self.types
+        rounds = callable(self.score) if rounds is None else rounds
         state = dict(plain_keys(self.model.state_dict()))
         for name, weight in self._weights().items():
-            cut = as_if_trained(self._cut(name, weight, counts[name]), kinds[name], callable(self.score))
+            cut = as_if_trained(self._cut(name, weight, counts[name]), kinds[name], rounds)
             for other, value in state.items():
                 if value.data_ptr() == weight.data_ptr() and value.shape == cut.shape:
                     state[other] = cut  # a tied weight has several names
