@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from torch import nn
 
 from membound.errors import WeightsError
+from membound.store.other_files import refuse_tflite
 from membound.zoo.alexnet import AlexNet, alexnet
 from membound.zoo.cifar10_quick import Cifar10Quick, cifar10_quick
 from membound.zoo.efficientnet_lite0 import efficientnet_lite0
@@ -173,6 +175,12 @@ def _found(spec: str) -> object:
         return partial(read_onnx, spec)
     module, colon, attribute = spec.partition(":")
     if not colon:
+        refuse_tflite(spec)
+        own = spec.removesuffix(".py")
+        if own.isidentifier() and Path(f"{own}.py").is_file():
+            raise WeightsError(
+                f"{own}.py is here: write {own}:NAME, where NAME is the function or class that makes the network"
+            )
         aliases = [network.alias for network in ZOO.values() if network.alias is not None]
         raise WeightsError(
             f"no network called {spec!r}; {choices(spec, [*ZOO, *aliases])}; "
