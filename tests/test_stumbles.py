@@ -10,6 +10,7 @@ from torch import nn
 
 import membound as mb
 from membound.cli import main
+from membound.cli.options import Source
 from membound.errors import MemboundError, ModelError, WeightsError
 from membound.run.files import read_array
 from membound.search.bounds import Bound
@@ -23,7 +24,10 @@ APP = Path(__file__).parents[1] / "examples" / "app"
 def test_a_tflite_file_is_neither_a_network_nor_weights(tmp_path):
     file = tmp_path / "model.tflite"
     file.write_bytes(b"\x1c\0\0\0TFL3")
-    for refused in (lambda: build(str(file)), lambda: load_weights_(nn.Linear(1, 1), file)):
+    for refused in (
+        lambda: Source().load(str(file), "mnist", 0),
+        lambda: load_weights_(nn.Linear(1, 1), file),
+    ):
         with pytest.raises(ModelError, match="is a TensorFlow Lite model, which membound does not read"):
             refused()
 

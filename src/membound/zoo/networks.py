@@ -13,7 +13,6 @@ from pathlib import Path
 from torch import nn
 
 from membound.errors import WeightsError
-from membound.store.other_files import refuse_tflite
 from membound.zoo.alexnet import AlexNet, alexnet
 from membound.zoo.cifar10_quick import Cifar10Quick, cifar10_quick
 from membound.zoo.efficientnet_lite0 import efficientnet_lite0
@@ -175,7 +174,6 @@ def _found(spec: str) -> object:
         return partial(read_onnx, spec)
     module, colon, attribute = spec.partition(":")
     if not colon:
-        refuse_tflite(spec)
         own = spec.removesuffix(".py")
         if own.isidentifier() and Path(f"{own}.py").is_file():
             raise WeightsError(
