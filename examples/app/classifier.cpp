@@ -11,6 +11,12 @@
 
 #include "net.h"
 
+#if !defined(NET_HEIGHT)
+#error "this network takes no pictures: call net_run of net.h"
+#elif !defined(NET_IMAGE_HEIGHT)
+#error "no preprocessing in this file: net_prepare is left out; save with preprocess=..."
+#endif
+
 // Whether the network gives a class for each pixel.
 #if defined(NET_OUTPUT_CHANNELS)
 #define CLASSIFIER_MASKS (NET_OUTPUT_CHANNELS >= 2 && NET_OUTPUT_CHANNELS <= 256)

@@ -49,7 +49,12 @@ int main(int count, char **words) {
     std::fprintf(stderr, "usage: %s PICTURE.ppm [THREADS [RUNS [UPDATE]]]\n", words[0]);
     return 1;
   }
-  const int threads = count > 2 ? std::atoi(words[2]) : 1;
+  char *end = nullptr;
+  const long threads = count > 2 ? std::strtol(words[2], &end, 10) : 1;
+  if (count > 2 && (end == words[2] || *end != '\0' || threads < 0 || threads > 256)) {
+    std::fprintf(stderr, "%s: THREADS is a whole number from 0 (all cores) to 256\n", words[2]);
+    return 1;
+  }
   const int runs = count > 3 ? std::max(std::atoi(words[3]), 1) : 20;
   classifier_picture picture{};
   const std::vector<uint8_t> pixels = read_ppm(words[1], picture);
@@ -60,11 +65,11 @@ int main(int count, char **words) {
     std::fprintf(stderr, "%s: there is no such file, or it is not a picture in binary PPM (P6) with 8 bits\n", words[1]);
     return 1;
   }
-  char why[300] = "";
-  const int opened = classifier_open_update(count > 4 ? words[4] : nullptr, threads, why, sizeof why);
+  char why[400] = "";
+  const int opened = classifier_open_update(count > 4 ? words[4] : nullptr, static_cast<int>(threads), why, sizeof why);
   if (count > 4 && opened == 0) std::fprintf(stderr, "%s: %s\n", words[4], why);
   if (opened < 0) {
-    std::fprintf(stderr, "the network cannot be opened: is there memory, and are the threads from 0 to 256?\n");
+    std::fprintf(stderr, "the network cannot be opened: is there memory?\n");
     return 1;
   }
   const int best = classifier_run(image.data(), scores.data());

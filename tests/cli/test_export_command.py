@@ -190,7 +190,7 @@ def test_what_weights_say_about_themselves_is_not_trusted(said, own, capsys):
 
 REFUSED = [
     (("lenet",), "say what to write"),
-    (("lenet", "--onnx", "a.onnx", "--out", "b.safetensors"), "say what to write"),
+    (("lenet", "--onnx", "a.onnx", "--out", "b.safetensors"), "--onnx and --out: one at a time"),
     (("lenet", "--out", "net.safetensors"), "name their file (--init)"),
     (
         ("lenet", "--init", "no.safetensors", "--out", "net.safetensors"),
@@ -226,7 +226,8 @@ REFUSED = [
     (("net.safetensors", "--onnx", "net.onnx", "--init", "w.pt"), "--init goes with --out, not with"),
     (("lenet", "--init", "w.pt", "--out", "net.safetensors", "--sparse"), "--sparse goes with --onnx"),
     (("net.safetensors", "--hub", "new", "--sparse"), "--sparse goes with --onnx"),
-    (("net.safetensors", "--hub", "new", "--onnx", "net.onnx"), "say what to write, one of"),
+    (("net.safetensors", "--hub", "new", "--onnx", "net.onnx"), "--onnx and --hub: one at a time"),
+    (("net.safetensors", "--cpp", "a", "--cpp-file", "b"), "--cpp and --cpp-file: one at a time"),
     (("net.safetensors", "--hub", "new", "--init", "w.pt"), "--init goes with --out, not with"),
     (("net.safetensors", "--hub", "new", "--size", "6"), "layout and size go with data"),
     (("net.safetensors", "--hub", "folder.onnx/no/new"), "there is no folder folder.onnx/no"),

@@ -171,7 +171,7 @@ def test_every_part_is_there():
         "65,5363.4 % of dense",
         "Accuracy against size", "What each layer keeps", "Training", "Layers", "5 rounds", "All 40 candidates",
         'mb.load("net.safetensors")', "membound evaluate net.safetensors --data mnist",
-        "membound bench net.safetensors",
+        "membound bench net.safetensors", "membound export net.safetensors --cpp app",
         "membound inspect net.safetensors", "membound fit lenet --budget 20KiB", "12 min 31 s", "cpu a CPU, cores 2",
         "20×1×5×5", "60.0 %", "12,345", "400,500",
     ):  # fmt: skip

@@ -45,7 +45,7 @@ def test_one_class_of_every_image_is_told_with_a_reason():
     )
     lines = make_lines(summary, Score())
     assert "It says class 9 of everything: it has learned nothing but which class is usual." in lines
-    assert "Why: it was trained for 3 steps, and 5,000 are usual. Train longer: --steps 30 or more." in lines
+    assert "Why: it was trained for 3 steps, and 5,000 are usual. Train longer: --steps 5000." in lines
     assert "It says class 9 of everything" in make_page(summary)
 
 

@@ -10,8 +10,9 @@ from small import Small, digits
 
 import membound as mb
 from membound.cli import main
-from membound.report.eight_bits import write_instead
+from membound.report.eight_bits import TAKEN, write_instead
 from membound.search.eight_bits import fits
+from membound.search.place import Watch
 from membound.search.request import Bound
 
 SHORT = {"steps": 60, "batch_size": 20, "lr": 0.05, "device": "cpu"}
@@ -44,8 +45,13 @@ def asked_for():
 
 
 @pytest.fixture(scope="module")
-def by_validation():
-    return fit(val_data=pair(OTHERS), test_data=pair(LAST))
+def said():
+    return []
+
+
+@pytest.fixture(scope="module")
+def by_validation(said):
+    return fit(val_data=pair(OTHERS), test_data=pair(LAST), watch=Watch(note=said.append))
 
 
 def test_bits_that_were_asked_for_stay(asked_for):
@@ -66,7 +72,7 @@ def test_test_images_choose_nothing():
     assert right.accuracy > wrong.accuracy + 20
 
 
-def test_validation_images_choose(asked_for, by_validation, tmp_path):
+def test_validation_images_choose(asked_for, by_validation, said, tmp_path):
     int8 = by_validation.dense["int8"]
     assert (by_validation.accuracy, by_validation.errors) == (int8["accuracy"], int8["errors"])
     assert by_validation.accuracy > asked_for.accuracy
@@ -74,7 +80,17 @@ def test_validation_images_choose(asked_for, by_validation, tmp_path):
     assert by_validation.values == "p8"
     assert any("better on 400 validation images" in note for note in by_validation.facts["tried"])
     by_validation.report(tmp_path / "r.html")
-    assert "This is the dense network in 8 bits: it fits the budget" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert f"T{TAKEN[1:]}" in page
+    assert "teacher" not in page.split("How it was made")[0]
+    assert page.count('class="line ') == page.count('class="line densely"') > 0
+    assert "fitted.save(&quot;net.safetensors&quot;)" in page.replace('"', "&quot;")
+    assert TAKEN in repr(by_validation)
+    assert f"{LOOSE}: {TAKEN}" in said
+    facts = by_validation.facts
+    assert (
+        facts["asked"]["seconds"] > facts["seconds"]
+    )  # the whole call, not only the dense network's training
     by_validation.save(tmp_path / "net.safetensors")
     assert (tmp_path / "net.safetensors").stat().st_size == int8["file_bytes"]
     assert errors_of(mb.load(tmp_path / "net.safetensors")) == int8["errors"]

@@ -48,7 +48,10 @@ RENAMED = {  # old names of options, which still work
     "evaluate": {"--batch-size": "--batch"},
     "bench": {"--layers": "--operators"},
 }
-NO_TFLITE = "there is no export to TFLite: write ONNX with --onnx, which other converters take, or C with --c"
+NO_TFLITE = (
+    "there is no export to TFLite: write C++ for an app with --cpp, C for a microcontroller with --c, or ONNX, which "
+    "other converters take, with --onnx"
+)
 FOR_A_DEVICE = "with --target micro, --budget bounds the flash of a microcontroller and --ram its RAM"
 IN_INTEGERS = (
     "it runs in floating point; for a microcontroller's integers take membound evaluate FILE --data DATA --engine "

@@ -142,7 +142,10 @@ def export_command(
 def _choose(targets: Mapping[Export, Path | None]) -> tuple[Export, Path]:
     """The one export that a target is given for."""
     given = [(export, target) for export, target in targets.items() if target is not None]
-    if len(given) != 1:
+    if len(given) > 1:
+        options = " and ".join(export.option for export, _ in given)
+        raise MemboundError(f"{options}: one at a time; run membound export once for each")
+    if not given:
         usages = ", ".join(f"membound export {export.usage}" for export in EXPORTS)
         raise MemboundError(
             f"say what to write, one of: {usages}; or see what few bits cost without writing anything: "

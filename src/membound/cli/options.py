@@ -116,11 +116,13 @@ class Source:
         from membound import data as sets
         from membound import zoo
         from membound.data.source import has_own_size
+        from membound.store.other_files import refuse_tflite
         from membound.train.job import image_size
         from membound.train.preprocessing import preprocess_for
         from membound.train.weights import load_weights_, saved_facts
         from membound.zoo.networks import spec_takes_width
 
+        refuse_tflite(net)
         # A folder is split and read as it was for training, so that no image trained on is tested on.
         saved = {} if self.init is None else saved_facts(self.init)
         side = self.size or image_size(net, data, saved.get("image_size"))

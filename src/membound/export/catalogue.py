@@ -134,6 +134,7 @@ def _write_cpp(request: Request) -> Written:
     folder, prefix = request.target, request.prefix
     assert folder is not None
     made = export_cpp(request.source, folder, prefix=prefix)
+    absent = f"note: no preprocessing in this file: {prefix}_prepare is left out; save with preprocess=..."
     return Written(
         {"out": str(folder), "weight_bytes": made.weight_bytes, "file_bytes": made.file_bytes},
         [
@@ -141,6 +142,7 @@ def _write_cpp(request: Request) -> Written:
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
             f"try it    cmake -S {folder} -B {folder}/build && make -C {folder}/build && {folder}/build/main",
         ],
+        None if made.prepares else absent,
     )
 
 

@@ -11,6 +11,7 @@ from membound.errors import ModelError, check_path_like
 from membound.export import cpp_templates as templates
 from membound.export.cpp_source import Source, check_prefix, make_source, renamed
 from membound.export.hub_folder import check_folder
+from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
 from membound.run.net import Net
 from membound.store.file import read
@@ -27,6 +28,7 @@ class CppFolder:
     folder: Path
     weight_bytes: int
     file_bytes: int
+    prepares: bool = True  # whether it has net_prepare
 
 
 def export_cpp(
@@ -51,7 +53,8 @@ def export_cpp(
         Net(model, threads=1)  # what cannot be run is refused here, not on a phone
     source = make_source(model, prefix)
     write_project(Path(folder), source, prefix)
-    return CppFolder(Path(folder), source.constants.nbytes, model.file_bytes)
+    prepares = preprocess_of(model) is not None
+    return CppFolder(Path(folder), source.constants.nbytes, model.file_bytes, prepares)
 
 
 def kernel_files() -> list[Path]:

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from membound.report.eight_bits import uncertainty
 from membound.report.text import find_number, find_part, find_rows, show_count
 
 Facts = Mapping[str, Any]
 SHORT = 0.1  # of the usual steps
+HALF = 0.5  # of the usual steps: short where the network is below dense
+BEYOND_CHANCE = 2  # standard errors
 FALLING = 0.9  # of the loss a quarter before the end
 
 
@@ -19,9 +22,12 @@ def say_advice(result: Facts) -> list[str]:
     >>> for line in say_advice({"finals": [final | {"collapsed": 0}]}):
     ...     print(line)
     It says class 0 of everything: it has learned nothing but which class is usual.
-    Why: it was trained for 60 steps, and 5,000 are usual. Train longer: steps=600 or more.
+    Why: it was trained for 60 steps, and 5,000 are usual. Train longer: steps=5000.
     >>> print(*say_advice({"finals": [final], "command": "membound fit"}))
-    The loss was still falling after 60 steps, and 5,000 are usual. Train longer: --steps 600 or more.
+    The loss was still falling after 60 steps, and 5,000 are usual. Train longer: --steps 5000.
+    >>> final = {"training": training | {"steps": 600}, "accuracy": 97.0, "errors": 300, "images": 10000}
+    >>> print(*say_advice({"finals": [final], "dense": {"accuracy": 98.0}}))
+    It was trained for 600 steps, and 5,000 are usual: that may be why it is below dense. Train longer: steps=5000.
     """
     finals = find_rows(result, "finals")
     for final in finals:
@@ -34,11 +40,26 @@ def say_advice(result: Facts) -> list[str]:
             ]
     short = [final for final in finals if _is_short(final) and _still_falls(final)]
     if not short:
-        return []
+        return _say_below(finals, result)
     steps, usual = map(show_count, _steps(short[0]))
     return [
         f"The loss was still falling after {steps} steps, and {usual} are usual. {_longer(short[0], result)}"
     ]
+
+
+def _say_below(finals: list[Facts], result: Facts) -> list[str]:
+    """Said where a training shorter than usual leaves a network below dense by more than chance."""
+    dense = find_number(find_part(result, "dense"), "accuracy")
+    for final in finals:
+        ours, chance = find_number(final, "accuracy"), uncertainty(final)
+        if dense is None or ours is None or chance is None or dense - ours <= BEYOND_CHANCE * chance:
+            continue
+        if _is_short(final, HALF):
+            steps, usual = map(show_count, _steps(final))
+            it = f"{final.get('name')}" if len(finals) > 1 else "It"
+            said = f"{it} was trained for {steps} steps, and {usual} are usual: that may be why it is below dense."
+            return [f"{said} {_longer(final, result)}"]
+    return []
 
 
 def _why(final: Facts, result: Facts) -> str:
@@ -54,9 +75,9 @@ def _why(final: Facts, result: Facts) -> str:
 
 
 def _longer(final: Facts, result: Facts) -> str:
-    steps = f"{10 * _steps(final)[0]:.0f}"
+    steps = f"{_steps(final)[1]:.0f}"
     by_command = str(result.get("command") or "").startswith("membound fit")
-    return f"Train longer: {'--steps ' if by_command else 'steps='}{steps} or more."
+    return f"Train longer: {'--steps ' if by_command else 'steps='}{steps}."
 
 
 def _steps(final: Facts) -> tuple[float, float]:
@@ -64,9 +85,9 @@ def _steps(final: Facts) -> tuple[float, float]:
     return find_number(training, "steps") or 0, find_number(training, "usual_steps") or 0
 
 
-def _is_short(final: Facts) -> bool:
+def _is_short(final: Facts, part: float = SHORT) -> bool:
     steps, usual = _steps(final)
-    return 0 < steps < SHORT * usual
+    return 0 < steps < part * usual
 
 
 def _still_falls(final: Facts) -> bool:

@@ -67,7 +67,7 @@ def _find_runs(result: Mapping[str, Any]) -> dict[str, tuple[str, list[Mapping[s
         runs["dense"] = ("densely", dense)
     for index, final in enumerate(find_rows(result, "finals")):
         curve = find_rows(final, "curves")
-        if curve:
+        if curve and not (dense and final.get("is_dense_in_8_bits")):  # whose curve is that of dense
             name = find_text(final, "name") or "final"
             name = name if name not in runs else f"{name} ({index + 1})"
             runs[name] = (marks.name_series(index), curve)

@@ -9,6 +9,7 @@ from typing import Any
 from membound.report.text import Score, find_number, find_part, find_rows
 
 Facts = Mapping[str, Any]
+TAKEN = "the dense network in 8 bits fits and has learned more: it is the file"
 WANTED = {"--values": "p8", "--teacher": "none"}  # all weights, trained as the dense network is
 OF_THE_FITTED = ("--run-dir", "--report", "--hub", "--teacher-init", "--teacher-part", "--temperature")
 NOT_OF_DENSE = ("--members", "--average", "--widths", "--strategy", "--greedy-step", "--candidate-steps")
@@ -76,18 +77,15 @@ def say_taken(result: Facts) -> str | None:
     """Where dense in 8 bits is what was written: said before all else.
 
     >>> say_taken({"finals": [{"name": "8 KB", "is_dense_in_8_bits": True}]})
-    'This is the dense network in 8 bits: it fits the budget, and the fitted one had learned less. Fitting pays off in \
-smaller budgets, or with longer training.'
+    'The dense network in 8 bits fits and has learned more: it is the file. Fitting pays off in smaller budgets, or \
+with longer training.'
     """
     finals = find_rows(result, "finals")
     taken = [str(final.get("name")) for final in finals if final.get("is_dense_in_8_bits")]
     if not taken:
         return None
-    what = "This" if len(finals) == 1 else f"{', '.join(taken)}: this"
-    return (
-        f"{what} is the dense network in 8 bits: it fits the budget, and the fitted one had learned less. Fitting pays "
-        "off in smaller budgets, or with longer training."
-    )
+    what = f"{TAKEN[0].upper()}{TAKEN[1:]}" if len(finals) == 1 else f"{', '.join(taken)}: {TAKEN}"
+    return f"{what}. Fitting pays off in smaller budgets, or with longer training."
 
 
 def write_instead(words: Sequence[str]) -> str:

@@ -167,15 +167,20 @@ def _make_usage(result: Facts) -> Markup | None:
     data, micro = find_text(result, "data"), is_micro(result)
     literal = json.dumps(files[0], ensure_ascii=False)
     engine = ', engine="micro"' if micro else ""
+    save = f"fitted.save({literal})\n" if result.get("unsaved") else ""
     python = (
-        f"import membound as mb\n\nnet = mb.load({literal}{engine})\n"
+        f"import membound as mb\n\n{save}net = mb.load({literal}{engine})\n"
         "x = net.preprocess(images)  # as in training: [N, C, H, W], uint8 or as the data was\n"
         "y = net(x)  # numpy in, numpy out"
     )
     quoted = shlex.quote(files[0])
-    evaluated = f" --data {shlex.quote(data)}" if data else " --data DATA"
+    evaluated = f" --data {shlex.quote(data)}" if data and not save else " --data DATA"
     evaluated += " --engine micro" if micro else ""
-    last = f"membound export {quoted} --c {FOLDER}" if micro else f"membound bench {quoted}"
+    last = (
+        f"membound export {quoted} --c {FOLDER}"
+        if micro
+        else f"membound bench {quoted}\nmembound export {quoted} --cpp app  # C++ for an app"
+    )
     shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}\n{last}"
     others = "The others load in the same way: " + ", ".join(files[1:]) + "." if len(files) > 1 else None
     return join(_code(python), _code(shell), tag("p", others, class_="note") if others else None)

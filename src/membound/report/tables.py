@@ -226,7 +226,6 @@ def make_layers(result: Facts) -> Markup | None:
 
 
 def _layer_row(layer: Facts) -> list[object]:
-    shape = layer.get("shape")
     size, count = find_number(layer, "size"), find_number(layer, "nonzeros")
     return [
         name_layer(layer) or ABSENT,
@@ -235,9 +234,22 @@ def _layer_row(layer: Facts) -> list[object]:
         show_count(find_number(layer, "bytes")),
         _values_cell(layer),
         find_text(layer, "format") or ABSENT,
-        "×".join(map(str, shape)) if isinstance(shape, list | tuple) else ABSENT,
+        _show_shape(layer),
         show_count(size),
     ]
+
+
+def _show_shape(layer: Facts) -> str:
+    """The shape in the file, and the network's own where dead units were dropped.
+
+    >>> _show_shape({"shape": [20, 9]}), _show_shape({"shape": [18, 9], "original_shape": [20, 9]})
+    ('20×9', '18×9, of 20×9: dead units dropped')
+    """
+    shapes = [layer.get(key) for key in ("shape", "original_shape")]
+    now, before = ["×".join(map(str, each)) if isinstance(each, list | tuple) else None for each in shapes]
+    if now is None:
+        return ABSENT
+    return now if before in (None, now) else f"{now}, of {before}: dead units dropped"
 
 
 def _values_cell(layer: Facts) -> str:

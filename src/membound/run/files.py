@@ -73,7 +73,7 @@ def read_array(path: Path) -> Array:
     except Exception as error:  # a damaged file makes numpy raise anything at all
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         if "pickle" in reason:  # what numpy says of anything that is not its own
-            reason = "it is not one, or one of Python objects"
+            reason = "it is neither a picture nor a .npy file of numbers"
         raise DataError(
             f"{path}: cannot be read: {reason[:200]}: a .npy file of numbers is needed, as np.save writes it, such as "
             "images uint8 [N, C, H, W], or pictures, whose names end in .jpg, .png and the like"

@@ -1,5 +1,6 @@
 """What is bounded: bytes of a file, memory, time, nonzeros, or the flash and RAM of a microcontroller."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,8 +153,11 @@ class Bound:
                 about="within",
             )
         if self.values not in VALUES:
+            few = re.fullmatch(r"u?i(?:nt)?([1-8])", str(self.values).lower())
+            bits = f" ({few[1]} bits are p{few[1]})" if few else ""
             raise MemboundError(
-                f"there are no values {self.values!r}: choose auto, p1 to p8, f16 or f32", about="values"
+                f"there are no values {self.values!r}: choose auto, p1 to p8, f16 or f32{bits}",
+                about="values",
             )
         self._check_prefer()
         count = self.members

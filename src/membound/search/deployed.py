@@ -12,6 +12,7 @@ from membound.errors import MemboundError
 from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.device import show_flash, show_ram
+from membound.report.eight_bits import TAKEN
 from membound.report.spread import compare
 from membound.report.text import json_values, show_milliseconds
 from membound.run.inspection import inspect
@@ -175,7 +176,9 @@ class Fitted:
         number = "{:.4g}" if self.errors is None else "{:.2f} %"
         shown = f", dense {number.format(dense['accuracy'])}"
         int8 = dense.get("int8") or {}
-        if self.facts.get("fits_in_8_bits") and int8.get("accuracy") is not None:
+        if self.facts.get("is_dense_in_8_bits"):
+            shown += f"; {TAKEN}"
+        elif self.facts.get("fits_in_8_bits") and int8.get("accuracy") is not None:
             shown += f", dense in 8 bits {number.format(int8['accuracy'])}"
         return shown
 
@@ -261,10 +264,13 @@ def write_report(
         strategy=asked[0]["strategy"],
         seed=asked[0]["seed"],
         command="\n".join(dict.fromkeys(each["call"] for each in asked)),
-        seconds=sum(float(each.facts.get("seconds", 0.0)) for each in found),
+        seconds=sum(
+            {id(each): float(each.get("seconds", 0.0)) for each in asked}.values()
+        ),  # calls, not networks
         budget_kind=kinds_of_bound.pop(),
+        files=["net.safetensors"],  # a name to copy: only who saves it knows its own
     )
-    page.write_report(path, summary)
+    page.write_report(path, summary | {"unsaved": True})
 
 
 def _named_apart(results: list[Fitted]) -> list[Fitted]:
@@ -312,6 +318,11 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
                 for key in ("name", "shape", "nonzeros", "format", "values", "distinct", "bytes")
             }
             | {"size": layer["original_size"]}
+            | (
+                {}
+                if layer["shape"] == layer["original_shape"]
+                else {"original_shape": layer["original_shape"]}
+            )
             for layer in facts["layers"]
         ],
     }

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from membound.data import Split
 from membound.errors import MemboundError, ModelError
+from membound.report.eight_bits import TAKEN
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
@@ -298,7 +299,9 @@ class Fitting:
         load_plain_(model, dense.state)
         plan = replace(plan, estimate=dense.estimate)
         found = self._deploy(plan, [facts], dict(result.dense or {}), model.eval(), dense.files)
-        tried = [*found.facts["tried"], describe_choice(*scores)]
+        self.watch.note(f"{plan.limit.text}: {TAKEN}")
+        own = [note for note in found.facts["tried"] if "teacher" not in note]  # dense has none
+        tried = [*own, describe_choice(*scores)]
         return replace(found, facts={**found.facts, "tried": tried, "is_dense_in_8_bits": True})
 
     def _describe_dense(self, facts: dict[str, Any]) -> dict[str, Any]:

@@ -324,6 +324,10 @@ def split_keywords(given: Mapping[str, Any]) -> tuple[Bound, Choices, Place, Exa
     names = {record: [each.name for each in fields(record)] for record in records}
     known = [name for mine in names.values() for name in mine]
     if unknown := [name for name in given if name not in known]:
+        if unknown[0] in ("epochs", "num_epochs", "iterations"):
+            raise MemboundError(
+                f"fit has no keyword {unknown[0]!r}: did you mean steps? A pass is as many as images / batch_size"
+            )
         near = get_close_matches(str(unknown[0]), known, 1, cutoff=0.8)
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         raise MemboundError(f"fit has no keyword {unknown[0]!r}: {meant}")

@@ -1,5 +1,6 @@
 """A fit over several seeds: the network of the first, and how much of its accuracy is chance."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -22,12 +23,14 @@ def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[
 
     No seed is chosen: the one with the best accuracy on test images would only be the luckiest.
     """
+    begun = time.monotonic()
     runs = [once(mine, where) for mine, where in _each(choices, place)]
     asked = {
         "call": describe_call(bound, choices),
         "seed": choices.seed,
         "strategy": choices.strategy_name,
         "kind": bound.kind,
+        "seconds": time.monotonic() - begun,  # of the whole call
     }
     first = [replace(found, facts={**found.facts, "asked": asked}) for found in runs[0]]
     if len(runs) < 2:

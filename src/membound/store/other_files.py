@@ -20,6 +20,16 @@ KINDS = {
 }
 
 
+def refuse_tflite(path: str | os.PathLike[str]) -> None:
+    """What cannot be a network or its weights either.
+
+    >>> refuse_tflite("there/is/no/such.tflite")
+    """
+    file = Path(path)
+    if KINDS.get(file.suffix.lower()) == TFLITE and file.is_file():
+        raise ModelError(f"{file} {TFLITE}")
+
+
 def refuse_other_kinds(path: str | os.PathLike[str]) -> None:
     """What is a file, but clearly of another kind than a model file.
 

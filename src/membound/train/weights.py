@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from membound.data import Preprocess
 from membound.errors import MemboundError, WeightsError
 from membound.modules import plain_keys
+from membound.store.other_files import refuse_tflite
 from membound.train.checkpoint import read_tensors, write_tensors
 from membound.zoo import load_caffemodel
 
@@ -46,6 +47,7 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
         path = path / CHECKPOINT
     if not path.is_file():
         raise WeightsError(f"there is no file of weights at {path}")
+    refuse_tflite(path)
     kind = _kind(path)
     if kind == "caffemodel":
         load_caffemodel(model, path, names)
@@ -149,6 +151,8 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes the unpickler raise anything at all
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if "weights only" in reason.lower():  # torch's own advice is to trust the file
+            reason = "it holds more than tensors, such as a whole pickled module"
         raise WeightsError(
             f"{path} cannot be loaded safely as a torch state dict ({reason}): save it with "
             "torch.save(model.state_dict(), ...) or as safetensors"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from torch import nn
 
@@ -173,6 +174,11 @@ def _found(spec: str) -> object:
         return partial(read_onnx, spec)
     module, colon, attribute = spec.partition(":")
     if not colon:
+        own = spec.removesuffix(".py")
+        if own.isidentifier() and Path(f"{own}.py").is_file():
+            raise WeightsError(
+                f"{own}.py is here: write {own}:NAME, where NAME is the function or class that makes the network"
+            )
         aliases = [network.alias for network in ZOO.values() if network.alias is not None]
         raise WeightsError(
             f"no network called {spec!r}; {choices(spec, [*ZOO, *aliases])}; "

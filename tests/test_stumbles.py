@@ -1,0 +1,111 @@
+"""What strangers who ship to phones give by mistake: one line says what it is and what to do."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import membound as mb
+from membound.cli import main
+from membound.cli.options import Source
+from membound.errors import MemboundError, ModelError, WeightsError
+from membound.run.files import read_array
+from membound.search.bounds import Bound
+from membound.search.request import split_keywords
+from membound.train.weights import load_weights_
+from membound.zoo import build
+
+APP = Path(__file__).parents[1] / "examples" / "app"
+
+
+def test_a_tflite_file_is_neither_a_network_nor_weights(tmp_path):
+    file = tmp_path / "model.tflite"
+    file.write_bytes(b"\x1c\0\0\0TFL3")
+    for refused in (
+        lambda: Source().load(str(file), "mnist", 0),
+        lambda: load_weights_(nn.Linear(1, 1), file),
+    ):
+        with pytest.raises(ModelError, match="is a TensorFlow Lite model, which membound does not read"):
+            refused()
+
+
+def test_a_whole_module_is_refused_in_our_own_words(tmp_path):
+    torch.save(nn.Linear(2, 2), tmp_path / "whole.pt")
+    with pytest.raises(WeightsError, match="such as a whole pickled module") as refused:
+        load_weights_(nn.Linear(2, 2), tmp_path / "whole.pt")
+    assert "\x1b" not in str(refused.value)
+    assert "torch.save(model.state_dict(), ...)" in str(refused.value)
+
+
+def test_a_module_in_the_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mynet.py").touch()
+    for spec in ("mynet", "mynet.py"):
+        with pytest.raises(WeightsError, match=r"mynet\.py is here: write mynet:NAME"):
+            build(spec)
+
+
+def test_other_words_for_what_there_is(tmp_path):
+    with pytest.raises(MemboundError, match=r"8 bits are p8"):
+        Bound(budget=1000, values="int8")
+    with pytest.raises(MemboundError, match=r"'epochs': did you mean steps\?"):
+        split_keywords({"epochs": 3})
+    (tmp_path / "README.md").write_text("# Read me\n")
+    with pytest.raises(MemboundError, match=r"neither a picture nor a \.npy file"):
+        read_array(tmp_path / "README.md")
+
+
+def test_no_preprocessing_is_said_by_the_export_and_by_the_example(tmp_path, capsys):
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)).eval()
+    mb.save(net, tmp_path / "net.safetensors", torch.zeros(1, 1, 8, 8))
+    with pytest.raises(SystemExit):
+        main(["export", str(tmp_path / "net.safetensors"), "--cpp", str(tmp_path / "cpp")])
+    said = "no preprocessing in this file: net_prepare is left out; save with preprocess=..."
+    assert said in capsys.readouterr().err
+    if compiler := shutil.which("c++"):
+        words = [
+            compiler,
+            "-std=c++17",
+            "-fsyntax-only",
+            f"-I{tmp_path / 'cpp'}",
+            str(APP / "classifier.cpp"),
+        ]
+        found = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert found.returncode
+        assert said in found.stderr
+
+
+def test_tflite_is_no_export_but_cpp_is(capsys):
+    with pytest.raises(SystemExit):
+        main(["export", "net.safetensors", "--tflite", "net.tflite"])
+    assert "C++ for an app with --cpp" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("threads", ["two", "-1", "257", "1x"])
+def test_the_example_refuses_a_bad_count_of_threads(threads, classify):
+    found = subprocess.run([classify, "none.ppm", threads], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "THREADS is a whole number from 0" in found.stderr
+
+
+@pytest.fixture(scope="module")
+def classify(tmp_path_factory):
+    """The program with a classifier that is never reached."""
+    if (compiler := shutil.which("c++")) is None:
+        pytest.skip("there is no C++ compiler")
+    folder = tmp_path_factory.mktemp("classify")
+    names = {
+        "uint32_t classifier_input_bytes(void)", "uint32_t classifier_outputs(void)",
+        "uint32_t classifier_mask_side(void)", "int classifier_prepare(const classifier_picture *, uint8_t *)",
+        "int classifier_open_update(const char *, int, char *, size_t)",
+        "int32_t classifier_run(const uint8_t *, float *)",
+        "int classifier_mask(const classifier_picture *, uint8_t *)",
+    }  # fmt: skip
+    bodies = "\n".join(f"{name} {{ return 0; }}" for name in sorted(names))
+    (folder / "never.cpp").write_text(f'#include "classifier.h"\n{bodies}\n')
+    words = [compiler, "-std=c++17", f"-I{APP}", str(APP / "main.cpp"), str(folder / "never.cpp")]
+    subprocess.run([*words, "-o", str(folder / "classify")], check=True)
+    return folder / "classify"
