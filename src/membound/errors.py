@@ -1,6 +1,7 @@
 """What can go wrong for a user: each message says what was found, what is allowed and what to do."""
 
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -70,6 +71,8 @@ def say_no_folder(folder: Path) -> str:
     """Why nothing can be written into what should be a folder.
 
     >>> say_no_folder(Path("there/is/none"))
-    'there is no folder there/is/none'
+    'there is no folder there/is/none: create it with mkdir -p there/is/none'
     """
-    return f"{folder} is a file, not a folder" if folder.is_file() else f"there is no folder {folder}"
+    if folder.is_file():
+        return f"{folder} is a file, not a folder"
+    return f"there is no folder {folder}: create it with mkdir -p {shlex.quote(str(folder))}"

@@ -379,7 +379,7 @@ def test_what_save_refuses(tmp_path):
         mb.save(net, tmp_path / "net.safetensors", x, values="f8")
     with pytest.raises(mb.ModelError, match="no preference 'size'"):
         mb.save(net, tmp_path / "net.safetensors", x, prefer="size")
-    with pytest.raises(mb.ModelError, match=r"there is no folder .*no$"):
+    with pytest.raises(mb.ModelError, match=r"there is no folder .*no: create it with mkdir -p .*no$"):
         mb.save(net, tmp_path / "no" / "net.safetensors", x)
     assert list(tmp_path.iterdir()) == []
 

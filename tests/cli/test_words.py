@@ -118,7 +118,8 @@ def test_a_command_names_the_options_that_an_error_is_about(data, capsys):
     assert refused(capsys, *fit, "--values", "f8").endswith("choose auto, p1 to p8, f16 or f32 (--values)\n")
     assert "(--budget, --nonzeros)" in refused(capsys, *fit, "--nonzeros", "400")
     out = ("--out", "no/net.safetensors")
-    assert refused(capsys, *fit, *out).endswith("no/net.safetensors: there is no folder no (--out)\n")
+    said = "no/net.safetensors: there is no folder no: create it with mkdir -p no (--out)\n"
+    assert refused(capsys, *fit, *out).endswith(said)
 
 
 def test_what_an_error_is_about_is_called_differently_only_where_that_is_said():
