@@ -613,6 +613,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"steps": 0}, "steps=0"),
         ({"lr": "fast"}, "lr='fast'"),
         ({"greedy_step": "0.2"}, "greedy_step='0.2'"),
+        ({"rules": {}}, r"no keyword 'rules': .*mb\.attach\(optimizer, model, rules\); .*mb\.save\(.*budget=size"),
         ({"epochs": 3}, "no keyword 'epochs': there are budget, .*steps, batch_size, .*val_data"),
         ({"solver": "lion"}, "no solver 'lion'"),
         ({"layers": 3}, "layers=3"),

@@ -85,6 +85,22 @@ def test_what_is_no_score_is_refused(score, says):
     assert refused.value.about == ("strategy",)
 
 
+def test_wrong_arguments_are_refused_before_training():
+    says = r"^strategy takes \(w\), and is called with \(name, weight\)"
+    with pytest.raises(mb.MemboundError, match=says) as refused:
+        Choices(strategy=lambda w: w.abs())
+    assert refused.value.about == ("strategy",)
+
+
+@pytest.mark.parametrize("values", ["f16", "auto"])
+def test_a_score_that_raises_is_named_with_its_weight(values):
+    with pytest.raises(mb.MemboundError) as refused:
+        fit(strategy=lambda name, weight: weight.abs() * {}[name], values=values)
+    says = "your strategy function failed at weight 'conv1.weight': KeyError: 'conv1.weight'"
+    assert str(refused.value) == says
+    assert isinstance(refused.value.__cause__, KeyError)
+
+
 def test_what_is_no_strategy_says_what_is():
     with pytest.raises(mb.MemboundError, match=r"no strategy 3: choose global, .* a function"):
         Choices(strategy=3)

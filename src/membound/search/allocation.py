@@ -79,6 +79,21 @@ def score_curves(weights: Mapping[str, Tensor], score: Score) -> dict[str, Curve
     return {name: Curve(sizes[name], ranks[name], part) for name, part in zip(sizes, parts, strict=True)}
 
 
+def guard_score(score: Score) -> Score:
+    """The same score; where it is a user's function and raises, the error says so, and of which weight."""
+    return partial(_call_score, score) if callable(score) else score
+
+
+def _call_score(score: Callable[[str, Tensor], Tensor], name: str, weight: Tensor) -> Tensor:
+    try:
+        return score(name, weight)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise MemboundError(
+            f"your strategy function failed at weight '{name}': {what}", about="strategy"
+        ) from error
+
+
 def _own_scores(name: str, weight: Tensor, score: Callable[[str, Tensor], Tensor]) -> Tensor:
     try:
         return scores_of(weight, partial(score, name))

@@ -22,7 +22,15 @@ from torch.optim import Optimizer
 
 from membound.errors import MemboundError, TrainingError
 from membound.modules import plain_keys
-from membound.search.allocation import Curve, Score, TypedCost, allocate, proportional_curve, score_curves
+from membound.search.allocation import (
+    Curve,
+    Score,
+    TypedCost,
+    allocate,
+    guard_score,
+    proportional_curve,
+    score_curves,
+)
 from membound.search.bits import FRESH, Types, as_if_trained, choose_types, trained_levels, wider
 from membound.store.values import value_type
 from membound.train.magnitudes import NonFiniteError
@@ -99,7 +107,7 @@ class NetworkBound:
         ramp: Ramp | None = None,
     ) -> None:
         self.model, self.names = model, tuple(weights)
-        self.measure, self.limit, self._cost, self.score = measure, limit, cost, score
+        self.measure, self.limit, self._cost, self.score = measure, limit, cost, guard_score(score)
         self.types, self.chooses = dict(types or dict.fromkeys(weights, "f16")), chooses
         self.widens = widens
         self.noise = noise

@@ -1,7 +1,8 @@
 """What numbers of a request must be."""
 
+import inspect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from membound.errors import MemboundError
 from membound.units import parse_bytes, plain_number
@@ -12,6 +13,26 @@ PART = r"(\d+(?:\.\d*)?|\.\d+)\s*%"
 def check_whole(name: str, value: object, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise MemboundError(f"{name}={value!r}: a whole number from {least} is needed", about=name)
+
+
+def check_called(name: str, function: Callable[..., object], arguments: Sequence[str]) -> None:
+    """Refuse now a function that could not be called later with these arguments.
+
+    >>> check_called("strategy", lambda w: w, ("name", "weight"))
+    Traceback (most recent call last):
+    membound.errors.MemboundError: strategy takes (w), and is called with (name, weight): write strategy(name, weight)
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a function that is not Python's
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        wanted = ", ".join(arguments)
+        raise MemboundError(
+            f"{name} takes {signature}, and is called with ({wanted}): write {name}({wanted})", about=name
+        ) from None
 
 
 def take_plain_(record: object, names: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from membound.errors import MemboundError
 from membound.search.bounds import Average, Bound, Prefer
-from membound.search.checks import check_whole, is_number, read_widths, take_plain_
+from membound.search.checks import check_called, check_whole, is_number, read_widths, take_plain_
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
 from membound.search.place import Place, Watch
 from membound.units import of_python
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from membound.data import Augment, Preprocess
     from membound.search.stages import Stages
     from membound.search.workshop import Workers
+RULES = (
+    "fit has no keyword 'rules': they go with a loop of your own, mb.attach(optimizer, model, rules); to compare at "
+    "the same bytes, size = mb.save(model, path, example_input).file_bytes, then mb.fit(..., budget=size)"
+)
 Scores = Callable[[str, Any], Any]  # of a weight's name and the weight: a score for each element
 STRATEGIES = {
     "global": "lamp",
@@ -180,6 +184,8 @@ class Choices:
                 "of a weight's name and the weight that gives scores",
                 about="strategy",
             )
+        if callable(self.strategy):
+            check_called("strategy", self.strategy, ("name", "weight"))
         for name in ("steps", "batch_size", "every", "candidate_steps"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
@@ -328,6 +334,8 @@ def split_keywords(given: Mapping[str, Any]) -> tuple[Bound, Choices, Place, Exa
             raise MemboundError(
                 f"fit has no keyword {unknown[0]!r}: did you mean steps? A pass is as many as images / batch_size"
             )
+        if unknown[0] == "rules":
+            raise MemboundError(RULES)
         near = get_close_matches(str(unknown[0]), known, 1, cutoff=0.8)
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         raise MemboundError(f"fit has no keyword {unknown[0]!r}: {meant}")
