@@ -260,6 +260,23 @@ def test_ensemble_says_its_members():
     assert "5alone 98.10 % to 98.50 %" in text
 
 
+def test_the_headline_of_several_goes_from_the_lowest_score_to_the_best():
+    sizes = {"first": (87.9, 2_000), "best": (92.4, 2_500), "last": (88.3, 3_000)}
+    finals = [
+        {"name": name, "accuracy": score, "file_bytes": size, "limit": 3_000}
+        for name, (score, size) in sizes.items()
+    ]
+    text = read_text(make_page({"finals": finals}))
+    assert "3 networks, from 87.90 % in 2,000 bytes (first) to 92.40 % in 2,500 bytes (best)." in text
+
+
+def test_a_wide_table_of_several_scrolls_in_its_box_and_keeps_its_names_in_sight():
+    page = make_page(SEVERAL)
+    assert re.search(r'<div class="summary"><div class="scroll"[^>]*><table>', page)
+    assert "\n.scroll th.text:first-child { position: sticky;" in page
+    assert ".summary thead th { white-space: normal; }" in page
+
+
 def test_several_networks_are_rows_and_bars():
     page = make_page(SEVERAL)
     text = read_text(page)

@@ -97,6 +97,7 @@ def test_the_command_says_mean_and_spread(tmp_path, monkeypatch, capsys):
         said = capsys.readouterr()
         if not more:
             assert re.search(r"over 2 seeds: [\d.]+ ± [\d.]+ %, dense", " ".join(said.out.split()))
+            assert said.out.lstrip().startswith("seed 0, which the file is of; means are below")
             assert "seed 1, 2 of 2" in said.err
     facts = json.loads(said.out)
     assert len(facts["finals"][0]["seeds"]["accuracies"]) == 2

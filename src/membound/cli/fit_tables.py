@@ -103,7 +103,9 @@ def _print_summary(summary: dict[str, Any], score: Score) -> None:
         ]
         for net in [*known, *summary["finals"]]
     ]  # fmt: skip
-    print_table(columns, rows)
+    seeds = summary["finals"][0].get("seeds")
+    first = f"seed {seeds['seeds'][0]}, which the file is of; means are below" if seeds else None
+    print_table(columns, rows, first)
     if not is_micro(summary):
         say("runtime", say_runtimes(summary))
 

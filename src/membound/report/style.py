@@ -43,6 +43,7 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
     linear-gradient(to left, var(--page) 50%, transparent) right / 36px 100% no-repeat local,
     linear-gradient(to left, var(--line), transparent) right / 18px 100% no-repeat scroll;
 }
+.scroll th.text:first-child { position: sticky; left: 0; background: var(--page); }
 .scroll:focus-visible, summary:focus-visible { outline: 2px solid var(--s0); outline-offset: 2px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9375rem; }
 th, td { padding: 6px 14px 6px 0; text-align: right; white-space: nowrap; vertical-align: top; }
@@ -55,6 +56,7 @@ td small { display: block; white-space: normal; color: var(--soft); font-size: .
 .facts th { color: var(--soft); padding-right: 20px; }
 .facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .summary tbody th { color: var(--soft); white-space: normal; }
+.summary thead th { white-space: normal; }
 pre {
   background: var(--faint); border: 1px solid var(--line); border-radius: 6px; padding: 10px 12px; margin: 0 0 12px;
   white-space: pre-wrap; overflow-wrap: anywhere; overflow-x: auto;
@@ -112,7 +114,6 @@ COLOURS
   .against strong { font-size: .9rem; }
   .tile { padding: 8px 10px; }
   .tile .number { font-size: 1.05rem; }
-  .scroll th.text:first-child { position: sticky; left: 0; background: var(--page); }
   .wide { display: none; }
   .narrow { display: block; }
 }

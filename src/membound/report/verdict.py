@@ -14,6 +14,7 @@ from membound.report.text import (
     find_number,
     find_part,
     find_rows,
+    find_text,
     show_count,
     show_milliseconds,
     show_share,
@@ -237,8 +238,19 @@ def _say_one(final: Facts, score: Score) -> str:
 
 
 def _say_several(finals: list[Facts], dense: Facts, score: Score) -> str:
-    """The smallest and the largest of them."""
-    known = [final for final in finals if find_number(final, "file_bytes") is not None] or finals
-    ranked = sorted(known, key=lambda final: find_number(final, "file_bytes") or 0)
-    words = f"{len(finals)} networks, from {_say_one(ranked[0], score)} to {_say_one(ranked[-1], score)}"
+    """From the lowest score to the best; of equal ones the smaller first. Those of one bound have names."""
+    ranked = sorted(finals, key=_rank)
+    low, best = (_say_one(final, score) for final in (ranked[0], ranked[-1]))
+    limits = {find_number(final, "limit") for final in finals}
+    if len(limits) == 1 and None not in limits:
+        low, best = f"{low} ({find_text(ranked[0], 'name')})", f"{best} ({find_text(ranked[-1], 'name')})"
+    words = f"{len(finals)} networks, from {low} to {best}"
     return words + (f"; dense: {_say_one(dense, score)}." if dense else ".")
+
+
+def _rank(final: Facts) -> tuple[float, float]:
+    """Its score, the mean where there are seeds, and its bytes."""
+    value = find_number(find_part(final, "seeds"), "mean")
+    if value is None:
+        value = find_number(final, "accuracy")
+    return (-math.inf if value is None else value, find_number(final, "file_bytes") or 0.0)

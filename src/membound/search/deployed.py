@@ -238,11 +238,9 @@ def write_report(
     A dict gives each a name, such as {"by Taylor scores": a, "by magnitude": b}. `network` and `data` are names for the
     title.
     """
+    names = [str(name) for name in results] if isinstance(results, Mapping) else None
     if isinstance(results, Mapping):
-        results = [
-            replace(each, name=str(name)) if isinstance(each, Fitted) else each
-            for name, each in results.items()
-        ]
+        results = list(results.values())
     found = (
         [results] if isinstance(results, Fitted) else list(results) if isinstance(results, Sequence) else []
     )
@@ -252,7 +250,6 @@ def write_report(
             f"a report is of what fit gives, not of {kinds}: give a Fitted, or a list of them"
         )
     asked = [each.facts["asked"] for each in found]
-    found = _named_apart(found)
     kinds_of_bound = {each.get("kind", "file") for each in asked}
     if len(kinds_of_bound) > 1:
         bounds = " and ".join(sorted(kinds_of_bound))
@@ -261,7 +258,7 @@ def write_report(
         found,
         network=network or type(found[0].model).__name__,
         data=data,
-        strategy=asked[0]["strategy"],
+        strategy=", ".join(dict.fromkeys(each["strategy"] for each in asked)),
         seed=asked[0]["seed"],
         command="\n".join(dict.fromkeys(each["call"] for each in asked)),
         seconds=sum(
@@ -269,19 +266,21 @@ def write_report(
         ),  # calls, not networks
         budget_kind=kinds_of_bound.pop(),
         files=["net.safetensors"],  # a name to copy: only who saves it knows its own
+        names=names or _names_apart(found),
     )
     page.write_report(path, summary | {"unsaved": True})
 
 
-def _named_apart(results: list[Fitted]) -> list[Fitted]:
-    """Those of the same name, as of one budget, by their strategy too, or by their number."""
-    names = [each.name for each in results]
-    if len(set(names)) == len(names):
-        return results
-    by_strategy = [f"{each.name}, {each.facts['asked']['strategy']}" for each in results]
-    if len(set(by_strategy)) < len(names):
-        by_strategy = [f"{each.name} ({number})" for number, each in enumerate(results, 1)]
-    return [replace(each, name=name) for each, name in zip(results, by_strategy, strict=True)]
+def _names_apart(results: list[Fitted]) -> list[str] | None:
+    """None where budgets tell them apart; those of one budget have the names of their strategies, or numbers."""
+    budgets = [each.name for each in results]
+    if len(set(budgets)) == len(results):
+        return None
+    strategies = [str(each.facts["asked"]["strategy"]) for each in results]
+    both = [f"{budget}, {strategy}" for budget, strategy in zip(budgets, strategies, strict=True)]
+    if len(set(both)) < len(results):
+        return [f"{budget} ({number})" for number, budget in enumerate(budgets, 1)]
+    return strategies if len(set(budgets)) == 1 else both
 
 
 def _show(facts: Mapping[str, Any], size: str) -> str:

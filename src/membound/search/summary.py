@@ -26,19 +26,23 @@ def summarise(
     command: str | None = None,
     device: str = "cpu",
     score_name: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """All that `membound.report` shows of a fit, as JSON.
 
     `budget_kind` is what the budgets count: file, ram or nonzeros; `files` are those that were written, in the order
-    of `results`; `score_name` is for a task with a score of its own, whose numbers are no percentages.
+    of `results`; `score_name` is for a task with a score of its own, whose numbers are no percentages; `names`
+    are the networks', where they are not called by their budgets.
     """
     about = describe(PACKAGES)
     if device.startswith("cuda"):
         about["hardware"] = {**about["hardware"], "gpu": torch.cuda.get_device_name(device)}
-    names = [str(file) for file in files] + [None] * (len(results) - len(files))
+    paths = [str(file) for file in files] + [None] * (len(results) - len(files))
     finals = [
-        describe_final(result, file, budget_kind, within) for result, file in zip(results, names, strict=True)
+        describe_final(result, path, budget_kind, within) for result, path in zip(results, paths, strict=True)
     ]
+    if names is not None:
+        finals = [{**final, "name": name} for final, name in zip(finals, names, strict=True)]
     dense = results[0].dense if results else None
     history = results[0].history if results else ()
     summary = {
@@ -102,7 +106,7 @@ def without_curves(summary: Mapping[str, Any]) -> dict[str, Any]:
 def _budget(results: Sequence[Fitted], kind: str) -> dict[str, Any]:
     """The common limit, where there is one; the networks have their own."""
     limit = results[0].limit if len(results) == 1 else None
-    return {"kind": kind, "limit": limit, "text": ", ".join(result.name for result in results)}
+    return {"kind": kind, "limit": limit, "text": ", ".join(dict.fromkeys(result.name for result in results))}
 
 
 def _candidate(facts: Mapping[str, Any], kind: str) -> dict[str, Any]:
