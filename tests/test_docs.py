@@ -387,7 +387,9 @@ def test_every_command_in_the_documents_exists(help_of):
         assert named or not blocks
 
 
-OF_OTHERS = {"--nproc-per-node", "--max-restarts", "--address", "--build"}  # of torchrun, ray and cmake
+OF_OTHERS = {  # of torchrun, ray, cmake and benchmarks/training_peers.py
+    "--nproc-per-node", "--max-restarts", "--address", "--build", "--methods"
+}  # fmt: skip
 
 
 def test_names_options_and_links_in_the_documents_exist(help_of):
