@@ -42,7 +42,9 @@ Measure = Callable[[Mapping[str, Tensor], Types], int]
 CLOSE, FULL = 0.995, 0.975  # of the limit: near enough; and what is worth another look at every layer
 TRIES = 16  # of finding counts by measuring
 LAST = 0.05  # of the weights that stay: those of the lowest scores, which say what a byte is worth
-REGROWN = 1.25  # weights of an own score for each that would fit were none rounded to zero; more are dense again
+REGROWN = (
+    1.25  # weights of an own score for each that would fit were none rounded to zero; more are dense again
+)
 CHOICES = 3  # of bits: each is for the counts that the one before leaves room for
 PALETTE_EVERY = 100  # steps between fits of a palette, at most
 
