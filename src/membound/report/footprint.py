@@ -48,6 +48,9 @@ def make_footprint(result: Facts) -> Markup | None:
         f"not in RAM as a whole. Instructions and time are estimated for one image on {say_clock(finals[0])}, at -Os, "
         "without wait states of the flash; -O2 is faster and takes more flash."
     )
+    floats = find_text(find_part(finals[0], "micro"), "flash_not_included")
+    if floats is not None:
+        note += f" In flash, {floats}."
     return join(tag("div", table, class_="summary"), tag("p", note, class_="note"))
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization
-from membound.micro.code import COMPILER, STACK_BYTES, code_of
+from membound.micro.code import COMPILER, INPUT_CODE, STACK_BYTES, code_of
 from membound.micro.cost import LEVELS, Estimate, estimate
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
@@ -29,6 +29,7 @@ class MicroMemory:
 
     - `constants`: weights, biases, tables, records; `weights` are the codes, positions and palettes among them. `code`:
       the runtime at -Os on a Cortex-M4, `compiled` here or as recorded. `flash` is constants and code.
+    - `not_included`: of a network that takes floats, what `net_input` adds to flash, in words; else None.
     - `context`: the `arena`, which holds activations, and the counters of rows. `stack`: at most. `ram` is context and
       stack.
     - `rows`, `whole`: the arena with line buffers, and with whole maps.
@@ -43,6 +44,7 @@ class MicroMemory:
     weights: int
     arena: int
     compiled: bool = False
+    not_included: str | None = None
 
     @property
     def flash(self) -> int:
@@ -62,6 +64,7 @@ class MicroMemory:
             "weight_bytes": self.weights,
             "code_bytes": self.code,
             "code_from": COMPILER[0] if self.compiled else "recorded sizes",
+            **({} if self.not_included is None else {"flash_not_included": self.not_included}),
             "ram_bytes": self.ram,
             "context_bytes": self.context,
             "arena_bytes": self.arena,
@@ -84,6 +87,7 @@ def memory_of(plan: MicroPlan) -> MicroMemory:
         weights=sum(packed.nbytes for packed in plan.weights.values()),
         arena=plan.layout.nbytes,
         compiled=code.compiled,
+        not_included=None if plan.net.takes_pixels else INPUT_CODE,
     )
 
 
