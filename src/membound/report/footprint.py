@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock
+from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock, unbroken
 from membound.report.markup import Markup, join, tag
 from membound.report.tables import MOST_COLUMNS, draw_table
 from membound.report.text import ABSENT, find_number, find_part, find_rows, find_text, show_count
@@ -51,6 +51,7 @@ def make_footprint(result: Facts) -> Markup | None:
     floats = find_text(find_part(finals[0], "micro"), "flash_not_included")
     if floats is not None:
         note += f" In flash, {floats}."
+    note = unbroken(note)
     return join(tag("div", table, class_="summary"), tag("p", note, class_="note"))
 
 

@@ -20,6 +20,7 @@ from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, val
 from membound.run.common import compiled_core, stated_preprocess
 from membound.store.model import StoredModel
 
+TINY = 0.02  # of the input's range: a few steps of int8
 BEYOND = 0.1  # of an input: more numbers than calibration would leave out
 
 
@@ -219,6 +220,12 @@ def _warn_if_beyond(numbers: npt.NDArray[np.float32], rounding: Quantization) ->
         warnings.warn(
             f"{share:.0%} of the input is beyond {low:.3g} to {high:.3g}, the range that its int8 holds, and is cut "
             "off there: if these numbers are not prepared yet, give net.preprocess(x)",
+            stacklevel=3,
+        )
+    elif 0 < (used := float(np.abs(numbers).max(initial=0))) < TINY * max(abs(low), abs(high)):
+        warnings.warn(
+            f"the input goes up to {used:.3g}, where its int8 holds {low:.3g} to {high:.3g}: nearly all of it is "
+            "rounded away; if these numbers were divided, as pixels by 255, give them as they were in training",
             stacklevel=3,
         )
 
