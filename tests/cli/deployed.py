@@ -65,7 +65,7 @@ def broken_files(folder):
         "truncated": (content[:-5], "rule"),
         "short": (content[:100], "rule"),
         "garbage": (b"garbage" * 50, "not a model file"),
-        "flipped": (content[:-1] + b"\xff", "it is damaged: fetch it again"),
+        "flipped": (content[:-1] + b"\xff", "rule 30"),
         "weights": (len(header).to_bytes(8, "little") + header + b"\0\0\0\0", "membound export"),
     }
     found = {}

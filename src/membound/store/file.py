@@ -84,8 +84,6 @@ def _named(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except ModelError as error:
         rule = f" (rule {error.rule} of docs/FORMAT.md)" if error.rule else ""
-        if error.rule and "fetch" not in str(error):
-            rule += ": if membound wrote this file, it is damaged: fetch it again"
         named = ModelError(f"{os.fspath(path)}: {error}{rule}")
         named.rule = error.rule
         raise named from None
