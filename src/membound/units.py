@@ -18,6 +18,7 @@ UNITS = {
     "tib": 1024**4,
 }
 CLOCK = 80_000_000  # Hz, where none is said
+SLOWEST = 10_000  # Hz: a bare number below was meant as MHz
 HERTZ = {"hz": 1, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
 
 
@@ -86,6 +87,8 @@ def parse_clock(text: str | float) -> float:
         )
     if match is None or unit not in HERTZ or float(match[1]) <= 0:
         raise MemboundError(f"clock={text!r}: write a frequency above 0, as in '80 MHz'", about="clock")
+    if not isinstance(text, str) and text < SLOWEST:
+        raise MemboundError(f"clock={text!r} is in Hz: did you mean '{text:g} MHz'?", about="clock")
     return float(text) if not isinstance(text, str) else float(match[1]) * HERTZ[unit]
 
 

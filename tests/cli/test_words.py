@@ -113,6 +113,31 @@ def test_errors_of_the_library_do_not_speak_of_options(path):
         assert not re.search(r"(^|[ (])--[a-z]", text), f"{path}:{line}: {text}"
 
 
+def test_only_close_names_are_suggested(capsys):
+    assert "--budgt (Possible options: --budget):" in refused(capsys, "fit", "lenet", "--budgt", "4KB")
+
+
+def test_sequences_that_are_read_as_pictures_or_without_a_width_name_the_layout(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("sequence_nets.py").write_text(
+        "from torch import nn\ndef over_time(classes=2, channels=20):\n    return nn.Sequential(nn.Conv2d(channels, 4, "
+        "(5, 1)), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))\n"
+    )
+    x, y = np.random.default_rng(0).normal(size=(40, 20, 49)).astype(np.float32), np.arange(40) % 2
+    np.savez("places.npz", x_train=x[..., None], y_train=y, x_test=x[..., None], y_test=y)
+    np.savez("times.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    fit = ("fit", "sequence_nets:over_time", "--target", "micro", "--ram", "700", "--out", "net.safetensors")
+    bounds = ("--budget", "5KB", "--device", "cpu", "--steps", "2")
+    said = refused(capsys, *fit, *bounds, "--data", "places.npz")
+    assert "read as 1 x 20 x 49 (channels, height, width)" in said
+    assert "the layout NCHW reads 20 x 49 x 1 (--ram, --layout)" in said
+    said = refused(capsys, *fit, *bounds, "--data", "times.npz", "--layout", "NCL")
+    assert said.endswith("takes a sequence as [channels, time, 1], in the layout NCHW (--layout)\n")
+
+
 def test_a_command_names_the_options_that_an_error_is_about(data, capsys):
     fit = ("fit", "lenet", "--data", "own.npz", "--out", "out.safetensors", "--budget", "4KiB")
     assert refused(capsys, *fit, "--values", "f8").endswith("choose auto, p1 to p8, f16 or f32 (--values)\n")

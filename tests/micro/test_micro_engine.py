@@ -157,6 +157,14 @@ def test_numbers_that_are_not_prepared_are_warned_of():
     assert net(prepared_ones).shape == net(images).shape  # and without a warning, which would be an error
 
 
+def test_numbers_that_int8_rounds_away_are_warned_of():
+    net = micro(NETWORKS["resnet8"]())
+    step = net.plan.net.quantizations[0].scale
+    with pytest.warns(UserWarning, match="the input goes up to .* give them as they were in training"):
+        net(np.full((1, *net.input_shape), step, np.float32))
+    net(np.zeros((1, *net.input_shape), np.float32))  # nothing is lost of zeros
+
+
 def test_time_is_estimated_for_two_ways_to_compile():
     net = micro(NETWORKS["lenet"]())
     assert net.speed("-O2").ms("80 MHz") < net.speed().ms(80e6) == pytest.approx(2 * net.speed().ms("160MHz"))

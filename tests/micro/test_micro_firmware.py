@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from micro_networks import NETWORKS, micro
+from micro_networks import NETWORKS, Builder, micro
 
 from membound.export.c_project import write_project
+from membound.export.micro import Calibrated, lines_of
+from membound.run.micro_net import MicroNet
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE, PAGE = ROOT / "examples" / "firmware", (ROOT / "docs" / "MICRO.md").read_text()
@@ -60,7 +62,7 @@ def test_the_flags_of_the_page_compile_an_export(cpu, folder):
 
 
 def test_the_page_names_these_processors():
-    assert list(FLAGS) == ["Cortex-M0+", "Cortex-M4", "Cortex-M7", "Cortex-M33", "RISC-V"]
+    assert list(FLAGS) == ["Cortex-M0+", "Cortex-M4", "Cortex-M4F", "Cortex-M7", "Cortex-M33", "RISC-V"]
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
@@ -70,3 +72,41 @@ def test_a_folder_that_is_a_library_has_no_main(build, folder):
     subprocess.run(command, cwd=folder / "firmware", check=True)
     names = subprocess.run(["nm", folder / "firmware" / "main.o"], capture_output=True, text=True, check=True)
     assert "main" not in names.stdout.replace("main.c", "")
+
+
+def of_floats() -> MicroNet:
+    """A network that takes features of 20 channels, which net_input makes bytes of."""
+    build = Builder((20, 4, 1), 0)
+    build.conv(0, 2, kernel=1)
+    said = {"mean": [*map(float, range(20))], "std": [2.0 + c for c in range(20)], "takes": "float32"}
+    return micro(build.store("p8", preprocess=said))
+
+
+@pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for Cortex-M")
+@pytest.mark.parametrize(("cpu", "told"), [("Cortex-M0+", 3.2), ("Cortex-M4", 1.8), ("Cortex-M4F", 0.3)])
+def test_net_input_adds_what_the_page_says(cpu, told, tmp_path):
+    """Linked with and without it; the libraries of compilers differ a little."""
+    assert f"{told} KB" in PAGE
+    write_project(tmp_path, of_floats())
+    (tmp_path / "both.c").write_text(
+        '#include "net.h"\nvolatile float number;\nvolatile uint8_t byte;\n'
+        "void _start(void) {\n  for (uint32_t i = 0; i < NET_CHANNELS; i++) byte = INPUT;\n}\n"
+    )
+    sizes = []
+    for value in ("(uint8_t)i", "net_input(number, i)"):
+        link = [*FLAGS[cpu].split(), f"-DINPUT={value}", "-nostartfiles", "both.c", "-o", "both"]
+        subprocess.run(link, cwd=tmp_path, check=True)
+        listed = subprocess.check_output(["arm-none-eabi-size", tmp_path / "both"], text=True)
+        text, data = map(int, listed.splitlines()[1].split()[:2])
+        sizes.append(text + data)
+    assert sizes[1] - sizes[0] == pytest.approx(1000 * told, rel=0.2)
+
+
+def test_where_flash_is_told_net_input_is_named_if_a_network_takes_floats(tmp_path):
+    for net, name in ((of_floats(), "kws_input"), (micro(NETWORKS["lenet"]()), None)):
+        folder = tmp_path / str(name)
+        write_project(folder, net, "kws")
+        assert ("kws_input" in (folder / "README.md").read_text()) is (name is not None)
+        told = net.memory().to_json().get("flash_not_included", "")
+        assert ("1.8 KB" in told) is (name is not None)
+        assert told in "\n".join(lines_of(Calibrated(net)))

@@ -87,7 +87,12 @@ def test_time_alone_is_a_bound_on_a_microcontroller():
 
 @pytest.mark.parametrize(
     ("clock", "said"),
-    [("80", "has no unit"), ("0 MHz", "a frequency above 0"), ("fast", "as in '80 MHz'")],
+    [
+        ("80", "has no unit"),
+        (80, "did you mean '80 MHz'"),
+        ("0 MHz", "a frequency above 0"),
+        ("fast", "as in '80 MHz'"),
+    ],
 )
 def test_a_clock_that_is_none_is_refused(clock, said):
     with pytest.raises(MemboundError, match=said):
@@ -187,6 +192,8 @@ class Normalized(nn.Sequential):
     [
         ({"budget": 2_000}, "(2,000 bytes of flash) cannot be met: with one weight in each layer"),
         ({"ram": 500}, "500 bytes of RAM cannot be met: this network takes"),
+        ({"ram": 500}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
+        ({"budget": None}, "the target micro needs a budget, which bounds its flash"),
         ({"model": Normalized}, "the microcontroller's runtime has no lrn"),
         ({"budget": None, "ram": 4_000}, "give a budget, not ram alone"),
         ({"values": "f16"}, "computes in integers, not in f16: choose auto or p1 to p8"),

@@ -20,7 +20,7 @@ from membound.cli.reproduce import reproduce_command
 from membound.cli.run import run_command
 from membound.cli.sections import in_sections
 from membound.cli.train import train_command
-from membound.cli.usage import explain_value
+from membound.cli.usage import explain_value, suggest_close
 from membound.errors import MemboundError, install
 
 app = typer.Typer(
@@ -115,6 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
         elif not hasattr(error, "format_message"):
             raise
         else:
+            suggest_close(error)
             words = explain_value(error, given, _function_of(given)) or error.format_message().rstrip(".")
             absent = ABSENT.get(next(iter(given), ""), {})
             instead = [said for word in given if (said := absent.get(word.split("=", 1)[0]))]

@@ -82,6 +82,8 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{micro['stack_bytes']:,} of stack; images are fed by rows",
         ),
     ]
+    if (floats := micro.get("flash_not_included")) is not None:
+        lines.insert(1, ("", floats))
     return [*lines, ("speed", say_speed(micro))]
 
 

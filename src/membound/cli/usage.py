@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, get_args
 
 import typer
@@ -26,6 +27,19 @@ def explain_value(error: Any, given: Sequence[str], function: Callable[..., None
     value = _find_value(parameter.opts, given)
     words = _name_kind(kind, option)
     return None if value is None or words is None else f"{parameter.opts[0]} {value}: {words} is needed"
+
+
+def suggest_close(error: Any) -> None:
+    """Leave of the options that an error suggests only those that are nearly the one given.
+
+    >>> from types import SimpleNamespace as Some
+    >>> error = Some(option_name="--budgt", possibilities=["--augment", "--budget", "--out"])
+    >>> suggest_close(error)
+    >>> error.possibilities
+    ['--budget']
+    """
+    if getattr(error, "possibilities", None):
+        error.possibilities = get_close_matches(error.option_name, error.possibilities, cutoff=0.75)
 
 
 def _find_value(names: Sequence[str], given: Sequence[str]) -> str | None:

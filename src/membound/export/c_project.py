@@ -6,6 +6,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from membound.errors import ModelError
@@ -15,6 +16,7 @@ from membound.export.hub_folder import check_folder
 from membound.micro.code import (
     CONFIG,
     HEADERS,
+    INPUT_CODE,
     NET_CODE_BYTES,
     SOURCES,
     STACK_BYTES,
@@ -148,7 +150,12 @@ def _of_runtime(text: str, prefix: str) -> str:
 
 def _in_readme(text: str, prefix: str) -> str:
     """Names of files and types alone: layers have names of their own."""
-    names = {"`net.h`": f"`{prefix}.h`", "`net.c`": f"`{prefix}.c`", "net_context": f"{prefix}_context"}
+    names = {
+        "net_input": f"{prefix}_input",
+        "`net.h`": f"`{prefix}.h`",
+        "`net.c`": f"`{prefix}.c`",
+        "net_context": f"{prefix}_context",
+    }
     for name, own in names.items():
         text = text.replace(name, own)
     return text
@@ -257,6 +264,10 @@ A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114
 network's size with an antialiased bilinear filter, then the center square. `net.read("cat.jpg")` does this in
 Python, to compare with.
 """
+    floats, arithmetic = "", "Plain C99 in integers"
+    if not net.takes_pixels:
+        floats = "\n" + fill(f"{INPUT_CODE}.", 118, initial_indent="  ", subsequent_indent="  ")
+        arithmetic += ", but for `net_input`"
     table = "\n".join(rows)
     code = NET_CODE_BYTES + recorded_bytes(features(plan))  # not compiled: a folder is the same everywhere
     flash, ram = plan.flash_bytes + code, plan.context_bytes + STACK_BYTES
@@ -267,7 +278,7 @@ Python, to compare with.
     )
     return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
 
-Plain C99 in integers, without malloc. It needs no C library but `memcpy` and `memset`.
+{arithmetic}, without malloc. It needs no C library but `memcpy` and `memset`.
 
 In your firmware, compile `net.c`, `membound_micro.c` and `membound_micro_conv.c`, and put this folder on the include
 path. `net.h` has the functions to call. Leave `main.c` out: it reads images from standard input, to try the network on
@@ -280,7 +291,7 @@ CMAKE_BUILD_TYPE. Without a C library, compile with -ffreestanding and bring you
 
 - Flash: {plan.flash_bytes:,} bytes of constants (with pointers of 4 bytes), and about {code:,} bytes of code, compiled
   with -Os for a Cortex-M4; -O2 and -O3 are faster and take more. `membound_micro_config.h` leaves out what this network
-  does not use.
+  does not use.{floats}
 - RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows. A
   call takes at most {STACK_BYTES} bytes of stack. The input is fed row by row; not all of it is in RAM.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.

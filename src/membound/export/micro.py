@@ -186,6 +186,8 @@ def lines_of(found: Calibrated) -> list[str]:
         f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
         f"speed     {say_speed(describe_speed(found.net.plan))}",
     ]
+    if memory.not_included is not None:
+        lines.insert(1, f"          {memory.not_included}")
     if found.accuracy is not None:
         lines.append(
             f"accuracy  {found.accuracy:.2f} % in integers, {found.float_accuracy:.2f} % in floating point, of "

@@ -38,6 +38,15 @@ def say_clock(net: Facts) -> str:
     return f"a Cortex-M4 at {show_clock(find_number(find_part(net, 'micro'), 'clock_hz') or CLOCK)}"
 
 
+def unbroken(text: str) -> str:
+    """With -Os and -O2 as one word each: no line ends after the hyphen.
+
+    >>> ascii(unbroken("at -Os for a Cortex-M4"))
+    "'at \\\\u2011Os for a Cortex-M4'"
+    """
+    return text.replace(" -O", " \N{NON-BREAKING HYPHEN}O")
+
+
 def show_flash(net: Facts) -> str:
     """Bytes of flash, of those that the budget allows.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock
+from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock, unbroken
 from membound.report.markup import Markup, join, tag
 from membound.report.tables import MOST_COLUMNS, draw_table
 from membound.report.text import ABSENT, find_number, find_part, find_rows, find_text, show_count
@@ -48,6 +48,10 @@ def make_footprint(result: Facts) -> Markup | None:
         f"not in RAM as a whole. Instructions and time are estimated for one image on {say_clock(finals[0])}, at -Os, "
         "without wait states of the flash; -O2 is faster and takes more flash."
     )
+    floats = find_text(find_part(finals[0], "micro"), "flash_not_included")
+    if floats is not None:
+        note += f" In flash, {floats}."
+    note = unbroken(note)
     return join(tag("div", table, class_="summary"), tag("p", note, class_="note"))
 
 

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock, show_flash, show_ram
+from membound.report.device import (
+    find_flash,
+    find_ram,
+    find_time,
+    is_micro,
+    say_clock,
+    show_flash,
+    show_ram,
+    unbroken,
+)
 from membound.report.markup import Markup, join, tag
 from membound.report.spread import BETTER, WITHIN, WORSE, compare, say_rule
 from membound.report.text import (
@@ -158,7 +167,7 @@ def _time_tile(final: Facts, int8: Facts) -> Markup | None:
     lines = []
     if theirs is not None:
         lines.append(_line(*compare_amounts(ours, theirs, ("faster", "slower")), "8 bits", show_ms(theirs)))
-    lines.append(tag("p", f"{say_clock(final)}, at -Os", class_="against"))
+    lines.append(tag("p", unbroken(f"{say_clock(final)}, at -Os"), class_="against"))
     return _draw("time of one image, estimated", show_ms(ours), lines)
 
 

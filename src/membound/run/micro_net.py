@@ -13,13 +13,14 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization
-from membound.micro.code import COMPILER, STACK_BYTES, code_of
+from membound.micro.code import COMPILER, INPUT_CODE, STACK_BYTES, code_of
 from membound.micro.cost import LEVELS, Estimate, estimate
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
 from membound.run.common import compiled_core, stated_preprocess
 from membound.store.model import StoredModel
 
+TINY = 0.02  # of the input's range: a few steps of int8
 BEYOND = 0.1  # of an input: more numbers than calibration would leave out
 
 
@@ -29,6 +30,7 @@ class MicroMemory:
 
     - `constants`: weights, biases, tables, records; `weights` are the codes, positions and palettes among them. `code`:
       the runtime at -Os on a Cortex-M4, `compiled` here or as recorded. `flash` is constants and code.
+    - `not_included`: of a network that takes floats, what `net_input` adds to flash, in words; else None.
     - `context`: the `arena`, which holds activations, and the counters of rows. `stack`: at most. `ram` is context and
       stack.
     - `rows`, `whole`: the arena with line buffers, and with whole maps.
@@ -43,6 +45,7 @@ class MicroMemory:
     weights: int
     arena: int
     compiled: bool = False
+    not_included: str | None = None
 
     @property
     def flash(self) -> int:
@@ -62,6 +65,7 @@ class MicroMemory:
             "weight_bytes": self.weights,
             "code_bytes": self.code,
             "code_from": COMPILER[0] if self.compiled else "recorded sizes",
+            **({} if self.not_included is None else {"flash_not_included": self.not_included}),
             "ram_bytes": self.ram,
             "context_bytes": self.context,
             "arena_bytes": self.arena,
@@ -84,6 +88,7 @@ def memory_of(plan: MicroPlan) -> MicroMemory:
         weights=sum(packed.nbytes for packed in plan.weights.values()),
         arena=plan.layout.nbytes,
         compiled=code.compiled,
+        not_included=None if plan.net.takes_pixels else INPUT_CODE,
     )
 
 
@@ -215,6 +220,12 @@ def _warn_if_beyond(numbers: npt.NDArray[np.float32], rounding: Quantization) ->
         warnings.warn(
             f"{share:.0%} of the input is beyond {low:.3g} to {high:.3g}, the range that its int8 holds, and is cut "
             "off there: if these numbers are not prepared yet, give net.preprocess(x)",
+            stacklevel=3,
+        )
+    elif 0 < (used := float(np.abs(numbers).max(initial=0))) < TINY * max(abs(low), abs(high)):
+        warnings.warn(
+            f"the input goes up to {used:.3g}, where its int8 holds {low:.3g} to {high:.3g}: nearly all of it is "
+            "rounded away; if these numbers were divided, as pixels by 255, give them as they were in training",
             stacklevel=3,
         )
 

@@ -140,6 +140,12 @@ class Bound:
             self._check_pair()
         elif len(given) != 1:
             found = f"got {' and '.join(given)}" if given else "got none"
+            if self.is_micro and not given:
+                raise MemboundError(
+                    "the target micro needs a budget, which bounds its flash, such as 20KB; ram and latency may go "
+                    "with it, and a latency may stand alone: got none",
+                    about=("budget", "ram", "latency"),
+                )
             kinds = (*KINDS, "latency")
             raise MemboundError(
                 f"give one bound ({', '.join(kinds)}), such as a budget of 20KiB: {found}",

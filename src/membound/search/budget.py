@@ -11,7 +11,7 @@ from membound.search.bits import WIDE
 from membound.search.bounds import Amount, Average
 from membound.search.checks import PART
 from membound.search.ensemble import Ensemble
-from membound.search.micro import MicroBytes, check_ram
+from membound.search.micro import MicroBytes, check_ram, say_examples
 from membound.search.problem import AUTO, Problem, Target
 from membound.store.values import value_type
 from membound.train.evaluation import Score
@@ -120,9 +120,13 @@ def make_plans(
             if limit.key is not None:
                 asked = f"a latency {limit.text}"
             slim = " or leave prefer out," if problem.target.prefer == "speed" else ""
+            measure = problem.measure
+            micro = isinstance(measure, MicroBytes)
             raise MemboundError(
                 f"{asked} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
                 f"each layer {each} {members * least + overhead:,};{slim} allow at least that"
+                f"{say_examples(measure) if isinstance(measure, MicroBytes) else ''}",
+                about=("budget", "layout") if micro else (),
             )
     return plans
 

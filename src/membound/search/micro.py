@@ -116,9 +116,18 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
     if needed > allowed:
         raise MemboundError(
             f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them stack), "
-            "however few weights it has; allow that, or take a narrower network",
-            about="ram",
+            f"however few weights it has; allow that, or take a narrower network{say_examples(measure)}",
+            about=("ram", "layout"),
         )
+
+
+def say_examples(measure: MicroBytes) -> str:
+    """How examples were read, which a message adds; sequences are easily read as pictures of one channel."""
+    channels, height, width = measure.plan(measure.dense_state()).net.images[0]
+    text = f"; examples are read as {channels} x {height} x {width} (channels, height, width)"
+    if channels == 1 and height != width:
+        text += f": if these are sequences of {height} channels, the layout NCHW reads {height} x {width} x 1"
+    return text
 
 
 def alike(preprocess: Preprocess, channels: int) -> Preprocess:

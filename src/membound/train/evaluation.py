@@ -94,6 +94,11 @@ def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
     except (Exception, SystemExit) as error:
         what = "images" if len(shape) == 3 else "examples"
         why = explain_refusal(error, model)
+        if len(shape) == 2 and any(isinstance(part, nn.Conv2d) for part in model.modules()):
+            why += "; Conv2d of (k, 1) takes a sequence as [channels, time, 1], in the layout NCHW"
+            raise DataError(
+                f"the network does not take {what} of shape {shape}: {why}", about="layout"
+            ) from error
         raise DataError(
             f"the network does not take {what} of shape {shape}: {why}",
             about="size" if what == "images" and "channel" not in why else (),
