@@ -570,7 +570,7 @@ def test_what_stands_for_a_network_elsewhere_is_no_model_file(tmp_path, capsys, 
 
 
 def test_an_export_that_there_is_not_says_which_there_is(file, tmp_path, capsys):
-    assert "write ONNX with --onnx" in refused(capsys, "export", file, "--tflite", tmp_path / "net.tflite")
+    assert "for an app with --cpp" in refused(capsys, "export", file, "--tflite", tmp_path / "net.tflite")
     assert "No such option: --other" in refused(capsys, "export", file, "--other", "x")
     for command in ("run", "bench"):
         said = refused(capsys, command, file, "--engine", "micro")

@@ -228,7 +228,7 @@ def test_the_program_says_the_class_of_a_picture(tmp_path):
     for words, said in (
         (["cut.ppm"], "or it is not a picture in binary PPM (P6) with 8 bits\n"),
         (["missing.ppm"], "there is no such file, or it is not a picture in binary PPM (P6) with 8 bits\n"),
-        (["picture.ppm", "999"], "are the threads from 0 to 256?\n"),
+        (["picture.ppm", "999"], "THREADS is a whole number from 0 (all cores) to 256\n"),
         ([], "usage: ./classify PICTURE.ppm [THREADS [RUNS [UPDATE]]]\n"),
     ):
         done = subprocess.run(["./classify", *words], cwd=tmp_path, capture_output=True, text=True)
