@@ -18,6 +18,7 @@ PACKAGE, KERNELS = ROOT / "src" / "membound", ROOT / "src" / "kernels"
 # The parts of the package from the bottom up, each with all that it may import of those before it.
 LAYERS = {
     "errors": set(),
+    "signatures": set(),
     "units": {"errors"},
     "notebook": set(),
     "machine": set(),
@@ -25,13 +26,13 @@ LAYERS = {
     "data": {"errors"},
     "store": {"errors", "units"},
     "zoo": {"errors"},
-    "train": {"errors", "units", "notebook", "modules", "data", "store", "zoo", "_core"},
+    "train": {"errors", "signatures", "units", "notebook", "modules", "data", "store", "zoo", "_core"},
     "capture": {"errors", "modules", "data", "store"},
     "micro": {"errors", "units", "store"},
     "run": {"errors", "units", "notebook", "data", "store", "micro", "_core"},
     "report": {"errors", "units", "store"},
     "search": {
-        "errors", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "micro", "run",
+        "errors", "signatures", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "micro", "run",
         "report",
     },
     "export": {"errors", "units", "machine", "data", "store", "zoo", "train", "capture", "micro", "run"},

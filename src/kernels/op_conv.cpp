@@ -46,7 +46,8 @@ class Conv final : public Op {
       output += lanes * out_floats;
     }
     if (batch == 0) return;
-    if (place.roomy && banded_image(place.kernels.traits).banded) return run_banded(x, output, batch, place);
+    if (place.roomy)
+      if (const Image banded = banded_image(place.kernels.traits); banded.banded) return run_banded(banded, x, output, batch, place);
     place.roomy && bands_for(place.kernels.traits).rows > 0 ? run_bands(x, output, batch, place) : run_each(x, output, batch, place);
   }
 
@@ -159,11 +160,10 @@ class Conv final : public Op {
   // Of a large image, what a tile of outputs reads is laid out by the worker that sums it, when its turn comes: all of it at
   // once would push inputs and outputs out of the second cache, and threads would wait for it.
   Image banded_image(const Traits& traits) const {
+    if (traits.width <= 4 || by_channel_) return {};  // short vectors gain nothing by it
     const ImageLayout layout = layout_for(traits);
+    if (layout.unchanged || layout.planes_h * layout.planes_w > 1 || channels_ * layout.channel_floats < kLarge) return {};
     Image banded = image(layout, true);
-    // Short vectors gain nothing by it.
-    const bool large = traits.width > 4 && channels_ * layout.channel_floats >= kLarge && !by_channel_ && !layout.unchanged;
-    if (!large || layout.planes_h * layout.planes_w > 1) return {};
     const size_t rows = banded_rows(weight_, banded, weight_.rows() / groups_, traits);
     if (rows == 0) return {};
     banded.banded = true;
@@ -177,8 +177,7 @@ class Conv final : public Op {
     return lines(product_room(weight_, banded, weight_.rows() / groups_, traits));
   }
 
-  void run_banded(const float* input, float* output, size_t batch, const Workplace& place) const {
-    const Image banded = banded_image(place.kernels.traits);
+  void run_banded(const Image& banded, const float* input, float* output, size_t batch, const Workplace& place) const {
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, channels = channels_ / groups_;
     const Product product(weight_, banded, rows, finish(), place.kernels);
     const double operations = weight_.density() * static_cast<double>(batch * weight_.rows() * weight_.columns() * pixels);

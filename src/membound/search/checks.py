@@ -1,10 +1,10 @@
 """What numbers of a request must be."""
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 
 from membound.errors import MemboundError
+from membound.signatures import misfit
 from membound.units import parse_bytes, plain_number
 
 PART = r"(\d+(?:\.\d*)?|\.\d+)\s*%"
@@ -22,17 +22,9 @@ def check_called(name: str, function: Callable[..., object], arguments: Sequence
     Traceback (most recent call last):
     membound.errors.MemboundError: strategy takes (w), and is called with (name, weight): write strategy(name, weight)
     """
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a function that is not Python's
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError:
-        wanted = ", ".join(arguments)
-        raise MemboundError(
-            f"{name} takes {signature}, and is called with ({wanted}): write {name}({wanted})", about=name
-        ) from None
+    wrong = misfit(name, function, arguments)
+    if wrong is not None:
+        raise MemboundError(wrong, about=name)
 
 
 def take_plain_(record: object, names: Iterable[str]) -> None:

@@ -19,7 +19,6 @@ gradient, penalties included. The momentum of a weight that was set to zero is l
 loss pulls on strongly enough comes back.
 """
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ import torch
 from torch import Tensor
 
 from membound.errors import RuleError
+from membound.signatures import misfit
 from membound.train.palette import Levels
 from membound.train.projection import Rank, project_, project_by_
 from membound.train.schedules import Number, Schedule, value_at
@@ -339,17 +339,9 @@ def _check_function(name: str, given: Any, arguments: tuple[str, ...]) -> None:
     """What cannot be called as it will be is refused now, not in the middle of the first step."""
     if not callable(given):
         raise RuleError(f"Update: {name} is {given!r}; it is a function, or None")
-    try:
-        signature = inspect.signature(given)
-    except (TypeError, ValueError):  # of a function that is not Python's
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError:
-        wanted = ", ".join(arguments)
-        raise RuleError(
-            f"Update: {name} takes {signature}, and is called with ({wanted}): write {name}({wanted})"
-        ) from None
+    wrong = misfit(name, given, arguments)
+    if wrong is not None:
+        raise RuleError(f"Update: {wrong}")
 
 
 def _is_part(found: Tensor, weight: Tensor, moment: Moment) -> bool:
