@@ -32,8 +32,8 @@ LAYERS = {
     "run": {"errors", "units", "notebook", "data", "store", "micro", "_core"},
     "report": {"errors", "units", "store"},
     "search": {
-        "errors", "signatures", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train", "capture", "micro", "run",
-        "report",
+        "errors", "signatures", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train",
+        "capture", "micro", "run", "report",
     },
     "export": {"errors", "units", "machine", "data", "store", "zoo", "train", "capture", "micro", "run"},
     "bench": {"errors", "machine", "store", "capture", "run", "export"},
