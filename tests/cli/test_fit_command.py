@@ -262,7 +262,7 @@ def _ledger_lines() -> int:
 
 def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypatch):
     monkeypatch.setattr(
-        "membound.search.fitting.describe_stored", lambda *_: signal.raise_signal(signal.SIGTERM)
+        "membound.search.finals.describe_stored", lambda *_: signal.raise_signal(signal.SIGTERM)
     )
     assert run(*SHORT, *OUT, "--budget", "4KiB") == 130
     assert capsys.readouterr().err.endswith("membound: interrupted: without --run-dir nothing was saved\n")

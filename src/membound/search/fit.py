@@ -190,12 +190,12 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             limits = [latency.limit(workshop.problem, directory, asked, world)]
             plans = make_plans(workshop.problem, limits, bound.members, bound.average, choices.seed)
         fitting = Fitting(workshop, bound, choices, watch, at_once, world, dense_teaching)
-        fitting.tried += tried
+        fitting.finals.tried += tried
         run = fitting.run if choices.widths is None else fitting.run_widths
 
         def run_and_time(plans: list[Plan]) -> list[Fitted]:
             results = with_collapse(run(plans), workshop.problem)
-            return with_latencies(results, fitting.dense_file, bound.threads, world)
+            return with_latencies(results, fitting.finals.dense_file, bound.threads, world)
 
         if latency is None:
             return run_and_time(plans)

@@ -1,0 +1,230 @@
+"""The final networks: what was trained becomes what is deployed, judged through the runtime that deploys it."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from membound.data import Split
+from membound.report.eight_bits import TAKEN
+from membound.search import greedy
+from membound.search.bits import describe_types, joined
+from membound.search.bounds import Bound
+from membound.search.budget import Plan, describe_device, describe_left_over
+from membound.search.deployed import Fitted, describe_speed, describe_stored
+from membound.search.effort import describe_recipe
+from membound.search.eight_bits import EightBits, better_in_8_bits, describe_choice, fits, in_8_bits
+from membound.search.ensemble import Ensemble, join_states
+from membound.search.measure import FileBytes
+from membound.search.micro import MicroBytes, calibrated, exported_bytes
+from membound.search.place import Watch
+from membound.search.problem import Problem, State
+from membound.search.request import Choices
+from membound.search.scoring import score_stored
+from membound.search.trim import trim_
+from membound.search.workshop import Workshop
+from membound.store.model import StoredModel
+from membound.train.evaluation import Score
+from membound.train.rules import load_plain_
+from membound.train.several import plain
+
+
+class Finals:
+    """Makes the networks that a fit gives back from the states that its jobs left in the workshop."""
+
+    def __init__(self, workshop: Workshop, bound: Bound, choices: Choices, watch: Watch) -> None:
+        self.workshop, self.bound, self.choices, self.watch = workshop, bound, choices, watch
+        self.candidates: list[dict[str, Any]] = []  # that the search has tried
+        self.tried: list[str] = []  # what a person should know of it
+        self.dense_file: StoredModel | None = None  # for races against it
+        self.eight_bits: EightBits | None = None  # the same weights in 8 bits, where they can be
+
+    @property
+    def problem(self) -> Problem:
+        return self.workshop.problem
+
+    @property
+    def ram_limit(self) -> int | None:
+        """The second bound, where there are two."""
+        return self.problem.target.memory
+
+    @property
+    def estimates(self) -> bool:
+        """Whether only images held out of the training ones can judge."""
+        data = self.problem.data
+        return data.test is None and data.given is None and data.validation is not None
+
+    def remember(self, candidates: list[dict[str, Any]]) -> None:
+        """Those that are not known yet: a search may go over the same ones twice."""
+        known = {found["key"] for found in self.candidates}
+        self.candidates += [found for found in candidates if found["key"] not in known]
+
+    # The dense network
+
+    def describe_dense(self, facts: dict[str, Any]) -> dict[str, Any]:
+        plain, data = replace(self.problem.files, values="f32", types={}), self.problem.data
+        stored = plain.stored(self.workshop.state("dense"))
+        estimate = None
+        if self.estimates and data.validation is not None:
+            part = plain.stored(self.workshop.state(greedy.DENSE))
+            estimate = score_stored(part, data.validation, self.problem)
+        self.dense_file = stored
+        about = describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
+        return about | {
+            "curves": facts["history"],
+            "steps": self._steps(facts),
+            "seconds": facts["seconds"],
+            "int8": self._describe_int8(),
+        }
+
+    def _describe_int8(self) -> dict[str, Any] | None:
+        held_out = self.workshop.state(greedy.DENSE) if self.estimates else None
+        dense, data = in_8_bits(self.problem, self.workshop.state("dense"), held_out), self.problem.data
+        self.eight_bits = dense
+        if dense is None or (data.test is None and data.given is None and dense.estimate is None):
+            return None  # nothing but the training images could judge it
+        return dense.describe(self.problem) | self._judge(dense.stored, dense.estimate)
+
+    def dense_if_better(self, plan: Plan, result: Fitted, facts: dict[str, Any]) -> Fitted:
+        """Dense in 8 bits instead, where it fits and images other than those for the last word say so."""
+        dense = self.eight_bits
+        if dense is None or not result.facts["fits_in_8_bits"]:
+            return result
+        ours = result.files.stored(result.model.state_dict())
+        scores = better_in_8_bits(self.problem, ours, plan.estimate, dense)
+        if scores is None:
+            return result
+        model = self.problem.make(self.choices.seed)
+        load_plain_(model, dense.state)
+        plan = replace(plan, estimate=dense.estimate)
+        found = self.deploy(plan, [facts], dict(result.dense or {}), model.eval(), dense.files)
+        self.watch.note(f"{plan.limit.text}: {TAKEN}")
+        own = [note for note in found.facts["tried"] if "teacher" not in note]  # dense has none
+        tried = [*own, describe_choice(*scores)]
+        return replace(found, facts={**found.facts, "tried": tried, "is_dense_in_8_bits": True})
+
+    # Networks under a bound
+
+    def network(self, plan: Plan, keys: list[str]) -> tuple[nn.Module, FileBytes]:
+        """The final network in torch and its file: one, or an ensemble within the limit."""
+        states = [self.workshop.state(key) for key in keys]
+        networks = [self.problem.make(self.choices.seed + number) for number in range(len(keys))]
+        types = [self._types(key) for key in keys]
+        if len(keys) == 1:
+            model: nn.Module = networks[0]
+            files = replace(self.problem.files, types=types[0])
+        else:
+            model = Ensemble(networks, self.bound.average)
+            files = replace(self.problem.files_of(model), types=joined(types))
+        if not plan.exact:
+            measure = self.problem.measure_of(model, files)
+            size = partial(self._exported_bytes, files) if isinstance(measure, MicroBytes) else measure
+            trim_(states, self.problem, lambda: size(_joined(states)), plan.limit.number)
+        for network, state in zip(networks, states, strict=True):
+            load_plain_(network, state)
+        return model.eval(), files
+
+    def estimate(self, plan: Plan, keys: list[str], validation: Split) -> Score:
+        """How good networks are that were trained without the validation images, on those."""
+        model, files = self.network(plan, keys)
+        files = self._for_device(files, model.state_dict())
+        return score_stored(files.stored(model.state_dict()), validation, self.problem)
+
+    def deploy(
+        self,
+        plan: Plan,
+        facts: list[dict[str, Any]],
+        dense: dict[str, Any] | None,
+        model: nn.Module,
+        files: FileBytes,
+    ) -> Fitted:
+        files, state = self._for_device(files, model.state_dict()), model.state_dict()
+        stored = files.stored(state)
+        about = describe_stored(stored, self.problem.target)
+        if self.problem.target.micro:
+            size = about["micro"]["flash_bytes"]
+        elif self.ram_limit is None:
+            size = self.problem.measure_of(model, files)(state)
+        else:
+            size = stored.file_bytes
+        seconds = sum(found["seconds"] for found in facts)
+        int8 = (dense or {}).get("int8")
+        return Fitted(
+            name=plan.limit.text,
+            model=plain(model),
+            files=files,
+            limit=size if plan.exact else plan.limit.number,
+            size=size,
+            file_bytes=stored.file_bytes,
+            values=describe_types(files.types) if files.types else files.values,
+            **self._judge(stored, plan.estimate),
+            members=self._judge_members(model, facts),
+            history=list(self.candidates),
+            dense=dense,
+            facts=about
+            | {
+                "curves": facts[0]["history"],
+                "steps": self._steps(facts[0]),
+                "training": describe_recipe(self.problem, self.choices.seed, plan.start is not None),
+                "seconds": seconds,
+                "fits_in_8_bits": fits(int8, self.bound, plan.limit.number, self.ram_limit),
+                "tried": [*self.tried, *self._notes(plan, files, state, about)],
+            }
+            | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit})
+            | ({} if self.problem.task.counts else {"score_name": self.problem.task.name or "score"}),
+        )
+
+    def _steps(self, facts: dict[str, Any]) -> int:
+        """Those of a network and of all that it goes on from: a search trains its winners on."""
+        steps, start = int(facts["steps"]), facts["job"].get("start")
+        return steps if start is None else steps + self._steps(self.workshop.facts(start))
+
+    def _notes(self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any]) -> list[str]:
+        """What a person should know of its bytes."""
+        notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
+        if plan.exact or self.bound.within is not None or plan.limit.key is not None:
+            return notes
+        if micro := about.get("micro"):
+            notes += describe_device(micro, plan.limit.number, self.problem.target)
+        types = set(files.types.values())
+        return notes + describe_left_over(self.problem, plan, types, about)
+
+    def _for_device(self, files: FileBytes, state: State) -> FileBytes:
+        """What a microcontroller runs says how its values become int8."""
+        data = self.problem.data
+        return calibrated(files, state, data.train, data.preprocess) if self.problem.target.micro else files
+
+    def _exported_bytes(self, files: FileBytes, state: State) -> int:
+        """What the budget counts of a network as it is exported for a microcontroller."""
+        target = self.problem.target
+        return exported_bytes(self._for_device(files, state).stored(state), target.spare, target.timed)
+
+    def _types(self, key: str) -> dict[str, str]:
+        """The types of the values of a job's weights."""
+        return self.workshop.facts(key).get("types") or {}
+
+    # The last word
+
+    def _judge(self, stored: StoredModel, estimate: Score | None) -> dict[str, Any]:
+        """The last word, by images that it was not trained on; where there are none, the estimate of before."""
+        data = self.problem.data
+        split = data.given if data.test is None else data.test
+        score = estimate if split is None else score_stored(stored, split, self.problem)
+        return {
+            "accuracy": None if score is None else score.accuracy,
+            "errors": None if score is None else score.errors,
+            "images": None if score is None else score.images,
+            "accuracy_on": "validation" if data.test is None else "test",
+        }
+
+    def _judge_members(self, model: nn.Module, facts: list[dict[str, Any]]) -> list[float | None]:
+        if not isinstance(model, Ensemble):
+            return []
+        files = [replace(self.problem.files, types=each.get("types") or {}) for each in facts]
+        found = [mine.stored(each.state_dict()) for mine, each in zip(files, model.members, strict=True)]
+        return [self._judge(stored, None)["accuracy"] for stored in found]
+
+
+def _joined(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return states[0] if len(states) == 1 else join_states(states)
