@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <initializer_list>
 #include <memory>
 #include <vector>
@@ -86,6 +87,7 @@ class App {
   size_t constant_bytes_ = 0;
   Preparation preparation_{};  // of no channels: the file does not say
   std::vector<uint64_t> kept_;  // of a file
+  std::deque<std::vector<float>> kept_floats_;  // of its palettes and scales
   std::vector<float> mean_, std_;
   std::vector<OpPlan> plans_;
   std::unique_ptr<Network> network_;

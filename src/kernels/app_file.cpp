@@ -1,9 +1,8 @@
 // A network that a program opens from a file as it runs. `membound export --cpp-file` writes it: what membound/export/
 // cpp_file.py puts into it is what is read here, in the same order. All of it is checked before any of it is used.
 //
-// Numbers are 64 bits wide, little-endian. Texts and arrays begin with how many bytes they have, and are filled up to
-// multiples of 8, so that arrays are computed on where they lie.
-#include <algorithm>
+// Whole numbers have 7 bits in each byte, the lowest first, and a bit that says whether another byte follows. Texts and
+// arrays begin with how many bytes they have. Arrays begin at multiples of 8: they are computed on where they lie.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -38,28 +37,35 @@ uint32_t checksum(const unsigned char* bytes, size_t count) {
   return ~sum;
 }
 
+float from_half(uint16_t half) {
+  const int exponent = half >> 10 & 31, fraction = half & 1023;
+  const float found = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                                    : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
+  require(exponent < 31, "a number is not finite");
+  return half >> 15 ? -found : found;
+}
+
 class FileReader {
  public:
   FileReader(const unsigned char* bytes, size_t count) : bytes_(bytes), count_(count) {}
 
   uint64_t number() {
-    uint64_t found;
-    std::memcpy(&found, take(sizeof found), sizeof found);
-    return found;
+    uint64_t found = 0;
+    for (int shift = 0; shift < 63; shift += 7) {
+      const unsigned char part = *take(1);
+      found |= uint64_t{part & 127u} << shift;
+      if (part < 128) return found;
+    }
+    refuse("the file is damaged: a number is too large");
   }
   size_t size(size_t most = 0xffffffff) {
     const uint64_t found = number();
     require(found <= most, "a number is too large");
     return found;
   }
-  double real() {
-    double found;
-    std::memcpy(&found, take(sizeof found), sizeof found);
-    return found;
-  }
   std::string text() {
     const size_t bytes = size();
-    return {static_cast<const char*>(take(bytes)), bytes};
+    return {reinterpret_cast<const char*>(take(bytes)), bytes};
   }
   Shape sizes() {
     Shape found;
@@ -74,26 +80,55 @@ class FileReader {
   // Where an array of so many bytes lies; null where none is wanted.
   const void* array(size_t bytes) {
     require(size() == bytes, "an array is not as large as its shape");
-    return bytes == 0 ? nullptr : take(bytes);
+    if (bytes == 0) return nullptr;
+    take((8 - at_ % 8) % 8);
+    return take(bytes);
   }
   // Floats, all of them finite; none where there are none.
   std::vector<float> floats() {
-    const size_t bytes = size();
-    require(bytes % sizeof(float) == 0, "a table of another type");
-    std::vector<float> found(bytes / sizeof(float));
-    const void* from = take(bytes);
-    if (bytes > 0) std::memcpy(found.data(), from, bytes);
+    const size_t count = size(), kind = size(3);
+    std::vector<float> found;
+    if (kind == 0) {
+      const auto parts = all<float>(count);
+      found.assign(parts.begin(), parts.end());
+    } else if (kind == 1) {
+      for (uint16_t half : all<uint16_t>(count)) found.push_back(from_half(half));
+    } else {
+      const auto steps = kind == 2 ? all<int8_t>(count) : steps_around_zero(count);
+      const float step = all<float>(1)[0];
+      for (int8_t each : steps) found.push_back(static_cast<float>(each) * step);
+    }
     for (float x : found) require(std::isfinite(x), "a number is not finite");
     return found;
   }
   bool at_end() const { return at_ == count_; }
 
  private:
-  const void* take(size_t bytes) {
+  // A whole number is written as twice itself, any other behind a 1.
+  double real() {
+    const uint64_t found = number();
+    if (found % 2 == 0) return static_cast<double>(found / 2);
+    return all<double>(1)[0];
+  }
+  template <class T>
+  std::vector<T> all(size_t count) {
+    const unsigned char* from = take(count * sizeof(T));
+    std::vector<T> found(count);
+    if (count > 0) std::memcpy(found.data(), from, count * sizeof(T));
+    return found;
+  }
+  // The codes of a linear palette.
+  static std::vector<int8_t> steps_around_zero(size_t count) {
+    require(count <= 256, "a palette is too large");
+    std::vector<int8_t> found;
+    const int first = -static_cast<int>(count / 2);
+    for (size_t i = 0; i < count; ++i) found.push_back(static_cast<int8_t>(first + static_cast<int>(i)));
+    return found;
+  }
+  const unsigned char* take(size_t bytes) {
     require(bytes <= count_ - at_, "it ends early");
     const unsigned char* found = bytes_ + at_;
     at_ += bytes;
-    at_ += std::min((8 - at_ % 8) % 8, count_ - at_);
     return found;
   }
 
@@ -148,13 +183,10 @@ void check_values(const Matrix& matrix) {
     require((static_cast<const uint16_t*>(matrix.values)[i] & 0x7c00) != 0x7c00, "a weight is not finite");
 }
 
-const float* checked_floats(FileReader& file, size_t count) {
-  const auto* found = static_cast<const float*>(file.array(count * sizeof(float)));
-  for (size_t i = 0; i < count; ++i) require(std::isfinite(found[i]), "a number is not finite");
-  return found;
-}
+// Palettes and scales are kept: a matrix only points to them.
+using Kept = std::deque<std::vector<float>>;
 
-Matrix read_weight(FileReader& file) {
+Matrix read_weight(FileReader& file, Kept& kept) {
   Matrix weight;
   weight.format = named<Format>(kFormatNames, file.text());
   weight.type = named<ValueType>(kValueTypeNames, file.text());
@@ -165,9 +197,15 @@ Matrix read_weight(FileReader& file) {
   weight.pointer_bytes = static_cast<int>(file.size(8));
   weight.parameter = static_cast<int>(file.size(15));
   weight.high_bytes = file.size();
-  const bool scaled = file.size(1) != 0;
-  if (code_bits(weight.type) > 0) weight.palette = checked_floats(file, size_t{1} << code_bits(weight.type));
-  if (scaled) weight.scales = checked_floats(file, weight.rows);
+  if (const int bits = code_bits(weight.type); bits > 0) {
+    kept.push_back(file.floats());
+    require(kept.back().size() <= size_t{1} << bits, "a palette is too large");
+    kept.back().resize(size_t{1} << bits);  // an entry for every code that there can be
+    weight.palette = kept.back().data();
+  }
+  kept.push_back(file.floats());
+  require(kept.back().empty() || kept.back().size() == weight.rows, "rows and their scales are not as many");
+  if (!kept.back().empty()) weight.scales = kept.back().data();
   const ArrayBytes wanted = array_bytes(weight);
   weight.values = file.array(wanted.values);
   weight.index = file.array(wanted.index);
@@ -177,7 +215,7 @@ Matrix read_weight(FileReader& file) {
   return weight;
 }
 
-OpPlan read_plan(FileReader& file) {
+OpPlan read_plan(FileReader& file, Kept& kept) {
   OpPlan plan;
   plan.op = file.text();
   plan.inputs = file.sizes();
@@ -188,13 +226,14 @@ OpPlan read_plan(FileReader& file) {
     plan.numbers[name] = file.numbers();
   }
   const auto activation = named<Activation>(kActivationNames, file.text());
-  const auto first = static_cast<float>(file.real());
-  plan.fused = {activation, first, static_cast<float>(file.real())};
+  const Numbers about = file.numbers();
+  require(about.size() == 2, "an activation has two numbers");
+  plan.fused = {activation, static_cast<float>(about[0]), static_cast<float>(about[1])};
   for (size_t left = file.size(); left > 0; --left) {
     const std::string role = file.text();
     plan.tables[role] = file.floats();
   }
-  if (file.size(1) != 0) plan.weight = read_weight(file);
+  if (file.size(1) != 0) plan.weight = read_weight(file, kept);
   return plan;
 }
 
@@ -248,11 +287,12 @@ void App::open(const void* data, size_t bytes, const Interface& wanted, int thre
   const Shape input = file.sizes();
   const std::vector<size_t> outputs = file.sizes();
   for (size_t left = file.size(); left > 0; --left) {
-    plans_.push_back(read_plan(file));
+    plans_.push_back(read_plan(file, kept_floats_));
     for (const Shape& shape : plans_.back().input_shapes) product(shape);
     product(plans_.back().output_shape);
   }
   require(file.at_end(), "there is more than a network");
+  for (const auto& floats : kept_floats_) constant_bytes_ += floats.size() * sizeof(float);
   product(input);
   start(input, outputs, threads, 1);
   bool same = network_->inputs() == wanted.inputs.size() && network_->outputs() == wanted.outputs.size();

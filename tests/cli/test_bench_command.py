@@ -135,6 +135,48 @@ def test_a_peer_that_fails_is_said_and_the_others_go_on(file, capsys, monkeypatc
     assert "membound" in said
 
 
+LITERT = """
+import numpy as np
+class Interpreter:
+    def __init__(self, model_path, num_threads): self.shape = [1, 6, 6, 1]
+    def get_input_details(self):
+        return [{"index": 0, "shape": np.array(self.shape), "dtype": np.int8, "quantization": (0.5, 3)}]
+    def get_output_details(self): return [{"index": 1, "dtype": np.int8, "quantization": (0.25, -1)}]
+    def get_tensor_details(self): return [{"dtype": np.int8}, {"dtype": np.int32}]
+    def resize_tensor_input(self, index, shape): self.shape = shape
+    def allocate_tensors(self): pass
+    def set_tensor(self, index, array):
+        assert array.dtype == np.int8 and array.shape == tuple(self.shape), (array.dtype, array.shape)
+    def invoke(self): pass
+    def get_tensor(self, index): return np.zeros((self.shape[0], 7), np.int8)
+"""
+
+
+def test_a_tflite_file_of_the_user(file, capsys, monkeypatch):
+    """In a stand-in for LiteRT, which checks that it is given 8 bits, and gives other classes than ours."""
+    mine = file.parent / "mine.tflite"
+    mine.write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
+    monkeypatch.setattr("membound.bench.litert.PACKAGES", ("no_such_package",))
+    assert run("bench", file, "--runs", "2", "--peers", "none", "--tflite", mine) == 0
+    assert "not installed: litert (ai-edge-litert)" in capsys.readouterr().out
+    monkeypatch.undo()
+    package = file.parent / "ai_edge_litert"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "interpreter.py").write_text(LITERT)
+    monkeypatch.syspath_prepend(str(file.parent))
+    monkeypatch.setenv("PYTHONPATH", str(file.parent), prepend=os.pathsep)
+    assert (
+        run("bench", file, "--runs", "2", "--batch", "3", "--peers", "none", "--tflite", mine, "--json") == 0
+    )
+    (_, row) = loads(capsys.readouterr().out)["results"]
+    assert row["error"] is None
+    assert (row["name"], row["precision"], row["file_bytes"]) == ("litert", "int8", 108)
+    assert row["max_relative_difference"] is None
+    assert run("bench", file, "--runs", "2", "--peers", "none", "--tflite", mine) == 0
+    assert "litert int8" in capsys.readouterr().out
+
+
 @pytest.mark.full
 def test_a_peer_in_an_environment_of_its_own(file, capsys, monkeypatch):
     """A program that says who called it, and a runtime that only its environment has."""
@@ -192,6 +234,10 @@ def test_a_contender_that_does_not_answer_is_given_up(file, monkeypatch):
             ("--peers", "tensorrt"),
             "there is no peer 'tensorrt': the peers are torch, onnxruntime, openvino, deepsparse",
         ),
+        (("--peers", "litert"), "give a .tflite file of yours as tflite"),
+        (("--tflite", "no.tflite"), "no.tflite cannot be read: No such file"),
+        (("--tflite", __file__), "is not a .tflite file: give one that TensorFlow wrote"),
+        (("--operators", "--tflite", __file__), "--operators compares with no other runtime"),
         (("--threads", "0"), "not a list of counts"),
         (("--threads", "one"), "not a list of counts"),
         (("--python", "deepsparse"), "is not a peer and a program"),

@@ -1,7 +1,7 @@
 """The runtimes, each as two steps: import it, then load a network. What is loaded is a function of an array.
 
 All compute in float32 with the same number of threads; OpenVINO's own choice of precision is a contender of its own,
-and so are ONNX Runtime and OpenVINO with a network in 8 bits.
+and so are ONNX Runtime and OpenVINO with a network in 8 bits, and LiteRT with a .tflite file of the user's.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from membound.bench.litert import litert
 
 Array = npt.NDArray[np.float32]
 Arrays = list[Array]
@@ -24,7 +26,7 @@ class Files:
     model: Path  # ours
     onnx: Path  # dense ONNX
     arrays: Path  # dense arrays (.npz), numbered in the order of the model's tensors
-    int8: Path | None = None  # the network in 8 bits, as the contender wants it
+    int8: Path | None = None  # the network in 8 bits, as the contender wants it; or a .tflite file
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,7 @@ def deepsparse() -> Load:
 
 OURS = "membound"
 OPENVINO_DEFAULT = "openvino default"
+LITERT = "litert"
 PEERS = ("torch", "onnxruntime", "openvino", "deepsparse")  # the names of their packages
 CONTENDERS: dict[str, Callable[[], Load]] = {
     OURS: ours,
@@ -158,6 +161,7 @@ CONTENDERS: dict[str, Callable[[], Load]] = {
     "openvino": openvino,
     OPENVINO_DEFAULT: lambda: openvino(f32=False),
     "deepsparse": deepsparse,
+    LITERT: litert,
     "onnxruntime int8": lambda: onnx_runtime(int8=True),
     "openvino int8": lambda: openvino(f32=False, int8=True),
 }

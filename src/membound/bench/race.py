@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from membound.bench.contenders import OPENVINO_DEFAULT, OURS, PEERS, Files
+from membound.bench import litert
+from membound.bench.contenders import LITERT, OPENVINO_DEFAULT, OURS, PEERS, Files
 from membound.bench.int8 import MAKERS, bytes_of
 from membound.bench.worker import CLOCKS
 from membound.errors import MemboundError, ModelError
@@ -44,6 +45,7 @@ def race(
     seed: int = 0,
     pythons: Mapping[str, str] | None = None,
     int8: bool = False,
+    tflite: Path | None = None,
     beside: Sequence[Path] = (),
     clock: str = "wall",
     show: Show | None = None,
@@ -53,15 +55,19 @@ def race(
     `runs` are split over the rounds. Memory is what the process grew by since the runtime was imported. `pythons` names
     the interpreter of a peer that lives in an environment of its own, beside a membound. With `int8`, peers that can
     also run the network in 8 bits, calibrated on the random inputs of the race: its speed says something, its output
-    little. Files `beside` the first, of the same shapes, run in membound, too, each as a contender of its own. On a
+    little. `tflite` is a file that takes the same inputs, such as the one that ships today: LiteRT runs it, where it is
+    installed. Files `beside` the first, of the same shapes, run in membound, too, each as a contender of its own. On a
     busy machine, the clock "processor" counts what one thread computes, and not what it waits for others.
     """
     pythons = dict(pythons or {})
     unknown = [name for name in (*peers, *pythons) if name not in PEERS]
     if unknown:
+        hint = "; give a .tflite file of yours as tflite" if unknown[0] in (LITERT, "tflite") else ""
         raise MemboundError(
-            f"there is no peer {unknown[0]!r}: the peers are {', '.join(PEERS)}", about="peers"
+            f"there is no peer {unknown[0]!r}: the peers are {', '.join(PEERS)}{hint}", about="peers"
         )
+    if tflite is not None:
+        _check_tflite(tflite)
     if aside := [name for name in pythons if name not in peers]:
         raise MemboundError(
             f"pythons names {aside[0]}, which is not among the peers: {', '.join(peers) or 'none'}",
@@ -108,12 +114,19 @@ def race(
             samples = random_inputs(ports, SAMPLES, random)[0]
             more, lacking, failed = _quantized(installed, files, Path(folder), samples, show)
             entries, missing = entries + more, missing + lacking
+        if tflite is not None and litert.installed() is not None:
+            entries.append(_Entry(LITERT, LITERT, replace(files, int8=tflite.resolve())))
+        elif tflite is not None:
+            missing.append(f"{LITERT} ({litert.NAME})")
         rows: list[dict[str, Any]] = []
         for count in threads:
             rows += _heat(entries, Path(folder), count, runs, max(1, min(rounds, runs)), pythons, clock, show)
             rows += [{"name": name, "threads": count, "error": error} for name, error in failed.items()]
     here = [name for name in installed if name not in elsewhere]
-    about = describe(("membound", "numpy", *here, *(["nncf"] if int8 and "openvino" in here else [])))
+    packages = ["membound", "numpy", *here, *(["nncf"] if int8 and "openvino" in here else [])]
+    if tflite is not None and (runs_it := litert.installed()) is not None:
+        packages.append(runs_it.replace("_", "-"))
+    about = describe(packages)
     about["versions"] |= {name: version for name, version in elsewhere.items() if version}
     return {
         **about,
@@ -127,6 +140,17 @@ def race(
         "results": rows,
         "missing": missing,
     }
+
+
+def _check_tflite(path: Path) -> None:
+    """A flatbuffer says what it is in bytes 4 to 8."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(8)
+    except OSError as error:
+        raise MemboundError(f"{path} cannot be read: {error.strerror}", about="tflite") from None
+    if head[4:] != b"TFL3":
+        raise MemboundError(f"{path} is not a .tflite file: give one that TensorFlow wrote", about="tflite")
 
 
 @dataclass(frozen=True)
@@ -316,7 +340,6 @@ class _Lane:
         row: dict[str, Any] = {"name": self.name, "threads": self.threads, "error": self.error}
         if self.error is not None or not self.times:
             return row
-        scale = float(np.abs(reference).max()) or 1.0
         return {
             **row,
             "min_ms": min(self.times),
@@ -324,8 +347,14 @@ class _Lane:
             "turns_ms": self.turns,
             **self.facts,
             "file_bytes": self.entry.size,
-            "max_relative_difference": float(np.abs(self.output() - reference).max()) / scale,
+            "max_relative_difference": None
+            if self.entry.contender == LITERT
+            else self._difference(reference),
         }
+
+    def _difference(self, reference: Any) -> float:
+        scale = float(np.abs(reference).max()) or 1.0
+        return float(np.abs(self.output() - reference).max()) / scale
 
     def stop(self) -> None:
         self.process.kill()

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -43,6 +44,10 @@ def bench_command(
             "--int8", help="Also the network in 8 bits, in ONNX Runtime (needs onnx) and OpenVINO (nncf)."
         ),
     ] = False,
+    tflite: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also a .tflite file of yours, in LiteRT (needs ai-edge-litert)."),
+    ] = None,
     operators: Annotated[
         bool,
         typer.Option("--operators", help="Time each operator of the network instead, against its floor."),
@@ -61,9 +66,9 @@ def bench_command(
         (count, *more) = _counts(threads)
         if more:
             raise MemboundError(f"--operators takes one count of threads, not {threads}")
-        if peers is not None or rounds is not None or python or int8:
+        if peers is not None or rounds is not None or python or int8 or tflite is not None:
             raise MemboundError(
-                "--operators compares with no other runtime: leave --peers, --python, --int8 and --rounds out"
+                "--operators compares with no other runtime: leave --peers, --python, --int8, --tflite and --rounds out"
             )
         found = time_layers(file, threads=count, batch=batch, runs=runs, seed=seed)
         options.print_json(found) if as_json else _print_layers(found)
@@ -75,7 +80,8 @@ def bench_command(
     with _status() as show:
         facts = race(
             file, peers=list(dict.fromkeys(names)), threads=_counts(threads), runs=runs, rounds=rounds or 5,
-            batch=batch, seed=seed, pythons=interpreters(python or []), int8=int8, show=show,
+            batch=batch, seed=seed, pythons=interpreters(python or []), int8=int8,
+            tflite=tflite, show=show,
         )  # fmt: skip
     options.print_json(facts) if as_json else _print(facts)
 
@@ -137,7 +143,7 @@ def _print(facts: dict[str, Any]) -> None:
         table.add_row(
             _label(row), str(row["threads"]), _short(row["min_ms"]), _short(row["median_ms"]),
             _short(row["load_ms"]), _size(row["imported_bytes"]), _size(row["resident_bytes"]),
-            _size(row["peak_bytes"]), _size(row["file_bytes"]), f"{row['max_relative_difference']:.0e}",
+            _size(row["peak_bytes"]), _size(row["file_bytes"]), _difference(row),
         )  # fmt: skip
     Console().print(table)
     hardware = facts["hardware"]
@@ -188,6 +194,12 @@ def _label(row: dict[str, Any]) -> str:
     """
     name: str = row["name"].removesuffix(" default").removesuffix(" int8")
     return name if row["precision"] == "f32" else f"{name} {row['precision']}"
+
+
+def _difference(row: dict[str, Any]) -> str:
+    """Nothing for another network's file."""
+    found = row["max_relative_difference"]
+    return "" if found is None else f"{found:.0e}"
 
 
 def _size(count: int | None) -> str:

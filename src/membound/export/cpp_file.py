@@ -1,7 +1,8 @@
 """A network as a file that an app opens as it runs: the plan and the arrays that `export --cpp` compiles in.
 
-src/kernels/app_file.cpp reads it. Numbers are 64 bits wide, little-endian; texts and arrays begin with how many bytes
-they have, and are filled up to multiples of 8.
+src/kernels/app_file.cpp reads it. Whole numbers have 7 bits in each byte, the lowest first, and a bit that says whether
+another byte follows; texts and arrays begin with how many bytes they have. Arrays begin at multiples of 8: they are
+computed on where they lie.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from membound.errors import ModelError, check_path_like
 from membound.export.cpp_source import describe_interface, prepared_sizes
@@ -23,9 +25,11 @@ from membound.run.plan import Planned, flat, plan
 from membound.store.file import read
 from membound.store.formats import Encoded
 from membound.store.model import StoredModel
+from membound.store.palette import STEPPED, Palette
 from membound.store.whole import write_whole
 
 MAGIC = b"MBAPPNET"
+TABLES = ("f32", "f16", "i8", "linear")  # how floats are written: the last two times a step
 
 
 def export_cpp_file(net: Net | str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
@@ -52,81 +56,130 @@ def export_cpp_file(net: Net | str | os.PathLike[str], path: str | os.PathLike[s
 
 def file_bytes(model: StoredModel) -> bytes:
     """All of the file."""
-    plans = plan(model)
-    content = b"".join(
-        [
-            _text(own_version()),
-            _text(describe_interface(model)),
-            _preparation(model),
-            _sizes(model.shapes[0]),
-            _sizes(model.graph.given),
-            _number(len(plans)),
-            *map(_plan, plans),
-        ]
-    )
-    head = MAGIC + _number(len(MAGIC) + 16 + len(content)) + _number(zlib.crc32(content))
-    return head + content
+    plans, body = plan(model), _Body()
+    body.text(own_version())
+    body.text(describe_interface(model))
+    _add_preparation(body, model)
+    body.sizes(model.shapes[0])
+    body.sizes(model.graph.given)
+    body.number(len(plans))
+    for each in plans:
+        _add_plan(body, each)
+    content = bytes(body.written)
+    return MAGIC + struct.pack("<2Q", len(MAGIC) + 16 + len(content), zlib.crc32(content)) + content
 
 
-def _preparation(model: StoredModel) -> bytes:
+def _add_preparation(body: "_Body", model: StoredModel) -> None:
     how = preprocess_of(model)
-    if how is None:
-        return _number(0)
-    sizes = prepared_sizes(how, model.shapes[0])
-    mean = how.mean if how.mean_image is None else how.mean_image
-    return _number(1) + _reals([*sizes, how.scale]) + _floats(mean) + _floats(how.std)
+    body.number(how is not None)
+    if how is not None:
+        body.reals([*prepared_sizes(how, model.shapes[0]), how.scale])
+        body.floats(how.mean if how.mean_image is None else how.mean_image)
+        body.floats(how.std)
 
 
-def _plan(plan: Planned) -> bytes:
+def _add_plan(body: "_Body", plan: Planned) -> None:
+    body.text(plan.op)
+    body.sizes(plan.inputs)
+    body.number(len(plan.input_shapes))
+    for shape in [*plan.input_shapes, plan.output_shape]:
+        body.sizes(shape)
+    body.number(len(plan.numbers))
+    for key, value in plan.numbers.items():
+        body.text(key)
+        body.reals(flat(value))
     name, *numbers = plan.act
-    parts = [_text(plan.op), _sizes(plan.inputs), _number(len(plan.input_shapes))]
-    parts += [*map(_sizes, plan.input_shapes), _sizes(plan.output_shape), _number(len(plan.numbers))]
-    parts += [_text(key) + _reals(flat(value)) for key, value in plan.numbers.items()]
-    parts += [_text(name), struct.pack("<2d", *[*numbers, 0.0, 0.0][:2]), _number(len(plan.tables))]
-    parts += [_text(role) + _floats(table) for role, table in plan.tables.items()]
-    parts.append(_number(0) if plan.weight is None else _number(1) + _weight(plan.weight))
-    return b"".join(parts)
+    body.text(name)
+    body.reals([*numbers, 0.0, 0.0][:2])
+    body.number(len(plan.tables))
+    for role, table in plan.tables.items():
+        body.text(role)
+        body.floats(table)
+    body.number(plan.weight is not None)
+    if plan.weight is not None:
+        _add_weight(body, plan.weight)
 
 
-def _weight(weight: Encoded) -> bytes:
+def _add_weight(body: "_Body", weight: Encoded) -> None:
     arrays = [*weight.arrays, None, None][:2]
-    widths = [0 if array is None else array.itemsize for array in arrays]
-    high_bytes = weight.arrays[0].nbytes if weight.format == "rice" else 0
-    numbers = [*weight.matrix[:3], *widths, weight.parameter, high_bytes, weight.scales is not None]
-    parts = [_text(weight.format), _text(weight.type_name), *map(_number, numbers)]
-    if weight.palette is not None:  # an entry for every code that there can be
-        entries = weight.palette.entries
-        parts.append(_floats(np.pad(entries, (0, weight.value_type.levels - len(entries)))))
-    if weight.scales is not None:
-        parts.append(_floats(weight.scales))
-    return b"".join([*parts, *(_array(array) for array in (weight.values, *arrays))])
+    body.text(weight.format)
+    body.text(weight.type_name)
+    for size in weight.matrix[:3]:
+        body.number(size)
+    for array in arrays:
+        body.number(0 if array is None else array.itemsize)
+    body.number(weight.parameter)
+    body.number(weight.arrays[0].nbytes if weight.format == "rice" else 0)
+    if weight.palette is not None:
+        body.palette(weight.palette)
+    body.floats(weight.scales)
+    for array in (weight.values, *arrays):
+        body.array(array)
 
 
-def _number(number: int) -> bytes:
-    return struct.pack("<Q", number)
+class _Body:
+    """What has been written so far; arrays must know where they begin."""
 
+    def __init__(self) -> None:
+        self.written = bytearray()
 
-def _sizes(sizes: Iterable[int]) -> bytes:
-    found = list(sizes)
-    return struct.pack(f"<{len(found) + 1}Q", len(found), *found)
+    def number(self, number: int) -> None:
+        """
+        >>> body = _Body()
+        >>> body.number(300)
+        >>> list(body.written)
+        [172, 2]
+        """
+        while number > 127:
+            self.written.append(128 | number & 127)
+            number >>= 7
+        self.written.append(number)
 
+    def text(self, text: str) -> None:
+        content = text.encode()
+        self.number(len(content))
+        self.written += content
 
-def _reals(numbers: Iterable[float]) -> bytes:
-    found = list(numbers)
-    return struct.pack(f"<Q{len(found)}d", len(found), *found)
+    def sizes(self, sizes: Iterable[int]) -> None:
+        found = list(sizes)
+        self.number(len(found))
+        for size in found:
+            self.number(size)
 
+    def reals(self, numbers: Iterable[float]) -> None:
+        """Most are whole: those are written as twice the number, others behind a 1."""
+        found = list(numbers)
+        self.number(len(found))
+        for real in found:
+            if 0 <= real < 2**53 and real == int(real):
+                self.number(2 * int(real))
+            else:
+                self.number(1)
+                self.written += struct.pack("<d", real)
 
-def _text(text: str) -> bytes:
-    return _filled(text.encode())
+    def floats(self, numbers: Any) -> None:
+        """In 16 bits where that is exact."""
+        floats = np.asarray([] if numbers is None else numbers, "<f4").ravel()
+        with np.errstate(over="ignore"):
+            halves = floats.astype("<f2")
+        exact = np.array_equal(halves.astype(np.float32), floats)
+        self._table("f16" if exact else "f32", halves if exact else floats)
 
+    def palette(self, palette: Palette) -> None:
+        if palette.kind in STEPPED:
+            self._table(palette.kind, palette.table)
+            self.written += struct.pack("<f", palette.step)
+        else:
+            self.floats(palette.entries)
 
-def _floats(numbers: Any) -> bytes:
-    return _array(None if numbers is None else np.asarray(numbers, "<f4"))
+    def array(self, array: Any) -> None:
+        content = b"" if array is None else np.ascontiguousarray(array).tobytes()
+        self.number(len(content))
+        if content:
+            self.written += bytes(-len(self.written) % 8) + content
 
-
-def _array(array: Any) -> bytes:
-    return _filled(b"" if array is None else np.ascontiguousarray(array).tobytes())
-
-
-def _filled(content: bytes) -> bytes:
-    return _number(len(content)) + content + bytes(-len(content) % 8)
+    def _table(self, kind: str, table: npt.NDArray[Any]) -> None:
+        self.number(table.size)
+        self.number(TABLES.index(kind))
+        if kind != "linear":  # whose numbers follow from how many they are
+            self.written += np.ascontiguousarray(table).tobytes()
