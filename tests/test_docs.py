@@ -252,7 +252,16 @@ def test_the_times_of_an_app_beside_int8_were_measured():
     assert [row["times"] > 1 for row in litert.values()] == [True, False, False, False]
     assert f"{1 / min(row['times'] for row in litert.values()):.1f} times as fast as membound" in page
     times = [f"{row['times']:.2f}" for row in litert.values()]
-    assert f"files are\n{', '.join(times[:-1])} and {times[-1]} times as fast as it" in README
+    deploying = " ".join((ROOT / "docs" / "DEPLOYING.md").read_text().split())
+    assert f"files are {', '.join(times[:-1])} and {times[-1]} times as fast as that" in deploying
+    for name, row in litert.items():  # README's table, in which the least time of a row is bold
+        kinds = ("onnxruntime", "onnxruntime int8", "openvino", "openvino int8")
+        peers = [f"{few[name][each]['min_ms']:#.3g}" for each in kinds]
+        cells = [f"{ms:#.3g}" for ms in (row["litert_int8_ms"], few[name]["membound"]["min_ms"])]
+        least = min(cells, key=float)
+        first, last = (f"**{cell}**" if cell == least else cell for cell in cells)
+        label = NAMES[name.removesuffix("-auto")]
+        assert f"| {label} | {first} | {' / '.join(peers[:2])} | {' / '.join(peers[2:])} | {last} |" in README
     slower = [f"{1 / litert[name]['times']:.1f}" for name in ("efficientnet_lite0-auto", "resnet8-auto")]
     assert f"LiteRT's is {' and '.join(slower)} times as fast" in README
     smaller = [row["litert_file_bytes"] / row["file_bytes"] for row in litert.values()]

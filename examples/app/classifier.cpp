@@ -144,6 +144,16 @@ int classifier_prepare(const classifier_picture *picture, uint8_t *image) {
   return 0;
 }
 
+const char *classifier_class(int32_t best) {
+#ifdef NET_CLASSES
+  const char *name = best < 0 ? nullptr : net_class(static_cast<uint32_t>(best));
+  return name == nullptr ? "" : name;
+#else
+  static_cast<void>(best);
+  return "";
+#endif
+}
+
 int32_t classifier_run(const uint8_t *image, float *scores) {
   try {
     std::vector<float> input(NET_INPUT_FLOATS), output(NET_OUTPUTS);

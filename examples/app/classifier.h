@@ -39,6 +39,9 @@ int classifier_prepare(const classifier_picture *picture, uint8_t *image);
  * memory is short. */
 int32_t classifier_run(const uint8_t *image, float *scores);
 
+/* The name of a class; "" where the file has no names. */
+const char *classifier_class(int32_t best);
+
 /* Both of these. Returns the best class, or -1. */
 int32_t classifier_classify(const classifier_picture *picture, float *scores);
 

@@ -67,7 +67,10 @@ int main(int count, char **words) {
   }
   char why[400] = "";
   const int opened = classifier_open_update(count > 4 ? words[4] : nullptr, static_cast<int>(threads), why, sizeof why);
-  if (count > 4 && opened == 0) std::fprintf(stderr, "%s: %s\n", words[4], why);
+  if (count > 4 && opened == 0) {  // an app would go on with the network that is compiled in
+    std::fprintf(stderr, "%s: %s\n", words[4], why);
+    return 1;
+  }
   if (opened < 0) {
     std::fprintf(stderr, "the network cannot be opened: is there memory?\n");
     return 1;
@@ -80,7 +83,8 @@ int main(int count, char **words) {
     for (int c = 0; c <= *std::max_element(mask.begin(), mask.end()); ++c)
       std::printf("class %d: %td pixels\n", c, std::count(mask.begin(), mask.end(), static_cast<uint8_t>(c)));
   } else {
-    std::printf("class %d, score %.6g\n", best, static_cast<double>(scores[static_cast<size_t>(best)]));
+    const char *name = classifier_class(best);
+    std::printf("class %d%s%s, score %.6g\n", best, *name ? ": " : "", name, static_cast<double>(scores[static_cast<size_t>(best)]));
   }
   const double prepare = least_ms(runs, [&] { classifier_prepare(&picture, image.data()); });
   const double run = least_ms(runs, [&] { classifier_run(image.data(), nullptr); });

@@ -62,6 +62,7 @@ def _count_nonzeros(weight: "Tensor") -> int:
 
 CHANNELS = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 FEATURES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((?:\d+)x(\d+) and (\d+)x(?:\d+)\)")
+WHOLE = re.compile(r"(unsigned char|long int|Byte|Long|Int|Char)\)? (and|but).*([Ff]loat|should be the same)")
 TOO_SMALL = re.compile(r"Output size is too small|size can't be greater than actual input")
 MOST = 140  # letters of a reason that is not known here
 
@@ -89,6 +90,10 @@ def explain_refusal(error: BaseException, model: "nn.Module") -> str:
         gets, takes = (f"{int(number):,}" for number in found.groups())
         advice = "give inputs of the size that the network was made for, or pool before it"
         return f"{where} takes {takes} features and gets {gets}; {advice}"
+    if WHOLE.search(text):
+        return (
+            f"{where} computes in float32 and gets whole numbers; give it x.float(), prepared as in training"
+        )
     if TOO_SMALL.search(text):
         return f"nothing is left for {where}; give larger inputs, or pool less before it"
     reason = str(error).strip().splitlines()[0].strip() if text else "no message"

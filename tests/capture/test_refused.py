@@ -207,8 +207,11 @@ def test_networks(name, capfd):
     [
         (torch.zeros(8), r"shape \(8,\); give a batch"),
         (torch.zeros(0, 8), "give a batch"),
-        (torch.zeros(1, 8, dtype=torch.int64), "does not run on an input"),
-        (np.zeros((1, 8), np.uint8), "does not run on an input"),
+        (torch.zeros(1, 8, dtype=torch.int64), r"gets whole numbers; give it x.float\(\)"),
+        (
+            np.zeros((1, 8), np.uint8),
+            "does not run on an input of shape .*: a layer computes in float32 and gets whole",
+        ),
         ([1.0], "input 0 is a float; give a tensor"),
         ("x", "is a str"),
         (torch.zeros(1, 8) * 1j, "of torch.complex64"),

@@ -214,6 +214,23 @@ def test_an_index_that_leaves_the_weight_is_refused(bare, format):
                 assert "a plan that cannot be" in why or "the file is damaged" in why
 
 
+@pytest.mark.parametrize("values", ["p2", "p4", "p8", "f16"])
+def test_it_is_about_as_large_as_the_model_file(values, tmp_path):
+    """Apps download it."""
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()) for _ in range(6)]
+    x = torch.randn(1, 8, 12, 12)
+    mb.save(
+        nn.Sequential(*layers).eval(),
+        tmp_path / "net.safetensors",
+        x,
+        values=values,
+        calibrate=torch.randn(4, 8, 12, 12),
+    )
+    size = (tmp_path / "net.safetensors").stat().st_size
+    assert mb.export_cpp_file(tmp_path / "net.safetensors", tmp_path / "net.net") <= 1.1 * size + 512
+
+
 def test_what_python_refuses(newer, tmp_path):
     with pytest.raises(ModelError, match="is the model file itself"):
         mb.export_cpp_file(newer, newer)

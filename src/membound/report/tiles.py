@@ -64,7 +64,7 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
         memory = partial(find_number, key="memory_bytes")
         tiles = [
             file, accuracy, _latency_tile(final, dense, int8),
-            _tile("memory to run", _size, memory, final, dense, int8),
+            _tile("memory to run", _size, memory, final, dense, int8, _say_cpu(final)),
         ]  # fmt: skip
     known = [tile for tile in tiles if tile is not None]
     if not known:
@@ -140,6 +140,16 @@ def _tile(
     if note is not None:
         lines.append(tag("p", note, class_="against"))
     return _draw(head, show(ours), lines)
+
+
+def _say_cpu(final: Facts) -> str | None:
+    """Kernels of wider vectors need more room: what a bound counts is the most of all, unless it names one.
+
+    >>> _say_cpu({"memory_isa": "every"}), _say_cpu({"memory_isa": "neon"}), _say_cpu({})
+    ('on any CPU; inspect lists each', 'with neon', None)
+    """
+    isa = find_text(final, "memory_isa")
+    return None if isa is None else "on any CPU; inspect lists each" if isa == "every" else f"with {isa}"
 
 
 def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:

@@ -122,13 +122,19 @@ def make_plans(
             slim = " or leave prefer out," if problem.target.prefer == "speed" else ""
             measure = problem.measure
             micro = isinstance(measure, MicroBytes)
+            unit = f"; did you mean {limit.text}KB or {limit.text}%?" if _lacks_unit(limit, what) else ""
             raise MemboundError(
                 f"{asked} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
-                f"each layer {each} {members * least + overhead:,};{slim} allow at least that"
+                f"each layer {each} {members * least + overhead:,};{slim} allow at least that{unit}"
                 f"{say_examples(measure) if isinstance(measure, MicroBytes) else ''}",
                 about=("budget", "layout") if micro else (),
             )
     return plans
+
+
+def _lacks_unit(limit: Limit, what: str) -> bool:
+    """Whether somebody who wrote 20 may have meant 20 KB: nobody asks for so few bytes."""
+    return what == "a budget" and limit.text.isdecimal() and limit.number < 100
 
 
 def _check_time(problem: Problem, limit: Limit, least: int) -> None:

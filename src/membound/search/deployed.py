@@ -303,7 +303,7 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         memory: dict[str, Any] = {"micro": on_device, "memory_bytes": on_device["ram_bytes"]}
     else:
         here = deployed_bytes(stored, target.batch, target.isa)  # what a bound counts
-        memory = {"host_memory_bytes" if target.micro else "memory_bytes": here}
+        memory = {"host_memory_bytes" if target.micro else "memory_bytes": here, "memory_isa": target.isa}
     return {
         "file_bytes": stored.file_bytes,
         "header_bytes": stored.header_bytes,
