@@ -85,7 +85,7 @@ def test_a_class_may_be_called_train(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "expected"), [(30, 30, 30), (40, 30, 30), (300, 300, 256), (None, None, 256)]
+    ("width", "height", "expected"), [(30, 30, 30), (40, 30, 30), (300, 300, 256), (None, None, 64)]
 )
 def test_the_default_size(tmp_path, width, height, expected):
     tree(tmp_path, width=width or 20, height=height or 20)

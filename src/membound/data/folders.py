@@ -9,13 +9,11 @@ import numpy as np
 
 from membound.data.augment import are_photos
 from membound.data.packed import pack
-from membound.data.pictures import FolderSplit, image_extensions, map_files, shorter_side
+from membound.data.pictures import FolderSplit, default_size, image_extensions
 from membound.data.splits import Dataset, Split, validation_split
 from membound.errors import DataError
 
 TEST_NAMES = ("test", "val", "valid", "validation")
-LARGEST_DEFAULT = 256
-_SAMPLED = 1000  # images whose headers decide the default size
 
 
 def load_folder(
@@ -30,7 +28,7 @@ def load_folder(
 
     The second kind is split by `seed`, stratified: `test_fraction` of the images become the test split.
     Files are ordered by name, class folders searched to any depth, hidden files ignored. The default `size`
-    is the shorter side of the images where all have the same (by a sample of 1000), at most 256; else 256.
+    is the longest of the images' shorter sides (by a sample of 1000), at most 256.
     With a `cache` folder images are decoded once, into a file there that is mapped from then on.
     """
     halves, notes = _find_halves(root)
@@ -42,7 +40,7 @@ def load_folder(
         )
         notes.append(f"files left out because they are not images: {len(others)} ({shown})")
     if size is None:
-        size = _default_size([path for listing in listings for path in listing.paths])
+        size = default_size([path for listing in listings for path in listing.paths])
     found = [FolderSplit(tuple(listing.paths), np.array(listing.labels), size) for listing in listings]
     splits = [_prepare(split, cache, skip_corrupt) for split in found]
     if dropped := sum(map(len, found)) - sum(map(len, splits)):
@@ -164,9 +162,3 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[str]:
                 kept.append(name)
         subfolders[:] = kept
         yield from (os.path.join(place, name) for name in sorted(files) if name[0] != ".")
-
-
-def _default_size(paths: list[str]) -> int:
-    """The shorter side that all of a sample of the images share, at most LARGEST_DEFAULT; else that."""
-    sides = set(map_files(shorter_side, paths[:: -(-len(paths) // _SAMPLED)])) - {0}
-    return min(LARGEST_DEFAULT, sides.pop()) if len(sides) == 1 else LARGEST_DEFAULT

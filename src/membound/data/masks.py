@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from membound.data.examples import IGNORED, SEGMENTATION, ExampleSplit
-from membound.data.pictures import decode, decode_mask, image_extensions, map_files, shorter_side
+from membound.data.pictures import decode, decode_mask, default_size, image_extensions, map_files
 from membound.data.splits import Array, Dataset, validation_split
 from membound.errors import DataError
 
 TEST_NAMES = ("test", "val", "valid", "validation")
 IMAGES, MASKS, NAMES = "images", "masks", "classes.txt"
-LARGEST_DEFAULT = 256
 MOST_BYTES = 4 * 1024**3  # of images and masks, which are held in memory
 
 
@@ -35,8 +34,7 @@ def load_masks(root: Path, size: int | None = None, test_fraction: float = 0.2, 
         halves = [root / "train", tests[0]]
     listings = [_pairs(half) for half in halves]
     if size is None:
-        sides = set(map_files(shorter_side, [image for pairs in listings for image, _ in pairs][:1000])) - {0}
-        size = min(LARGEST_DEFAULT, sides.pop()) if len(sides) == 1 else LARGEST_DEFAULT
+        size = default_size([str(image) for pairs in listings for image, _ in pairs])
     if 4 * size * size * sum(map(len, listings)) > MOST_BYTES:
         raise DataError(
             f"{root}: {sum(map(len, listings)):,} images and masks of {size} x {size} take more than "

@@ -17,6 +17,8 @@ from membound.errors import DataError, install
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+LARGEST_DEFAULT = 256  # side that pictures are read at where nobody says another
+SAMPLED = 1000  # pictures whose headers decide it
 THIN = 16  # times as long as wide: of longer pictures only the middle is looked at
 REMEDY = "repair or remove it, or leave out all such files with skip_corrupt=True"
 # What Pillow lists but cannot decode by itself.
@@ -147,6 +149,12 @@ def shorter_side(path: str) -> int:
             return int(min(image.size))
     except Exception:  # said with the file's name when it is decoded
         return 0
+
+
+def default_size(paths: Sequence[str]) -> int:
+    """The longest shorter side of a sample of pictures, at most LARGEST_DEFAULT: a larger size would add no detail."""
+    sides = set(map_files(shorter_side, paths[:: -(-len(paths) // SAMPLED)])) - {0}
+    return min(LARGEST_DEFAULT, max(sides, default=LARGEST_DEFAULT))
 
 
 def _can_decode(path: str) -> bool:

@@ -164,6 +164,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
         told = compare_amounts(ours, rounded, ("faster", "slower"), noise_between(final, int8))
         name = f"int8, {find_text(int8, 'latency_by') or 'elsewhere'}"
         lines.append(_line(*told, name, show_milliseconds(rounded)))
+        lines.append(tag("p", "LiteRT: see ", tag("code", "bench --tflite"), class_="against"))
     elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
     return _draw("latency of one image", show_milliseconds(ours), lines)
