@@ -39,12 +39,15 @@ def tell(
         typer.echo()
         _print_layers(final, titled=len(summary["finals"]) > 1)
     typer.echo()
+    said: set[str] = set()
     for final in summary["finals"]:
         if final["member_accuracies"]:
             alone = ", ".join(map(score.show, final["member_accuracies"]))
             say("members", alone)
         for note in final.get("tried", ()):
-            say("note", note)
+            if note not in said:  # of an earlier budget
+                said.add(note)
+                say("note", note)
         for word, text in on_device(final):
             say(word, text)
         say("file", str(final["file"]))
@@ -120,12 +123,22 @@ def say_runtimes(summary: Mapping[str, Any]) -> str:
     "membound's for every row, latency on 2 threads of this machine (*: int8 in ONNX Runtime)"
     >>> say_runtimes({"finals": [{"threads": 1}], "dense": None})
     "membound's for every row, latency on 1 thread of this machine"
+    >>> say_runtimes({"finals": [{"memory_isa": "every"}], "dense": None})
+    "membound's for every row, latency on 1 thread of this machine, memory for any CPU (inspect lists each)"
     """
     threads = summary["finals"][0].get("threads", 1)
     int8 = (summary["dense"] or {}).get("int8") or {}
     elsewhere = f" (*: int8 in {int8['latency_by']})" if "latency_by" in int8 else ""
     count = f"{threads} thread{'s' if threads > 1 else ''}"
-    return f"membound's for every row, latency on {count} of this machine{elsewhere}"
+    isa = summary["finals"][0].get("memory_isa")
+    memory = (
+        ""
+        if isa is None
+        else ", memory for any CPU (inspect lists each)"
+        if isa == "every"
+        else f", memory with {isa}"
+    )
+    return f"membound's for every row, latency on {count} of this machine{elsewhere}{memory}"
 
 
 def _file_columns() -> list[Column]:
