@@ -18,8 +18,9 @@ from _record import ROOT, arguments, record
 from numpy.typing import NDArray
 
 import membound as mb
-from membound.micro.cost import LEVELS, STEPS, estimate, steps_of
+from membound.micro.cost import STEPS, estimate, steps_of
 from membound.run.micro_net import MicroNet
+from membound.units import LEVELS
 
 sys.path.insert(0, str(ROOT / "tools"))
 from cortex_m4 import count_cycles

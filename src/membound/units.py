@@ -1,4 +1,4 @@
-"""Sizes in bytes, as people write them: '40 KiB' is 40960, '40 KB' is 40000; clocks; and numbers of any type."""
+"""Sizes in bytes, as people write them: '40 KiB' is 40960, '40 KB' is 40000; clocks, compilers, and other numbers."""
 
 import re
 from typing import Any
@@ -19,6 +19,7 @@ UNITS = {
 }
 CLOCK = 80_000_000  # Hz, where none is said
 SLOWEST = 10_000  # Hz: a bare number below was meant as MHz
+LEVELS = ("-Os", "-O2")  # that C is compiled at; flash and time are those of the first, unless said
 HERTZ = {"hz": 1, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
 
 
@@ -90,6 +91,21 @@ def parse_clock(text: str | float) -> float:
     if not isinstance(text, str) and text < SLOWEST:
         raise MemboundError(f"clock={text!r} is in Hz: did you mean '{text:g} MHz'?", about="clock")
     return float(text) if not isinstance(text, str) else float(match[1]) * HERTZ[unit]
+
+
+def parse_level(text: str) -> str:
+    """One of LEVELS, with or without the hyphen.
+
+    >>> parse_level("O2"), parse_level("-Os")
+    ('-O2', '-Os')
+    """
+    level = f"-{str(text).strip().removeprefix('-')}"
+    if level not in LEVELS:
+        raise MemboundError(
+            f"compiled={text!r}: choose Os (the least flash) or O2 (faster); others were not measured",
+            about="compiled",
+        )
+    return level
 
 
 def show_clock(clock: float) -> str:

@@ -52,6 +52,8 @@ def export_command(
     ] = "net",
     cpp_file: Annotated[Path | None, _target(CPP_FILE)] = None,
     c: Annotated[Path | None, _target(C)] = None,
+    clock: options.Clock = None,
+    compiled: options.Compiled = "Os",
     web: Annotated[Path | None, _target(WEB)] = None,
     int8: Annotated[Path | None, _target(INT8)] = None,
     out: Annotated[Path | None, _target(MODEL_FILE)] = None,
@@ -127,6 +129,7 @@ def export_command(
     request = Request(
         source, target, sparse=sparse, init=init, name=options.pairs("--name", name, str), values=values,
         prefer=prefer, shape=_shape(shape), data=data, mean=mean, layout=layout, size=size, prefix=prefix,
+        clock=clock, compiled=compiled,
     )  # fmt: skip
     _check_effective(chosen, request)
     written = chosen.write(request)

@@ -131,6 +131,7 @@ def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str 
         "--batch": ("batch" in asked, "--ram", "ram" in asked),
         "--isa": ("isa" in asked, "--ram", "ram" in asked),
         "--clock": ("clock" in asked, "--target micro", asked.get("target") == "micro"),
+        "--compiled": ("compiled" in asked, "--target micro", asked.get("target") == "micro"),
         "--threads": ("threads" in asked, "--latency", "latency" in asked),
         "--average": ("average" in asked, "--members 2 or more", several),
         "--greedy-step": ("greedy_step" in asked, "--strategy greedy", greedy),

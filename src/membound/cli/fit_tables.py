@@ -1,6 +1,5 @@
 """What membound fit says at its end: tables, or JSON."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -10,7 +9,7 @@ import typer
 
 from membound.cli import options
 from membound.cli.tables import Column, print_table, say, terminal_width, times
-from membound.report.device import FOLDER, is_micro, show_flash, show_ram
+from membound.report.device import is_micro, say_export, show_flash, show_ram
 from membound.report.text import Score, find_score, show_count, show_milliseconds, weights_first
 from membound.report.verdict import make_lines
 
@@ -52,7 +51,7 @@ def tell(
             say(word, text)
         say("file", str(final["file"]))
         if final.get("micro"):
-            say("as C", f"membound export {shlex.quote(str(final['file']))} --c {FOLDER}")
+            say("as C", say_export(final))
     if page is not None:
         say("report", str(page))
     if hub is not None:
@@ -70,15 +69,10 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     micro = final.get("micro")
     if micro is None:
         return []
-    from membound.micro.cost import say_speed
+    from membound.micro.cost import say_flash, say_speed
 
-    constants, code = micro["constant_bytes"], micro["code_bytes"]
     lines = [
-        (
-            "flash",
-            f"{show_flash(final)} bytes: {constants:,} of constants ({micro['weight_bytes']:,} of them "
-            f"weights), {code:,} of code at -Os for a Cortex-M4 ({micro['code_from']}); startup code not included",
-        ),
+        ("flash", say_flash(micro, final.get("limit"))),
         (
             "ram",
             f"{show_ram(final)} bytes: {micro['context_bytes']:,} of context, "

@@ -9,6 +9,7 @@ import typer
 from membound.cli import options
 from membound.cli.fit_tables import on_device
 from membound.cli.tables import Column, print_table, say
+from membound.errors import MemboundError
 from membound.report.text import weights_first
 
 File = Annotated[
@@ -28,11 +29,20 @@ PARTS = {
 }
 
 
-def inspect_command(file: File, as_json: options.Json = False) -> None:
+def inspect_command(
+    file: File,
+    clock: options.Clock = None,
+    compiled: options.Compiled = "Os",
+    as_json: options.Json = False,
+) -> None:
     """List the layers of a model file: nonzeros, formats, bytes."""
     from membound.run.inspection import inspect
 
-    facts = inspect(file)
+    facts = inspect(file, clock=clock, compiled=compiled)
+    if "micro" not in facts and (clock is not None or compiled != "Os"):
+        raise MemboundError(
+            f"--clock and --compiled are for files of a microcontroller, which {file} is not: leave them out"
+        )
     options.print_json(facts) if as_json else _print(facts)
 
 

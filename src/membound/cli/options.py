@@ -94,6 +94,23 @@ Solver = Annotated[
         autocompletion=completed("caffe", "sgd", "adamw"),
     ),
 ]
+Clock = Annotated[
+    str | None,
+    typer.Option(
+        "--clock",
+        metavar="FREQUENCY",
+        help="On a microcontroller: the clock that times are estimated at (default: 80MHz).",
+    ),
+]
+Compiled = Annotated[
+    str,
+    typer.Option(
+        "--compiled",
+        metavar="HOW",
+        help="On a microcontroller: how C is compiled, which flash and time are said for first: Os (default) or O2.",
+        autocompletion=completed("Os", "O2"),
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 

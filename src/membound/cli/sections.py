@@ -10,7 +10,8 @@ DATA = ("data", "size", "layout", "mean", "cache", "skip_corrupt")
 WEIGHTS = ("init", "name")
 FIT: Sections = {
     "Budget": (
-        "budget", "ram", "latency", "nonzeros", "within", "stages", "target", "clock", "threads", "batch", "isa",
+        "budget", "ram", "latency", "nonzeros", "within", "stages", "target", "clock", "compiled", "threads", "batch",
+        "isa",
     ),
     "Data": DATA,
     "Weights to start from": WEIGHTS,

@@ -18,18 +18,20 @@ from membound.micro.code import (
     HEADERS,
     INPUT_CODE,
     NET_CODE_BYTES,
+    SMALL,
     SOURCES,
     STACK_BYTES,
     config_text,
+    constants_of,
     features,
     recorded_bytes,
     runtime_folder,
 )
-from membound.micro.cost import LEVELS, estimate
+from membound.micro.cost import estimate
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
 from membound.store.whole import write_whole
-from membound.units import CLOCK, show_clock, show_ms
+from membound.units import CLOCK, LEVELS, show_clock, show_ms
 
 RUNTIME = (*HEADERS, *SOURCES)
 
@@ -120,8 +122,13 @@ def project_files(
     classes: list[str] | None = None,
     preprocess: Mapping[str, Any] | None = None,
     prefix: str = "net",
+    clock: float | None = None,
+    level: str = SMALL,
 ) -> dict[str, str]:
-    """All files of the folder, by name, which `prefix` begins: the same for the same plan."""
+    """All files of the folder, by name, which `prefix` begins: the same for the same plan.
+
+    The README.md says what an image takes at a `clock`, compiled at this `level` first.
+    """
     folder = runtime_folder()
     files = {
         f"{prefix}.c": renamed(source_text(plan), prefix),
@@ -130,7 +137,7 @@ def project_files(
         **{name: (folder / name).read_text() for name in RUNTIME},
         "main.c": renamed(MAIN if plan.net.takes_pixels else MAIN_OF_NUMBERS, prefix),
         "CMakeLists.txt": renamed(CMAKE, prefix),
-        "README.md": _in_readme(readme_text(plan, classes), prefix),
+        "README.md": _in_readme(readme_text(plan, classes, clock, level), prefix),
     }
     return {_of_runtime(name, prefix): _of_runtime(text, prefix) for name, text in files.items()}
 
@@ -200,14 +207,20 @@ def _is_ours(folder: Path, prefix: str) -> bool:
         return False
 
 
-def write_project(folder: str | os.PathLike[str], net: MicroNet, prefix: str = "net") -> list[str]:
+def write_project(
+    folder: str | os.PathLike[str],
+    net: MicroNet,
+    prefix: str = "net",
+    clock: float | None = None,
+    level: str = SMALL,
+) -> list[str]:
     """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay.
 
     All files are written aside first, so that what fails leaves a folder as it was.
     """
     target = Path(folder)
     check_target(target, prefix)
-    files = project_files(net.plan, net.classes, net.model.preprocess, prefix)
+    files = project_files(net.plan, net.classes, net.model.preprocess, prefix, clock, level)
     aside = target.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
     try:
         aside.mkdir()
@@ -243,13 +256,15 @@ def _was_edited(path: Path, ours: list[str]) -> bool:
     return path.exists() and path.read_bytes() not in [text.encode() for text in ours]
 
 
-def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:
-    net, layout = plan.net, plan.layout
+def readme_text(
+    plan: MicroPlan, classes: list[str] | None, clock: float | None = None, level: str = SMALL
+) -> str:
+    net, layout, hz = plan.net, plan.layout, CLOCK if clock is None else clock
     rows = [
         f"| {op.name} | {op.kind}{'' if op.then == 'store' else ' + ' + op.then} | {plan.flash_of(number):,} | "
         f"{layout.buffers[op.output].nbytes:,} | {layout.buffers[op.output].rows} of "
         f"{net.images[op.output][1]} | {plan.multiplications(number):,} | "
-        f"{estimate(plan, '-Os', number).instructions:,} |"
+        f"{estimate(plan, level, number).instructions:,} |"
         for number, op in enumerate(net.ops)
     ]
     how = "whole maps" if layout.whole else "line buffers"
@@ -260,21 +275,26 @@ def readme_text(plan: MicroPlan, classes: list[str] | None) -> str:
     pictures = ""
     if net.takes_pixels:
         pictures = """
-A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side resized to the
-network's size with an antialiased bilinear filter, then the center square. `net.read("cat.jpg")` does this in
-Python, to compare with.
+Feed pixels as the training data had them. Bytes of an array (.npz) are fed as they are. Picture files (a folder of
+them, or a data set of membound) were prepared first: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side
+resized to the network's size with an antialiased bilinear filter, then the center square; `net.read("cat.jpg")` does
+this in Python, to compare with.
 """
     floats, arithmetic = "", "Plain C99 in integers"
     if not net.takes_pixels:
         floats = "\n" + fill(f"{INPUT_CODE}.", 118, initial_indent="  ", subsequent_indent="  ")
         arithmetic += ", but for `net_input`"
     table = "\n".join(rows)
-    code = NET_CODE_BYTES + recorded_bytes(features(plan))  # not compiled: a folder is the same everywhere
-    flash, ram = plan.flash_bytes + code, plan.context_bytes + STACK_BYTES
-    speeds = [(level, estimate(plan, level)) for level in LEVELS]
+    # Not compiled: a folder is the same everywhere.
+    codes = {each: NET_CODE_BYTES[each] + recorded_bytes(features(plan), each) for each in LEVELS}
+    flashes = {each: constants_of(plan, each) + codes[each] for each in LEVELS}
+    constants, code, flash = constants_of(plan, level), codes[level], flashes[level]
+    ram = plan.context_bytes + STACK_BYTES
+    more = "-O2 is faster and takes more" if level == SMALL else "-Os takes less, and is slower"
+    speeds = [(each, estimate(plan, each)) for each in sorted(LEVELS, key=lambda each: each != level)]
     times = "\n".join(
-        f"| {level} | {each.instructions:,} | {each.cycles:,} | {show_ms(each.ms())} |"
-        for level, each in speeds
+        f"| {each} | {flashes[each]:,} | {found.instructions:,} | {found.cycles:,} | {show_ms(found.ms(hz))} |"
+        for each, found in speeds
     )
     return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
 
@@ -289,9 +309,9 @@ a host:
 CMake builds for speed on a host, and for size (-Os) on bare metal (where CMAKE_SYSTEM_NAME is Generic), unless you set
 CMAKE_BUILD_TYPE. Without a C library, compile with -ffreestanding and bring your own `memcpy` and `memset`.
 
-- Flash: {plan.flash_bytes:,} bytes of constants (with pointers of 4 bytes), and about {code:,} bytes of code, compiled
-  with -Os for a Cortex-M4; -O2 and -O3 are faster and take more. `membound_micro_config.h` leaves out what this network
-  does not use.{floats}
+- Flash: {constants:,} bytes of constants (with pointers of 4 bytes), and about {code:,} bytes of code, compiled
+  with {level} for a Cortex-M4; {more} ([below](#time)). `membound_micro_config.h` leaves out
+  what this network does not use.{floats}
 - RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows. A
   call takes at most {STACK_BYTES} bytes of stack. The input is fed row by row; not all of it is in RAM.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
@@ -301,9 +321,13 @@ CMAKE_BUILD_TYPE. Without a C library, compile with -ffreestanding and bring you
 {table}
 
 Values that are not needed at the same time share their bytes, so the arena is smaller than the sum. The instructions
-are estimates for a Cortex-M4 at -Os. One image takes about this long there, if flash has no wait states:
+are estimates for a Cortex-M4 at {level}.
 
-| compiled with | instructions | cycles | at {show_clock(CLOCK)} |
-|---|---|---|---|
+## Time
+
+One image takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code:
+
+| compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} |
+|---|---|---|---|---|
 {times}
 """

@@ -32,6 +32,8 @@ class Request:
     layout: str | None = None
     size: int | None = None
     prefix: str = "net"
+    clock: str | None = None
+    compiled: str = "Os"
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,16 @@ def _write_hub(request: Request) -> Written:
 
 
 def _write_c(request: Request) -> Written:
-    from membound.export.micro import facts_of, lines_of, write_c
+    from membound.export.micro import Way, facts_of, lines_of, write_c
 
-    folder, prefix = request.target, request.prefix
+    folder, prefix, way = request.target, request.prefix, Way(request.clock, request.compiled)
     assert folder is not None
-    found, kept = write_c(folder, request.source, request.data, request.layout, request.size, prefix)
+    found, kept = write_c(folder, request.source, request.data, request.layout, request.size, prefix, way)
     lines = [f"folder    {folder}: {prefix}.c, {prefix}.h, the runtime, main.c, CMakeLists.txt, README.md"]
     if kept:
         lines.append(f"kept      {' and '.join(kept)}: edited since the last export")
-    return Written({"out": str(folder), "kept": kept, **facts_of(found)}, [*lines, *lines_of(found)])
+    lines += lines_of(found, way, prefix)
+    return Written({"out": str(folder), "kept": kept, **facts_of(found, way)}, lines)
 
 
 def _write_cpp(request: Request) -> Written:
@@ -387,7 +390,7 @@ C = Export(
     metavar="FOLDER",
     help="Write the model FILE as plain C for microcontrollers, in integers; --data calibrates and measures it.",
     usage="FILE --c FOLDER",
-    takes=_IMAGES | {"prefix"},
+    takes=_IMAGES | {"prefix", "clock", "compiled"},
     write=_write_c,
 )
 CPP = Export(

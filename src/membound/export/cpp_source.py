@@ -24,14 +24,17 @@ from membound.store.model import StoredModel
 ALIGNED = 16  # bytes: more than any element has
 PER_LINE = 6
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-# Words of C and C++, and what net.cpp calls its own.
-WORDS = """
+# Words of C and C++.
+RESERVED = """
 alignas alignof and asm auto bitand bitor bool break case catch char class compl concept const constexpr continue
-decltype default delete do double else enum explicit export extern false float for friend goto if inline int long main
-membound mutable namespace new noexcept not nullptr operator or private protected public register requires restrict
-return short signed sizeof static std struct switch template this throw true try typedef typeid typename union unsigned
+decltype default delete do double else enum explicit export extern false float for friend goto if inline int long
+mutable namespace new noexcept not nullptr operator or private protected public register requires restrict
+return short signed sizeof static struct switch template this throw true try typedef typeid typename union unsigned
 using virtual void volatile while xor
-class_names code_of input_shape means needed none opened_by outputs plan preparation stds weight_bytes
+"""
+# What net.cpp calls its own.
+OWN = """
+class_names code_of input_shape main means membound std needed none opened_by outputs plan preparation stds weight_bytes
 """
 
 
@@ -41,8 +44,21 @@ def check_prefix(prefix: str) -> None:
     >>> check_prefix("9")
     Traceback (most recent call last):
     membound.errors.ModelError: prefix='9': a name in C is needed, in lower case, such as net or digits
+    >>> check_prefix("int")
+    Traceback (most recent call last):
+    membound.errors.ModelError: prefix='int' is a reserved word of C or C++: choose another, such as net or digits
     """
-    if not isinstance(prefix, str) or not NAME.fullmatch(prefix) or prefix in WORDS.split():
+    if prefix in RESERVED.split():
+        raise ModelError(
+            f"prefix={prefix!r} is a reserved word of C or C++: choose another, such as net or digits",
+            about="prefix",
+        )
+    if prefix in OWN.split():
+        raise ModelError(
+            f"prefix={prefix!r}: the code has a use for that name itself: choose another, such as net or digits",
+            about="prefix",
+        )
+    if not isinstance(prefix, str) or not NAME.fullmatch(prefix):
         raise ModelError(
             f"prefix={prefix!r}: a name in C is needed, in lower case, such as net or digits", about="prefix"
         )

@@ -12,15 +12,16 @@ from membound.data import Dataset, load
 from membound.errors import MemboundError, ModelError, check_path_like
 from membound.export.c_project import check_micro_prefix, check_target, write_project
 from membound.export.hub_folder import check_folder
-from membound.micro.cost import describe_speed, say_speed
+from membound.micro.cost import say_flash, say_speed
 from membound.run.calibration import INPUTS, calibrate_activations, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, open_for_evaluation
 from membound.run.files import find_model_file, prepare
-from membound.run.micro_net import MicroNet
+from membound.run.micro_net import MicroNet, describe_plan
 from membound.run.net import Net
 from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.store.whole import write_whole
+from membound.units import LEVELS, parse_clock, parse_level
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,25 @@ class Calibrated:
     images: int = 0
 
 
+@dataclass(frozen=True)
+class Way:
+    """At which clock a device runs, and how its C is compiled: what times and flash are said for."""
+
+    clock: str | float | None = None
+    compiled: str = LEVELS[0]
+
+    def __post_init__(self) -> None:
+        self.hz, self.level  # noqa: B018 (what cannot be read is said here)
+
+    @property
+    def hz(self) -> float | None:
+        return None if self.clock is None else parse_clock(self.clock)
+
+    @property
+    def level(self) -> str:
+        return parse_level(self.compiled)
+
+
 def export_c(
     file: str | os.PathLike[str],
     folder: str | os.PathLike[str],
@@ -42,6 +62,8 @@ def export_c(
     calibrate: npt.ArrayLike | None = None,
     maps: str = "auto",
     prefix: str = "net",
+    clock: str | float | None = None,
+    compiled: str = LEVELS[0],
 ) -> MicroNet:
     """Write a model file as plain C into a folder, and give the network as the device runs it.
 
@@ -54,7 +76,11 @@ def export_c(
 
     `prefix` begins the names of functions and files, the runtime's included, so that a program can have several
     networks: `kws` makes `kws.h` with `kws_start`.
+
+    The folder's README.md says how long an image takes at this `clock` ('80 MHz' where none is given), and flash and
+    time as `compiled` with '-Os' or '-O2' first; the C is the same.
     """
+    way = Way(clock, compiled)
     if images is not None and calibrate is not None:
         raise ModelError(
             "images= and calibrate= mean the same: give one of them", about=("images", "calibrate")
@@ -74,7 +100,7 @@ def export_c(
         )
     scales = None if images is None else calibrate_activations(model, _inputs_of(model, images))
     net = MicroNet(model, activations=scales, maps=maps)
-    write_project(folder, net, prefix)
+    write_project(folder, net, prefix, way.hz, way.level)
     return net
 
 
@@ -135,13 +161,19 @@ def _calibration_inputs(net: Net, dataset: Dataset) -> npt.NDArray[np.float32]:
 
 
 def write_c(
-    folder: Path, source: str, data: str | None, layout: str | None, size: int | None, prefix: str = "net"
+    folder: Path,
+    source: str,
+    data: str | None,
+    layout: str | None,
+    size: int | None,
+    prefix: str = "net",
+    way: Way = Way(),
 ) -> tuple[Calibrated, list[str]]:
     """The folder with C, refused before the work if it holds anything else; and files that were edited, and stay."""
     check_micro_prefix(prefix)
     check_target(folder, prefix)
     found = calibrate(source, data, layout, size)
-    return found, write_project(folder, found.net, prefix)
+    return found, write_project(folder, found.net, prefix, way.hz, way.level)
 
 
 def write_web(
@@ -165,10 +197,9 @@ def write_int8(target: Path, source: str, data: str, layout: str | None, size: i
     return found
 
 
-def facts_of(found: Calibrated) -> dict[str, Any]:
+def facts_of(found: Calibrated, way: Way = Way()) -> dict[str, Any]:
     return {
-        **found.net.memory().to_json(),
-        **describe_speed(found.net.plan),
+        **describe_plan(found.net.plan, way.hz, way.level),
         "accuracy": found.accuracy,
         "float_accuracy": found.float_accuracy,
         "images": found.images,
@@ -176,18 +207,16 @@ def facts_of(found: Calibrated) -> dict[str, Any]:
     }
 
 
-def lines_of(found: Calibrated) -> list[str]:
-    memory = found.net.memory()
-    how = memory.to_json()["code_from"]
+def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net") -> list[str]:
+    memory, facts = found.net.memory(way.level), facts_of(found, way)
     lines = [
-        f"flash     {memory.flash:,} bytes: {memory.constants:,} of constants ({memory.weights:,} of them "
-        f"weights), {memory.code:,} of code at -Os for a Cortex-M4 ({how}); startup code not included",
+        f"flash     {say_flash(facts)}",
         f"ram       {memory.ram:,} bytes: {memory.context:,} of context, {memory.stack} of stack; arena: "
         f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
-        f"speed     {say_speed(describe_speed(found.net.plan))}",
+        f"speed     {say_speed(facts)}",
     ]
     if memory.not_included is not None:
-        lines.insert(1, f"          {memory.not_included}")
+        lines.insert(1, f"          {memory.not_included.replace('net_input', f'{prefix}_input')}")
     if found.accuracy is not None:
         lines.append(
             f"accuracy  {found.accuracy:.2f} % in integers, {found.float_accuracy:.2f} % in floating point, of "

@@ -8,8 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from membound.errors import ModelError
-from membound.micro.code_sizes import CONVOLUTIONS, REST
+from membound.micro.code_sizes import SIZES
 from membound.micro.plan import MicroPlan
+from membound.units import LEVELS
 
 SOURCES = ("membound_micro.c", "membound_micro_conv.c")
 HEADERS = (
@@ -20,8 +21,9 @@ HEADERS = (
     "membound_micro_thumb.h",
 )
 CONFIG = "membound_micro_config.h"
-COMPILER = ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-std=c99")
-NET_CODE_BYTES = 160  # of the functions in net.c, at most
+COMPILER = ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-ffreestanding", "-std=c99")
+SMALL = LEVELS[0]
+NET_CODE_BYTES = {"-Os": 160, "-O2": 200}  # of the functions in net.c, at most
 INPUT_CODE = (
     "net_input, which makes bytes of floats, is not included: on a Cortex-M4 it adds about 1.8 KB without an FPU, "
     "0.3 KB with one, unless your firmware has floats anyway; bytes that you make yourself cost nothing"
@@ -40,7 +42,7 @@ ALL = ("DENSE", "SPARSE", "STRIDE", "TABLE", "SUM", "THEN_SUM", "THEN_POOL", "PO
 
 @dataclass(frozen=True)
 class Code:
-    """Bytes of code at -Os on a Cortex-M4: `compiled` here, or as they were recorded."""
+    """Bytes of code on a Cortex-M4: `compiled` here, or as they were recorded."""
 
     nbytes: int
     compiled: bool
@@ -91,27 +93,32 @@ def runtime_folder() -> Path:
     raise ModelError("the sources of the microcontroller's runtime are not installed: reinstall membound")
 
 
-def code_of(plan: MicroPlan) -> Code:
+def code_of(plan: MicroPlan, level: str = SMALL) -> Code:
     """What the runtime takes for a network, and the functions of its net.c."""
-    return code_for(features(plan))
+    return code_for(features(plan), level)
 
 
-def code_for(used: Features) -> Code:
+def code_for(used: Features, level: str = SMALL) -> Code:
     """The same for these parts of the runtime, in any order."""
-    return _code(tuple(name for name in ALL if name in used))
+    return _code(tuple(name for name in ALL if name in used), level)
 
 
 @lru_cache
-def _code(used: Features) -> Code:
+def _code(used: Features, level: str) -> Code:
     if shutil.which(COMPILER[0]) is None:
-        return Code(NET_CODE_BYTES + recorded_bytes(used), False)
-    return Code(NET_CODE_BYTES + sum(compiled_bytes(source, used) for source in SOURCES), True)
+        return Code(NET_CODE_BYTES[level] + recorded_bytes(used, level), False)
+    compiled = sum(compiled_bytes(source, used, level) for source in SOURCES)
+    return Code(NET_CODE_BYTES[level] + compiled, True)
 
 
-def recorded_bytes(used: Features) -> int:
+def recorded_bytes(used: Features, level: str = SMALL) -> int:
     """As tools/micro_code.py found it."""
-    sizes = dict(zip(SOURCES, (REST, CONVOLUTIONS), strict=True))
-    return sum(sizes[source][place_of(source, used)] for source in SOURCES)
+    return sum(SIZES[level][source][place_of(source, used)] for source in SOURCES)
+
+
+def constants_of(plan: MicroPlan, level: str = SMALL) -> int:
+    """Bytes of a network's constants: above -Os, gcc begins every array at a multiple of 4."""
+    return plan.flash_bytes + (0 if level == SMALL else plan.padding_bytes)
 
 
 def place_of(source: str, used: Features) -> int:
@@ -119,7 +126,7 @@ def place_of(source: str, used: Features) -> int:
     return sum(1 << i for i, part in enumerate(PARTS[source]) if part in used)
 
 
-def compiled_bytes(source: str, used: Features) -> int:
+def compiled_bytes(source: str, used: Features, level: str = SMALL) -> int:
     """Instructions and constants of a source, by the compiler that is here."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / CONFIG).write_text(config_text(used))
@@ -127,9 +134,8 @@ def compiled_bytes(source: str, used: Features) -> int:
             shutil.copy(runtime_folder() / name, folder)
         target = f"{folder}/object.o"
         try:
-            subprocess.run(
-                [*COMPILER, "-c", f"{folder}/{source}", "-o", target], check=True, capture_output=True
-            )
+            command = [*COMPILER, level, "-c", f"{folder}/{source}", "-o", target]
+            subprocess.run(command, check=True, capture_output=True)
             size = COMPILER[0].replace("-gcc", "-size")
             printed = subprocess.run([size, target], check=True, capture_output=True, text=True).stdout
         except (OSError, subprocess.CalledProcessError) as error:

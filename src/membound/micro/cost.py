@@ -14,7 +14,7 @@ import numpy.typing as npt
 from membound.micro.flash import Packed
 from membound.micro.integers import Op
 from membound.micro.plan import MicroPlan
-from membound.units import CLOCK, parse_clock, show_clock, show_ms
+from membound.units import CLOCK, LEVELS, parse_clock, show_clock, show_ms
 
 # What is counted: multiplications 8 outputs at a time, of what is left over in pairs, and of a last one; values of a
 # weight that are decoded, with positions and a palette, otherwise, or where no weight has positions; steps to another
@@ -24,7 +24,7 @@ STEPS = (
     "eight", "pair", "last", "value", "other_value", "dense_value", "kernel_row", "kernel_column", "channel_row",
     "output", "summed", "pooled", "input", "row",
 )  # fmt: skip
-LEVELS = {  # instructions and cycles of each step
+COSTS = {  # instructions and cycles of each step, by how C is compiled
     "-Os": (
         (4.1, 8.2, 7.1, 56.3, 54.8, 38.3, 47.1, 44.4, 253.6, 24.6, 25.1, 21.4, 27.8, 553.7),
         (5.2, 13.4, 11.4, 85.7, 85.5, 62.9, 74.1, 73.9, 441.9, 35.8, 35.7, 32.0, 35.4, 750.3),
@@ -60,28 +60,52 @@ def estimate(plan: MicroPlan, level: str = "-Os", number: int | None = None) -> 
     """Of a whole network, or of one of its operations, compiled by gcc at -Os or -O2."""
     numbers = range(len(plan.net.ops)) if number is None else [number]
     steps = sum((steps_of(plan, each) for each in numbers), np.zeros(len(STEPS)))
-    instructions, cycles = (round(float(steps @ np.array(each))) for each in LEVELS[level])
+    instructions, cycles = (round(float(steps @ np.array(each))) for each in COSTS[level])
     return Estimate(instructions, cycles)
 
 
-def describe_speed(plan: MicroPlan, clock: float | None = None) -> dict[str, Any]:
-    """At -Os, for which flash is counted, and at -O2."""
-    hz = CLOCK if clock is None else clock
-    small, fast = (estimate(plan, level).to_json(hz) for level in LEVELS)
-    return {"clock_hz": round(hz), **small, "at_O2": fast}
+def say_flash(facts: Mapping[str, Any], limit: float | None = None) -> str:
+    """What flash holds, of what `describe_plan` gives, and how much it is if compiled otherwise.
+
+    >>> facts = {"flash_bytes": 5643, "constant_bytes": 2821, "weight_bytes": 2100, "code_bytes": 2822}
+    >>> facts |= {"code_from": "recorded sizes", "compiled_with": "-Os", "at_O2": {"flash_bytes": 8461}}
+    >>> print(say_flash(facts, 6000))
+    5,643 of 6,000 bytes: 2,821 of constants (2,100 of them weights), 2,822 of code at -Os for a Cortex-M4 \
+(recorded sizes); startup code not included; 8,461 if compiled with -O2, which is beyond the budget
+    """
+    level = facts["compiled_with"]
+    other = _other(level)
+    beside = facts[f"at_{other[1:]}"]["flash_bytes"]
+    allowed = "" if limit is None else f" of {limit:,.0f}"
+    return (
+        f"{facts['flash_bytes']:,}{allowed} bytes: {facts['constant_bytes']:,} of constants "
+        f"({facts['weight_bytes']:,} of them weights), {facts['code_bytes']:,} of code at {level} for a Cortex-M4 "
+        f"({facts['code_from']}); startup code not included; {beside:,} if compiled with {other}"
+        + (", which is beyond the budget" if limit is not None and beside > limit else "")
+    )
+
+
+def _other(level: str) -> str:
+    return next(each for each in LEVELS if each != level)
 
 
 def say_speed(facts: Mapping[str, Any]) -> str:
-    """In a sentence, of what `describe_speed` gives.
+    """How fast it is, of what `describe_plan` gives.
 
     >>> fast = {"instructions": 1_893_000, "cycles": 2_600_000, "ms": 32.5}
-    >>> say_speed({"clock_hz": 80e6, "instructions": 3_077_000, "cycles": 4_520_000, "ms": 56.5, "at_O2": fast})
+    >>> small = {"instructions": 3_077_000, "cycles": 4_520_000, "ms": 56.5}
+    >>> say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast})
     'about 3.08 million instructions an image: 56 ms on a Cortex-M4 at 80 MHz, 32 ms if compiled with -O2 (estimated)'
+    >>> print(say_speed({"clock_hz": 80e6, "compiled_with": "-O2", **fast, "at_Os": small}))
+    about 1.89 million instructions an image at -O2: 32 ms on a Cortex-M4 at 80 MHz, 56 ms if compiled with -Os \
+(estimated)
     """
-    count, fast = facts["instructions"] / 1e6, facts["at_O2"]
+    count, level = facts["instructions"] / 1e6, facts["compiled_with"]
+    other = _other(level)
     return (
-        f"about {count:.3g} million instructions an image: {show_ms(facts['ms'])} on a Cortex-M4 at "
-        f"{show_clock(facts['clock_hz'])}, {show_ms(fast['ms'])} if compiled with -O2 (estimated)"
+        f"about {count:.3g} million instructions an image{'' if level == LEVELS[0] else f' at {level}'}: "
+        f"{show_ms(facts['ms'])} on a Cortex-M4 at {show_clock(facts['clock_hz'])}, "
+        f"{show_ms(facts[f'at_{other[1:]}']['ms'])} if compiled with {other} (estimated)"
     )
 
 

@@ -17,7 +17,7 @@ KINDS = {"conv": 0, "sum": 1, "pool": 2, "mean": 3, "table": 4}
 THENS = {"store": 0, "sum": 1, "pool": 2}
 # Bytes of the structures where pointers have 4: what a network takes of flash beside its numbers.
 VALUE_BYTES, OP_BYTES, NET_BYTES = 20, 56, 28
-WEIGHT_BYTES, SCALE_BYTES, SUM_BYTES, POOL_BYTES = 16, 24, 16, 28
+RECORD_BYTES = {"weight": 16, "scale": 24, "sum": 16, "pool": 28}
 
 Record = dict[str, Any]
 
@@ -52,17 +52,14 @@ class MicroPlan:
     def flash_of(self, number: int) -> int:
         """The constant bytes of an operation: its numbers and its record."""
         record = op_record(self, number)
-        total = OP_BYTES
-        for key, size in (
-            ("weight", WEIGHT_BYTES),
-            ("scale", SCALE_BYTES),
-            ("sum", SUM_BYTES),
-            ("pool", POOL_BYTES),
-        ):
-            if record[key] is not None:
-                total += size
-                total += sum(v.nbytes for v in record[key].values() if isinstance(v, np.ndarray))
-        return total
+        records = sum(size for key, size in RECORD_BYTES.items() if record[key] is not None)
+        return OP_BYTES + records + sum(array.nbytes for array in _arrays_of(record))
+
+    @property
+    def padding_bytes(self) -> int:
+        """What is added where every array begins at a multiple of 4."""
+        records = [op_record(self, number) for number in range(len(self.net.ops))]
+        return sum(-array.nbytes % 4 for record in records for array in _arrays_of(record))
 
     @property
     def flash_bytes(self) -> int:
@@ -76,6 +73,12 @@ class MicroPlan:
         if op.weight is None:
             return 0
         return int(self.weights[number].count) * op.size[0] * op.size[1]
+
+
+def _arrays_of(record: Record) -> list[npt.NDArray[Any]]:
+    """The numbers of an operation, as net.c has them."""
+    parts = [record[key] for key in RECORD_BYTES if record[key] is not None]
+    return [value for part in parts for value in part.values() if isinstance(value, np.ndarray)]
 
 
 def make_plan(net: IntegerNet, maps: str = "auto") -> MicroPlan:

@@ -1,10 +1,11 @@
 """Networks for a microcontroller in a report: what its flash and RAM hold, not files or this machine's memory."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from membound.report.text import find_number, find_part, find_rows, show_count
-from membound.units import CLOCK, show_clock
+from membound.report.text import find_number, find_part, find_rows, find_text, show_count
+from membound.units import CLOCK, LEVELS, show_clock
 
 Facts = Mapping[str, Any]
 FOLDER = "firmware"  # that the commands shown to a user export to
@@ -36,6 +37,31 @@ def say_clock(net: Facts) -> str:
     'a Cortex-M4 at 64 MHz'
     """
     return f"a Cortex-M4 at {show_clock(find_number(find_part(net, 'micro'), 'clock_hz') or CLOCK)}"
+
+
+def find_level(net: Facts) -> str:
+    """How its C is compiled."""
+    return find_text(find_part(net, "micro"), "compiled_with") or LEVELS[0]
+
+
+def say_way(net: Facts) -> str:
+    """The options that say clock and compiler again to another command.
+
+    >>> say_way({"micro": {"clock_hz": 64_000_000, "compiled_with": "-O2"}}), say_way({})
+    (' --clock 64MHz --compiled O2', '')
+    """
+    clock = find_number(find_part(net, "micro"), "clock_hz") or CLOCK
+    words = f" --clock {show_clock(clock).replace(' ', '')}" if clock != CLOCK else ""
+    return words + (f" --compiled {find_level(net)[1:]}" if find_level(net) != LEVELS[0] else "")
+
+
+def say_export(net: Facts) -> str:
+    """The command that writes it as C.
+
+    >>> say_export({"file": "a b.safetensors", "micro": {"clock_hz": 64_000_000}})
+    "membound export 'a b.safetensors' --c firmware --clock 64MHz"
+    """
+    return f"membound export {shlex.quote(find_text(net, 'file') or 'FILE')} --c {FOLDER}{say_way(net)}"
 
 
 def unbroken(text: str) -> str:

@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import ModelError, check_path_like
-from membound.micro.cost import describe_speed
 from membound.micro.integers import make_integers
 from membound.micro.plan import make_plan
 from membound.notebook import html_block
 from membound.run.files import find_model_file
 from membound.run.layers import count_nonzeros, list_layers, show_layers
-from membound.run.micro_net import memory_of
+from membound.run.micro_net import describe_plan
 from membound.run.net import EVERY, Net, known_isas
 from membound.run.ports import inputs_of, outputs_of
 from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.store.sizes import total_bytes
+from membound.units import LEVELS, parse_clock, parse_level
 
 
 class Inspection(dict[str, Any]):
@@ -31,12 +31,21 @@ class Inspection(dict[str, Any]):
         )
 
 
-def inspect(model: StoredModel | str | os.PathLike[str]) -> Inspection:
+def inspect(
+    model: StoredModel | str | os.PathLike[str],
+    *,
+    clock: str | float | None = None,
+    compiled: str = LEVELS[0],
+) -> Inspection:
     """Layers and totals of a stored network, or of a model file: a path, or hf://ORG/NAME on the Hub.
 
     `dense_bytes` is float32 for every element of the shapes before dead channels were left out; `paper` counts the
     same in the formats of the paper's appendix: all dense, all indexed, and the smallest for each tensor.
+
+    A file made for a microcontroller has `micro`: flash, RAM and an estimate of the time at this `clock` ('80 MHz'
+    where none is given), `compiled` with '-Os' or '-O2'.
     """
+    hz, level = None if clock is None else parse_clock(clock), parse_level(compiled)
     if not isinstance(model, StoredModel):
         check_path_like(model, "model")
         model = read(find_model_file(Path(model)))
@@ -60,7 +69,7 @@ def inspect(model: StoredModel | str | os.PathLike[str]) -> Inspection:
         "input_shape": list(model.shapes[0]),
         "output_shape": list(model.shapes[model.graph.output]),
         **_ports(model),
-        **_device(model),
+        **_device(model, hz, level),
         "operators": len(model.graph.nodes),
         "preprocess": model.preprocess,
         "classes": model.classes,
@@ -69,13 +78,12 @@ def inspect(model: StoredModel | str | os.PathLike[str]) -> Inspection:
     return Inspection(facts)
 
 
-def _device(model: StoredModel) -> dict[str, Any]:
+def _device(model: StoredModel, clock: float | None, level: str) -> dict[str, Any]:
     """What a file made for a microcontroller takes there."""
     if not model.activations:
         return {}
     try:
-        plan = make_plan(make_integers(model))
-        return {"micro": memory_of(plan).to_json() | describe_speed(plan)}
+        return {"micro": describe_plan(make_plan(make_integers(model)), clock, level)}
     except ModelError:  # what only a CPU runs, in int8
         return {}
 

@@ -13,12 +13,13 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization
-from membound.micro.code import COMPILER, INPUT_CODE, STACK_BYTES, code_of
-from membound.micro.cost import LEVELS, Estimate, estimate
+from membound.micro.code import COMPILER, INPUT_CODE, SMALL, STACK_BYTES, code_of, constants_of
+from membound.micro.cost import Estimate, estimate
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
 from membound.run.common import compiled_core, stated_preprocess
 from membound.store.model import StoredModel
+from membound.units import CLOCK, LEVELS, parse_level
 
 TINY = 0.02  # of the input's range: a few steps of int8
 BEYOND = 0.1  # of an input: more numbers than calibration would leave out
@@ -29,7 +30,8 @@ class MicroMemory:
     """Bytes on the device, all that a fit's `budget` and `ram` count; startup code is not included.
 
     - `constants`: weights, biases, tables, records; `weights` are the codes, positions and palettes among them. `code`:
-      the runtime at -Os on a Cortex-M4, `compiled` here or as recorded. `flash` is constants and code.
+      the runtime on a Cortex-M4, `compiled` here or as recorded, at the `level` -Os or -O2. `flash` is constants and
+      code.
     - `not_included`: of a network that takes floats, what `net_input` adds to flash, in words; else None.
     - `context`: the `arena`, which holds activations, and the counters of rows. `stack`: at most. `ram` is context and
       stack.
@@ -46,6 +48,7 @@ class MicroMemory:
     arena: int
     compiled: bool = False
     not_included: str | None = None
+    level: str = SMALL
 
     @property
     def flash(self) -> int:
@@ -65,6 +68,7 @@ class MicroMemory:
             "weight_bytes": self.weights,
             "code_bytes": self.code,
             "code_from": COMPILER[0] if self.compiled else "recorded sizes",
+            "compiled_with": self.level,
             **({} if self.not_included is None else {"flash_not_included": self.not_included}),
             "ram_bytes": self.ram,
             "context_bytes": self.context,
@@ -75,11 +79,23 @@ class MicroMemory:
         }
 
 
-def memory_of(plan: MicroPlan) -> MicroMemory:
+def describe_plan(plan: MicroPlan, clock: float | None = None, level: str = SMALL) -> dict[str, Any]:
+    """Bytes and an estimate of the time, as `membound` prints them everywhere: first as compiled at `level`."""
+    hz = CLOCK if clock is None else clock
+    ways = {each: (memory_of(plan, each), estimate(plan, each).to_json(hz)) for each in LEVELS}
+    memory, speed = ways[level]
+    others = {
+        f"at_{each[1:]}": {"flash_bytes": taken.flash, "code_bytes": taken.code, **time}
+        for each, (taken, time) in ways.items()
+    }
+    return {**memory.to_json(), "clock_hz": round(hz), **speed, **others}
+
+
+def memory_of(plan: MicroPlan, level: str = SMALL) -> MicroMemory:
     """What a planned network takes on the device."""
-    code = code_of(plan)
+    code = code_of(plan, level)
     return MicroMemory(
-        constants=plan.flash_bytes,
+        constants=constants_of(plan, level),
         code=code.nbytes,
         context=plan.context_bytes,
         stack=STACK_BYTES,
@@ -89,6 +105,7 @@ def memory_of(plan: MicroPlan) -> MicroMemory:
         arena=plan.layout.nbytes,
         compiled=code.compiled,
         not_included=None if plan.net.takes_pixels else INPUT_CODE,
+        level=level,
     )
 
 
@@ -191,18 +208,16 @@ class MicroNet:
 
         return read_pictures(self.model, self.input_shape, paths)
 
-    def speed(self, level: str = "-Os") -> Estimate:
+    def speed(self, compiled: str = SMALL) -> Estimate:
         """About how many instructions and cycles one image takes on a Cortex-M4; `.ms("80 MHz")` is the time.
 
-        `level` is how C is compiled: "-Os", for which flash is counted, or "-O2". These are estimates (docs/MICRO.md).
+        `compiled` is how: "-Os" or "-O2". These are estimates (docs/MICRO.md).
         """
-        if level not in LEVELS:
-            raise ModelError(f"there is no level {level!r}: choose {' or '.join(LEVELS)}")
-        return estimate(self.plan, level)
+        return estimate(self.plan, parse_level(compiled))
 
-    def memory(self) -> MicroMemory:
-        """Bytes of flash and RAM on the device."""
-        return memory_of(self.plan)
+    def memory(self, compiled: str = SMALL) -> MicroMemory:
+        """Bytes of flash and RAM on the device; `compiled` is how, "-Os" or "-O2"."""
+        return memory_of(self.plan, parse_level(compiled))
 
     def __repr__(self) -> str:
         memory = self.memory()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from membound.errors import MemboundError
 from membound.search.checks import check_amounts, check_whole, is_number, take_plain_
 from membound.search.option import Option
-from membound.units import parse_clock
+from membound.units import LEVELS, parse_clock, parse_level
 
 if TYPE_CHECKING:
     from membound.search.stages import Stages
@@ -41,7 +41,7 @@ class Bound:
     ram: Annotated[
         Amount | Several | None,
         Option(
-            "Bound the memory it runs in, alone or with a budget (the target micro always needs one); repeatable.",
+            "Bound the memory it runs in, alone or with a budget; the target micro needs the budget. Repeatable.",
             "SIZE",
             list[str],
         ),
@@ -68,6 +68,14 @@ class Bound:
         str | float | None,
         Option("For the target micro: the clock that times are estimated at (default: 80MHz).", "FREQUENCY"),
     ] = None
+    compiled: Annotated[
+        str,
+        Option(
+            "For the target micro: how C is compiled, Os (default) or O2; flash and time are bounded as it takes them.",
+            "HOW",
+            words=("Os", "O2"),
+        ),
+    ] = "Os"
     threads: Annotated[int, Option("Threads for a bound on latency (default: 1).", "N", int, least=1)] = 1
     batch: Annotated[
         int, Option("Images run at once, for a memory bound (default: 1).", "N", int, least=1)
@@ -134,7 +142,7 @@ class Bound:
         check_whole("threads", self.threads)
         for name in ("budget", "ram", "nonzeros"):
             check_amounts(name, getattr(self, name))
-        self.clock_hz  # noqa: B018 (what cannot be read is said here)
+        self.clock_hz, self.level  # noqa: B018 (what cannot be read is said here)
         given = [name for name in KINDS if getattr(self, name) is not None]
         if given == ["budget", "ram"]:
             self._check_pair()
@@ -189,6 +197,11 @@ class Bound:
             raise MemboundError(
                 "a clock is for the target micro: on this machine, latency is measured; leave it out",
                 about="clock",
+            )
+        elif self.level != LEVELS[0]:
+            raise MemboundError(
+                "compiled says how C is compiled for the target micro: leave it out, or choose that",
+                about="compiled",
             )
         elif self.activations != "trained":
             raise MemboundError(
@@ -265,6 +278,11 @@ class Bound:
     def clock_hz(self) -> float | None:
         """The clock of a microcontroller, where one was given."""
         return None if self.clock is None else parse_clock(self.clock)
+
+    @property
+    def level(self) -> str:
+        """How C is compiled for a microcontroller: -Os or -O2."""
+        return parse_level(self.compiled)
 
     @property
     def is_micro(self) -> bool:

@@ -15,7 +15,7 @@ from membound.search.micro import MicroBytes, check_ram, say_examples
 from membound.search.problem import AUTO, Problem, Target
 from membound.store.values import value_type
 from membound.train.evaluation import Score
-from membound.units import CLOCK, parse_bytes, show_clock
+from membound.units import CLOCK, LEVELS, parse_bytes, show_clock
 
 NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
 
@@ -145,10 +145,10 @@ def _check_time(problem: Problem, limit: Limit, least: int) -> None:
     budget, cycles = target.timed
     clock, fastest = (CLOCK if target.clock is None else target.clock), least * cycles / budget
     raise MemboundError(
-        f"a latency of {1e3 * cycles / clock:.3g} ms at {show_clock(clock)} cannot be met: with one "
-        f"weight in each layer this network takes {1e3 * fastest / clock:.3g} ms, as estimated; allow that, or take a "
-        "narrower network",
-        about="latency",
+        f"a latency of {1e3 * cycles / clock:.3g} ms at {show_clock(clock)} cannot be met: with one weight in each "
+        f"layer this network takes {1e3 * fastest / clock:.3g} ms, as estimated at {target.level}; allow that, or take "
+        f"a narrower network{'' if target.compiled else ', or compile with O2'}",
+        about=("latency",) if target.compiled else ("latency", "compiled"),
     )
 
 
@@ -158,12 +158,16 @@ def describe_device(micro: Mapping[str, Any], limit: int, target: Target) -> lis
     >>> micro = {"ms": 49.875, "clock_hz": 80_000_000, "flash_bytes": 5000, "ram_bytes": 900}
     >>> describe_device(micro, 8000, Target(cycles=4_000_000))
     ['time: an estimated 49.9 ms an image at 80 MHz, where 50 ms are allowed; flash takes 5,000 of 8,000 bytes']
+    >>> print(*describe_device(micro, 8000, Target(cycles=4_000_000, compiled="-O2")))
+    time: an estimated 49.9 ms an image at 80 MHz, compiled with -O2, where 50 ms are allowed; flash takes 5,000 of \
+8,000 bytes
     """
     if target.cycles is None:
         return describe_spare(micro["flash_bytes"], limit, micro["ram_bytes"], target.memory)
     clock = micro["clock_hz"]
     return [
-        f"time: an estimated {micro['ms']:.3g} ms an image at {show_clock(clock)}, where "
+        f"time: an estimated {micro['ms']:.3g} ms an image at {show_clock(clock)}"
+        f"{'' if target.level == LEVELS[0] else f', compiled with {target.level}'}, where "
         f"{1e3 * target.cycles / clock:.3g} ms are allowed; flash takes {micro['flash_bytes']:,} of {limit:,} bytes"
     ]
 
@@ -219,11 +223,11 @@ def describe_spare(size: int, limit: int, ram: int | None, memory: int | None) -
     """Said where less than half of what is allowed is used: a larger network might be better.
 
     >>> describe_spare(4000, 10000, 900, 1000)
-    ['4,000 of 10,000 bytes are used, less than half: a wider network may be more accurate (widths)']
+    ['4,000 of 10,000 bytes are used, less than half: a wider network may be more accurate (--widths 1,1.5,2)']
     >>> describe_spare(9000, 10000, 900, 1000), describe_spare(9000, 10000, 400, None)
     ([], [])
     """
-    more = "less than half: a wider network may be more accurate (widths)"
+    more = "less than half: a wider network may be more accurate (--widths 1,1.5,2)"
     found = [f"{size:,} of {limit:,} bytes are used, {more}"] if 2 * size < limit else []
     if ram is not None and memory is not None and 2 * ram < memory:
         found.append(f"{ram:,} of {memory:,} bytes of RAM are used, {more}")

@@ -298,7 +298,9 @@ def _show(facts: Mapping[str, Any], size: str) -> str:
 def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
     """Bytes, memory and layers of a stored network."""
     facts = inspect(stored)
-    on_device = describe_micro(stored, target.clock) if target.micro and stored.activations else None
+    on_device = (
+        describe_micro(stored, target.clock, target.level) if target.micro and stored.activations else None
+    )
     if on_device is not None:
         memory: dict[str, Any] = {"micro": on_device, "memory_bytes": on_device["ram_bytes"]}
     else:

@@ -8,7 +8,7 @@ from membound.run.inspection import inspect
 from membound.search.bounds import Bound
 from membound.search.latency import parse_latency
 from membound.search.measure import FileBytes, deployed_bytes
-from membound.search.micro import describe_micro
+from membound.search.micro import calibrated, describe_micro
 from membound.search.problem import Problem, State
 from membound.search.scoring import clearly_worse, score_on_training, score_stored
 from membound.store.model import StoredModel
@@ -41,18 +41,24 @@ class EightBits:
 
 def in_8_bits(problem: Problem, state: State, held_out: State | None = None) -> EightBits | None:
     """The dense network in 8 bits; `held_out` are weights trained without the validation images, which judge it."""
-    files = replace(problem.files, values="p8", types={})
+    files, target = replace(problem.files, values="p8", types={}), problem.target
     try:
-        stored = files.stored(state)
-        device, estimate = (
-            {"micro": describe_micro(stored, problem.target.clock)} if problem.target.micro else {},
-            None,
-        )
+        stored = _stored(files, state, problem)
+        device = {"micro": describe_micro(stored, target.clock, target.level)} if target.micro else {}
+        estimate = None
         if held_out is not None and problem.data.validation is not None:
-            estimate = score_stored(files.stored(held_out), problem.data.validation, problem)
+            estimate = score_stored(_stored(files, held_out, problem), problem.data.validation, problem)
     except ModelError:  # a value that a scale of 16 bits cannot hold
         return None
     return EightBits(files, state, stored, device, estimate)
+
+
+def _stored(files: FileBytes, state: State, problem: Problem) -> StoredModel:
+    """As it is deployed: a microcontroller computes in integers."""
+    data = problem.data
+    if problem.target.micro:
+        files = calibrated(files, state, data.train, data.preprocess)
+    return files.stored(state)
 
 
 def fits(int8: dict[str, Any] | None, bound: Bound, limit: int, memory: int | None) -> bool:

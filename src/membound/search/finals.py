@@ -198,7 +198,8 @@ class Finals:
     def _exported_bytes(self, files: FileBytes, state: State) -> int:
         """What the budget counts of a network as it is exported for a microcontroller."""
         target = self.problem.target
-        return exported_bytes(self._for_device(files, state).stored(state), target.spare, target.timed)
+        stored = self._for_device(files, state).stored(state)
+        return exported_bytes(stored, target.spare, target.timed, target.level)
 
     def _types(self, key: str) -> dict[str, str]:
         """The types of the values of a job's weights."""

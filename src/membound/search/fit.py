@@ -48,6 +48,7 @@ from membound.train.loop import Interrupted
 from membound.train.parallel import choose_device, join
 from membound.train.population import trains_together
 from membound.train.tensorboard import check_installed
+from membound.units import LEVELS
 
 Model = nn.Module | Callable[[], nn.Module]
 One = Amount | None
@@ -101,7 +102,8 @@ def fit(
       smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
       (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
       `budget` bounds the flash of a microcontroller, code included, `ram`, given beside it, its RAM, and `latency` the
-      time that is estimated at its `clock`, '80 MHz' where none is given.
+      time that is estimated at its `clock`, '80 MHz' where none is given. Flash and time are those of C `compiled`
+      with 'Os', or 'O2': faster, and more code.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
       layer as pay there, unless that costs accuracy. `prefer='speed'` stores them in formats that run faster and take
       more bytes, so that fewer weights fit.
@@ -257,6 +259,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
         micro=bound.is_micro or None,
         activations=bound.activations if bound.is_micro else None,
         clock=bound.clock_hz,
+        compiled=None if bound.level == LEVELS[0] else bound.level,
         prefer=bound.prefer,
     )
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError
-from membound.micro.code import STACK_BYTES, code_for, code_of, features
-from membound.micro.cost import describe_speed, estimate
+from membound.micro.code import SMALL, STACK_BYTES, code_for, code_of, constants_of, features
+from membound.micro.cost import estimate
 from membound.micro.integers import make_integers
 from membound.micro.layers import find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
 from membound.run.calibration import INPUTS, calibrate_activations
-from membound.run.micro_net import memory_of
+from membound.run.micro_net import describe_plan
 from membound.search.bits import MOST, Types
 from membound.search.measure import FileBytes, State
 from membound.store.choice import layer_weights, value_types
@@ -28,7 +28,7 @@ from membound.store.values import value_type
 
 @dataclass(frozen=True, eq=False)
 class MicroBytes(FileBytes):
-    """Bytes of flash: constants, and the code of the runtime at -Os on a Cortex-M4; startup code is not included.
+    """Bytes of flash: constants, and the code of the runtime on a Cortex-M4, compiled at `level`; no startup code.
 
     While a network is trained, its weights have not the values that they will have: as many different ones are counted
     as their types allow. With `spare`, the RAM less it is counted where that is more: with `spare` = M - B that is at
@@ -39,11 +39,12 @@ class MicroBytes(FileBytes):
 
     spare: int | None = field(default=None, kw_only=True)
     timed: tuple[int, int] | None = field(default=None, kw_only=True)
+    level: str = field(default=SMALL, kw_only=True)
 
     def __call__(self, state: State | None = None, types: Types | None = None) -> int:
         plan = self.plan(state, types)
-        flash = plan.flash_bytes + code_for((*features(plan), "DENSE", "SPARSE")).nbytes
-        return _largest(flash, plan, self.spare, self.timed)
+        code = code_for((*features(plan), "DENSE", "SPARSE"), self.level).nbytes
+        return _largest(constants_of(plan, self.level) + code, plan, self.spare, self.timed, self.level)
 
     def plan(self, state: State | None = None, types: Types | None = None) -> MicroPlan:
         """The network with weights that take the most room, and any scales."""
@@ -90,19 +91,23 @@ def _plan_of(stored: StoredModel) -> MicroPlan:
     return make_plan(make_integers(stored, stored.activations or unknown))
 
 
-def exported_bytes(stored: StoredModel, spare: int | None, timed: tuple[int, int] | None = None) -> int:
+def exported_bytes(
+    stored: StoredModel, spare: int | None, timed: tuple[int, int] | None = None, level: str = SMALL
+) -> int:
     """The same of a network with all of its numbers."""
     plan = _plan_of(stored)
-    return _largest(plan.flash_bytes + code_of(plan).nbytes, plan, spare, timed)
+    return _largest(constants_of(plan, level) + code_of(plan, level).nbytes, plan, spare, timed, level)
 
 
-def _largest(flash: int, plan: MicroPlan, spare: int | None, timed: tuple[int, int] | None) -> int:
+def _largest(
+    flash: int, plan: MicroPlan, spare: int | None, timed: tuple[int, int] | None, level: str
+) -> int:
     """Flash, RAM and time, each as bytes of flash: what is within the budget is within all bounds."""
     ram = 0 if spare is None else ram_of(plan) - spare
     if timed is None:
         return max(flash, ram)
     budget, cycles = timed
-    return max(flash, ram if ram > budget else 0, math.ceil(budget * estimate(plan).cycles / cycles))
+    return max(flash, ram if ram > budget else 0, math.ceil(budget * estimate(plan, level).cycles / cycles))
 
 
 def ram_of(plan: MicroPlan) -> int:
@@ -154,7 +159,6 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
     return replace(files, activations=calibrate_activations(files.stored(state), inputs))
 
 
-def describe_micro(stored: StoredModel, clock: float | None = None) -> dict[str, Any]:
+def describe_micro(stored: StoredModel, clock: float | None, level: str) -> dict[str, Any]:
     """What a network takes on the device, part by part; the time of one image is an estimate."""
-    plan = _plan_of(stored)
-    return memory_of(plan).to_json() | describe_speed(plan, clock)
+    return describe_plan(_plan_of(stored), clock, level)

@@ -34,6 +34,7 @@ from membound.train.several import Several
 from membound.train.task import Task
 from membound.train.teaching import Teaching
 from membound.train.updates import l0_project
+from membound.units import LEVELS
 
 KINDS = ("file", "ram", "nonzeros")
 AUTO, PLAIN = "auto", "f16"
@@ -75,6 +76,7 @@ class Target:
     activations: str | None = None  # of a microcontroller: "trained" in int8, or only "calibrated"
     clock: float | None = None  # of a microcontroller, in Hz, where it was given
     cycles: int | None = None  # for one image, that are allowed there
+    compiled: str | None = None  # how, for a microcontroller, where that was given: at -Os otherwise
     prefer: Prefer = "bytes"  # what formats are chosen for
 
     def __post_init__(self) -> None:
@@ -107,6 +109,11 @@ class Target:
     def timed(self) -> tuple[int, int] | None:
         """The bytes and the cycles that are allowed, where both are bounded."""
         return (self.file_bytes, self.cycles) if self.cycles and self.file_bytes else None
+
+    @property
+    def level(self) -> str:
+        """How C is compiled for a microcontroller."""
+        return self.compiled or LEVELS[0]
 
     @property
     def unit(self) -> str:
@@ -235,7 +242,9 @@ class Problem:
             return Nonzeros(model)
         kind: Callable[..., FileBytes]
         if self.target.micro:
-            kind = partial(MicroBytes, spare=self.target.spare, timed=self.target.timed)
+            kind = partial(
+                MicroBytes, spare=self.target.spare, timed=self.target.timed, level=self.target.level
+            )
         elif self.target.spare is not None:
             kind = partial(BothBytes, spare=self.target.spare, batch=self.target.batch, isa=self.target.isa)
         elif self.target.kind == "ram":

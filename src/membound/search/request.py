@@ -271,6 +271,7 @@ class Keywords(TypedDict, total=False):
     within: float | None
     latency: str | float | None
     clock: str | float | None
+    compiled: str
     threads: int
     stages: "Stages | str | Path | None"
     batch: int
