@@ -403,7 +403,9 @@ def test_many_layers_are_all_in_the_table():
     page = make_page(full(finals=[final(layers=layers)]))
     assert "The 30 largest of 160 layers" in read_text(page)
     assert all(f">block.{n}</th>" in page for n in range(1, 161))
-    assert 'class="note narrow">Swipe the table sideways' in page  # which a narrow screen shows, and it alone
+    assert (
+        'class="note swipe">Scroll the table sideways' in page
+    )  # which a script hides where all of it is seen
     figure = page[page.index('class="bars"') :].split("</svg>")[0]
     assert figure.count('class="bar mark') == 30
     assert "block.160" in figure

@@ -109,7 +109,9 @@ def test_lines_say_the_time_of_the_whole_fit_until_the_last_training():
         for step in range(0, 101, 25):
             now[0] += 25 / pace if step else 0.0
             watch.show(job, Progress(step, 100, 0.5))
-        watch.done(job, {"accuracy": 90.0, "errors": 1, "size": 10, "seconds": 1.0, "steps": 100})
+        watch.done(
+            job, {"accuracy": 90.0, "errors": 1, "size": 10, "size_in": "bytes", "seconds": 1.0, "steps": 100}
+        )
     assert said == [
         "dense: step 25 of 100, loss 0.5000, about 37.5 s left, 2 min 18 s for the whole fit",
         "dense: step 50 of 100, loss 0.5000, about 25.0 s left, 2 min 5 s for the whole fit",
@@ -119,7 +121,7 @@ def test_lines_say_the_time_of_the_whole_fit_until_the_last_training():
         "2KB: step 25 of 100, loss 0.5000, about 1 min 15 s left",
         "2KB: step 50 of 100, loss 0.5000, about 50.0 s left",
         "2KB: step 75 of 100, loss 0.5000, about 25.0 s left",
-        "2KB: trained, accuracy 90.00 % in torch, 10 of 2,000 that it may take, 1.0 s",
+        "2KB: trained, accuracy 90.00 % in torch, 10 of 2,000 bytes, 1.0 s",
     ]
 
 

@@ -84,7 +84,7 @@ class Board:
             row = self._row(job)
             self._forecast.done(job)
             row.step = row.steps = facts["steps"]
-            row.accuracy, row.size, row.done = facts["accuracy"], facts["size"], True
+            row.accuracy, row.size, row.done = facts["accuracy"], _size(facts), True
 
     def count(self, workers: Workers) -> Workers:
         """The same workers, whose orders are noted here: only then is it known how much there is to do."""
@@ -178,3 +178,8 @@ def watched(verbose: bool, quiet: bool = False) -> Iterator[tuple[Watch, Board |
     )
     with live:
         yield Watch(board.show, done, board.say, note=write_line, expect=board.expect), board
+
+
+def _size(facts: dict[str, Any]) -> int | None:
+    """In the unit of its bound; of a microcontroller it is known when the file is."""
+    return None if facts.get("size_in") in (None, "bytes of flash") else facts["size"]

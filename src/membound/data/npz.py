@@ -1,5 +1,6 @@
 """Data sets in .npz files: x_train, y_train, x_test, y_test; or, of several inputs, x_train.NAME and so on."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,8 @@ def _read(path: Path) -> list[Any]:
     except DataError:
         raise
     except Exception as error:  # a damaged file makes numpy and zipfile raise almost anything
+        if _is_cut_short(path):
+            raise DataError(f"{path} is cut short: its end is missing; copy or write it again") from error
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(
             f"{path} cannot be read ({reason}): it must be an .npz of plain arrays, without pickled objects"
@@ -172,6 +175,15 @@ def _read(path: Path) -> list[Any]:
         if not all(isinstance(array, np.ndarray) for array in each):  # numpy hands out the bytes of others
             raise DataError(f"{path}: {key} is not an array: write the file with np.savez")
     return arrays
+
+
+def _is_cut_short(path: Path) -> bool:
+    """Whether it begins as an .npz does, with a member, and has no list of members at its end."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(4) == b"PK\x03\x04" and not zipfile.is_zipfile(path)
+    except OSError:
+        return False
 
 
 def _named(files: list[str], key: str) -> list[str]:

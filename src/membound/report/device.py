@@ -30,6 +30,18 @@ def find_time(net: Facts) -> float | None:
     return find_number(find_part(net, "micro"), "ms")
 
 
+def find_other(net: Facts) -> tuple[str, float, float] | None:
+    """How else C may be compiled, and the bytes of flash and milliseconds that this takes.
+
+    >>> find_other({"micro": {"at_O2": {"flash_bytes": 8461, "ms": 11.0}}})
+    ('-O2', 8461.0, 11.0)
+    """
+    other = next(level for level in LEVELS if level != find_level(net))
+    taken = find_part(find_part(net, "micro"), f"at_{other[1:]}")
+    flash, ms = find_number(taken, "flash_bytes"), find_number(taken, "ms")
+    return None if flash is None or ms is None else (other, flash, ms)
+
+
 def say_clock(net: Facts) -> str:
     """What these are estimated for.
 

@@ -19,14 +19,27 @@ LEFT_OUT = {*WANTED, *OF_THE_FITTED, *NOT_OF_DENSE}
 def uncertainty(net: Facts) -> float | None:
     """The standard error, in points, that counting `errors` of so many `images` has.
 
-    >>> round(uncertainty({"errors": 100, "images": 10000}), 3)
-    0.099
+    Without errors that formula says 0, and all is not known: then it is the end of Wilson's interval, 1 of n + 1.
+
+    >>> round(uncertainty({"errors": 100, "images": 10000}), 3), round(uncertainty({"errors": 0, "images": 400}), 3)
+    (0.099, 0.249)
     """
     errors, images = find_number(net, "errors"), find_number(net, "images")
     if errors is None or not images:
         return None
+    if errors in (0, images):
+        return 100 / (images + 1)
     part = errors / images
     return 100 * math.sqrt(part * (1 - part) / images)
+
+
+def least_accuracy(images: float) -> float:
+    """What no error in so many images shows, with 95 % confidence: at least so many percent, rounded down.
+
+    >>> least_accuracy(400), least_accuracy(10000)
+    (99.25, 99.97)
+    """
+    return math.floor(1e4 * math.pow(0.05, 1 / images)) / 100
 
 
 def gap_to_8_bits(final: Facts, int8: Facts) -> float | None:

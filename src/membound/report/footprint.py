@@ -3,7 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock, unbroken
+from membound.report.device import (
+    find_flash,
+    find_level,
+    find_other,
+    find_ram,
+    find_time,
+    is_micro,
+    say_clock,
+    unbroken,
+)
 from membound.report.markup import Markup, join, tag
 from membound.report.tables import MOST_COLUMNS, draw_table
 from membound.report.text import ABSENT, find_number, find_part, find_rows, find_text, show_count
@@ -22,6 +31,7 @@ def make_footprint(result: Facts) -> Markup | None:
     int8 = find_part(find_part(result, "dense"), "int8")
     if find_part(int8, "micro"):
         networks.append(("dense, 8 bits", int8))
+    level, other = find_level(finals[0]), find_other(finals[0])
     parts: list[Part] = [
         ("flash, bytes", lambda net: _within(find_flash(net), find_number(net, "limit"))),
         ("weights", _count("weight_bytes")),
@@ -34,6 +44,11 @@ def make_footprint(result: Facts) -> Markup | None:
         ("instructions, estimated", _count("instructions")),
         ("milliseconds, estimated", lambda net: _rounded(find_time(net))),
     ]
+    if other is not None:  # how much more flash, how much less time
+        parts += [
+            (unbroken(f"flash if compiled with {other[0]}"), lambda net: _compiled_else(net, 1)),
+            (unbroken(f"milliseconds with {other[0]}"), lambda net: _compiled_else(net, 2)),
+        ]
     known = [(words, [show(net) for _, net in networks]) for words, show in parts]
     known = [(words, cells) for words, cells in known if any(cell != ABSENT for cell in cells)]
     heads = [name for name, _ in networks]
@@ -44,9 +59,9 @@ def make_footprint(result: Facts) -> Markup | None:
         table = draw_table(["network", *(words for words, _ in known)], rows, "flash and RAM")
     compiled = find_text(find_part(finals[0], "micro"), "code_from") or "recorded sizes"
     note = (
-        f"Code is at -Os for a Cortex-M4 ({compiled}), without startup code. Images are fed by rows, so the input is "
-        f"not in RAM as a whole. Instructions and time are estimated for one image on {say_clock(finals[0])}, at -Os, "
-        "without wait states of the flash; -O2 is faster and takes more flash."
+        f"Code is at {level} for a Cortex-M4 ({compiled}), without startup code. Images are fed by rows, so the input "
+        f"is not in RAM as a whole. Instructions and time are estimated for one image on {say_clock(finals[0])}, at "
+        f"{level}, without wait states of the flash."
     )
     floats = find_text(find_part(finals[0], "micro"), "flash_not_included")
     if floats is not None:
@@ -69,6 +84,14 @@ def _within(used: float | None, allowed: float | None) -> object:
 
 def _rounded(ms: float | None) -> str:
     return ABSENT if ms is None else show_ms(ms).removesuffix(" ms")
+
+
+def _compiled_else(net: Facts, place: int) -> str:
+    """Flash or milliseconds, compiled the other way."""
+    found = find_other(net)
+    if found is None:
+        return ABSENT
+    return show_count(found[1]) if place == 1 else _rounded(found[2])
 
 
 def _count(key: str) -> Callable[[Facts], str]:

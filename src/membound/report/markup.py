@@ -3,7 +3,7 @@
 import html
 import re
 
-VOID = {"br", "link", "meta"}
+VOID = {"br", "link", "meta", "wbr"}
 SHAPES = {"circle", "line", "path", "rect"}  # elements of SVG that close themselves
 UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]"
@@ -54,6 +54,16 @@ def join(*children: object) -> Markup:
     'a<br>&amp;'
     """
     return Markup("".join(escape(child) for child in children if child is not None))
+
+
+def breakable(text: str) -> Markup:
+    """Where a line is too long, it ends after a dot, a colon or a slash rather than within a name.
+
+    >>> breakable("examples.digits:digits in 8KB")
+    'examples.<wbr>digits:<wbr>digits in 8KB'
+    """
+    parts = re.split(r"(?<=[.:/\\])(?=\S)", text)
+    return join(*(part if number == 0 else join(tag("wbr"), part) for number, part in enumerate(parts)))
 
 
 def _attribute(value: object) -> str:

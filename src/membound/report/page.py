@@ -12,10 +12,10 @@ from membound.errors import MemboundError, check_path_like
 from membound.report.advice import say_advice
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
-from membound.report.device import FOLDER, is_micro
+from membound.report.device import is_micro, say_export, say_way
 from membound.report.eight_bits import say_beaten, say_taken
 from membound.report.footprint import make_footprint
-from membound.report.markup import Markup, join, tag
+from membound.report.markup import Markup, breakable, join, tag
 from membound.report.scatter import make_scatter
 from membound.report.spread import say_rule
 from membound.report.style import SCRIPT, STYLE
@@ -34,6 +34,17 @@ from membound.report.verdict import make_verdict, say_timed
 from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
+
+FIRMWARE = """/* with firmware/ on the include path, and its .c files compiled but for main.c */
+#include "net.h"
+
+static net_context context; /* all RAM but the stack */
+net_start(&context);
+while (!net_feed_row(&context, next_row(), 1, NET_CHANNELS)) {} /* next_row() is yours: a row of the image */
+uint32_t found = net_best(&context); /* the number of the class */"""
+OF_FLOATS = (
+    "/* a row has NET_WIDTH * NET_CHANNELS bytes, each net_input(number, channel) of one of your numbers */"
+)
 
 # The browser itself refuses whatever is not in the page.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -86,7 +97,9 @@ def make_page(result: Facts) -> str:
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )
     note = tag("p", timed, class_="note") if timed else None
-    main = tag("main", tag("h1", title), verdict, *advice, warning, tiles, note, summary, *sections)
+    main = tag(
+        "main", tag("h1", breakable(title)), verdict, *advice, warning, tiles, note, summary, *sections
+    )
     tip = tag("div", id="tip", role="status", hidden="")
     body = tag("body", main, tip, Markup(f"<script>{SCRIPT}</script>"))
     return f"<!DOCTYPE html>\n{tag('html', _make_head(title), body, lang='en')}\n"
@@ -176,14 +189,20 @@ def _make_usage(result: Facts) -> Markup | None:
     quoted = shlex.quote(files[0])
     evaluated = f" --data {shlex.quote(data)}" if data and not save else " --data DATA"
     evaluated += " --engine micro" if micro else ""
+    first = find_rows(result, "finals")[0]
     last = (
-        f"membound export {quoted} --c {FOLDER}"
+        say_export(first)
         if micro
         else f"membound bench {quoted}\nmembound export {quoted} --cpp app  # C++ for an app"
     )
-    shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}\n{last}"
+    way = say_way(first) if micro else ""
+    shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}{way}\n{last}"
     others = "The others load in the same way: " + ", ".join(files[1:]) + "." if len(files) > 1 else None
-    return join(_code(python), _code(shell), tag("p", others, class_="note") if others else None)
+    in_c = None
+    if micro:
+        floats = find_text(find_part(first, "micro"), "flash_not_included")
+        in_c = _code(f"{FIRMWARE}\n{OF_FLOATS}" if floats else FIRMWARE)
+    return join(_code(python), _code(shell), in_c, tag("p", others, class_="note") if others else None)
 
 
 def _code(text: str) -> Markup:

@@ -123,6 +123,7 @@ COLOURS
   .panels { grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); }
   figure, tr, svg, pre { break-inside: avoid; }
   .scroll { overflow: visible; background: none; }
+  .swipe { display: none; }
 }
 """.replace(
     "COLOURS",
@@ -130,9 +131,15 @@ COLOURS
               for index in range(6)),
 )  # fmt: skip
 
-# Only a faster tooltip: without it the browser shows the same titles after a moment.
+# Only a faster tooltip, and no hint where nothing is hidden: without it the browser shows titles after a moment.
 SCRIPT = """
 (() => {
+  const hint = () => document.querySelectorAll(".swipe").forEach((each) => {
+    each.hidden = each.nextElementSibling.scrollWidth <= each.nextElementSibling.clientWidth;
+  });
+  addEventListener("resize", hint);
+  document.addEventListener("toggle", hint, true);
+  hint();
   const tip = document.getElementById("tip");
   document.querySelectorAll(".mark > title").forEach((title) => {
     title.parentNode.dataset.tip = title.textContent;

@@ -220,8 +220,10 @@ def make_layers(result: Facts) -> Markup | None:
         words = f"{name}: {len(layers)} tensors"
         is_open = index == 0 and len(layers) <= MOST_OPEN
         table = draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6))
-        hint = tag("p", "Swipe the table sideways for more columns.", class_="note narrow")
-        tables.append(fold(words, join(hint, table), is_open))
+        hint = tag("p", "Scroll the table sideways for more columns.", class_="note swipe")
+        dropped = any(layer.get("original_shape") not in (None, layer.get("shape")) for layer in layers)
+        note = tag("p", "Was: the shape before dead units were dropped.", class_="note") if dropped else None
+        tables.append(fold(words, join(hint, table, note), is_open))
     return join(*tables) if tables else None
 
 
@@ -239,17 +241,17 @@ def _layer_row(layer: Facts) -> list[object]:
     ]
 
 
-def _show_shape(layer: Facts) -> str:
-    """The shape in the file, and the network's own where dead units were dropped.
+def _show_shape(layer: Facts) -> Markup | str:
+    """The shape in the file, and under it the network's own where dead units were dropped.
 
     >>> _show_shape({"shape": [20, 9]}), _show_shape({"shape": [18, 9], "original_shape": [20, 9]})
-    ('20×9', '18×9, of 20×9: dead units dropped')
+    ('20×9', '18×9<small>was 20×9</small>')
     """
     shapes = [layer.get(key) for key in ("shape", "original_shape")]
     now, before = ["×".join(map(str, each)) if isinstance(each, list | tuple) else None for each in shapes]
     if now is None:
         return ABSENT
-    return now if before in (None, now) else f"{now}, of {before}: dead units dropped"
+    return now if before in (None, now) else _beside(now, f"was {before}")
 
 
 def _values_cell(layer: Facts) -> str:

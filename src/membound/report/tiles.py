@@ -9,6 +9,8 @@ from typing import Any
 
 from membound.report.device import (
     find_flash,
+    find_level,
+    find_other,
     find_ram,
     find_time,
     is_micro,
@@ -47,17 +49,17 @@ Told = tuple[str, str]  # how it compares, in words and as better, worse or even
 
 
 def make_tiles(result: Facts, score: Score) -> Markup | None:
-    """Four numbers of a single network; None where there are several, or nothing to compare with."""
+    """Four numbers of a single network; None where there are several, or nothing to compare a file with."""
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
-    if len(finals) != 1 or not dense:
+    if len(finals) != 1 or not (dense or is_micro(result)):
         return None
     (final,), int8 = finals, find_part(dense, "int8")
     file = _tile("file", _size, partial(find_number, key="file_bytes"), final, dense, int8)
     accuracy = _score_tile(final, dense, int8, score)
     if is_micro(result):
         tiles = [
-            _tile("flash", _size, find_flash, final, dense, int8, f"{show_flash(final)} bytes"), accuracy,
-            _tile("RAM", _size, find_ram, final, dense, int8, f"{show_ram(final)} bytes"),
+            _tile("flash", _size, find_flash, final, dense, int8, _say_flash(final)), accuracy,
+            _tile("RAM", _size, find_ram, final, dense, int8, _say_ram(final)),
             _time_tile(final, int8) or file,
         ]  # fmt: skip
     else:
@@ -70,7 +72,9 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     if not known:
         return None
     told = say_seeds(final, dense, score)
-    notes = filter(None, (None if told else say_uncertainty(final, score), told, say_rule(final, dense)))
+    notes = filter(
+        None, (None if told else say_uncertainty(final, score, dense), told, say_rule(final, dense))
+    )
     note = " ".join(notes)
     return join(tag("div", *known, class_="tiles"), tag("p", note, class_="note") if note else None)
 
@@ -178,8 +182,23 @@ def _time_tile(final: Facts, int8: Facts) -> Markup | None:
     lines = []
     if theirs is not None:
         lines.append(_line(*compare_amounts(ours, theirs, ("faster", "slower")), "8 bits", show_ms(theirs)))
-    lines.append(tag("p", unbroken(f"{say_clock(final)}, at -Os"), class_="against"))
+    allowed = find_number(find_part(final, "latency_bound"), "bound_ms")
+    within = "" if allowed is None else f"{ours:.3g} of {allowed:g} ms, "
+    lines.append(tag("p", unbroken(f"{within}{say_clock(final)}, at {find_level(final)}"), class_="against"))
+    if (other := find_other(final)) is not None:
+        lines.append(tag("p", unbroken(f"{show_ms(other[2])} at {other[0]}"), class_="against"))
     return _draw("time of one image, estimated", show_ms(ours), lines)
+
+
+def _say_ram(final: Facts) -> str | None:
+    return None if find_number(final, "memory_limit") is None else f"{show_ram(final)} bytes"
+
+
+def _say_flash(final: Facts) -> str:
+    """What the budget allows, and what the other way to compile takes."""
+    other = find_other(final)
+    beside = "" if other is None else f" at {find_level(final)}, {show_count(other[1])} at {other[0]}"
+    return unbroken(f"{show_flash(final)} bytes{beside}")
 
 
 def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup | None:

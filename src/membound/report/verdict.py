@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.report.advice import say_advice
-from membound.report.device import find_flash, find_ram, find_time, is_micro, say_clock
-from membound.report.eight_bits import say_beaten, say_taken, uncertainty
+from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
+from membound.report.eight_bits import least_accuracy, say_beaten, say_taken, uncertainty
 from membound.report.spread import say_against_dense, say_rule
 from membound.report.text import (
     Score,
@@ -79,14 +79,15 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     elif int8:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
     lines += say_beaten(result, score, words)
-    if finals and not find_part(finals[0], "seeds") and (said := say_uncertainty(finals[0], score)):
+    if finals and not find_part(finals[0], "seeds") and (said := say_uncertainty(finals[0], score, dense)):
         lines.append(said)
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
     if finals and (rule := say_rule(finals[0], dense)):
         lines.append(rule)
     # The latency of this machine says nothing of a microcontroller's.
     if len(finals) == 1 and is_micro(result) and (taken := find_time(finals[0])) is not None:
-        return [*lines, f"About {show_ms(taken)} an image on {say_clock(finals[0])}, estimated."]
+        way = f"{say_clock(finals[0])}, compiled with {find_level(finals[0])}"
+        return [*lines, f"About {show_ms(taken)} an image on {way}, estimated."]
     speed = say_speed(finals[0], dense) if len(finals) == 1 and not is_micro(result) else None
     return [*lines, f"{speed}{_say_int8_speed(int8)}"] if speed else lines
 
@@ -116,16 +117,32 @@ def say_timed(result: Facts) -> str | None:
     return f"{words}, networks by turns. Dense also runs in membound{f'; int8 runs in {by}' if by else ''}."
 
 
-def say_uncertainty(final: Facts, score: Score) -> str | None:
-    """What ± means.
+def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> str | None:
+    """What ± means, and what the images show of networks without an error.
 
     >>> say_uncertainty({"errors": 100, "images": 10000}, Score())
     '± is the standard error over 10,000 test images, of one seed.'
+    >>> say_uncertainty({"errors": 0, "images": 400}, Score())
+    'One seed: no error in 400 test images shows at least 99.25 % (95 % confidence).'
     """
     if uncertainty(final) is None or not score.percent:
         return None
-    count, on = show_count(find_number(final, "images")), final.get("accuracy_on") or "test"
-    return f"± is the standard error over {count} {on} images, of one seed."
+    images, on = find_number(final, "images") or 0, final.get("accuracy_on") or "test"
+    nets = [final, dense or {}, find_part(dense or {}, "int8")]
+    said = f"± is the standard error over {show_count(images)} {on} images, of one seed."
+    if not any(_has_no_error(net) for net in nets):
+        return said
+    known = [net for net in nets if find_number(net, "errors") is not None]
+    error = uncertainty({"errors": 0, "images": images}) or 0.0
+    shown = (
+        f"no error in {show_count(images)} {on} images shows at least {least_accuracy(images):.2f} % (95 % confidence)"
+        + (f", and is compared as ± {error:.2f}." if dense else ".")
+    )
+    return f"One seed: {shown}" if all(map(_has_no_error, known)) else f"{said} {shown[0].upper()}{shown[1:]}"
+
+
+def _has_no_error(net: Facts) -> bool:
+    return find_number(net, "errors") == 0
 
 
 def show_seeds(seeds: Facts, score: Score) -> str:
@@ -172,6 +189,8 @@ def _say_error_of(final: Facts, score: Score) -> str:
     if error is None or not score.percent:
         return ""
     count, on = show_count(find_number(final, "images")), final.get("accuracy_on") or "test"
+    if _has_no_error(final):
+        return f"; it has no error in its {count} {on} images"
     return f"; the standard error over its {count} {on} images is {error:.2f} points"
 
 
@@ -211,13 +230,15 @@ def compare_speed(ours: float, theirs: float, noise: float = SAME) -> str:
 
 
 def show_score(net: Facts, score: Score) -> str:
-    """The score with its standard error, where it has one.
+    """The score with its standard error, where it has one; without an error, no ± would be true on both sides.
 
     >>> show_score({"accuracy": 99.0, "errors": 100, "images": 10000}, Score())
     '99.00 ± 0.10 %'
+    >>> show_score({"accuracy": 100.0, "errors": 0, "images": 400}, Score())
+    '100.00 %'
     """
     value, error = find_number(net, "accuracy"), uncertainty(net)
-    if value is None or error is None or not score.percent:
+    if value is None or error is None or not score.percent or _has_no_error(net):
         return score.show(value)
     return f"{value:.2f} ± {error:.2f} %"
 

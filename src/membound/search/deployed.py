@@ -53,9 +53,10 @@ class Fitted:
     - For a microcontroller, `flash` and `ram` are bytes (None for other targets), and `facts["micro"]` has their parts:
       `flash_bytes` are `constant_bytes` (of them `weight_bytes`) and `code_bytes`, `ram_bytes` are `context_bytes` (of
       them `arena_bytes`, the activations) and `stack_bytes`;
-      `instructions`, `cycles` and `ms` of one image are estimates for a Cortex-M4 at `clock_hz`, compiled with -Os, and
-      `at_O2` has the same for -O2. What this machine takes is named so: `host_latency_ms`, `host_latency_spread`,
-      `host_threads`; of dense networks in float32, `host_memory_bytes`.
+      `instructions`, `cycles` and `ms` of one image are estimates for a Cortex-M4 at `clock_hz`. All this is as
+      `compiled_with` -Os, or what was asked for; `at_Os` and `at_O2` have flash, code and time for both. What this
+      machine takes is named so: `host_latency_ms`, `host_latency_spread`, `host_threads`; of dense networks in float32,
+      `host_memory_bytes`.
     """
 
     model: nn.Module
@@ -114,8 +115,8 @@ class Fitted:
     def verdict(self) -> str | None:
         """Against dense: 'better', 'worse' or 'within the spread', which is where the ± ranges of both overlap.
 
-        ± is the standard deviation over seeds, with one seed the standard error over test images. None where
-        there is no dense network, or nothing says how far a score may be off.
+        ± is the standard deviation over seeds, with one seed the standard error over test images (without
+        errors, 1 of n + 1). None where there is no dense network, or nothing says how far a score may be off.
         """
         ours = {
             "accuracy": self.accuracy, "errors": self.errors, "images": self.images, "seeds": self.facts.get("seeds")

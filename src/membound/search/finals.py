@@ -16,6 +16,7 @@ from membound.search.deployed import Fitted, describe_speed, describe_stored
 from membound.search.effort import describe_recipe
 from membound.search.eight_bits import EightBits, better_in_8_bits, describe_choice, fits, in_8_bits
 from membound.search.ensemble import Ensemble, join_states
+from membound.search.latency import parse_latency
 from membound.search.measure import FileBytes
 from membound.search.micro import MicroBytes, calibrated, exported_bytes
 from membound.search.place import Watch
@@ -172,8 +173,15 @@ class Finals:
                 "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }
             | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit})
+            | self._bound_on_time()
             | ({} if self.problem.task.counts else {"score_name": self.problem.task.name or "score"}),
         )
+
+    def _bound_on_time(self) -> dict[str, Any]:
+        """Of a microcontroller: what is allowed, of the time that is estimated."""
+        if not self.problem.target.micro or self.bound.latency is None:
+            return {}
+        return {"latency_bound": {"bound_ms": parse_latency(self.bound.latency)}}
 
     def _steps(self, facts: dict[str, Any]) -> int:
         """Those of a network and of all that it goes on from: a search trains its winners on."""

@@ -315,6 +315,7 @@ class _Bench:
             "loss": None if score is None else score.loss,
             "types": types,
             "size": _size(problem, job, state, types) if job.network is None else sum(nonzeros.values()),
+            "size_in": problem.target.counted_in,
             "nonzeros": sum(nonzeros.values()),
             "weight_nonzeros": sum(count for name, count in nonzeros.items() if not name.endswith("bias")),
             "counts": {name: nonzeros[name] for name in problem.weights if name in nonzeros},

@@ -116,6 +116,13 @@ class Target:
         return self.compiled or LEVELS[0]
 
     @property
+    def counted_in(self) -> str | None:
+        """The unit of one bound; None where several are counted together, so that the number is of none of them."""
+        if self.spare is not None or self.timed is not None:
+            return None
+        return "bytes of memory" if self.kind == "ram" else self.unit
+
+    @property
     def unit(self) -> str:
         return "nonzeros" if self.kind == "nonzeros" else "bytes of flash" if self.micro else "bytes"
 

@@ -87,9 +87,9 @@ def tell_resumed(directory: RunDirectory, watch: Watch) -> None:
 def describe_done(job: Job, facts: dict[str, Any]) -> str:
     """One line about a network that is trained, or why it is not; its file is measured at the end.
 
-    >>> facts = {"accuracy": 98.0, "errors": 20, "images": 1000, "size": 1990, "seconds": 12.0}
+    >>> facts = {"accuracy": 98.0, "errors": 20, "images": 1000, "size": 1990, "size_in": "bytes", "seconds": 12.0}
     >>> describe_done(Job("final-2KB-0", 0, limit=2000, about={"budget": "2KB"}), facts)
-    '2KB: trained, accuracy 98.00 % in torch on 1,000 images, 1,990 of 2,000 that it may take, 12.0 s'
+    '2KB: trained, accuracy 98.00 % in torch on 1,000 images, 1,990 of 2,000 bytes, 12.0 s'
     """
     if "failure" in facts:
         return f"{describe_job(job)}: {facts['failure']}"
@@ -101,11 +101,26 @@ def describe_done(job: Job, facts: dict[str, Any]) -> str:
         accuracy = f"{found} in torch{count}, "
     # Of a dense network what is measured is its size in the values that are fitted, which nobody asked for.
     size = "" if job.limit is None and job.counts is None else f"size {facts['size']:,}, "
-    if job.limit is not None:  # of a file and memory bounded together, neither alone
-        # Where there are too many, the last weights go when the file is written.
-        taken = f"{facts['size']:,} of" if facts["size"] <= job.limit else "to be trimmed to the"
-        size = f"{taken} {job.limit:,} that it may take, "
+    if job.limit is not None:
+        size = f"{_describe_size(facts['size'], facts.get('size_in'), job.limit)}, "
     return f"{describe_job(job)}: trained, {accuracy}{size}{show_duration(facts['seconds'])}"
+
+
+def _describe_size(size: int, unit: str | None, limit: int) -> str:
+    """What a bound counts; where there are too many, the last weights go when the file is written.
+
+    The flash of a microcontroller is known when the file is: weights may have fewer values than their bits allow.
+
+    >>> _describe_size(5971, "bytes of flash", 6000), _describe_size(2010, "bytes", 2000)
+    ('at most 5,971 of 6,000 bytes of flash', 'to be trimmed to 2,000 bytes')
+    >>> _describe_size(5971, None, 6000)
+    'within its bounds'
+    """
+    if unit is None:
+        return "within its bounds" if size <= limit else "to be trimmed to its bounds"
+    if size > limit:
+        return f"to be trimmed to {limit:,} {unit}"
+    return f"{'at most ' if unit.endswith('flash') else ''}{size:,} of {limit:,} {unit}"
 
 
 def describe_job(job: Job) -> str:

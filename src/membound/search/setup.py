@@ -46,6 +46,7 @@ from membound.train.user_data import as_split, hold_out, preprocess_of
 
 SHORT = 5000  # steps
 IN_MEMORY_BYTES = 2 * 1024**3
+SHOWN = 8  # classes that a warning names
 PRETRAINED_RATE = 0.2  # of the peak learning rate, for weights that are trained already
 
 
@@ -84,7 +85,7 @@ def make_problem(
             about="augment",
         )
     _check_fits(network, data, task)
-    _warn_of_first_label(data.train, task, warn)
+    _warn_of_labels(data, task, warn)
     try:
         names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     except RuleError:
@@ -123,13 +124,37 @@ def _refuse_what_needs_arguments(model: Any) -> None:
         )
 
 
-def _warn_of_first_label(train: Split, task: Task, warn: Callable[[str], None]) -> None:
-    """Labels that count from 1 leave an output that never wins."""
-    labels = train.labels
-    if task.counts and labels.size and labels.dtype.kind in "iu" and labels.min() == 1 and labels.max() > 1:
+def _warn_of_labels(data: Data, task: Task, warn: Callable[[str], None]) -> None:
+    """Labels that count from 1 leave an output that never wins; classes that only other images have are not learned."""
+    labels = data.train.labels
+    if not task.counts or not labels.size or labels.dtype.kind not in "iu":
+        return
+    if labels.min() == 1 and labels.max() > 1:
         warn(
             f"labels begin at 1 and go to {labels.max()}, so class 0 has no examples: subtract 1, if they count from 1"
         )
+    for split, on in ((data.test, "test"), (data.given, "validation")):
+        if split is None or split.labels.ndim != 1 or split.labels.dtype.kind not in "iu":
+            continue
+        unknown = np.setdiff1d(split.labels, labels).tolist()
+        if unknown:
+            names = ", ".join(_name_of(label, data.classes) for label in unknown[:SHOWN])
+            more = f" and {len(unknown) - SHOWN:,} more" if len(unknown) > SHOWN else ""
+            count = int(np.isin(split.labels, unknown).sum())
+            warn(
+                f"no training examples of {'class' if len(unknown) == 1 else 'classes'} {names}{more}, which "
+                f"{count:,} of {len(split):,} {on} labels name: these count as errors"
+            )
+
+
+def _name_of(label: int, classes: tuple[str, ...] | None) -> str:
+    """Its number, and its name where it has one.
+
+    >>> _name_of(1, ("cat", "dog")), _name_of(1, ("0", "1")), _name_of(9, None)
+    ('1 (dog)', '1', '9')
+    """
+    name = classes[label] if classes is not None and label < len(classes) else str(label)
+    return str(label) if name == str(label) else f"{label} ({name})"
 
 
 def _refuse_for_several(choices: Choices, target: Target) -> None:

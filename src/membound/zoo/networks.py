@@ -166,6 +166,9 @@ def _parameter(maker: object, name: str) -> inspect.Parameter | None:
     return parameter if parameter is not None and parameter.kind in passable else None
 
 
+FILES = (".tflite", ".litert", ".pt", ".pth", ".ckpt", ".safetensors")  # that no network is called
+
+
 def _found(spec: str) -> object:
     """What a spec names: of the zoo, or the module imported and the attribute's dots followed."""
     if (known := find(spec)) is not None:
@@ -179,6 +182,8 @@ def _found(spec: str) -> object:
             raise WeightsError(
                 f"{own}.py is here: write {own}:NAME, where NAME is the function or class that makes the network"
             )
+        if Path(spec).suffix.lower() in FILES and not Path(spec).exists():
+            raise WeightsError(f"{spec}: there is no such file")
         aliases = [network.alias for network in ZOO.values() if network.alias is not None]
         raise WeightsError(
             f"no network called {spec!r}; {choices(spec, [*ZOO, *aliases])}; "
