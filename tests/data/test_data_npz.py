@@ -137,3 +137,14 @@ def test_files_that_are_not_npz(tmp_path):
     (tmp_path / "one.npy").rename(path)
     with pytest.raises(DataError, match=r"not an \.npz"):
         data.load(path)
+
+
+def test_a_file_that_is_cut_short_is_called_that(tmp_path):
+    file = save(tmp_path, **arrays())
+    whole = file.read_bytes()
+    for size in (200, len(whole) - 30):
+        file.write_bytes(whole[:size])
+        with pytest.raises(
+            DataError, match=r"set.npz is cut short: its end is missing; copy or write it again$"
+        ):
+            data.load(file)

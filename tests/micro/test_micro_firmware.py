@@ -11,6 +11,7 @@ from micro_networks import NETWORKS, Builder, micro
 
 from membound.export.c_project import write_project
 from membound.export.micro import Calibrated, lines_of
+from membound.micro.code import ALL, NET_CODE_BYTES, recorded_bytes
 from membound.run.micro_net import MicroNet
 
 ROOT = Path(__file__).parents[2]
@@ -110,3 +111,45 @@ def test_where_flash_is_told_net_input_is_named_if_a_network_takes_floats(tmp_pa
         told = net.memory().to_json().get("flash_not_included", "")
         assert ("1.8 KB" in told) is (name is not None)
         assert told in "\n".join(lines_of(Calibrated(net)))
+        if name is not None:
+            assert "kws_input" in "\n".join(lines_of(Calibrated(net), prefix="kws"))
+
+
+def test_the_page_says_what_o2_adds_to_the_code():
+    """Over all that a network may use of the runtime."""
+    parts = [tuple(name for i, name in enumerate(ALL) if number >> i & 1) for number in range(1 << len(ALL))]
+    used = [each for each in parts if {"DENSE", "SPARSE"} & set(each)]
+    own = NET_CODE_BYTES["-O2"] - NET_CODE_BYTES["-Os"]
+    added = [own + recorded_bytes(each, "-O2") - recorded_bytes(each) for each in used]
+    assert f"`-O2` takes {min(added) / 1e3:.1f} to {max(added) / 1e3:.1f} KB more" in PAGE
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_the_page_rejects_what_a_network_is_not_sure_of(tmp_path):
+    """The recipe, in the loop of main.c, against softmax in floating point."""
+    recipe = next(
+        block
+        for block in re.findall(r"^```c\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        if "margin" in block
+    )
+    net = micro(NETWORKS["lenet"]())
+    images = np.random.default_rng(0).integers(0, 256, (60, 1, 28, 28)).astype(np.uint8)
+    images[::2] //= 16
+    outputs = net(images).astype(np.float64).reshape(60, -1)
+    second, best = np.sort(outputs, 1)[:, -2:].T
+    least = float(np.median(best - second))  # random weights are never as sure as 2.2
+    assert recipe.count("2.2 /") == 1
+    write_project(tmp_path, net)
+    program = (tmp_path / "main.c").read_text()
+    shown = program.index("    for (uint32_t i = 0; i < NET_OUTPUTS")
+    until = program.index("    net_start(&context);\n    came = 0;")
+    body = recipe.replace("2.2 /", f"{least} /") + 'printf("%d\\n", (int)found);\n'
+    (tmp_path / "main.c").write_text(program[:shown] + body + program[until:])
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O1"]
+    subprocess.run(["gcc", *flags, "main.c", *SOURCES, "-o", "main"], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "main"], input=images.tobytes(), capture_output=True, check=True)
+    found = np.array(done.stdout.split(), int)
+    scale = net.plan.net.quantizations[net.plan.net.output].scale
+    clear = abs(best - second - least) > scale  # the threshold is the next whole step
+    assert np.array_equal(found[clear], np.where(best - second > least, outputs.argmax(1), -1)[clear])
+    assert min((found[clear] < 0).sum(), (found[clear] >= 0).sum()) > 10

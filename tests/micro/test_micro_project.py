@@ -1,6 +1,7 @@
 """The exported C: built with the compilers that are here, strictly and under sanitizers, it gives the engine's bits."""
 
 import json
+import re
 import runpy
 import shutil
 import subprocess
@@ -381,3 +382,48 @@ def test_digits_run_in_2_kilobytes_of_ram():
         stored = read_bytes(to_bytes(model, "p8"))
         sizes.append(MicroNet(stored, activations=calibrate_activations(stored, images)).memory().ram)
     assert sizes[0] <= 2000 < sizes[1]
+
+
+def test_clock_and_compiler_are_those_that_are_asked_for(calibrated, tmp_path, capsys):
+    _, file, _ = calibrated
+    net = mb.load(file, engine="micro")
+    fast, small = net.memory("-O2"), net.memory()
+    way = ("--clock", "64MHz", "--compiled", "O2")
+    assert run("inspect", file, *way, "--json") == 0
+    about = json.loads(capsys.readouterr().out)["micro"]
+    assert (about["clock_hz"], about["compiled_with"]) == (64_000_000, "-O2")
+    assert about["flash_bytes"] == about["at_O2"]["flash_bytes"] == fast.flash > small.flash
+    assert about["at_Os"] == {
+        "flash_bytes": small.flash, "code_bytes": small.code, **net.speed().to_json(64_000_000)
+    }  # fmt: skip
+    assert about["ms"] == pytest.approx(net.speed("-O2").ms("64 MHz"), rel=1e-3)
+    assert run("export", file, "--c", str(tmp_path / "c"), *way) == 0
+    said = capsys.readouterr().out
+    assert f"{fast.flash:,} bytes: " in said
+    assert f"; {small.flash:,} if compiled with -Os" in said
+    assert "on a Cortex-M4 at 64 MHz" in said
+    readme = (tmp_path / "c" / "README.md").read_text()
+    assert "| at 64 MHz |" in readme
+    rows = re.findall(r"^\| (-O\w) \| ([\d,]+) \|", readme, re.MULTILINE)
+    assert [level for level, _ in rows] == ["-O2", "-Os"]
+    assert "compiled\n  with -O2 for a Cortex-M4" in readme
+    mb.export_c(file, tmp_path / "python", clock="64 MHz", compiled="O2")
+    assert (tmp_path / "python" / "README.md").read_text() == readme
+    assert run("export", file, "--c", str(tmp_path / "bad"), "--clock", "64") == 1
+    assert "did you mean '64 MHz'" in capsys.readouterr().err
+    assert not (tmp_path / "bad").exists()
+
+
+def test_clock_and_compiler_are_refused_where_they_say_nothing(calibrated, tmp_path, capsys):
+    _, _, plain = calibrated
+    assert run("inspect", plain, "--clock", "64MHz") == 1
+    assert "for files of a microcontroller" in capsys.readouterr().err
+    assert run("export", plain, "--onnx", str(tmp_path / "n.onnx"), "--compiled", "O2") == 1
+    assert "--compiled goes with --c, not with --onnx" in capsys.readouterr().err
+
+
+def test_a_reserved_word_is_no_prefix(calibrated, tmp_path, capsys):
+    _, file, _ = calibrated
+    assert run("export", file, "--c", str(tmp_path / "c"), "--prefix", "int") == 1
+    assert "'int' is a reserved word of C or C++" in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()

@@ -206,3 +206,67 @@ def test_the_figure_has_error_bars_and_a_faint_dot_for_each_seed():
     alone = page()
     assert 'class="mark seed"' not in alone
     assert 'class="spread' not in alone
+
+
+DEVICE = {
+    "flash_bytes": 5_643, "ram_bytes": 1_476, "ms": 19.9, "clock_hz": 64_000_000, "compiled_with": "-Os",
+    "at_Os": {"flash_bytes": 5_643, "ms": 19.9}, "at_O2": {"flash_bytes": 8_461, "ms": 11.2},
+}  # fmt: skip
+
+
+def plain(text: str) -> str:
+    return re.sub(r"<.*?>", "", text.split("<body>")[1]).replace("\N{NON-BREAKING HYPHEN}", "-")
+
+
+def test_a_fit_for_a_microcontroller_has_its_cards_without_dense():
+    text = page(dense=None, micro=DEVICE, limit=6_000, latency_bound={"bound_ms": 20.0})
+    heads = re.findall(r"<h2>(.*?)</h2>", text.split("<body>")[1])
+    assert heads[:4] == ["flash", "accuracy on test", "RAM", "time of one image, estimated"]
+    assert "5,643 of 6,000 bytes at -Os, 8,461 at -O2" in plain(text)
+    assert "19.9 of 20 ms, a Cortex-M4 at 64 MHz, at -Os" in plain(text)
+    assert "11 ms at -O2" in plain(text)
+
+
+def test_what_o2_takes_is_beside_what_os_takes():
+    table = plain(page(micro=DEVICE, limit=6_000)).split("Flash and RAM")[1]
+    assert "flash if compiled with -O28,461" in table
+    assert "milliseconds with -O211" in table
+    fast = DEVICE | {"compiled_with": "-O2", "flash_bytes": 8_461, "ms": 11.2}
+    table = plain(page(micro=fast, limit=9_000)).split("Flash and RAM")[1]
+    assert "flash if compiled with -Os5,643" in table
+    assert "Code is at -O2 for a Cortex-M4" in table
+    assert "--c firmware --clock 64MHz --compiled O2" in table
+
+
+def test_how_to_use_it_has_a_loop_in_c():
+    usage = plain(page(micro=DEVICE)).split("How to use it")[1]
+    assert "while (!net_feed_row(&amp;context, next_row(), 1, NET_CHANNELS)) {}" in usage
+    assert "net_input" not in usage
+    assert (
+        "net_input"
+        in plain(page(micro=DEVICE | {"flash_not_included": "net_input"})).split("How to use it")[1]
+    )
+    assert "net_feed_row" not in page()
+
+
+def test_no_error_is_not_no_doubt():
+    perfect = {"accuracy": 100.0, "errors": 0, "images": 400}
+    text = plain(page(dense=DENSE | perfect | {"int8": INT8 | perfect}, **perfect))
+    assert "± 0.00" not in text
+    assert "100.00 %" in text
+    assert (
+        "One seed: no error in 400 test images shows at least 99.25 % (95 % confidence), and is compared as ± 0.25."
+        in text
+    )
+    one = {"accuracy": 99.75, "errors": 1, "images": 400}
+    text = plain(page(dense=DENSE | one, **perfect))
+    assert "within the spread, 0.25 points above" in text
+    assert "± is the standard error over 400 test images, of one seed. No error in 400" in text
+    many = {"accuracy": 98.0, "errors": 8, "images": 400}
+    assert ("better", "better by 2.00 points") in told(page(dense=DENSE | many, **perfect))
+
+
+def test_a_long_name_breaks_after_a_colon():
+    found = make_page({"finals": [NET], "network": "examples.digits:digits", "data": "mnist"})
+    assert "<h1>examples.<wbr>digits:<wbr>digits on mnist" in found
+    assert "<title>examples.digits:digits on mnist" in found

@@ -112,7 +112,7 @@ class Balance(HTMLParser):
         self.open, self.ids, self.loads, self.text = [], [], [], []
 
     def handle_starttag(self, name, attributes):
-        if name not in ("meta", "link", "br"):
+        if name not in ("meta", "link", "br", "wbr"):
             self.open.append(name)
         self.note(attributes)
 

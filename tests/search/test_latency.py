@@ -128,6 +128,17 @@ def test_labels_that_begin_at_1_are_warned_of(clock):
     assert "labels begin at 1 and go to 2, so class 0 has no examples: subtract 1" in said[0]
 
 
+def test_classes_without_training_examples_are_named(clock):
+    said = []
+    keywords = {name: value for name, value in QUICK.items() if name != "progress"}
+    model = nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 12))
+    labels = Y.copy()
+    labels[:3] = [9, 9, 11]
+    mb.fit(model, (X, Y), budget="2 KB", test_data=(X, labels), watch=Watch(warn=said.append), **keywords)
+    count = f"3 of {len(Y)} test labels name: these count as errors"
+    assert said == [f"no training examples of classes 9, 11, which {count}"]
+
+
 def test_a_time_without_a_unit_is_asked_about():
     with pytest.raises(MemboundError, match="has no unit, ms, s or us: did you mean '5 ms'"):
         parse_latency("5")

@@ -1,5 +1,6 @@
 """fit() for a microcontroller: flash and RAM are promises, and accuracy is that of the C code."""
 
+import itertools
 import json
 import re
 import shutil
@@ -18,10 +19,12 @@ from membound.cli import main
 from membound.cli.fit_tables import on_device, tell
 from membound.errors import MemboundError
 from membound.micro import code, code_sizes
+from membound.search.place import Watch
 from membound.search.problem import Target
 from membound.search.request import Choices, Examples
 from membound.search.setup import make_problem
 from membound.search.summary import describe_final, summarise
+from membound.units import LEVELS
 
 TRAIN = (digits().images, digits().labels)
 HELD_OUT = (digits(300, 400).images, digits(300, 400).labels)
@@ -80,6 +83,61 @@ def test_a_bound_on_time_holds_for_the_file_that_is_written(fitted, also, tmp_pa
     assert mb.load(tmp_path / "net.safetensors", engine="micro").speed().ms("160 MHz") <= allowed
 
 
+def test_flash_and_time_are_bounded_as_c_is_compiled(fitted, tmp_path):
+    fast = fitted.facts["micro"]["at_O2"]
+    allowed, budget = 0.8 * fast["ms"], fast["flash_bytes"] - 300
+    bound = fit(budget=budget, latency=f"{allowed:.4f}ms", compiled="O2")
+    micro = bound.facts["micro"]
+    assert micro["compiled_with"] == "-O2"
+    assert bound.size == micro["flash_bytes"] == micro["at_O2"]["flash_bytes"] <= budget
+    assert 0.85 * allowed < micro["ms"] == micro["at_O2"]["ms"] <= allowed < micro["at_Os"]["ms"]
+    assert micro["at_Os"]["flash_bytes"] < budget - 1_000
+    assert any("compiled with -O2, where" in note for note in bound.facts["tried"])
+    (_, flash), _, (_, speed) = on_device(describe_final(bound))
+    assert "of code at -O2 for a Cortex-M4" in flash
+    assert flash.endswith(f"{micro['at_Os']['flash_bytes']:,} if compiled with -Os")
+    assert "instructions an image at -O2" in speed
+    bound.save(tmp_path / "net.safetensors")
+    net = mb.load(tmp_path / "net.safetensors", engine="micro")
+    assert net.memory("-O2").flash == bound.flash
+    assert net.speed("O2").ms() <= allowed
+    shown = json.dumps(describe_final(bound) | {"curves": None}, default=str)
+    assert "latency_bound" in shown
+
+
+def test_a_flash_at_o2_that_is_beyond_the_budget_is_said(fitted):
+    (_, flash), *_ = on_device(describe_final(fitted))
+    beyond = fitted.facts["micro"]["at_O2"]["flash_bytes"]
+    assert beyond > FLASH
+    assert flash.endswith(f"{beyond:,} if compiled with -O2, which is beyond the budget")
+
+
+def test_ways_to_compile_that_were_not_measured_are_refused():
+    with pytest.raises(MemboundError, match="compiled='O3': choose Os"):
+        fit(compiled="O3")
+    with pytest.raises(MemboundError, match="for the target micro"):
+        fit(compiled="O2", target="cpu")
+
+
+def test_dense_in_8_bits_is_measured_as_the_file_would_be():
+    """Where it is the file, its row has the same numbers."""
+    found = fit(budget=64_000, dense=True, test_data=HELD_OUT, val_data=None, steps=8)
+    int8 = found.dense["int8"]
+    if not found.facts.get("is_dense_in_8_bits"):
+        pytest.skip("the fitted network learned as much")
+    assert (int8["errors"], int8["file_bytes"]) == (found.errors, found.file_bytes)
+    assert int8["micro"]["flash_bytes"] == found.flash
+
+
+def test_progress_counts_in_the_unit_of_the_bound():
+    said = []
+    watch = Watch(done=lambda job, facts: said.append((job.limit, facts["size_in"])))
+    fit(steps=2, watch=watch)
+    fit(steps=2, watch=watch, latency="50ms")
+    fit(steps=2, watch=watch, target="cpu", budget="3 KB")
+    assert said == [(FLASH, "bytes of flash"), (FLASH, None), (3_000, "bytes")]
+
+
 def test_time_alone_is_a_bound_on_a_microcontroller():
     bound = fit(budget=None, latency="3ms", steps=10)
     assert bound.facts["micro"]["ms"] <= 3
@@ -130,13 +188,14 @@ def test_pixels_are_exact(fitted):
 
 
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for Cortex-M")
-def test_what_the_compiler_makes_of_the_export_is_within_the_flash(fitted, tmp_path):
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_the_compiler_makes_of_the_export_is_within_the_flash(fitted, tmp_path, level):
     fitted.save(tmp_path / "net.safetensors")
     mb.export_c(tmp_path / "net.safetensors", tmp_path / "c")
     total = 0
     for source in ("net", "membound_micro", "membound_micro_conv"):
         target = tmp_path / f"{source}.o"
-        options = ["-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-c"]
+        options = ["-mcpu=cortex-m4", "-mthumb", level, "-ffreestanding", "-c"]
         subprocess.run(
             ["arm-none-eabi-gcc", *options, tmp_path / "c" / f"{source}.c", "-o", target], check=True
         )
@@ -144,7 +203,8 @@ def test_what_the_compiler_makes_of_the_export_is_within_the_flash(fitted, tmp_p
         text, data, bss = map(int, printed.stdout.splitlines()[1].split()[:3])
         assert data == bss == 0  # all is constant
         total += text
-    assert total <= fitted.facts["micro"]["flash_bytes"]
+    promised = fitted.facts["micro"][f"at_{level[1:]}"]["flash_bytes"]
+    assert promised - 100 < total <= promised
 
 
 @pytest.mark.full
@@ -168,7 +228,9 @@ def test_recorded_sizes_stand_in_for_a_compiler(monkeypatch):
     code._code.cache_clear()
     assert not found.compiled
     assert 1_500 < found.nbytes < 3_000
-    assert code.recorded_bytes(code.ALL) > code.recorded_bytes(used)
+    for level in LEVELS:
+        assert code.recorded_bytes(code.ALL, level) > code.recorded_bytes(used, level)
+    assert code.recorded_bytes(used, "-O2") > 1.3 * code.recorded_bytes(used, "-Os")
 
 
 @pytest.mark.full
@@ -178,8 +240,9 @@ def test_recorded_sizes_are_those_of_the_compiler_that_recorded_them():
     said = subprocess.run([code.COMPILER[0], "--version"], capture_output=True, check=True, text=True).stdout
     if said.splitlines()[0] not in str(code_sizes.__doc__):
         pytest.skip("another compiler")
-    for used in (("SPARSE", "THEN_POOL"), code.ALL):
-        assert sum(code.compiled_bytes(source, used) for source in code.SOURCES) == code.recorded_bytes(used)
+    for used, level in itertools.product((("SPARSE", "THEN_POOL"), code.ALL), LEVELS):
+        found = sum(code.compiled_bytes(source, used, level) for source in code.SOURCES)
+        assert found == code.recorded_bytes(used, level)
 
 
 class Normalized(nn.Sequential):
@@ -235,7 +298,7 @@ def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys):
     assert f"{micro['flash_bytes']:,} of {FLASH:,}" in said
     assert f"{micro['ram_bytes']:,} of {RAM:,}" in said
     assert "membound export 'my net.safetensors' --c firmware" in said
-    assert "ms an image on a Cortex-M4 at 80 MHz, estimated." in said
+    assert "ms an image on a Cortex-M4 at 80 MHz, compiled with -Os, estimated." in said
     assert "of this machine" not in said
     assert f"{micro['flash_bytes']:,} bytes of flash, {micro['ram_bytes']:,} of RAM" in repr(fitted)
     assert f"{micro['ram_bytes']:,} of {RAM:,}" in fitted._repr_html_()

@@ -9,6 +9,7 @@ import typer
 
 from membound.cli import options
 from membound.cli.tables import Column, print_table, say, terminal_width, times
+from membound.report.advice import say_note
 from membound.report.device import is_micro, say_export, show_flash, show_ram
 from membound.report.text import Score, find_score, show_count, show_milliseconds, weights_first
 from membound.report.verdict import make_lines
@@ -46,7 +47,7 @@ def tell(
         for note in final.get("tried", ()):
             if note not in said:  # of an earlier budget
                 said.add(note)
-                say("note", note)
+                say("note", say_note(note, summary["command"]))
         for word, text in on_device(final):
             say(word, text)
         say("file", str(final["file"]))

@@ -47,6 +47,19 @@ def say_advice(result: Facts) -> list[str]:
     ]
 
 
+def say_note(note: str, command: object) -> str:
+    """A note in the words of who asked: a command has options where Python has keywords.
+
+    >>> say_note("a wider network may be more accurate (widths=[1, 1.5, 2])", "membound fit lenet")
+    'a wider network may be more accurate (--widths 1,1.5,2)'
+    """
+    return note.replace("widths=[1, 1.5, 2]", "--widths 1,1.5,2") if _is_command(command) else note
+
+
+def _is_command(command: object) -> bool:
+    return str(command or "").startswith("membound fit")
+
+
 def _say_below(finals: list[Facts], result: Facts) -> list[str]:
     """Said where a training shorter than usual leaves a network below dense by more than chance."""
     dense = find_number(find_part(result, "dense"), "accuracy")
@@ -76,8 +89,7 @@ def _why(final: Facts, result: Facts) -> str:
 
 def _longer(final: Facts, result: Facts) -> str:
     steps = f"{_steps(final)[1]:.0f}"
-    by_command = str(result.get("command") or "").startswith("membound fit")
-    return f"Train longer: {'--steps ' if by_command else 'steps='}{steps}."
+    return f"Train longer: {'--steps ' if _is_command(result.get('command')) else 'steps='}{steps}."
 
 
 def _steps(final: Facts) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import MemboundError, check_path_like
-from membound.report.advice import say_advice
+from membound.report.advice import say_advice, say_note
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
 from membound.report.device import is_micro, say_export, say_way
@@ -130,7 +130,7 @@ def _section(title: str, inside: Markup | None) -> Markup | None:
 def _make_notes(result: Facts) -> Markup | None:
     """How networks were trained, and what the choices gained: what holds for all, then a list for each network."""
     finals = find_rows(result, "finals")
-    notes = [_find_notes(final) for final in finals]
+    notes = [[say_note(note, result.get("command")) for note in _find_notes(final)] for final in finals]
     shared = [note for note in notes[0] if all(note in mine for mine in notes)] if notes else []
     lists = [_list_notes(shared)]
     for final, mine in zip(finals, notes, strict=True):
