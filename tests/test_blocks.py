@@ -277,7 +277,9 @@ def compile_fragment(text: str) -> None:
         said = {"mean": [1.0, -2.0, 30.0], "std": [0.5, 4.0, 25.0], "takes": "float32"}
         write_project(folder, micro(build.store("p8", preprocess=said)))
         size = "[NET_WIDTH * NET_CHANNELS]"
-        head += f"static net_context context;\nstatic float numbers{size};\nstatic uint8_t row{size};\n"
+        head += f"static float numbers{size};\nstatic uint8_t row{size};\n"
+    if "net_context" not in text:
+        head += "static net_context context;\n"
     Path("fragment.c").write_text(f"{head}int main(void) {{\n{text}return 0;\n}}\n")
     command = ["cc", "-std=c99", "-Wall", "-Werror", f"-I{folder}", "-c", "fragment.c"]
     done = subprocess.run(command, capture_output=True, text=True)

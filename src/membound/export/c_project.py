@@ -307,7 +307,8 @@ a host:
     cmake -S . -B build && make -C build && ./build/main < images
 
 CMake builds for speed on a host, and for size (-Os) on bare metal (where CMAKE_SYSTEM_NAME is Generic), unless you set
-CMAKE_BUILD_TYPE. Without a C library, compile with -ffreestanding and bring your own `memcpy` and `memset`.
+CMAKE_BUILD_TYPE: for -O2 there, `-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O2`. Without a C library, compile
+with -ffreestanding and bring your own `memcpy` and `memset`.
 
 - Flash: {constants:,} bytes of constants (with pointers of 4 bytes), and about {code:,} bytes of code, compiled
   with {level} for a Cortex-M4; {more} ([below](#time)). `membound_micro_config.h` leaves out
