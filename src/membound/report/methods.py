@@ -249,7 +249,8 @@ def _say_rule(known: Sequence[Comparison], score: Score) -> str:
     seeds = f"{max(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
     return (
         f"{what}: the mean over {seeds} of the differences seed by seed, ± their 95 % confidence interval "
-        "(Student's t). Better and worse mean that it leaves out 0; of 20 comparisons of equals, one does by chance."
+        "(Student's t). Better and worse mean that it leaves out 0, as about 1 in 20 comparisons of equals does by "
+        "chance."
     )
 
 

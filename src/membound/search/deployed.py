@@ -37,7 +37,7 @@ class Fitted:
     - `accuracy` is in percent, on `accuracy_on` ('test' or 'validation' images, `errors` of `images`), through the
       deployed runtime; for a task with a score of its own it is that score. None where nothing could judge. Without
       `test_data` and `val_data` it is that of a twin, trained in the same way without the training images that judge
-      it (`validation`, a tenth of them); `model` is then trained on all, and `facts["is_estimate"]` is True.
+      it (`validation`, a tenth of them); `model` is then trained on all.
     - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
     - `dense` has the same facts about the dense network beside it, or is None.
     - Of several seeds, all fields are those of the first; `seeds`, `accuracies`, `mean` and `std` are of all of them,
@@ -46,7 +46,7 @@ class Fitted:
       judged on validation images.
     - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes`, `latency_ms` (one image, on `threads`
       threads of this machine) and its `latency_spread`, `fits_in_8_bits` (whether the dense network does) and
-      `is_dense_in_8_bits`, where it was the better one and this is it;
+      `is_dense_in_8_bits`, where it was the better one and this is it; `is_estimate`, whether `accuracy` is a twin's;
       `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of `mb.inspect` (`Inspection` lists their
       keys); `steps` and `seconds` of training;
       `training`, its `optimizer`, `peak_lr`, `batch_size`, `steps`, `usual_steps`, `weight_decay`, `momentum`,
