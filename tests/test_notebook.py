@@ -21,6 +21,7 @@ LAYER = {
     "format": "csr",
     "bytes": 31,
     "size": 12,
+    "original_size": 12,
     "values": "p4",
     "distinct": 7,
 }

@@ -78,6 +78,7 @@ SECTIONS = (
         (
             Entry("membound.fit"),
             Entry("membound.Fitted", called=False),
+            Entry("membound.Comparison", ("of",)),
             Entry("membound.Stages", ("read",)),
             Entry("membound.write_report"),
             Entry("membound.ray_cluster"),
@@ -103,7 +104,9 @@ SECTIONS = (
             *_entries("membound", "save load"),
             Entry("membound.Net", called=False),
             Entry("membound.run.net.Memory"),
-            *_entries("membound", "inspect export_cpp export_cpp_file export_c"),
+            Entry("membound.inspect"),
+            Entry("membound.Inspection", (), called=False),
+            *_entries("membound", "export_cpp export_cpp_file export_c"),
             Entry("membound.MicroNet", called=False),
             Entry("membound.run.micro_net.MicroMemory"),
             Entry("membound.micro.cost.Estimate"),

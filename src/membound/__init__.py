@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from membound.export.cpp_file import export_cpp_file
     from membound.export.cpp_project import export_cpp
     from membound.export.micro import export_c
-    from membound.run.inspection import inspect
+    from membound.report.paired import Comparison
+    from membound.run.inspection import Inspection, inspect
     from membound.run.micro_net import MicroNet
     from membound.run.net import Net, load
     from membound.search.cluster import ray_cluster
@@ -47,9 +48,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "DataError",
     "Diverged",
     "Fitted",
+    "Inspection",
     "MemboundError",
     "MicroNet",
     "ModelError",
@@ -86,7 +89,9 @@ __all__ = [
 ]
 
 _HOME = {
+    "Comparison": "membound.report.paired",
     "Fitted": "membound.search.deployed",
+    "Inspection": "membound.run.inspection",
     "MicroNet": "membound.run.micro_net",
     "Net": "membound.run.net",
     "Regularizer": "membound.train.regularizer",

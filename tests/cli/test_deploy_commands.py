@@ -319,7 +319,7 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
         (("photos", "--out", "one.png"), "2 pictures give as many masks: name a new folder"),
         (("a.png", "photos/in", "photos/c.png", "a.png", "--out", "new"), "would both be a.png"),
         (("a.png", "--out", "a.png"), "is the input"),
-        (("a.png", "--out", "no/mask.png"), "cannot be written"),
+        (("a.png", "--out", "no/mask.png"), "there is no folder no: create it with mkdir -p no"),
     ):
         assert says in refused(capsys, "run", net, *words)
     assert sorted(path.name for path in Path().iterdir()) == [
@@ -438,7 +438,7 @@ def test_outputs_that_cannot_be_written(file, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.npy")
     before = sorted(tmp_path.iterdir())
     assert "Is a directory" in refused(capsys, "run", file, x, "--out", tmp_path / "folder.npy")
-    assert "No such file" in refused(capsys, "run", file, x, "--out", tmp_path / "no" / "y.npy")
+    assert "there is no folder" in refused(capsys, "run", file, x, "--out", tmp_path / "no" / "y.npy")
     assert "not a regular file" in refused(capsys, "run", file, x, "--out", tmp_path / "pipe.npy")
     assert "let its name end in .npy" in refused(capsys, "run", file, x, "--out", tmp_path / "y.txt")
     assert "is the input" in refused(capsys, "run", file, x, "--out", x)

@@ -200,7 +200,7 @@ REFUSED = [
     (("lenet", "--init", "w.pt", "--out", "net.pt"), "let its name end in .safetensors"),
     (
         ("lenet", "--init", "w.pt", "--out", "no/net.safetensors"),
-        "no/net.safetensors: cannot be written: No such file",
+        "no/net.safetensors: there is no folder no: create it with mkdir -p no",
     ),
     (("lenet", "--init", "w.pt", "--out", "folder.safetensors"), "Is a directory"),
     (("lenet", "--init", "w.safetensors", "--out", "w.safetensors"), "is the file of weights"),
@@ -221,7 +221,7 @@ REFUSED = [
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--shape", "3,28,28"), "shape"),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--mean", "image"), "go with data"),
     (("net.safetensors", "--onnx", "net.txt"), "end in .onnx"),
-    (("net.safetensors", "--onnx", "no/net.onnx"), "No such file"),
+    (("net.safetensors", "--onnx", "no/net.onnx"), "there is no folder no: create it with mkdir -p no"),
     (("net.safetensors", "--onnx", "folder.onnx"), "Is a directory"),
     (("net.safetensors", "--onnx", "net.onnx", "--init", "w.pt"), "--init goes with --out, not with"),
     (("lenet", "--init", "w.pt", "--out", "net.safetensors", "--sparse"), "--sparse goes with --onnx"),
@@ -236,7 +236,7 @@ REFUSED = [
     (("w.safetensors", "--hub", "new"), "not a model file"),
     (("net.safetensors", "--hub", "new", "--data", "minst"), "did you mean mnist?"),
     (("hf://org", "--hub", "new"), "is no address on the Hugging Face Hub"),
-    (("net.safetensors", "--onnx", "no/net.onnx", "--sparse"), "No such file"),
+    (("net.safetensors", "--onnx", "no/net.onnx", "--sparse"), "there is no folder no: create it"),
 ]
 
 

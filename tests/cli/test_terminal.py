@@ -12,7 +12,7 @@ from test_fit_command import NETS, OUT, SHORT
 
 import membound as mb
 from membound.cli.live import Board
-from membound.cli.tables import Column, fit_table
+from membound.cli.tables import Column, fit_table, print_grouped
 from membound.report.text import show_count
 from membound.search.jobs import Job
 from membound.search.progress import by_lines
@@ -67,6 +67,40 @@ def test_columns_go_before_names_are_cut_and_names_are_cut_in_the_middle():
     assert [column.head for column in chosen] == ["layer", "bytes"]
     assert all(len(row[0]) + 2 + 5 <= 30 and "…" in row[0][1:-1] for row in cells)
     assert len({row[0] for row in cells}) == 2, "they stay different"
+
+
+ROWS = [
+    ["network", "track", "nonzeros", "bytes (paper's formats)", "times smaller", "test accuracy"],
+    ["LeNet on MNIST", "paper, greedy, seed 0", "301,352", "1,258,533", "1.4", "84.20 (dense 82.00)"],
+    [
+        "LeNet on MNIST",
+        "paper, greedy, all seeds",
+        "",
+        "",
+        "1.37 ± 0.00",
+        "86.10 ± 2.69 (dense 77.70 ± 6.08)",
+    ],
+    ["LeNet on MNIST", "ours", "2,151", "13,224", "130.4", "50.30 ± 5.80"],
+]
+
+
+def test_a_table_of_the_paper_takes_two_lines_a_row_at_most_at_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_grouped(ROWS, "memory")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert max(map(len, lines)) <= 80
+    below = lines[next(number for number, line in enumerate(lines) if set(line) == {"─"}) + 1 :]
+    assert below[0] == "LeNet on MNIST"
+    assert len(below) <= 1 + 2 * 3
+    assert any(line.endswith("50.30 ± 5.80") and "130.4" in line and "13,224" in line for line in below)
+    monkeypatch.setenv("COLUMNS", "40")
+    print_grouped(ROWS, "memory")
+    narrow = capsys.readouterr().out
+    assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 40
+    assert "…" not in narrow
+    monkeypatch.setenv("COLUMNS", "")
+    print_grouped(ROWS, "memory")
+    assert "LeNet on MNIST  paper, greedy, all seeds" in capsys.readouterr().out
 
 
 def test_the_live_table_fits_60_columns():

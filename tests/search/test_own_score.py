@@ -77,6 +77,8 @@ def test_a_score_sees_the_gradient(tmp_path):
         (lambda name, weight: 3, r"its scores are of a int"),
         (lambda name, weight: -weight.abs(), r"a score is -\S+: scores are finite, and at least 0"),
         (lambda name, weight: weight.abs() / 0, r"a score is inf"),
+        (lambda name, weight: weight.mul_(0).abs() + 1, r"'conv1\.weight': it writes into the weight or its gradient"),
+        (lambda name, weight: weight.grad.abs_() + 1, r"it writes into the weight or its gradient: give a new tensor"),
     ],
 )  # fmt: skip
 def test_what_is_no_score_is_refused(score, says):
@@ -99,6 +101,14 @@ def test_a_score_that_raises_is_named_with_its_weight(values):
     says = "your strategy function failed at weight 'conv1.weight': KeyError: 'conv1.weight'"
     assert str(refused.value) == says
     assert isinstance(refused.value.__cause__, KeyError)
+
+
+def test_an_update_is_no_strategy():
+    with pytest.raises(
+        mb.MemboundError, match=r"^strategy is an update .* mb\.attach\(optimizer, model"
+    ) as refused:
+        Choices(strategy=mb.l0_project(0.1))
+    assert refused.value.about == ("strategy",)
 
 
 def test_what_is_no_strategy_says_what_is():

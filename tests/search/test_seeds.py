@@ -11,6 +11,7 @@ from torch import nn
 
 import membound as mb
 from membound.cli import main
+from membound.report.paired import show_difference
 from membound.search.bounds import Bound
 from membound.search.place import Watch
 from membound.search.request import Choices
@@ -55,6 +56,50 @@ def test_the_network_is_the_first_seeds_and_the_spread_is_that_of_all(tmp_path):
         assert weight.equal(alone[0].model.state_dict()[name])
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["seed-3", "seed-4", "seed-5"]
     assert "seeds" not in alone[0].facts
+
+
+def test_each_seed_has_its_layers_and_all_of_them_are_printed():
+    fitted = fit(seeds=2)
+    layers = fitted.facts["seeds"]["layers"]
+    assert layers == [fitted.facts["layers"], fit(seed=1).facts["layers"]]
+    dense = fitted.dense["seeds"]
+    shown = f"accuracy {fitted.mean:.2f} ± {fitted.std:.2f} % on test over 2 seeds"
+    assert f", {shown}, dense {dense['mean']:.2f} ± {dense['std']:.2f} %" in str(fitted)
+    assert shown in fitted._repr_html_()
+    one = fit(dense=False)
+    assert str(one).endswith(f"accuracy {one.accuracy:.2f} % on test)")
+    own = fit(seeds=2, loss=nn.functional.cross_entropy, score=nn.functional.cross_entropy, dense=False)
+    assert str(own).endswith(f"score {own.mean:.4g} ± {own.std:.2g} on test over 2 seeds)")
+
+
+def test_two_methods_are_compared_seed_by_seed(tmp_path):
+    same = {"values": "f16", "teacher": "none", "seeds": 3}
+    fits = {"global": fit(**same), "uniform": fit(strategy="uniform", dense=False, **same)}
+    found = fits["global"].compare(fits["uniform"])
+    pairs = zip(fits["global"].accuracies, fits["uniform"].accuracies, strict=True)
+    assert found.differences == pytest.approx([a - b for a, b in pairs])
+    assert found.difference == pytest.approx(fits["global"].mean - fits["uniform"].mean)
+    assert found.seeds == (0, 1, 2)
+    assert found.verdict in ("better", "worse", "within the spread")
+    mb.write_report(fits, tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text()
+    assert "<h2>Method against method</h2>" in text
+    assert show_difference(found.difference, found.uncertainty, "+") in text
+    with pytest.raises(mb.MemboundError, match=r"no judged seed in common \(seeds \[0, 1, 2\] and \[7\]\)"):
+        fits["global"].compare(fit(seed=7, dense=False))
+    other = mb.fit(make, (X, Y), test_data=(X[:9], Y[:9]), dense=False, **HOW)
+    with pytest.raises(mb.MemboundError, match="judged on 40 test images and 9 test images"):
+        fits["global"].compare(other)
+    with pytest.raises(mb.MemboundError, match="not a float"):
+        fits["global"].compare(99.0)
+
+
+def test_without_a_teacher_the_dense_network_beside_changes_nothing():
+    same = {"values": "f16", "teacher": "none"}
+    beside, alone = fit(**same), fit(dense=False, **same)
+    assert (beside.accuracy, beside.file_bytes) == (alone.accuracy, alone.file_bytes)
+    for name, weight in alone.model.state_dict().items():
+        assert weight.equal(beside.model.state_dict()[name])
 
 
 def test_more_seeds_go_on_from_those_that_are_there(tmp_path):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from small import Small, digits
 
 import membound as mb
@@ -68,3 +69,31 @@ def test_a_file_where_a_folder_should_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(MemboundError, match="file is a file, not a folder"):
         mb.save(Small(), tmp_path / "file" / "net.safetensors", np.zeros((1, 1, 28, 28), np.float32))
+
+
+@pytest.mark.parametrize(("given", "kind"), [([], "list"), ({}, "dict"), ((), "tuple")])
+def test_a_report_of_nothing_says_that_it_is_empty(tmp_path, given, kind):
+    says = f"^there is no network to report on, the {kind} is empty: give a Fitted, a list of them, or a dict of names"
+    with pytest.raises(MemboundError, match=says):
+        mb.write_report(given, tmp_path / "r.html")
+    with pytest.raises(MemboundError, match=r"not of int: give a Fitted, a list of them, or a dict"):
+        mb.write_report({"a": 1}, tmp_path / "r.html")
+
+
+def test_a_missing_folder_is_said_alike_by_all_that_write(tmp_path):
+    file = tmp_path / "net.safetensors"
+    mb.save(torch.nn.Linear(4, 2), file, torch.zeros(1, 4))
+    where = tmp_path / "missing" / "deeper"
+    fitted = mb.fit(Small, (IMAGES, LABELS), "6 KiB", steps=2, batch_size=8, dense=False, progress=False)
+    for write in (
+        lambda: mb.save(torch.nn.Linear(4, 2), where / "net.safetensors", torch.zeros(1, 4)),
+        lambda: fitted.save(where / "net.safetensors"),
+        lambda: fitted.report(where / "page.html"),
+        lambda: mb.export_cpp(file, where / "app"),
+        lambda: mb.export_cpp_file(file, where / "net.h"),
+    ):
+        with pytest.raises(
+            MemboundError, match=f": there is no folder {where}: create it with mkdir -p {where}$"
+        ):
+            write()
+    assert not (tmp_path / "missing").exists()

@@ -260,6 +260,12 @@ def test_only_the_group_of_the_weight_decides_whether_it_would_decay_twice() -> 
     mb.attach(torch.optim.AdamW(groups, 0.1), model, {"fc1": A, "fc2": B})
 
 
+def test_the_optimizer_of_another_model_is_told_apart() -> None:
+    optimizer = torch.optim.SGD(make_net().parameters(), 0.1)
+    with pytest.raises(mb.RuleError, match="holds no weight of this model: was it made from another model"):
+        mb.attach(optimizer, make_net(), {"*": A})
+
+
 def test_a_matched_weight_that_the_optimizer_does_not_hold_is_named() -> None:
     model = make_net()
     optimizer = torch.optim.SGD(model.fc1.parameters(), 0.1)

@@ -162,8 +162,8 @@ def _print_layers(final: dict[str, Any], titled: bool) -> None:
     rows = [
         [
             layer["name"], times(layer["shape"]), f"{layer['nonzeros']:,}",
-            f"{layer['nonzeros'] / layer['size']:.2%}" if layer["size"] else "n/a", f"{layer['bytes']:,}",
-            layer["format"], layer["values"],
+            f"{layer['nonzeros'] / layer['original_size']:.2%}" if layer["original_size"] else "n/a",
+            f"{layer['bytes']:,}", layer["format"], layer["values"],
         ]
         for layer in weights_first(final["layers"])
     ]  # fmt: skip

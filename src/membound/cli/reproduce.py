@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.cli.tables import print_grouped
 from membound.errors import MemboundError
 
 if TYPE_CHECKING:
@@ -187,15 +188,8 @@ def _lab(
 
 
 def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
     size = ", QUICK: small, not the paper's sizes" if document["quick"] else ""
-    table = Table(*rows[0], title=f"{name}{size}")
-    for row in rows[1:]:
-        table.add_row(*row)
-    console.print(table)
+    print_grouped(rows, f"{name}{size}")
     if document["quick"]:
         typer.echo(
             "nothing is claimed: networks this small, trained this briefly, say nothing of the paper's"

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 import typer
 
@@ -10,6 +11,7 @@ from membound.report.text import shorten_names
 
 GAP = 2  # spaces between columns
 LEAST_NAME = 12  # letters of a name that are always shown
+LONGEST_NUMBER = 14  # letters that are never broken, such as those of a mean ± its spread
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,51 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     for row in cells:
         table.add_row(*map(Text, row))
     console.print(table)
+
+
+def print_grouped(rows: Sequence[Sequence[str]], title: str) -> None:
+    """Print rows below the head, `rows[0]`; in a narrow terminal, what begins several rows is said once, above them."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    room = terminal_width()
+    (head, *body), console = group_rows(rows, room), Console(width=10_000 if room is None else room)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, GAP - 1, 0, 0), show_edge=False, pad_edge=False, title=title,
+                  title_justify="left")  # fmt: skip
+    longest = [max((len(row[index]) for row in body), default=0) for index in range(len(head))]
+    widths = [max(most, *map(len, words.split())) for most, words in zip(longest, head, strict=True)]
+    least = [width if most <= LONGEST_NUMBER else None for width, most in zip(widths, longest, strict=True)]
+    breaks = room is not None and sum(each or LEAST_NAME for each in least) + GAP * (len(head) - 1) > room
+    for words, width, unbroken in zip(head, widths, least, strict=True):
+        table.add_column(
+            "\n".join(wrap(words, width)), min_width=None if breaks else unbroken, overflow="fold"
+        )
+    for row in body:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def group_rows(rows: Sequence[Sequence[str]], room: int | None) -> list[list[str]]:
+    """The same rows where they fit into `room`; else without their first column, whose values head their rows.
+
+    >>> rows = [["network", "track", "bytes"], ["LeNet", "ours", "9"], ["LeNet", "paper", "8"]]
+    >>> group_rows(rows, 16)
+    [['network, track', 'bytes'], ['LeNet', ''], ['  ours', '9'], ['  paper', '8']]
+    """
+    head, *body = rows
+    widths = [max(len(row[index]) for row in rows) for index in range(len(head))]
+    repeats = len({row[0] for row in body}) < len(body)
+    if room is None or sum(widths) + GAP * (len(widths) - 1) <= room or not repeats or len(head) < 3:
+        return [list(row) for row in rows]
+    found, last = [[f"{head[0]}, {head[1]}", *head[2:]]], None
+    for first, second, *rest in body:
+        if first != last:
+            found.append([first, *([""] * (len(head) - 2))])
+        found.append([f"  {second}", *rest])
+        last = first
+    return found
 
 
 def terminal_width() -> int | None:

@@ -11,6 +11,7 @@ from membound.report.text import (
     divide,
     find_number,
     find_rows,
+    find_size,
     find_text,
     name_layer,
     shorten,
@@ -71,7 +72,7 @@ def _has_weights(layer: Layer) -> bool:
 def _largest(groups: list[Group]) -> list[Group]:
     if len(groups) <= MOST_LAYERS:
         return groups
-    sizes = [max(find_number(layer, "size") or 0 for _, _, layer in bars) for _, bars in groups]
+    sizes = [max(find_size(layer) or 0 for _, _, layer in bars) for _, bars in groups]
     least = sorted(sizes, reverse=True)[MOST_LAYERS - 1]
     return [group for group, size in zip(groups, sizes, strict=True) if size >= least][:MOST_LAYERS]
 
@@ -97,7 +98,7 @@ class _Panel:
 
     def draw_bar(self, top: float, index: int, final: str, layer: Layer) -> tuple[Markup, str]:
         """A bar with its number at the end, and the number in words."""
-        count, size = find_number(layer, "nonzeros"), find_number(layer, "size")
+        count, size = find_number(layer, "nonzeros"), find_size(layer)
         share = divide(count, size)
         length = (share or 0.0) if self.relative else (count or 0.0) / self.most
         width = min(max(length, 0.0), 1.0) * self.room

@@ -10,6 +10,7 @@ COLOURS = 6
 DASHES = 4
 LETTER = 7.3  # pixels that a letter of a label takes, on the generous side
 LINE = 13.0
+RADII = {"candidate": 3.2, "seed": 2.2, "mean": 6.0}
 
 
 def name_series(index: int) -> str:
@@ -24,12 +25,11 @@ def name_series(index: int) -> str:
 def draw_mark(kind: str, x: float, y: float, tip: str | None = None, **attributes: object) -> Markup:
     """Circles are candidates, triangles those below, diamonds winners, stars final, squares dense or 8 bits.
 
-    A small dot is one seed of those that a mark is the mean of.
+    A small dot is one seed of those that a mark is the mean of; a large one is the mean of a method, which has a color.
     """
     hint = tag("title", tip) if tip else None
-    if kind in ("candidate", "seed"):
-        radius = 3.2 if kind == "candidate" else 2.2
-        return tag("circle", hint, cx=x, cy=y, r=radius, class_=f"mark {kind}", **attributes)
+    if (first := kind.split()[0]) in RADII:
+        return tag("circle", hint, cx=x, cy=y, r=RADII[first], class_=f"mark {kind}", **attributes)
     corners = {
         "low": _ring(x, y, (-5.0,), 3),
         "winner": _ring(x, y, (5.4,), 4),

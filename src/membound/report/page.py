@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from membound.errors import MemboundError, check_path_like
+from membound.errors import MemboundError, check_path_like, say_no_folder
 from membound.report.advice import say_advice, say_note
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
@@ -16,6 +16,7 @@ from membound.report.device import is_micro, say_export, say_way
 from membound.report.eight_bits import say_beaten, say_taken
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, breakable, join, tag
+from membound.report.methods import make_columns, make_duels, say_best
 from membound.report.scatter import make_scatter
 from membound.report.spread import say_rule
 from membound.report.style import SCRIPT, STYLE
@@ -30,7 +31,7 @@ from membound.report.text import (
     show_duration,
 )
 from membound.report.tiles import make_tiles
-from membound.report.verdict import make_verdict, say_timed
+from membound.report.verdict import make_verdict, say_estimate, say_timed
 from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
@@ -53,6 +54,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 def write_report(path: str | os.PathLike[str], result: Facts) -> None:
     """Write the page of `result` to `path`: whole or not at all."""
     check_path_like(path, "path")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise MemboundError(f"{os.fspath(path)}: {say_no_folder(folder)}")
     page = make_page(result)
     try:
         replace_file(Path(os.path.realpath(path)), [page.encode()])  # what a link points to, not the link
@@ -73,9 +77,13 @@ def make_page(result: Facts) -> str:
         )
     score = find_score(result)
     title = make_title(result)
+    columns = make_columns(result, score)
+    scatter = None if columns and not find_rows(result, "candidates") else make_scatter(result, score)
     sections = [
         _section("Flash and RAM", make_footprint(result)),
-        _section(f"{_capital(score.name)} against size", make_scatter(result, score)),
+        _section(f"{_capital(score.name)} of each method", columns),
+        _section("Method against method", make_duels(result, score)),
+        _section(f"{_capital(score.name)} against size", scatter),
         _section("What each layer keeps", make_bars(result)),
         _section("Training", make_curves(result, score)),
         _section("Layers", make_layers(result)),
@@ -84,7 +92,8 @@ def make_page(result: Facts) -> str:
         _section("How to use it", _make_usage(result)),
         _section("How it was made", _make_origin(result)),
     ]
-    verdict = tag("p", _capital(make_verdict(result, score)), class_="verdict")
+    said = " ".join(filter(None, (_capital(make_verdict(result, score)), say_best(result))))
+    verdict = tag("p", said, class_="verdict")
     beaten = say_beaten(result, score)
     warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
     if taken := say_taken(result):
@@ -92,7 +101,9 @@ def make_page(result: Facts) -> str:
     advice = [tag("p", line, class_="note") for line in say_advice(result)]
     tiles = make_tiles(result, score)
     rule = None if tiles else say_rule(find_rows(result, "finals")[0], find_part(result, "dense"))
-    timed = " ".join(filter(None, (say_timed(result), rule)))
+    if rule and columns:  # method against method is judged by another rule
+        rule = f"Against dense, {rule[0].lower()}{rule[1:]}"
+    timed = " ".join(filter(None, (say_estimate(find_rows(result, "finals")[0]), say_timed(result), rule)))
     summary = fold(
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )

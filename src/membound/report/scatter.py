@@ -26,6 +26,7 @@ from membound.report.verdict import show_seeds
 WIDE = Frame(width=860, height=430, left=52, right=16, top=30, bottom=46)
 NARROW = Frame(width=352, height=340, left=44, right=10, top=30, bottom=44)  # the same, for a phone
 
+SEEN = 1.02  # times the smallest size: below that the steps of the frontier would be one upright line
 ASIDE = 11  # pixels from an error bar to the dots of its seeds
 
 
@@ -72,7 +73,7 @@ def make_scatter(result: Mapping[str, Any], score: Score) -> Markup | None:
     if not tried and len(finals) < 2 and not (repeated and dense_score is not None):
         return None
     axis = "flash" if is_micro(result) else "file size"
-    beside = [] if is_micro(result) else _find_beside(dense, score)
+    beside = [] if is_micro(result) else find_beside(dense, score)
     figure = _Scatter(tried, finals, dense_score, beside, _find_limits(result), score, axis)
     return join(
         tag("div", figure.draw(WIDE, "scatter-wide"), class_="wide"),
@@ -99,20 +100,18 @@ def _find_finals(result: Mapping[str, Any], score: Score) -> list[Point]:
     points = []
     for final in find_rows(result, "finals"):
         size = find_flash(final) or find_number(final, "file_bytes")
-        points.append(_find_point("final", find_text(final, "name") or "final", size, final, score))
+        points.append(find_point("final", find_text(final, "name") or "final", size, final, score))
     return [point for point in points if point is not None]
 
 
-def _find_beside(dense: Mapping[str, Any], score: Score) -> list[Point]:
+def find_beside(dense: Mapping[str, Any], score: Score) -> list[Point]:
     """The dense network, and the same in 8 bits."""
     kinds = (("dense", "dense", dense), ("int8", "8 bits", find_part(dense, "int8")))
-    points = [
-        _find_point(kind, name, find_number(net, "file_bytes"), net, score) for kind, name, net in kinds
-    ]
+    points = [find_point(kind, name, find_number(net, "file_bytes"), net, score) for kind, name, net in kinds]
     return [point for point in points if point is not None]
 
 
-def _find_point(
+def find_point(
     kind: str, name: str, size: float | None, net: Mapping[str, Any], score: Score
 ) -> Point | None:
     """A network; where it was trained with several seeds, their mean, and around it each of them."""
@@ -239,6 +238,8 @@ class _Scatter:
     def _corners(self, x: Scale, y: Scale) -> list[tuple[float, float]]:
         """Where the networks of the frontier are."""
         steps = find_frontier([(point.size, point.score) for point in self.tried or self.finals])
+        if not steps or steps[-1][0] < SEEN * steps[0][0]:
+            return []
         return [(x.place(size), y.clamp(score)) for size, score in steps]
 
     def _draw_labels(self, frame: Frame, x: Scale, y: Scale) -> Markup:

@@ -57,6 +57,7 @@ td small { display: block; white-space: normal; color: var(--soft); font-size: .
 .facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .summary tbody th { color: var(--soft); white-space: normal; }
 .summary thead th { white-space: normal; }
+.summary .words { display: inline-block; white-space: normal; max-width: 6em; }
 pre {
   background: var(--faint); border: 1px solid var(--line); border-radius: 6px; padding: 10px 12px; margin: 0 0 12px;
   white-space: pre-wrap; overflow-wrap: anywhere; overflow-x: auto;
@@ -91,6 +92,12 @@ svg .label { font-weight: 600; paint-order: stroke; stroke: var(--page); stroke-
 .dense { fill: var(--ink); stroke: var(--page); }
 .int8 { fill: var(--page); stroke: var(--ink); stroke-width: 1.6; }
 .seed { fill: var(--ink); fill-opacity: .3; }
+.mean { stroke: var(--page); stroke-width: 1.5; }
+.duels th { white-space: normal; }
+.duels + .note { margin-top: 8px; }
+.duels .better, .duels .worse { font-weight: 600; }
+.duels .better { color: var(--s2); }
+.duels .worse { color: var(--s1); }
 .spread { fill: none; stroke-width: 1.6; }
 .spread.final { stroke: var(--s1); }
 .spread.dense, .spread.int8 { stroke: var(--soft); }
@@ -127,7 +134,10 @@ COLOURS
 }
 """.replace(
     "COLOURS",
-    "\n".join(f".s{index} {{ stroke: var(--s{index}); }} .bar.s{index} {{ fill: var(--s{index}); stroke: none; }}"
+    "\n".join(f".s{index} {{ stroke: var(--s{index}); }} .bar.s{index} {{ fill: var(--s{index}); stroke: none; }} "
+              f".mean.s{index} {{ fill: var(--s{index}); stroke: var(--page); }} "
+              f".seed.s{index} {{ fill: var(--s{index}); fill-opacity: .65; stroke: none; }} "
+              f".spread.s{index} {{ stroke: var(--s{index}); }}"
               for index in range(6)),
 )  # fmt: skip
 

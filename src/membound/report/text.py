@@ -63,6 +63,15 @@ def name_layer(layer: Mapping[str, Any]) -> str:
     return (find_text(layer, "name") or "").removesuffix(".weight")
 
 
+def find_size(layer: Mapping[str, Any]) -> float | None:
+    """How many weights a layer had before dead units were dropped.
+
+    >>> find_size({"size": 180, "original_size": 200}), find_size({"size": 180})
+    (200.0, 180.0)
+    """
+    return find_number(layer, "original_size") or find_number(layer, "size")
+
+
 def weights_first(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Layers in their order, but those of one dimension, such as biases, after all others.
 

@@ -81,6 +81,8 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     lines += say_beaten(result, score, words)
     if finals and not find_part(finals[0], "seeds") and (said := say_uncertainty(finals[0], score, dense)):
         lines.append(said)
+    if finals and (said := say_estimate(finals[0])):
+        lines.append(said)
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
     if finals and (rule := say_rule(finals[0], dense)):
         lines.append(rule)
@@ -143,6 +145,23 @@ def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> s
 
 def _has_no_error(net: Facts) -> bool:
     return find_number(net, "errors") == 0
+
+
+def say_estimate(final: Facts) -> str | None:
+    """Said where the images that judged were held out of the training images: the file's network was not judged.
+
+    >>> print(say_estimate({"is_estimate": True, "images": 60}))
+    No test images: this is the accuracy of a twin, trained without the 60 images that judged it; the file was \
+trained on all.
+    """
+    if not final.get("is_estimate"):
+        return None
+    count = show_count(find_number(final, "images"))
+    held_out = "the images" if find_number(final, "images") is None else f"the {count} images"
+    return (
+        f"No test images: this is the accuracy of a twin, trained without {held_out} that judged it; the file was "
+        "trained on all."
+    )
 
 
 def show_seeds(seeds: Facts, score: Score) -> str:

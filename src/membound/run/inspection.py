@@ -20,7 +20,31 @@ from membound.units import LEVELS, parse_clock, parse_level
 
 
 class Inspection(dict[str, Any]):
-    """What a model file holds: a plain dictionary, which notebooks show as a table."""
+    """What a model file holds: a plain dictionary, which notebooks show as a table.
+
+    - `file_bytes` are all of it: `header_bytes`, `weight_bytes`, `mean_image_bytes`, and filling. `parts` has the same
+      by what bytes are for: `value_bytes`, `position_bytes`, `scale_bytes`, `bias_bytes`, `palette_bytes`,
+      `mean_image_bytes`, `header_bytes` and `other_bytes`; `position_entropy_bytes` is the least that positions could
+      take on average.
+    - `dense_bytes` is the network in float32, `ratio` how many times the file that is, `paper` has bytes in the paper's
+      formats: `dense_bytes`, `indexed_bytes`, `best_bytes`.
+    - `parameters`, `nonzeros` (biases too) and `weight_nonzeros`; `operators`, how many.
+    - `arena_bytes`, working memory of one image, and `memory_bytes`, by instruction set; None without the compiled
+      core.
+    - `input_shape`, `output_shape`, `preprocess`, `classes`; `inputs` and `outputs` of a network that has several;
+      `micro` of a file for a microcontroller, as `Fitted.facts["micro"]`.
+    - `layers`, a record for each tensor. `fitted.facts["layers"]` has the same records:
+
+    | key of a layer | |
+    |---|---|
+    | `name` | of the parameter, such as `fc1.weight` |
+    | `shape`, `size` | in the file, without dead units; how many elements that is |
+    | `original_shape`, `original_size` | in the network: the same where nothing was dropped |
+    | `nonzeros`, `density` | values that are not zero; `nonzeros / size` (kept of all: `nonzeros / original_size`) |
+    | `format`, `values`, `distinct` | how positions and values are stored; how many different values, None where many |
+    | `bytes` | in the file, the sum of `value_bytes`, `position_bytes`, `scale_bytes` and `palette_bytes` |
+    | `position_entropy_bytes` | the least that positions could take on average |
+    """
 
     def _repr_html_(self) -> str:
         arena = "" if self["arena_bytes"] is None else f"; working memory {self['arena_bytes']:,} at batch 1"

@@ -13,8 +13,10 @@ from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.device import show_flash, show_ram
 from membound.report.eight_bits import TAKEN
+from membound.report.paired import Comparison, compare_networks
 from membound.report.spread import compare
-from membound.report.text import json_values, show_milliseconds
+from membound.report.text import Score, json_values, show_milliseconds
+from membound.report.verdict import show_seeds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
 from membound.run.net import Net
@@ -33,23 +35,27 @@ class Fitted:
 
     - `model` is the torch module, with its zeros in place; `save` writes it as a file.
     - `accuracy` is in percent, on `accuracy_on` ('test' or 'validation' images, `errors` of `images`), through the
-      deployed runtime; for a task with a score of its own it is that score. None where nothing could judge.
+      deployed runtime; for a task with a score of its own it is that score. None where nothing could judge. Without
+      `test_data` and `val_data` it is that of a twin, trained in the same way without the training images that judge
+      it (`validation`, a tenth of them); `model` is then trained on all.
     - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
     - `dense` has the same facts about the dense network beside it, or is None.
     - Of several seeds, all fields are those of the first; `seeds`, `accuracies`, `mean` and `std` are of all of them,
-      and `dense["seeds"]` has the same of dense. `verdict` compares with dense.
+      and `dense["seeds"]` has the same of dense. `verdict` compares with dense, `compare` with another network.
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
       judged on validation images.
     - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes`, `latency_ms` (one image, on `threads`
       threads of this machine) and its `latency_spread`, `fits_in_8_bits` (whether the dense network does) and
-      `is_dense_in_8_bits`, where it was the better one and this is it;
-      `parameters`, `nonzeros`, `weight_nonzeros`; `layers`; `steps` and `seconds` of training;
+      `is_dense_in_8_bits`, where it was the better one and this is it; `is_estimate`, whether `accuracy` is a twin's;
+      `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of `mb.inspect` (`Inspection` lists their
+      keys); `steps` and `seconds` of training;
       `training`, its `optimizer`, `peak_lr`, `batch_size`, `steps`, `usual_steps`, `weight_decay`, `momentum`,
-      `ramp`, `every`, `seed`, `augment`, `smoothing` and `precision`; `curves`, points with `iteration`, `loss` (the
+      `ramp`, `every`, `seed`, `augment`, `smoothing`, `precision`, `teacher` (None where there was none),
+      `temperature` and `teacher_part`; `curves`, points with `iteration`, `loss` (the
       mean since the point before, on training images), `seconds`, `nonzeros` and, where there are test images,
       `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
-      `asked`, the call; `collapsed`, the class of everything, where a network says no other; `seeds`, mean and spread
-      where there were several.
+      `asked`, the call; `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
+      several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values` and `layers` of each.
     - For a microcontroller, `flash` and `ram` are bytes (None for other targets), and `facts["micro"]` has their parts:
       `flash_bytes` are `constant_bytes` (of them `weight_bytes`) and `code_bytes`, `ram_bytes` are `context_bytes` (of
       them `arena_bytes`, the activations) and `stack_bytes`;
@@ -118,11 +124,36 @@ class Fitted:
         ± is the standard deviation over seeds, with one seed the standard error over test images (without
         errors, 1 of n + 1). None where there is no dense network, or nothing says how far a score may be off.
         """
-        ours = {
-            "accuracy": self.accuracy, "errors": self.errors, "images": self.images, "seeds": self.facts.get("seeds")
-        }  # fmt: skip
-        found = None if self.dense is None else compare(ours, self.dense)
+        found = None if self.dense is None else compare(self._judged, self.dense)
         return None if found is None else found[1]
+
+    @property
+    def _judged(self) -> dict[str, Any]:
+        """What says how good it is."""
+        names = ("accuracy", "errors", "images")
+        return {name: getattr(self, name) for name in names} | {
+            name: self.facts.get(name) for name in ("seeds", "asked")
+        }
+
+    def compare(self, other: "Fitted") -> Comparison:
+        """This network against another that was judged on the same images, such as one of another method.
+
+        `fits["mine"].compare(fits["LAMP"])` is paired by seed: the mean of the differences, how far that may be off,
+        and 'better', 'worse' or 'within the spread'. Print it, or read its fields.
+        """
+        if not isinstance(other, Fitted):
+            raise MemboundError(f"compare takes what fit gives, not a {type(other).__name__}: give a Fitted")
+        ours, theirs = ((each.images, each.accuracy_on) for each in (self, other))
+        if ours != theirs:
+            shown = " and ".join(f"{images} {on} images" for images, on in (ours, theirs))
+            raise MemboundError(f"these networks were judged on {shown}: give both fits the same test_data")
+        found = compare_networks(self._judged, other._judged)
+        if found is None:
+            raise MemboundError(
+                f"these networks have no judged seed in common (seeds {self.seeds} and {other.seeds}): give both "
+                "fits the same seed, and test_data"
+            )
+        return found
 
     def save(self, path: str | os.PathLike[str]) -> StoredModel:
         """Write the model file, which `mb.load` runs."""
@@ -167,20 +198,32 @@ class Fitted:
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""
-        return f"Fitted({bound}{self._show_size()}, {self._show(self.accuracy)}{self._show_dense()})"
+        return f"Fitted({bound}{self._show_size()}, {self._show_judged()}{self._show_dense()})"
+
+    def _show_judged(self) -> str:
+        """The accuracy; of several seeds mean ± standard deviation."""
+        if self.mean is None:
+            return self._show(self.accuracy)
+        what = "accuracy" if self.errors is not None else self.facts.get("score_name", "score")
+        return f"{what} {self._show_number(self._judged)} on {self.accuracy_on} over {len(self.seeds)} seeds"
+
+    def _show_number(self, net: Mapping[str, Any]) -> str:
+        seeds = net.get("seeds")
+        if seeds is not None:
+            return show_seeds(seeds, Score(percent=self.errors is not None))
+        return f"{net['accuracy']:.4g}" if self.errors is None else f"{net['accuracy']:.2f} %"
 
     def _show_dense(self) -> str:
         """What the dense network reaches, and in 8 bits where that fits the same budget."""
         dense = self.dense or {}
         if dense.get("accuracy") is None:
             return ""
-        number = "{:.4g}" if self.errors is None else "{:.2f} %"
-        shown = f", dense {number.format(dense['accuracy'])}"
+        shown = f", dense {self._show_number(dense)}"
         int8 = dense.get("int8") or {}
         if self.facts.get("is_dense_in_8_bits"):
             shown += f"; {TAKEN}"
         elif self.facts.get("fits_in_8_bits") and int8.get("accuracy") is not None:
-            shown += f", dense in 8 bits {number.format(int8['accuracy'])}"
+            shown += f", dense in 8 bits {self._show_number(int8)}"
         return shown
 
     def _show_size(self) -> str:
@@ -219,8 +262,8 @@ class Fitted:
             for name, facts in networks
         ]
         head = ["network", "", *sizes, "nonzeros"]
-        layers = show_layers([{**layer, "original_size": layer["size"]} for layer in self.facts["layers"]])
-        title = f"{self._show_size()}, {self._show(self.accuracy)}"
+        layers = show_layers(self.facts["layers"])
+        title = f"{self._show_size()}, {self._show_judged()}"
         return html_block(
             title, html_table(head, rows, words=2), f"<details><summary>layers</summary>{layers}</details>"
         )
@@ -239,17 +282,19 @@ def write_report(
     A dict gives each a name, such as {"by Taylor scores": a, "by magnitude": b}. `network` and `data` are names for the
     title.
     """
+    kind = type(results).__name__
     names = [str(name) for name in results] if isinstance(results, Mapping) else None
     if isinstance(results, Mapping):
         results = list(results.values())
     found = (
         [results] if isinstance(results, Fitted) else list(results) if isinstance(results, Sequence) else []
     )
+    wanted = "give a Fitted, a list of them, or a dict of names and them"
+    if not found and isinstance(results, Sequence):
+        raise MemboundError(f"there is no network to report on, the {kind} is empty: {wanted}")
     if not found or not all(isinstance(each, Fitted) for each in found):
         kinds = ", ".join(sorted({type(each).__name__ for each in found})) or type(results).__name__
-        raise MemboundError(
-            f"a report is of what fit gives, not of {kinds}: give a Fitted, or a list of them"
-        )
+        raise MemboundError(f"a report is of what fit gives, not of {kinds}: {wanted}")
     asked = [each.facts["asked"] for each in found]
     kinds_of_bound = {each.get("kind", "file") for each in asked}
     if len(kinds_of_bound) > 1:
@@ -314,19 +359,7 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         "parameters": facts["parameters"],
         "nonzeros": facts["nonzeros"],
         "weight_nonzeros": facts["weight_nonzeros"],
-        "layers": [
-            {
-                key: layer[key]
-                for key in ("name", "shape", "nonzeros", "format", "values", "distinct", "bytes")
-            }
-            | {"size": layer["original_size"]}
-            | (
-                {}
-                if layer["shape"] == layer["original_shape"]
-                else {"original_shape": layer["original_shape"]}
-            )
-            for layer in facts["layers"]
-        ],
+        "layers": facts["layers"],
     }
 
 

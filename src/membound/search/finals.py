@@ -23,6 +23,7 @@ from membound.search.place import Watch
 from membound.search.problem import Problem, State
 from membound.search.request import Choices
 from membound.search.scoring import score_stored
+from membound.search.teachers import describe_lessons
 from membound.search.trim import trim_
 from membound.search.workshop import Workshop
 from membound.store.model import StoredModel
@@ -76,6 +77,7 @@ class Finals:
             "curves": facts["history"],
             "steps": self._steps(facts),
             "seconds": facts["seconds"],
+            "is_estimate": self.estimates,
             "int8": self._describe_int8(),
         }
 
@@ -103,7 +105,9 @@ class Finals:
         self.watch.note(f"{plan.limit.text}: {TAKEN}")
         own = [note for note in found.facts["tried"] if "teacher" not in note]  # dense has none
         tried = [*own, describe_choice(*scores)]
-        return replace(found, facts={**found.facts, "tried": tried, "is_dense_in_8_bits": True})
+        training = found.facts["training"] | dict.fromkeys(("teacher", "temperature", "teacher_part"))
+        facts = {**found.facts, "tried": tried, "training": training, "is_dense_in_8_bits": True}
+        return replace(found, facts=facts)
 
     # Networks under a bound
 
@@ -167,8 +171,10 @@ class Finals:
             | {
                 "curves": facts[0]["history"],
                 "steps": self._steps(facts[0]),
-                "training": describe_recipe(self.problem, self.choices.seed, plan.start is not None),
+                "training": describe_recipe(self.problem, self.choices.seed, plan.start is not None)
+                | describe_lessons(self.problem, self.bound, self.choices),
                 "seconds": seconds,
+                "is_estimate": self.estimates,
                 "fits_in_8_bits": fits(int8, self.bound, plan.limit.number, self.ram_limit),
                 "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }

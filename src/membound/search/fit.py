@@ -36,7 +36,6 @@ from membound.search.wider import WIDER, widened
 from membound.search.widths import SHARE, check_width
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
-from membound.train.distill import PART, TEMPERATURE, check_numbers
 from membound.train.fingerprints import (
     describe_function,
     describe_preprocess,
@@ -169,7 +168,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         at_once = 7 if together and world.size == 1 else 1
         dense_teaching = None
         if teachers.dense_teaches(problem, bound, choices):
-            numbers, passes = _teaching_numbers(choices), _passes(problem, bound, choices)
+            numbers, passes = teachers.teaching_numbers(choices), _passes(problem, bound, choices)
             dense_teaching = partial(teachers.dense_teaching, problem.make, numbers, passes)
             tried.append("the dense network as teacher")
         taught = (
@@ -183,7 +182,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         if choices.teacher == teachers.AUTO:
             watch.say("training the teacher")
             teaching, facts = teachers.train_teacher(
-                workshop, choices.seed, *_teaching_numbers(choices), _passes(problem, bound, choices)
+                workshop, choices.seed, *teachers.teaching_numbers(choices), _passes(problem, bound, choices)
             )
             workshop.problem = replace(workshop.problem, teaching=teaching)
             tried.append(teachers.describe_teacher(facts))
@@ -274,7 +273,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
         teachers.check_classifies(problem)
         problem = teachers.with_wider(problem)
     elif choices.teacher not in (None, *TEACHERS):
-        numbers = _teaching_numbers(choices)
+        numbers = teachers.teaching_numbers(choices)
         teaching = teachers.make_teaching(
             choices.teacher, problem, *numbers, _passes(problem, bound, choices)
         )
@@ -284,14 +283,6 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
     if isinstance(bound.stages, Stages):
         bound.stages.resolve(problem)
     return problem
-
-
-def _teaching_numbers(choices: Choices) -> tuple[float, float]:
-    """The temperature and the teacher's part."""
-    heat = TEMPERATURE if choices.temperature is None else choices.temperature
-    part = PART if choices.teacher_part is None else choices.teacher_part
-    check_numbers(heat, part)
-    return heat, part
 
 
 def _passes(problem: Problem, bound: Bound, choices: Choices) -> float:
@@ -346,9 +337,9 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
     }
     taught = None if problem.teaching is None else problem.teaching.describe()
     if choices.teacher == teachers.AUTO:
-        taught = [teachers.AUTO, *_teaching_numbers(choices)]
+        taught = [teachers.AUTO, *teachers.teaching_numbers(choices)]
     elif teachers.dense_teaches(problem, bound, choices):
-        taught = [teachers.DENSE, *_teaching_numbers(choices)]
+        taught = [teachers.DENSE, *teachers.teaching_numbers(choices)]
     beside = {
         "augment": str(problem.training.augment) if problem.training.augment else None,
         "teacher": taught,

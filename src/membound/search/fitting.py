@@ -193,7 +193,7 @@ class Fitting:
             for member, key in enumerate(keys[id(plan)])
         ]
         dense = Job(greedy.DENSE, self.choices.seed, about={"round": 0})
-        self._train(jobs, dense, "training without the validation images, to judge on them")
+        self._train(jobs, dense, "training twins without the validation images, to judge on them")
         for plan in plans:
             plan.estimate = self.finals.estimate(plan, keys[id(plan)], validation)
 
@@ -247,6 +247,10 @@ class Fitting:
             self.finals.deploy(plan, [facts[key] for key in mine], dense, *self.finals.network(plan, mine))
             for plan, mine in zip(plans, keys, strict=True)
         ]
+        if self.finals.estimates:
+            self.watch.say(
+                "accuracies are those of the twins, the files are trained on all images: give test_data to judge these"
+            )
         if "dense" not in facts or self.bound.values != AUTO or self.bound.members > 1:
             return results
         return [

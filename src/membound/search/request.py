@@ -178,6 +178,12 @@ class Choices:
     def __post_init__(self) -> None:
         take_plain_(self, NUMBERS)
         object.__setattr__(self, "validation", of_python(self.validation))  # 1.0 is a fraction, 1 a count
+        if hasattr(self.strategy, "scheduled"):  # an mb.Update, whose module imports torch
+            raise MemboundError(
+                "strategy is an update of mb.attach: that goes with a loop of your own, mb.attach(optimizer, model, "
+                "{'*': update}); a strategy is a name, or a function (name, weight) that gives scores",
+                about="strategy",
+            )
         if not callable(self.strategy) and self.strategy not in (None, *STRATEGIES):
             raise MemboundError(
                 f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}, or from Python a function "

@@ -72,6 +72,7 @@ def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) ->
         return replace(first, dense=dense)
     values = [each.values for each in all_of_them]
     mine |= {"file_bytes": [each.file_bytes for each in all_of_them], "values": values}
+    mine |= {"layers": [each.facts["layers"] for each in all_of_them]}
     facts = {**first.facts, "seeds": mine}
     if len(set(values)) > 1:
         by_seed = ", ".join(f"{each} with seed {seed}" for each, seed in zip(values, seeds, strict=True))

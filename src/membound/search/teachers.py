@@ -25,6 +25,7 @@ from membound.search.workshop import Workshop
 from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.train.batches import Feeder
+from membound.train.distill import PART, TEMPERATURE, check_numbers
 from membound.train.evaluation import in_eval_mode
 from membound.train.recipe import WarmCosine
 from membound.train.rules import load_plain_
@@ -161,6 +162,25 @@ def dense_teaches(problem: Problem, bound: Bound, choices: Choices) -> bool:
             about="teacher",
         )
     return possible
+
+
+def teaching_numbers(choices: Choices) -> tuple[float, float]:
+    """The temperature and the teacher's part."""
+    heat = TEMPERATURE if choices.temperature is None else choices.temperature
+    part = PART if choices.teacher_part is None else choices.teacher_part
+    check_numbers(heat, part)
+    return heat, part
+
+
+def describe_lessons(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any]:
+    """Who taught networks under the bound, and how, as JSON; None where nobody did."""
+    asked = DENSE if dense_teaches(problem, bound, choices) else choices.teacher
+    if asked in (None, NONE):
+        return {"teacher": None, "temperature": None, "teacher_part": None}
+    heat, part = teaching_numbers(choices)
+    asked = asked[0] if isinstance(asked, tuple | list) else asked
+    name = type(asked).__name__ if isinstance(asked, nn.Module) else os.fspath(asked)
+    return {"teacher": name, "temperature": heat, "teacher_part": part}
 
 
 def dense_teaching(

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from membound.errors import ModelError
+from membound.errors import ModelError, say_no_folder
 
 
 def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> None:
@@ -18,6 +18,8 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if target.exists() and not target.is_file():
             raise OSError(errno.EINVAL, "it is there and not a regular file")
+        if not target.parent.is_dir():
+            raise ModelError(f"{path}: {say_no_folder(Path(path).parent)}")
         replace_file(target, parts)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -64,7 +64,13 @@ def project_by_(weight: Tensor, count: int, rank: Rank) -> None:
 
 def scores_of(weight: Tensor, rank: Rank) -> Tensor:
     """What `rank` gives for a weight, checked, in a tensor of its own; 0 where the weight is 0."""
+    seen = [each for each in (weight, weight.grad) if each is not None]
+    before = [each._version for each in seen]
     found = rank(weight)
+    if [each._version for each in seen] != before:
+        raise RuleError(
+            "it writes into the weight or its gradient: give a new tensor, such as weight.abs(), not weight.abs_()"
+        )
     if not isinstance(found, Tensor) or found.shape != weight.shape:
         what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
         raise RuleError(f"its scores are of {what}: give a tensor of its shape, {tuple(weight.shape)}")

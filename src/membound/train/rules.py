@@ -73,6 +73,11 @@ def resolve(model: nn.Module, rules: Mapping[str, Update], optimizer: Optimizer)
         update = rules[pattern]
         if id(weight) not in groups:
             held = [name for name, value in _parameters(model).items() if id(value) in groups]
+            if not held:
+                raise RuleError(
+                    "the optimizer holds no weight of this model: was it made from another model, or before this one "
+                    "was copied? Make it from model.parameters()"
+                )
             raise RuleError(
                 f"the rule '{pattern}' selects '{name}', which the optimizer does not hold: it holds {_listed(held)}"
             )

@@ -1,0 +1,154 @@
+"""Network against network: the mean difference of their scores, seed by seed, and how far it may be off."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from membound.errors import MemboundError
+from membound.report.eight_bits import uncertainty
+from membound.report.spread import WITHIN, judge
+from membound.report.text import find_number, find_part
+
+Facts = Mapping[str, Any]
+NORMAL = 1.959964  # standard errors to either side that hold 95 % of a normal distribution
+STUDENT = (12.7062, 4.30265, 3.18245, 2.77645)  # the same of Student's t with 1 to 4 degrees of freedom
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How much higher one network scores than another, and whether that is more than chance.
+
+    `difference` is the mean over the seeds that both have of our score less theirs, seed by seed: in points where
+    scores are percentages. `uncertainty` is half the width of its 95 % confidence interval,
+
+        t(n - 1) s / sqrt(n),    s the standard deviation of the n differences, t Student's quantile
+
+    with s of at least what one test image makes, and `verdict` is 'better', 'worse', or 'within the spread' where the
+    interval holds 0. Pairs cancel what a seed does to both. All are judged on the same test images: of other images
+    this says nothing.
+
+    With one seed in common, `uncertainty` is 1.96 sqrt(a^2 + b^2), of the standard errors a and b over test images,
+    and says nothing of another seed. Where there are none (a score of your own), it is None, and so is `verdict`.
+    """
+
+    difference: float
+    uncertainty: float | None
+    verdict: str | None
+    seeds: tuple[int, ...]  # that both have
+    differences: tuple[float, ...]  # of each of these seeds
+
+    @classmethod
+    def of(
+        cls, ours: Sequence[float], theirs: Sequence[float], seeds: Sequence[int] | None = None
+    ) -> "Comparison":
+        """Of scores that are paired by their place: the first of `ours` and of `theirs` have the same seed.
+
+        >>> found = Comparison.of([86.9, 87.6, 86.9], [85.1, 84.0, 84.5])
+        >>> print(found)
+        better by 2.60 ± 2.28
+        """
+        known = list(range(len(ours)) if seeds is None else seeds)
+        if not len(ours) == len(theirs) == len(known) or not known:
+            raise MemboundError(
+                f"{len(ours)} scores against {len(theirs)}, for {len(known)} seeds: give one of both for each seed"
+            )
+        values = [math.nan if each is None else float(each) for each in (*ours, *theirs)]
+        if not all(map(math.isfinite, values)):
+            raise MemboundError("a score is missing or not finite: leave its seed out of both")
+        differences = [round(a - b, 9) for a, b in zip(values, values[len(ours) :], strict=False)]
+        return _pair(differences, known)
+
+    def __str__(self) -> str:
+        if self.verdict is None:
+            side = "higher" if self.difference >= 0 else "lower"
+            return f"{side} by {show_difference(abs(self.difference), None)}"
+        if self.verdict == WITHIN:
+            return f"{self.verdict}, {show_difference(self.difference, self.uncertainty, '+')}"
+        return f"{self.verdict} by {show_difference(abs(self.difference), self.uncertainty)}"
+
+
+def show_difference(value: float, spread: float | None, sign: str = "-") -> str:
+    """To two places, or to as many as its uncertainty has two digits in.
+
+    >>> show_difference(2.6, 2.277), show_difference(-0.0123, 0.0045, "+"), show_difference(0.5, None)
+    ('2.60 ± 2.28', '−0.0123 ± 0.0045', '0.50')
+    """
+    small = spread or abs(value)
+    places = 2 if not small else min(max(2, 1 - math.floor(math.log10(small))), 6)
+    shown = f"{value:{sign}.{places}f}".replace("-", "\N{MINUS SIGN}")
+    return shown if spread is None else f"{shown} ± {spread:.{places}f}"
+
+
+def student(count: int) -> float:
+    """The 97.5 % quantile of Student's t for `count` differences, by its expansion where that is good to 0.2 %.
+
+    >>> round(student(3), 3), round(student(11), 3), round(student(100), 3)
+    (4.303, 2.228, 1.984)
+    """
+    freedom, z = count - 1, NORMAL
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return float(z + sum(term / freedom**power for power, term in enumerate(terms, 1)))
+
+
+def compare_networks(ours: Facts, theirs: Facts) -> Comparison | None:
+    """By the facts of both: paired by seed where they share two seeds or more; None where no seed is shared.
+
+    >>> seeds = {"seeds": [0, 1, 2], "accuracies": [86.9, 87.6, 86.9]}
+    >>> others = {"seeds": [1, 2, 3], "accuracies": [84.0, 84.5, 84.7]}
+    >>> found = compare_networks({"seeds": seeds}, {"seeds": others})
+    >>> found.seeds, found.differences, found.verdict
+    ((1, 2), (3.6, 2.4), 'within the spread')
+    """
+    mine, other = _by_seed(ours), _by_seed(theirs)
+    shared = [seed for seed in mine if seed in other]
+    if not shared:
+        return None
+    if len(shared) > 1:
+        differences = [round(mine[seed] - other[seed], 9) for seed in shared]
+        images = [find_number(net, "images") for net in (ours, theirs)]
+        counted = find_number(ours, "errors") is not None and all(images)
+        return _pair(differences, shared, 100 / min(each or 1 for each in images) if counted else 0.0)
+    errors = [uncertainty(net) if _first_seed(net) == shared[0] else None for net in (ours, theirs)]
+    known = [error for error in errors if error is not None]
+    spread = NORMAL * math.hypot(*known) if len(known) == len(errors) else None
+    return _told([round(mine[shared[0]] - other[shared[0]], 9)], spread, shared)
+
+
+def _pair(differences: Sequence[float], seeds: Sequence[int], least: float = 0.0) -> Comparison:
+    """`least` is a score that one image more or less makes: two seeds of the same difference do not prove it."""
+    count = len(differences)
+    if count < 2:
+        return _told(differences, None, seeds)
+    return _told(differences, student(count) * max(stdev(differences), least) / math.sqrt(count), seeds)
+
+
+def _told(differences: Sequence[float], spread: float | None, seeds: Sequence[int]) -> Comparison:
+    gap = round(mean(differences), 9)
+    verdict = None if spread is None else judge(gap, spread)
+    return Comparison(gap, spread, verdict, tuple(seeds), tuple(differences))
+
+
+def _by_seed(net: Facts) -> dict[int, float]:
+    """The score of each seed; of a network that was trained once, that of its own."""
+    seeds = find_part(net, "seeds")
+    if not seeds:
+        value = find_number(net, "accuracy")
+        return {} if value is None else {_first_seed(net): value}
+    pairs = zip(seeds.get("seeds") or (), seeds.get("accuracies") or (), strict=False)
+    return {int(seed): value for seed, each in pairs if (value := find_number({"": each}, "")) is not None}
+
+
+def _first_seed(net: Facts) -> int:
+    """That of the network itself, whose errors are counted."""
+    seeds = find_part(net, "seeds").get("seeds")
+    if seeds:
+        return int(seeds[0])
+    return int(find_number(find_part(net, "asked"), "seed") or 0)

@@ -1,0 +1,86 @@
+"""One network against another, paired by seed: the interval, the verdict, and what cannot be compared."""
+
+from statistics import mean, stdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from membound.errors import MemboundError
+from membound.report.paired import Comparison, compare_networks, student
+
+SCORES = st.floats(0, 100)
+
+
+def net(scores, seeds=None, **more):
+    found = {"seeds": list(range(len(scores))) if seeds is None else seeds, "accuracies": scores}
+    return {"accuracy": scores[0], "seeds": found} | more
+
+
+# From a table of Student's t: the two-sided 95 % quantile by degrees of freedom.
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (30, 2.042), (99, 1.984)],
+)
+def test_the_quantile_is_that_of_the_table(freedom, quantile):
+    assert student(freedom + 1) == pytest.approx(quantile, rel=2e-3)
+
+
+def test_the_interval_is_that_of_the_differences_not_of_the_scores():
+    ours, theirs = [80.0, 85.0, 90.0], [79.0, 84.1, 88.9]  # seeds matter more than methods
+    found = compare_networks(net(ours), net(theirs))
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    assert found.difference == pytest.approx(mean(differences))
+    assert found.uncertainty == pytest.approx(4.303 * stdev(differences) / 3**0.5, rel=1e-3)
+    assert (found.verdict, found.seeds) == ("better", (0, 1, 2))
+    assert str(found) == "better by 1.00 ± 0.25"
+    assert Comparison.of(ours, theirs) == found
+
+
+@given(st.lists(st.tuples(SCORES, SCORES), min_size=2, max_size=6))
+def test_the_other_way_round_it_is_the_opposite(pairs):
+    ours, theirs = map(list, zip(*pairs, strict=True))
+    one, other = compare_networks(net(ours), net(theirs)), compare_networks(net(theirs), net(ours))
+    assert (one.difference, one.uncertainty) == (-other.difference, other.uncertainty)
+    swapped = {"better": "worse", "worse": "better"}
+    assert one.verdict == swapped.get(other.verdict, other.verdict)
+    assert (one.verdict == "within the spread") == (abs(one.difference) <= one.uncertainty)
+
+
+def test_two_seeds_of_one_image_more_prove_nothing():
+    ours, theirs = net([90.1, 90.3], errors=99, images=1000), net([90.0, 90.2], errors=100, images=1000)
+    found = compare_networks(ours, theirs)
+    assert found.differences == (0.1, 0.1)
+    assert found.uncertainty == pytest.approx(12.706 * 0.1 / 2**0.5, rel=1e-3)
+    assert found.verdict == "within the spread"
+
+
+def test_only_seeds_that_both_have_are_paired():
+    found = compare_networks(net([90.0, 91.0, 92.0], [0, 1, 2]), net([80.0, 81.5, 99.0], [1, 2, 7]))
+    assert (found.seeds, found.differences) == ((1, 2), (11.0, 10.5))
+    assert compare_networks(net([90.0, 91.0], [0, 1]), net([90.0, 91.0], [2, 3])) is None
+
+
+def test_one_seed_has_the_error_of_images_and_a_score_of_its_own_has_none():
+    one = {"accuracy": 90.0, "errors": 100, "images": 1000}
+    found = compare_networks(one, one | {"accuracy": 95.0, "errors": 50})
+    assert found.difference == -5.0
+    assert found.uncertainty == pytest.approx(1.96 * (0.9 + 0.475) ** 0.5, rel=1e-3)
+    assert found.verdict == "worse"
+    own = compare_networks({"accuracy": 0.81}, {"accuracy": 0.79})
+    assert (own.difference, own.uncertainty, own.verdict) == (0.02, None, None)
+    assert str(own) == "higher by 0.020"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "says"),
+    [
+        ([1.0], [1.0, 2.0], "1 scores against 2"),
+        ([], [], "0 scores against 0"),
+        ([1.0, None], [1.0, 2.0], "missing or not finite"),
+        ([1.0, float("nan")], [1.0, 2.0], "missing or not finite"),
+    ],
+)
+def test_what_is_no_pair_is_refused(ours, theirs, says):
+    with pytest.raises(MemboundError, match=says):
+        Comparison.of(ours, theirs)
