@@ -70,6 +70,10 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     98.97 %.
     Dense in 8 bits: 99.10 % in 434,000 bytes.
     0.140 ms an image, 1.4 times slower than dense (0.100 ms).
+    >>> several = [{"name": "20KiB", "latency_ms": 0.1}, {"name": "10KiB", "latency_ms": 0.05}]
+    >>> make_lines({"finals": several, "dense": {"latency_ms": 0.1}}, Score())[-2:]
+    ['20KiB: 0.100 ms an image, about as fast as dense (0.100 ms).', \
+'10KiB: 0.050 ms an image, 2.0 times faster than dense (0.100 ms).']
     """
     lines = [make_verdict(result, score), *say_advice(result)]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
@@ -90,8 +94,12 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     if len(finals) == 1 and is_micro(result) and (taken := find_time(finals[0])) is not None:
         way = f"{say_clock(finals[0])}, compiled with {find_level(finals[0])}"
         return [*lines, f"About {show_ms(taken)} an image on {way}, estimated."]
-    speed = say_speed(finals[0], dense) if len(finals) == 1 and not is_micro(result) else None
-    return [*lines, f"{speed}{_say_int8_speed(int8)}"] if speed else lines
+    if is_micro(result):
+        return lines
+    named = [f"{final.get('name')}: " if len(finals) > 1 else "" for final in finals]
+    pairs = zip(named, (say_speed(final, dense) for final in finals), strict=True)
+    speeds = [f"{name}{speed}" for name, speed in pairs if speed]
+    return [*lines, *speeds[:-1], *(f"{speed}{_say_int8_speed(int8)}" for speed in speeds[-1:])]
 
 
 def _say_int8_speed(int8: Facts) -> str:
