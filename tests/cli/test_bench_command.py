@@ -274,7 +274,7 @@ def test_layers_are_timed_against_their_floor(file, capsys):
         assert row["floor_ms"] > 0
     assert run("bench", file, "--operators", "--runs", "1") == 0
     assert "billion a second" in capsys.readouterr().out
-    assert "leave --peers, --python, --int8 and --rounds out" in refused(
+    assert "leave --peers, --python, --int8, --tflite and --rounds out" in refused(
         capsys, "bench", file, "--operators", "--rounds", "2"
     )
     assert "--operators takes one count of threads" in refused(

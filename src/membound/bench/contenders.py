@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from membound.bench.litert import litert
+from membound.bench.litert import find_interpreter, open_file
 
 Array = npt.NDArray[np.float32]
 Arrays = list[Array]
@@ -146,6 +146,15 @@ def deepsparse() -> Load:
             return out
 
         return Loaded(run)
+
+    return begin
+
+
+def litert() -> Load:
+    interpreter = find_interpreter()
+
+    def begin(files: Files, threads: int, batch: int) -> Loaded:
+        return Loaded(*open_file(interpreter, files.int8, threads, batch))
 
     return begin
 

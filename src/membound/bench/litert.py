@@ -1,15 +1,12 @@
 """A .tflite file in LiteRT (TensorFlow Lite), with its XNNPACK kernels: what many apps ship today."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from membound.bench.contenders import Arrays, Files, Load, Loaded
 
 PACKAGES = (
     "ai_edge_litert",
@@ -24,37 +21,34 @@ def installed() -> str | None:
     return next((name for name in PACKAGES if importlib.util.find_spec(name) is not None), None)
 
 
-def litert() -> Load:
+def find_interpreter() -> Any:
+    """The class that runs .tflite files, imported."""
     package = installed()
-    assert package is not None  # the race leaves it out otherwise
     if package == "tensorflow":
-        interpreter = importlib.import_module("tensorflow").lite.Interpreter
-    else:
-        interpreter = importlib.import_module(f"{package}.interpreter").Interpreter
+        return importlib.import_module("tensorflow").lite.Interpreter
+    return importlib.import_module(f"{package}.interpreter").Interpreter
 
-    def begin(files: Files, threads: int, batch: int) -> Loaded:
-        from membound.bench.contenders import Loaded
 
-        runtime = interpreter(model_path=str(files.int8), num_threads=threads)
-        (into,) = runtime.get_input_details()
-        if batch != into["shape"][0]:
-            runtime.resize_tensor_input(into["index"], [batch, *into["shape"][1:]])
-        runtime.allocate_tensors()
-        (into,), outputs = runtime.get_input_details(), runtime.get_output_details()
-        taken: dict[
-            int, Any
-        ] = {}  # inputs as the file takes them: an app has them so, and they are not timed
+def open_file(
+    interpreter: Any, path: Path | None, threads: int, batch: int
+) -> tuple[Callable[[list[Any]], list[Any]], str]:
+    """What runs a file on batches of this size, and the precision of its weights."""
+    runtime = interpreter(model_path=str(path), num_threads=threads)
+    (into,) = runtime.get_input_details()
+    if batch != into["shape"][0]:
+        runtime.resize_tensor_input(into["index"], [batch, *into["shape"][1:]])
+    runtime.allocate_tensors()
+    (into,), outputs = runtime.get_input_details(), runtime.get_output_details()
+    taken: dict[int, Any] = {}  # inputs as the file takes them: an app has them so, and they are not timed
 
-        def run(arrays: Arrays) -> Arrays:
-            if id(arrays) not in taken:
-                taken[id(arrays)] = as_taken(arrays[0], into)
-            runtime.set_tensor(into["index"], taken[id(arrays)])
-            runtime.invoke()
-            return [as_floats(runtime.get_tensor(each["index"]), each) for each in outputs]
+    def run(arrays: list[Any]) -> list[Any]:
+        if id(arrays) not in taken:
+            taken[id(arrays)] = as_taken(arrays[0], into)
+        runtime.set_tensor(into["index"], taken[id(arrays)])
+        runtime.invoke()
+        return [as_floats(runtime.get_tensor(each["index"]), each) for each in outputs]
 
-        return Loaded(run, _precision(runtime))
-
-    return begin
+    return run, _precision(runtime)
 
 
 def as_taken(array: Any, into: dict[str, Any]) -> Any:
