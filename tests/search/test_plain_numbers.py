@@ -129,6 +129,6 @@ def test_a_report_of_several(fitted, tmp_path):
 
 @pytest.mark.parametrize("wrong", [[], [1], "net", None])
 def test_a_report_of_nothing_is_refused(wrong, tmp_path):
-    with pytest.raises(MemboundError, match="give a Fitted, a list of them, or a dict of names and them"):
+    with pytest.raises(MemboundError, match="give a Fitted, a list of them, or a dict such as"):
         mb.write_report(wrong, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()

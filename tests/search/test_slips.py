@@ -73,7 +73,7 @@ def test_a_file_where_a_folder_should_be(tmp_path):
 
 @pytest.mark.parametrize(("given", "kind"), [([], "list"), ({}, "dict"), ((), "tuple")])
 def test_a_report_of_nothing_says_that_it_is_empty(tmp_path, given, kind):
-    says = f"^there is no network to report on, the {kind} is empty: give a Fitted, a list of them, or a dict of names"
+    says = f"^there is no network to report on, the {kind} is empty: give a Fitted, a list of them, or a dict such as"
     with pytest.raises(MemboundError, match=says):
         mb.write_report(given, tmp_path / "r.html")
     with pytest.raises(MemboundError, match=r"not of int: give a Fitted, a list of them, or a dict"):

@@ -105,7 +105,7 @@ def check_path(path: Any) -> None:
         raise ModelError(
             f"{os.fspath(path)}: a model file is a safetensors file: let its name end in {SUFFIX}"
         )
-    if not (folder := Path(path).absolute().parent).is_dir():
+    if not (folder := Path(path).parent).is_dir():
         raise ModelError(f"{os.fspath(path)}: {say_no_folder(folder)}")
 
 

@@ -44,8 +44,9 @@ class Fitted:
       and `dense["seeds"]` has the same of dense. `verdict` compares with dense, `compare` with another network.
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
       judged on validation images.
-    - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes`, `latency_ms` (one image, on `threads`
-      threads of this machine) and its `latency_spread`, `fits_in_8_bits` (whether the dense network does) and
+    - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes` and the `memory_isa` that they are for
+      ('every': on any CPU), `latency_ms` (one image, on `threads` threads of this machine) and its `latency_spread`,
+      `fits_in_8_bits` (whether the dense network does) and
       `is_dense_in_8_bits`, where it was the better one and this is it; `is_estimate`, whether `accuracy` is a twin's;
       `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of `mb.inspect` (`Inspection` lists their
       keys); `steps` and `seconds` of training;
@@ -289,7 +290,7 @@ def write_report(
     found = (
         [results] if isinstance(results, Fitted) else list(results) if isinstance(results, Sequence) else []
     )
-    wanted = "give a Fitted, a list of them, or a dict of names and them"
+    wanted = "give a Fitted, a list of them, or a dict such as {'mine': fitted}"
     if not found and isinstance(results, Sequence):
         raise MemboundError(f"there is no network to report on, the {kind} is empty: {wanted}")
     if not found or not all(isinstance(each, Fitted) for each in found):
