@@ -34,6 +34,32 @@ def own(after: Callable[[Tensor, Moment], Any]) -> mb.Update:
 
 
 @pytest.mark.parametrize(
+    ("steps", "total", "says"),
+    [(5, 100, "'0.weight' and 1 more went to its final value at once"), (30, 10, "was over after step 10")],
+)
+def test_another_number_of_steps_than_was_planned_is_said(steps: int, total: int, says: str) -> None:
+    reg = trained({"*": mb.l0_project(mb.ramp(1.0, 0.1), every=2)}, steps=steps, total_steps=total)
+    with pytest.warns(UserWarning, match=f"finish.. after {steps} steps with total_steps={total}: .*{says}"):
+        reg.finish()
+
+
+@pytest.mark.parametrize(
+    "rules", [{"*": mb.l0_project(0.5)}, {"*": mb.l0_project(mb.ramp(1.0, 0.1), every=2)}]
+)
+def test_nothing_is_said_of_about_as_many_steps_or_of_no_schedule(rules: Any) -> None:
+    """Warnings are errors here."""
+    trained(rules, steps=6, total_steps=10 if rules["*"].scheduled else 100).finish()
+
+
+def test_what_an_own_stage_raises_names_the_weight_and_the_update() -> None:
+    with pytest.raises(
+        mb.MemboundError, match=r"'0\.weight': the update 'own' failed: AttributeError: .*foo"
+    ) as caught:
+        trained({"0": own(lambda w, m: w.foo())})  # type: ignore[attr-defined]
+    assert isinstance(caught.value.__cause__, AttributeError)
+
+
+@pytest.mark.parametrize(
     ("update", "says"),
     [
         (own(lambda w, m: w * 0.5), r"'0\.weight': the stage 'after' of the update 'own' .* such as w\.mul_\(0\.5\)"),

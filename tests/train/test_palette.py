@@ -556,7 +556,8 @@ def test_finish_before_the_palette_has_begun_imposes_it() -> None:
     assert reg.report().layers[0].levels is None
     with reg.projected():
         assert distinct(model.fc1.weight) == 12
-    reg.finish()
+    with pytest.warns(UserWarning, match=r"finish\(\) after 2 steps with total_steps=100"):
+        reg.finish()
     assert distinct(model.fc1.weight) <= 2
 
 

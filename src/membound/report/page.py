@@ -31,7 +31,7 @@ from membound.report.text import (
     show_duration,
 )
 from membound.report.tiles import make_tiles
-from membound.report.verdict import make_verdict, say_estimate, say_timed
+from membound.report.verdict import make_verdict, say_estimate, say_timed, say_uncertainty
 from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
@@ -84,7 +84,7 @@ def make_page(result: Facts) -> str:
         _section(f"{_capital(score.name)} of each method", columns),
         _section("Method against method", make_duels(result, score)),
         _section(f"{_capital(score.name)} against size", scatter),
-        _section("What each layer keeps", make_bars(result)),
+        _section("What each layer keeps", make_bars(result), _say_first_seed(result)),
         _section("Training", make_curves(result, score)),
         _section("Layers", make_layers(result)),
         _section("The search", make_rounds(result, score)),
@@ -103,7 +103,9 @@ def make_page(result: Facts) -> str:
     rule = None if tiles else say_rule(find_rows(result, "finals")[0], find_part(result, "dense"))
     if rule and columns:  # method against method is judged by another rule
         rule = f"Against dense, {rule[0].lower()}{rule[1:]}"
-    timed = " ".join(filter(None, (say_estimate(find_rows(result, "finals")[0]), say_timed(result), rule)))
+    first = find_rows(result, "finals")[0]
+    error = None if tiles or find_part(first, "seeds") else say_uncertainty(first, score)
+    timed = " ".join(filter(None, (say_estimate(first), error, say_timed(result), rule)))
     summary = fold(
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )
@@ -134,8 +136,24 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _section(title: str, inside: Markup | None) -> Markup | None:
-    return tag("section", tag("h2", title), inside) if inside else None
+def _section(title: str, inside: Markup | None, note: str | None = None) -> Markup | None:
+    said = tag("p", note, class_="note") if note else None
+    return tag("section", tag("h2", title), said, inside) if inside else None
+
+
+def _say_first_seed(result: Facts) -> str | None:
+    """Whose the figures below are, where there were several seeds.
+
+    >>> _say_first_seed({"finals": [{"seeds": {"seeds": [3, 4]}}]})
+    'This figure, the curves and the table of layers are those of seed 3. For all: fitted.facts["seeds"]["layers"].'
+    """
+    seeds = find_part(find_rows(result, "finals")[0], "seeds").get("seeds")
+    if not seeds:
+        return None
+    return (
+        f"This figure, the curves and the table of layers are those of seed {seeds[0]}. "
+        'For all: fitted.facts["seeds"]["layers"].'
+    )
 
 
 def _make_notes(result: Facts) -> Markup | None:

@@ -174,7 +174,8 @@ class Fitted:
     def to_dict(self) -> dict[str, Any]:
         """All but the network itself, for `json.dumps`: fields and properties, and `facts["training"]` as `training`.
 
-        Numbers that are not finite are None.
+        `environment` has the hardware and the versions of this process, in a checkout with membound's commit. Numbers
+        that are not finite are None.
         """
         names = (
             "name",
@@ -194,7 +195,10 @@ class Fitted:
         )
         found = {name: getattr(self, name) for name in names}
         rest = {name: getattr(self, name) for name in ("members", "dense", "history", "facts")}
-        plain: dict[str, Any] = json_values(found | {"training": self.facts.get("training")} | rest)
+        from membound.search.summary import environment  # which knows this class
+
+        about = {"training": self.facts.get("training"), "environment": environment()}
+        plain: dict[str, Any] = json_values(found | about | rest)
         return plain
 
     def __repr__(self) -> str:

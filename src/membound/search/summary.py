@@ -35,8 +35,6 @@ def summarise(
     are the networks', where they are not called by their budgets.
     """
     about = describe(PACKAGES)
-    if device.startswith("cuda"):
-        about["hardware"] = {**about["hardware"], "gpu": torch.cuda.get_device_name(device)}
     paths = [str(file) for file in files] + [None] * (len(results) - len(files))
     finals = [
         describe_final(result, path, budget_kind, within) for result, path in zip(results, paths, strict=True)
@@ -53,7 +51,7 @@ def summarise(
         "seconds": round(seconds, 2),
         "strategy": strategy,
         "seed": seed,
-        "environment": {"hardware": about["hardware"], "versions": about["versions"]},
+        "environment": environment(device),
         "budget": _budget(results, budget_kind),
         "dense": None if dense is None else dict(dense),
         "finals": finals,
@@ -64,6 +62,14 @@ def summarise(
         goal = f"the smallest within {within:g} points of dense on validation images"
         summary["title"] = f"{network} on {data}: {goal}"
     return summary
+
+
+def environment(device: str = "cpu") -> dict[str, Any]:
+    """The hardware and the versions of this process, in a checkout with the commit."""
+    about = describe(PACKAGES)
+    if device.startswith("cuda"):
+        about["hardware"] = {**about["hardware"], "gpu": torch.cuda.get_device_name(device)}
+    return {"hardware": about["hardware"], "versions": about["versions"]}
 
 
 def describe_final(

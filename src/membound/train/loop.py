@@ -17,12 +17,12 @@ from membound.data.augment import NONE, Augment
 from membound.errors import Diverged, MemboundError, ModelError, TrainingError
 from membound.train import checkpoint as files
 from membound.train.divergence import WORSE, loss_of_some, not_finite
+from membound.train.ending import StaleStatistics
 from membound.train.evaluation import Score, evaluate
 from membound.train.parallel import World, choose_device, join, lost_another
 from membound.train.recipe import Recipe
 from membound.train.resume import resume, save
 from membound.train.run import Progress, Result, Run, Settings
-from membound.train.statistics_note import StaleStatistics
 from membound.train.stepping import make_stepper
 from membound.train.updates import Update
 

@@ -62,6 +62,14 @@ def project_by_(weight: Tensor, count: int, rank: Rank) -> None:
         weight.masked_fill_((scores == 0) & (unranked == 0), 0.0)
 
 
+def _kind_of(found: object) -> str:
+    """
+    >>> _kind_of(None), _kind_of(3), _kind_of([1])
+    ('None', 'of the type int', 'of the type list')
+    """
+    return "None" if found is None else f"of the type {type(found).__name__}"
+
+
 def scores_of(weight: Tensor, rank: Rank) -> Tensor:
     """What `rank` gives for a weight, checked, in a tensor of its own; 0 where the weight is 0."""
     seen = [each for each in (weight, weight.grad) if each is not None]
@@ -72,8 +80,8 @@ def scores_of(weight: Tensor, rank: Rank) -> Tensor:
             "it writes into the weight or its gradient: give a new tensor, such as weight.abs(), not weight.abs_()"
         )
     if not isinstance(found, Tensor) or found.shape != weight.shape:
-        what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-        raise RuleError(f"its scores are of {what}: give a tensor of its shape, {tuple(weight.shape)}")
+        what = f"have shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"are {_kind_of(found)}"
+        raise RuleError(f"its scores {what}: give a tensor of the weight's shape, {tuple(weight.shape)}")
     scores = torch.where(weight == 0, 0.0, found.detach().float())
     if not bool((scores.isfinite() & (scores >= 0)).all()):
         if not bool(weight.isfinite().all()):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
+from membound.train.ending import tell_ending
 from membound.train.guide import Guide
 from membound.train.magnitudes import BITS, NonFiniteError
 from membound.train.optimizers import FLUSH_EVERY, eager, flush_moments_, unwrapped
@@ -25,7 +26,6 @@ from membound.train.reports import Report, report_layer
 from membound.train.rules import Target, check_rules, counterparts, resolve
 from membound.train.shadow import Shadows
 from membound.train.sharded import local_part
-from membound.train.statistics_note import tell_stale
 from membound.train.updates import Moment, Update
 from membound.units import plain_number
 
@@ -235,7 +235,7 @@ class Regularizer:
                 "training has diverged; lower the learning rate or clip the gradient"
             ) from None
         except RuleError as error:
-            raise type(error)(f"'{target.name}': {error}") from None
+            raise type(error)(f"'{target.name}': {error}") from error.__cause__
 
     def _check_step(self, kwargs: Any) -> None:
         if self._inside_projected:
@@ -320,7 +320,7 @@ class Regularizer:
         self.finished = True
         self._promises.tell(1.0)
         self.detach()
-        tell_stale(self.model, constrained, self.step)
+        tell_ending(self.model, constrained, self.step, self.total_steps)
 
     def detach(self) -> None:
         """Stop regularizing, and leave the weights as they are."""

@@ -27,8 +27,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from membound.errors import RuleError
+from membound.errors import MemboundError, RuleError
 from membound.signatures import misfit
+from membound.train.magnitudes import NonFiniteError
 from membound.train.palette import Levels
 from membound.train.projection import Rank, project_, project_by_
 from membound.train.schedules import Number, Schedule, value_at
@@ -126,7 +127,13 @@ class Update:
         """Call one of its stages, where that is due; a new tensor that it returns would be lost: that is an error."""
         if stage is self.after and moment.step % self.every:
             return
-        found = stage(weight, moment)
+        try:
+            found = stage(weight, moment)
+        except (MemboundError, NonFiniteError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            kinds, what = " and ".join(self.kinds), f"{type(error).__name__}: {error}".rstrip(": ")
+            raise RuleError(f"the update '{kinds}' failed: {what}") from error
         if isinstance(found, Tensor) and not _is_part(found, weight, moment):
             name, such = ("after", "w.mul_(0.5)") if stage is self.after else ("before", "w.grad.add_(w)")
             raise RuleError(

@@ -1,0 +1,53 @@
+"""Said when training ends: what a user may have meant otherwise, and would not notice."""
+
+import warnings
+from collections.abc import Sequence
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from membound.train.rules import Target
+
+STACK = 4  # from here to who calls finish()
+FAR = 2  # times fewer or more steps than were planned: a passing count of epochs, or a training that was cut short
+
+
+class StaleStatistics(UserWarning):
+    """Batch norms have averaged over networks that were denser than the final one."""
+
+
+class UnplannedEnd(UserWarning):
+    """Schedules were made for another number of steps than training took."""
+
+
+def tell_ending(model: nn.Module, constrained: Sequence[Target], steps: int, total_steps: int | None) -> None:
+    """Warn of what finish() cannot mend."""
+    _tell_stale(model, constrained, steps)
+    scheduled = [target.name for target in constrained if target.update.scheduled]
+    if not steps or total_steps is None or not scheduled or total_steps / FAR <= steps <= total_steps * FAR:
+        return
+    more = f" and {len(scheduled) - 1} more" if len(scheduled) > 1 else ""
+    when = (
+        "went to its final value at once" if steps < total_steps else f"was over after step {total_steps:,}"
+    )
+    warnings.warn(
+        f"finish() after {steps:,} steps with total_steps={total_steps:,}: the schedule of '{scheduled[0]}'{more} "
+        f"{when}; total_steps counts optimizer steps, not epochs",
+        UnplannedEnd,
+        stacklevel=STACK - 1,
+    )
+
+
+def _tell_stale(model: nn.Module, constrained: Sequence[Target], steps: int) -> None:
+    """Warn where weights left their bounds between steps, and the network has batch norms that averaged meanwhile."""
+    left = [target.name for target in constrained if target.update.leaves_bound]
+    norms = any(isinstance(each, _BatchNorm) and each.running_mean is not None for each in model.modules())
+    if steps and left and norms:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        warnings.warn(
+            f"batch norm: '{left[0]}'{more} left the bound between projections, so running statistics are partly those "
+            "of denser networks; average them again with torch.optim.swa_utils.update_bn(train_loader, model), or "
+            "project with every=1 in the last steps",
+            StaleStatistics,
+            stacklevel=STACK,
+        )
