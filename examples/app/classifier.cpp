@@ -15,6 +15,8 @@
 #error "this network takes no pictures: call net_run of net.h"
 #elif !defined(NET_IMAGE_HEIGHT)
 #error "no preprocessing in this file: net_prepare is left out; save with preprocess=..."
+#elif !defined(NET_TAKES_PIXELS)
+#error "this network was trained on floats: net_prepare takes no pixels; fit with uint8 images, or with pixels=..."
 #endif
 
 // Whether the network gives a class for each pixel.

@@ -221,6 +221,27 @@ def test_pictures_need_pillow_and_no_torch(file, tmp_path):
         assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
+def test_a_folder_without_halves_is_judged_in_part_or_whole(file, tmp_path, capsys):
+    for name, gray in (("bright", 220), ("dark", 10)):
+        (tmp_path / "held" / name).mkdir(parents=True)
+        for number in range(10):
+            Image.new("L", (6, 6), gray).save(tmp_path / "held" / name / f"{number}.png")
+    assert run("evaluate", file, "--data", tmp_path / "held") == 0
+    said = capsys.readouterr()
+    assert "in 4 images" in said.out
+    assert "a fraction of 0.2, seed 0; to take them all: --split all" in said.err
+    assert run("evaluate", file, "--data", tmp_path / "held", "--split", "all") == 0
+    said = capsys.readouterr()
+    assert "in 20 images" in said.out
+    assert "fraction" not in said.err
+    assert "choose test, train or all" in refused(
+        capsys, "evaluate", file, "--data", tmp_path, "--split", "val"
+    )
+    assert "goes with a model FILE" in refused(
+        capsys, "evaluate", "lenet", "--init", file, "--data", "mnist", "--split", "all"
+    )
+
+
 @pytest.mark.parametrize("said", [{}, {"mean": [0.5], "takes": "float32"}])
 def test_pixels_are_refused_where_floats_were_trained_on(said, tmp_path, capsys):
     file = write_network(tmp_path / "net.safetensors", preprocess=said)

@@ -110,7 +110,11 @@ def test_bytes_are_copied_from_any_address(app, content, newer):
             {"classes": None},
             "outputs 4, images of 8 x 8 in uint8, and this program",
         ),
-        (layers(nn.ReLU()), {"classes": ["cat", "dog", "cow"]}, "3 classes ("),
+        (
+            layers(nn.ReLU()),
+            {"classes": ["cat", "dog", "cow"]},
+            "the names of the file's classes, or their order, are not those",
+        ),
         (layers(nn.ReLU()), {"classes": None}, "needs one of inputs 2x8x8, outputs 3, images"),
     ],
 )

@@ -22,8 +22,8 @@ def evaluate_command(
         str,
         typer.Option(
             metavar="HALF",
-            help="Which half of the data: test or train.",
-            autocompletion=options.completed("test", "train"),
+            help="Which part of the data: test, train, or all.",
+            autocompletion=options.completed("test", "train", "all"),
         ),
     ] = "test",
     mean: options.Mean = None,
@@ -75,6 +75,8 @@ def evaluate_command(
     if engine != "float":
         raise MemboundError("--engine goes with a model FILE: weights run in torch")
     split = _split(split)
+    if split == "all":
+        raise MemboundError("--split all goes with a model FILE: weights are judged on test or train")
     from membound.data import load
     from membound.train.job import evaluate_weights, image_size
     from membound.train.weights import saved_facts
@@ -107,8 +109,8 @@ def _is_model_file(net: str) -> bool:
 
 
 def _split(name: str) -> str:
-    if name not in ("test", "train"):
-        raise MemboundError(f"there is no split {name!r}: choose test or train")
+    if name not in ("test", "train", "all"):
+        raise MemboundError(f"there is no split {name!r}: choose test, train or all")
     return name
 
 
@@ -129,6 +131,8 @@ def _evaluate_file(
     size = size or image_size(net, data)
     dataset = load(data, size=size, **folder)
     options.tell_left_out(dataset)
+    if split != "all":
+        options.tell_drawn(dataset)
     facts = evaluate_file(net, dataset, split, batch)
     if as_json:
         options.print_json(facts)

@@ -239,6 +239,13 @@ def tell_left_out(dataset: Any) -> None:
             typer.echo(note, err=True)
 
 
+def tell_drawn(dataset: Any) -> None:
+    """That a folder without train and test was split, and so only a part of it counts."""
+    for note in dataset.notes:
+        if note.startswith("the test split was drawn"):
+            typer.echo(f"{note}; to take them all: --split all", err=True)
+
+
 def tell_size(dataset: Any) -> None:
     """At which size a folder's images are read where nobody said it: it decides how long training takes."""
     if len(dataset.shape) == 3:

@@ -107,7 +107,10 @@ def _list_classes(folder: Path) -> _Listing:
     if empty:
         raise DataError(f"{folder} has class folders without images: {', '.join(empty)}: fill or remove them")
     if len(classes) == 1:
-        raise DataError(f"{folder} has one class folder only ({classes[0].name}): there must be two or more")
+        half = " (is train/ missing beside it?)" if classes[0].name in TEST_NAMES else ""
+        raise DataError(
+            f"{folder} has one class folder only ({classes[0].name}{half}): there must be two or more"
+        )
     return listing
 
 

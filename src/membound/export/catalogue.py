@@ -138,6 +138,11 @@ def _write_cpp(request: Request) -> Written:
     assert folder is not None
     made = export_cpp(request.source, folder, prefix=prefix)
     absent = f"note: no preprocessing in this file: {prefix}_prepare is left out; save with preprocess=..."
+    if made.prepares and not made.takes_pixels:
+        absent = (
+            f"note: trained on floats: {prefix}_prepare takes no pixels, and examples/app does not compile with it; "
+            "fit with uint8 images, or say in Python how pixels became floats: mb.fit(..., pixels=...)"
+        )
     return Written(
         {"out": str(folder), "weight_bytes": made.weight_bytes, "file_bytes": made.file_bytes},
         [
@@ -145,7 +150,7 @@ def _write_cpp(request: Request) -> Written:
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
             f"try it    cmake -S {folder} -B {folder}/build && make -C {folder}/build && {folder}/build/main",
         ],
-        None if made.prepares else absent,
+        None if made.prepares and made.takes_pixels else absent,
     )
 
 

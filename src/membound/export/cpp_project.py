@@ -28,7 +28,8 @@ class CppFolder:
     folder: Path
     weight_bytes: int
     file_bytes: int
-    prepares: bool = True  # whether it has net_prepare
+    prepares: bool = True  # whether it has net_prepare,
+    takes_pixels: bool = True  # and that takes pixels, as they are in pictures
 
 
 def export_cpp(
@@ -53,8 +54,9 @@ def export_cpp(
         Net(model, threads=1)  # what cannot be run is refused here, not on a phone
     source = make_source(model, prefix)
     write_project(Path(folder), source, prefix)
-    prepares = preprocess_of(model) is not None
-    return CppFolder(Path(folder), source.constants.nbytes, model.file_bytes, prepares)
+    how = preprocess_of(model)
+    pixels = how is not None and how.takes == "uint8"
+    return CppFolder(Path(folder), source.constants.nbytes, model.file_bytes, how is not None, pixels)
 
 
 def kernel_files() -> list[Path]:
@@ -96,7 +98,7 @@ def write_project(folder: Path, source: Source, prefix: str) -> None:
 def readme_text(source: Source) -> str:
     """What is in the folder, and how it becomes part of an app."""
     pictures = ""
-    if "_prepare_hwc" in source.header:
+    if "_TAKES_PIXELS" in source.header:
         pictures = """
 A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side resized to
 NET_IMAGE_HEIGHT with an antialiased bilinear filter, then the center square. `net_prepare` does the rest.

@@ -342,6 +342,7 @@ def _header(
     if how is not None and len(shape) == 3:
         sides = _image_size(model, how)
         macros += [("IMAGE_HEIGHT", sides[0]), ("IMAGE_WIDTH", sides[1])]
+        macros += [("TAKES_PIXELS", 1)] if how.takes == "uint8" else []
     lines = "".join(
         f"#define {prefix.upper()}_{name} {value}{'' if not about else f' /* {about[0]} */'}\n"
         for name, value, *about in macros

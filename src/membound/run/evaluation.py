@@ -1,5 +1,6 @@
 """How accurate a model file is, through the runtime that is deployed: no torch."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,41 +27,47 @@ def evaluate_file(
     net: Net | MicroNet, dataset: Dataset, split: str = "test", batch: int = BATCH
 ) -> dict[str, Any]:
     """Accuracy and size of a network that `open_for_evaluation` has loaded."""
-    half = dataset.test if split == "test" else dataset.train
+    halves = {"test": [dataset.test], "train": [dataset.train], "all": [dataset.train, dataset.test]}[split]
+    images = sum(map(len, halves))
     check_fits(net, dataset)
     if dataset.task != CLASSES:
-        return _evaluate_beyond(net, dataset, half, batch)
+        return _evaluate_beyond(net, dataset, halves, batch)
     correct = among_five = 0
-    for begin in range(0, len(half), batch):
-        rows = np.arange(begin, min(begin + batch, len(half)))
+    for half, rows in _batches(halves, batch):
         scores = first_output(_run(net, half, rows))
         labels = half.labels[rows]
         correct += int((scores.argmax(1) == labels).sum())
         if scores.shape[1] > 5:
             best = np.argpartition(-scores, 5, axis=1)[:, :5]
             among_five += int((best == labels[:, None]).sum())
-    errors = len(half) - correct
     return {
-        "accuracy": 100.0 * correct / len(half),
-        "top5_accuracy": 100.0 * among_five / len(half) if net.output_shape[0] > 5 else None,
-        "errors": errors,
-        "images": len(half),
+        "accuracy": 100.0 * correct / images,
+        "top5_accuracy": 100.0 * among_five / images if net.output_shape[0] > 5 else None,
+        "errors": images - correct,
+        "images": images,
         **count_nonzeros(net.model),
         "file_bytes": net.model.file_bytes,
     }
 
 
-def _evaluate_beyond(net: Net | MicroNet, dataset: Dataset, half: Split, batch: int) -> dict[str, Any]:
+def _batches(halves: list[Split], batch: int) -> Iterator[tuple[Split, npt.NDArray[np.int64]]]:
+    for half in halves:
+        for begin in range(0, len(half), batch):
+            yield half, np.arange(begin, min(begin + batch, len(half)))
+
+
+def _evaluate_beyond(
+    net: Net | MicroNet, dataset: Dataset, halves: list[Split], batch: int
+) -> dict[str, Any]:
     """The score of segmentation or regression."""
     score = score_for(dataset.task, len(dataset.classes), dataset.train.labels)
-    for begin in range(0, len(half), batch):
-        rows = np.arange(begin, min(begin + batch, len(half)))
+    for half, rows in _batches(halves, batch):
         score.add(first_output(_run(net, half, rows)), half.labels[rows])
     return {
         "task": dataset.task,
         "score_name": score.name,
         **score.facts(),
-        "images": len(half),
+        "images": sum(map(len, halves)),
         **count_nonzeros(net.model),
         "file_bytes": net.model.file_bytes,
     }

@@ -37,6 +37,10 @@ def read_pictures(
         # Pillow's, about what it could read all the same, or says as an error
         warnings.simplefilter("ignore")
         for number, path in enumerate(map(Path, paths)):
+            if path.is_dir():
+                raise DataError(
+                    f"{path} is a folder: give the paths of its pictures, such as *Path(...).glob('*.png')"
+                )
             if not path.is_file():
                 raise DataError(f"there is no picture at {path}")
             try:

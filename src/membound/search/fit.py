@@ -113,7 +113,8 @@ def fit(
       'quick', 'normal' or 'best'. `augment`, `teacher` and `widths` are among them; so is `seeds`, which repeats the
       fit to say mean and spread.
     - `device`, `run_dir`, `tensorboard`, `workers` and `watch`, the fields of Place, say where it runs and who is told.
-    - `preprocess` and `classes` go into the file; what is left out is taken from the data.
+    - `preprocess` and `classes` go into the file; what is left out is taken from the data. Where examples are floats
+      that were prepared before, `pixels` says how pixels became them: then the file takes pixels, too.
     """
     given = {"train_data": train_data, "budget": budget, "ram": ram, "nonzeros": nonzeros, **more}
     bound, choices, place, examples = split_keywords(given)
@@ -347,6 +348,7 @@ def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any
         "smoothing": choices.smoothing or None,
         "precision": choices.precision if choices.precision != "float32" else None,
         "latency": None if bound.latency is None else [str(bound.latency), bound.threads],
+        "pixels": None if data.pixels is None else describe_preprocess(data.pixels),
     }
     return {
         "wanted": wanted,

@@ -54,6 +54,7 @@ class Data:
     preprocess: Preprocess
     classes: tuple[str, ...] | None = None
     given: Split | None = None  # validation images that are not part of `train`
+    pixels: Preprocess | None = None  # how pixels become what `train` has, which is prepared: for the file
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -190,7 +191,7 @@ class Problem:
             tracer, preprocess = Tracer(model.module, model.example()), None
         else:
             tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
-            preprocess = self.data.preprocess
+            preprocess = self.data.pixels or self.data.preprocess
         return FileBytes(tracer, self.target.base, preprocess, self.data.classes, self.target.prefer)
 
     @cached_property

@@ -268,6 +268,7 @@ class Examples:
     val_data: Any = None
     test_data: Any = None
     preprocess: "Preprocess | None" = None
+    pixels: "Preprocess | None" = None
     classes: Sequence[str] | None = None
 
 
@@ -324,6 +325,7 @@ class Keywords(TypedDict, total=False):
     val_data: Any
     test_data: Any
     preprocess: "Preprocess | None"
+    pixels: "Preprocess | None"
     classes: Sequence[str] | None
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from membound.capture.capture import Tracer
-from membound.data import ArraySplit, Dataset, Split
+from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.data.augment import choose
 from membound.data.examples import REGRESSION
 from membound.data.several import inputs_of
@@ -75,6 +75,8 @@ def make_problem(
         _refuse_for_several(choices, target)
         make = MakesSeveral(make, inputs)
         network = make(choices.seed)
+    if target.micro and examples.pixels is not None:
+        raise MemboundError("pixels does not go with a microcontroller: give uint8 images", about="pixels")
     if target.micro and examples.preprocess is None:
         data = replace(data, preprocess=alike(data.preprocess, data.train.shape[0]))
     task = _task(examples, choices, data.train)
@@ -241,7 +243,38 @@ def _data(network: nn.Module, examples: Examples, choices: Choices, wants_valida
         )
     elif dtype != np.uint8:
         preprocess = replace(preprocess, takes="float32")  # it is for this data
-    return Data(train, part, validation, test, preprocess, None if classes is None else tuple(classes), given)
+    _check_pixels(examples, dtype, train)
+    names = None if classes is None else tuple(classes)
+    return Data(train, part, validation, test, preprocess, names, given, examples.pixels)
+
+
+def _check_pixels(examples: Examples, dtype: Any, train: Split) -> None:
+    """Pixels become what the training data has, once and outside of the fit."""
+    pixels = examples.pixels
+    if pixels is None:
+        return
+    if not isinstance(pixels, Preprocess):
+        raise DataError(
+            f"pixels is a {type(pixels).__name__}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...)",
+            about="pixels",
+        )
+    if dtype == np.uint8 or examples.preprocess is not None:
+        raise DataError(
+            "pixels says how pixels became float examples, which are used as they are: with uint8 images, or to "
+            "prepare the examples during the fit, give preprocess instead",
+            about="pixels",
+        )
+    if (
+        pixels.takes != "uint8"
+        or pixels.crop is not None
+        or len(train.shape) != 3
+        or inputs_of(train) is not None
+    ):
+        raise DataError(
+            "pixels is for one input of [C, H, W], from uint8 and without a crop: examples have "
+            f"{list(train.shape)}, pixels takes={pixels.takes!r}, crop={pixels.crop}",
+            about="pixels",
+        )
 
 
 def _in_memory(split: Split) -> Split:
