@@ -221,7 +221,8 @@ def test_pictures_need_pillow_and_no_torch(file, tmp_path):
         assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
-def test_a_folder_without_halves_is_judged_in_part_or_whole(file, tmp_path, capsys):
+def test_a_folder_without_halves_is_judged_in_part_or_whole(tmp_path, capsys):
+    file = write_network(tmp_path / "net.safetensors", channels=3, classes=["bright", "dark"])
     for name, gray in (("bright", 220), ("dark", 10)):
         (tmp_path / "held" / name).mkdir(parents=True)
         for number in range(10):
@@ -526,7 +527,7 @@ def test_data_that_does_not_fit(file, tmp_path, capsys):
     x = np.zeros((4, 1, 6, 6), np.uint8)
     np.savez(tmp_path / "three.npz", x_train=x, y_train=[0, 1, 2, 1], x_test=x, y_test=[0, 1, 0, 1])
     assert "has 3 classes" in refused(capsys, "evaluate", file, "--data", tmp_path / "three.npz")
-    assert "choose test or train" in refused(capsys, "evaluate", file, "--data", "mnist", "--split", "dev")
+    assert "choose test, train or all" in refused(capsys, "evaluate", file, "--data", "mnist", "--split", "dev")
     os.mkfifo(tmp_path / "pipe.safetensors")
     assert "is a device" in refused(capsys, "evaluate", tmp_path / "pipe.safetensors", "--data", "mnist")
     assert "--mean goes with NET" in refused(capsys, "evaluate", file, "--data", "mnist", "--mean", "none")

@@ -131,9 +131,9 @@ def _evaluate_file(
     size = size or image_size(net, data)
     dataset = load(data, size=size, **folder)
     options.tell_left_out(dataset)
+    facts = evaluate_file(net, dataset, split, batch)
     if split != "all":
         options.tell_drawn(dataset)
-    facts = evaluate_file(net, dataset, split, batch)
     if as_json:
         options.print_json(facts)
         return
