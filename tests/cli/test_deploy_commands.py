@@ -527,7 +527,9 @@ def test_data_that_does_not_fit(file, tmp_path, capsys):
     x = np.zeros((4, 1, 6, 6), np.uint8)
     np.savez(tmp_path / "three.npz", x_train=x, y_train=[0, 1, 2, 1], x_test=x, y_test=[0, 1, 0, 1])
     assert "has 3 classes" in refused(capsys, "evaluate", file, "--data", tmp_path / "three.npz")
-    assert "choose test, train or all" in refused(capsys, "evaluate", file, "--data", "mnist", "--split", "dev")
+    assert "choose test, train or all" in refused(
+        capsys, "evaluate", file, "--data", "mnist", "--split", "dev"
+    )
     os.mkfifo(tmp_path / "pipe.safetensors")
     assert "is a device" in refused(capsys, "evaluate", tmp_path / "pipe.safetensors", "--data", "mnist")
     assert "--mean goes with NET" in refused(capsys, "evaluate", file, "--data", "mnist", "--mean", "none")
