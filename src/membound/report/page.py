@@ -31,7 +31,7 @@ from membound.report.text import (
     show_duration,
 )
 from membound.report.tiles import make_tiles
-from membound.report.verdict import make_verdict, say_estimate, say_timed, say_uncertainty
+from membound.report.verdict import make_verdict, say_estimate, say_given, say_timed, say_uncertainty
 from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
@@ -105,7 +105,8 @@ def make_page(result: Facts) -> str:
         rule = f"Against dense, {rule[0].lower()}{rule[1:]}"
     first = find_rows(result, "finals")[0]
     error = None if tiles or find_part(first, "seeds") else say_uncertainty(first, score)
-    timed = " ".join(filter(None, (say_estimate(first), error, say_timed(result), rule)))
+    given = say_given(find_part(result, "dense"), score)
+    timed = " ".join(filter(None, (given, say_estimate(first), error, say_timed(result), rule)))
     summary = fold(
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )

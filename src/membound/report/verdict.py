@@ -78,6 +78,8 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     lines = [make_verdict(result, score), *say_advice(result)]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
     int8 = find_part(dense, "int8")
+    if given := say_given(dense, score):
+        lines.append(given)
     if chosen := say_taken(result):
         lines.append(chosen)
     elif int8:
@@ -100,6 +102,20 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     pairs = zip(named, (say_speed(final, dense) for final in finals), strict=True)
     speeds = [f"{name}{speed}" for name, speed in pairs if speed]
     return [*lines, *speeds[:-1], *(f"{speed}{_say_int8_speed(int8)}" for speed in speeds[-1:])]
+
+
+def say_given(dense: Facts, score: Score) -> str | None:
+    """How good the network was before the fit, where it came with trained weights.
+
+    >>> say_given({"given_accuracy": 98.5}, Score())
+    'The network as you gave it: 98.50 %. Dense is that network, trained on.'
+    """
+    given = find_number(dense, "given_accuracy")
+    return (
+        None
+        if given is None
+        else f"The network as you gave it: {score.show(given)}. Dense is that network, trained on."
+    )
 
 
 def _say_int8_speed(int8: Facts) -> str:

@@ -39,7 +39,8 @@ class Fitted:
       `test_data` and `val_data` it is that of a twin, trained in the same way without the training images that judge
       it (`validation`, a tenth of them); `model` is then trained on all.
     - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
-    - `dense` has the same facts about the dense network beside it, or is None.
+    - `dense` has the same facts about the dense network beside it, or is None; with `pretrained=True` also
+      `given_accuracy`, that of the network as it was given: dense is that one, trained on.
     - Of several seeds, all fields are those of the first; `seeds`, `accuracies`, `mean` and `std` are of all of them,
       and `dense["seeds"]` has the same of dense. `verdict` compares with dense, `compare` with another network.
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,

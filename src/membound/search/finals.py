@@ -73,6 +73,9 @@ class Finals:
             estimate = score_stored(part, data.validation, self.problem)
         self.dense_file = stored
         about = describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
+        if self.choices.pretrained:  # dense is what was given, trained on
+            given = plain.stored(self.problem.make(self.choices.seed).state_dict())
+            about["given_accuracy"] = self._judge(given, None)["accuracy"]
         return about | {
             "curves": facts["history"],
             "steps": self._steps(facts),
