@@ -61,6 +61,16 @@ def evaluated(capsys, file) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+def test_a_score_of_ones_own(tmp_path, capsys):
+    """The same file as the built-in strategy of the same score."""
+    (tmp_path / "own_scores.py").write_text("def large(name, weight):\n    return weight.abs()\n")
+    found = []
+    for strategy in ("own_scores:large", "magnitude"):
+        assert run(*SHORT, *OUT, "--budget", "4KiB", "--no-dense", "--strategy", strategy, "--json") == 0
+        found.append(json.loads(capsys.readouterr().out)["finals"][0]["accuracy"])
+    assert abs(found[0] - found[1]) <= 10  # not to the last weight: bits are priced in another way
+
+
 def test_a_budget_becomes_a_file_within_it_and_a_report(capsys):
     facts = fitted(capsys, "--budget", "4KiB", "--hub", "tiny")
     (final,) = facts["finals"]
@@ -310,6 +320,14 @@ BAD = {
     "steps": ((*FIT, *OUT, "--budget", "4KiB", "--steps", "0"), "--steps"),
     "ray": ((*SHORT, *OUT, "--budget", "4KiB", "--ray", "localhost:1"), "localhost:1"),
     "strategy": ((*SHORT, *OUT, "--budget", "4KiB", "--strategy", "lucky"), "no strategy 'lucky'"),
+    "own strategy": (
+        (*SHORT, *OUT, "--budget", "4KiB", "--strategy", "math:pi"),
+        "math:pi is a float: name a function",
+    ),
+    "no strategy": (
+        (*SHORT, *OUT, "--budget", "4KiB", "--strategy", "math:taylor"),
+        "'math' has no 'taylor'",
+    ),
     "values": ((*SHORT, *OUT, "--budget", "4KiB", "--values", "f8"), "no values 'f8'"),
     "means": ((*SHORT, *OUT, "--budget", "4KiB", "--mean", "imagenet"), "is for 3 channels, images have 1"),
     "mean": ((*SHORT, *OUT, "--budget", "4KiB", "--mean", "median"), "no mean 'median'"),

@@ -82,6 +82,8 @@ def fit_command(
     _check_teacher(asked.get("teacher"), teacher_init)
     if "validation" in asked:
         asked["validation"] = _fraction(asked["validation"])
+    if ":" in (asked.get("strategy") or ""):
+        asked["strategy"] = _find_score(asked["strategy"])
     bound, choices, place, examples = split_keywords(asked | {"train_data": data})
     page, files = beside.page(out), _name_files(out, bound.amounts)
     _check_files([out, *files], page, source.init)
@@ -282,6 +284,18 @@ def _tell_loaded(network: Any, dataset: Any, preprocess: Any, device: str | None
         f"weights as loaded: {accuracy:.2f} % on the test images, prepared by {describe(used)} (--mean)",
         err=True,
     )
+
+
+def _find_score(spec: str) -> Any:
+    """A strategy of the user's own: a function of a weight's name and the weight."""
+    from membound.zoo.networks import find_callable
+
+    found = find_callable(spec)
+    if not callable(found):
+        raise MemboundError(
+            f"--strategy {spec} is a {type(found).__name__}: name a function that scores weights"
+        )
+    return found
 
 
 def _time_int8(results: Sequence[Any]) -> None:

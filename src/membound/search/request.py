@@ -81,7 +81,8 @@ class Choices:
     strategy: Annotated[
         str | Scores | None,
         Option(
-            "How layers share the bound: global (default), greedy (the paper's search), uniform or magnitude.",
+            "How layers share the bound: global (default), greedy (the paper's search), uniform, magnitude; or "
+            "package.module:function, which scores weights.",
             "NAME",
             words=tuple(STRATEGIES),
         ),
@@ -186,8 +187,8 @@ class Choices:
             )
         if not callable(self.strategy) and self.strategy not in (None, *STRATEGIES):
             raise MemboundError(
-                f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}, or from Python a function "
-                "of a weight's name and the weight that gives scores",
+                f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}, or a function of a "
+                "weight's name and the weight that gives scores (on the command line package.module:function)",
                 about="strategy",
             )
         if callable(self.strategy):

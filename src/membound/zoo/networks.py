@@ -80,6 +80,16 @@ def build(name_or_spec: str, **options: object) -> nn.Module:
         return _made(name_or_spec, _found(name_or_spec), options)
 
 
+def find_callable(spec: str) -> object:
+    """What 'package.module:callable' names, with the current directory on the path.
+
+    >>> find_callable("math:hypot").__name__
+    'hypot'
+    """
+    with _current_directory_on_path():
+        return _found(spec)
+
+
 def build_for(
     name_or_spec: str, classes: int, channels: int | None = None, width: float | None = None
 ) -> nn.Module:
