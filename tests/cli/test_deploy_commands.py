@@ -250,8 +250,10 @@ def test_pixels_are_refused_where_floats_were_trained_on(said, tmp_path, capsys)
     x, labels = images()
     saved(tmp_path / "x.npy", x)
     np.savez(tmp_path / "set.npz", x_train=x, y_train=labels, x_test=x, y_test=labels)
+    nameless = write_network(tmp_path / "nameless.safetensors", preprocess=said, classes=None)
     before = set(tmp_path.iterdir())
-    for command in (("run", file, tmp_path / "photo.webp"), ("run", file, tmp_path / "x.npy")):
+    photo = tmp_path / "photo.webp"
+    for command in (("run", file, photo), ("run", nameless, photo), ("run", file, tmp_path / "x.npy")):
         assert "trained on floating-point data" in refused(capsys, *command)
     assert "trained on floating-point data" in refused(
         capsys, "evaluate", file, "--data", tmp_path / "set.npz"

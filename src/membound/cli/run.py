@@ -58,6 +58,7 @@ def run_command(
         return
     target = _target(net, input[0], out, pictures)
     if pictures and target is None and (net.classes is None or len(net.output_shape) != 1):
+        _run_pictures(net, input[:1])  # if it does not take pictures at all, that comes first
         raise MemboundError(
             "the network has no names of classes to print: say with --out where its output goes"
         )
