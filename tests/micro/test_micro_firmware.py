@@ -75,6 +75,22 @@ def test_a_folder_that_is_a_library_has_no_main(build, folder):
     assert "main" not in names.stdout.replace("main.c", "")
 
 
+@pytest.mark.skipif(
+    None in (shutil.which("arm-none-eabi-gcc"), shutil.which("cmake")),
+    reason="there is no compiler, or no CMake",
+)
+def test_cmake_builds_the_library_alone_on_bare_metal(folder):
+    (folder / "arm.cmake").write_text(
+        "set(CMAKE_SYSTEM_NAME Generic)\nset(CMAKE_C_COMPILER arm-none-eabi-gcc)\n"
+        'set(CMAKE_C_FLAGS_INIT "-mcpu=cortex-m4 -mthumb")\n'
+        "set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)\n"
+    )
+    toolchain = f"-DCMAKE_TOOLCHAIN_FILE={folder / 'arm.cmake'}"
+    for command in (["-S", "firmware", "-B", "bare", toolchain], ["--build", "bare"]):
+        subprocess.run(["cmake", *command], cwd=folder, check=True, capture_output=True)
+    assert {path.stem for path in (folder / "bare").iterdir()} & {"libnet", "main"} == {"libnet"}
+
+
 def of_floats() -> MicroNet:
     """A network that takes features of 20 channels, which net_input makes bytes of."""
     build = Builder((20, 4, 1), 0)

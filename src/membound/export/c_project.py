@@ -109,7 +109,8 @@ endif()
 set(CMAKE_C_STANDARD 99)
 add_library(net STATIC net.c membound_micro.c membound_micro_conv.c)
 target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
-if(CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR)  # not where this is part of a larger program
+if(CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR AND NOT CMAKE_SYSTEM_NAME STREQUAL "Generic")
+  # not where this is part of a larger program, nor on bare metal, which has no standard input
   add_executable(main main.c)
   target_link_libraries(main PRIVATE net)
 endif()
@@ -159,6 +160,7 @@ def _in_readme(text: str, prefix: str) -> str:
     """Names of files and types alone: layers have names of their own."""
     names = {
         "net_input": f"{prefix}_input",
+        "libnet.a": f"lib{prefix}.a",
         "`net.h`": f"`{prefix}.h`",
         "`net.c`": f"`{prefix}.c`",
         "net_context": f"{prefix}_context",
@@ -307,8 +309,9 @@ a host:
     cmake -S . -B build && make -C build && ./build/main < images
 
 CMake builds for speed on a host, and for size (-Os) on bare metal (where CMAKE_SYSTEM_NAME is Generic), unless you set
-CMAKE_BUILD_TYPE: for -O2 there, `-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O2`. Without a C library, compile
-with -ffreestanding and bring your own `memcpy` and `memset`.
+CMAKE_BUILD_TYPE. On bare metal it builds the library `libnet.a` alone, without `main.c`; for -O2 there, set
+`-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O2`. Without a C library, compile with -ffreestanding and bring
+your own `memcpy` and `memset`.
 
 - Flash: {constants:,} bytes of constants (with pointers of 4 bytes), and about {code:,} bytes of code, compiled
   with {level} for a Cortex-M4; {more} ([below](#time)). `membound_micro_config.h` leaves out
