@@ -1,6 +1,7 @@
 """The exported C: built with the compilers that are here, strictly and under sanitizers, it gives the engine's bits."""
 
 import json
+import pickle
 import re
 import runpy
 import shutil
@@ -148,7 +149,7 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
         with pytest.raises(ModelError, match=r"^folder=.*: a path is needed, as text or a pathlib.Path$"):
             mb.export_c(file, folder)
     for name, call in {
-        "file": lambda x: mb.export_c(x, tmp_path / "c"),
+        "net": lambda x: mb.export_c(x, tmp_path / "c"),
         "path": mb.load,
         "model": mb.inspect,
     }.items():
@@ -161,6 +162,30 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
         ModelError, match="value 0 is rounded to int8: calibrate it on training images with the command"
     ):
         mb.load(plain, engine="micro")
+
+
+def test_export_c_takes_a_loaded_network_of_either_engine(calibrated, tmp_path):
+    net, file, plain = calibrated
+    wanted = project_files(net.plan)
+    for name, loaded in (("net", mb.load(file)), ("micro", mb.load(file, engine="micro")), ("made", net)):
+        mb.export_c(loaded, tmp_path / name)
+        assert (tmp_path / name / "net.c").read_text() == wanted["net.c"]
+    with pytest.raises(
+        ModelError, match=r"^this network does not say how its values are rounded to int8: give"
+    ):
+        mb.export_c(mb.load(plain), tmp_path / "plain")
+    images = some_images(net.model, 8)
+    one, two = (mb.export_c(each, tmp_path / "c", images=images) for each in (plain, mb.load(plain)))
+    assert np.array_equal(one.integers(images), two.integers(images))
+
+
+def test_an_exported_network_speaks_of_its_own_level(calibrated, tmp_path):
+    _, file, _ = calibrated
+    small, fast = (mb.export_c(file, tmp_path / "c", compiled=level) for level in ("Os", "O2"))
+    assert small.memory("-O2") == fast.memory() != small.memory() == fast.memory("-Os")
+    assert small.speed("-O2") == fast.speed() == pickle.loads(pickle.dumps(fast)).speed() != small.speed()
+    assert f"{small.memory().flash:,} bytes of flash at -Os" in repr(small)
+    assert f"{fast.memory().flash:,} bytes of flash at -O2" in repr(fast)
 
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(calibrated, tmp_path):

@@ -59,7 +59,7 @@ def test_flash_and_ram_are_within_their_bounds_and_used(fitted):
     assert fitted.facts["memory_bytes"] == micro["ram_bytes"]
     assert 0 < micro["weight_bytes"] < micro["constant_bytes"]
     assert 0 < micro["arena_bytes"] < micro["context_bytes"]
-    assert (fitted.flash, fitted.ram) == (micro["flash_bytes"], micro["ram_bytes"])
+    assert (fitted.flash, fitted.ram, fitted.ms) == (micro["flash_bytes"], micro["ram_bytes"], micro["ms"])
     assert replace(fitted, facts={}).flash is None
 
 

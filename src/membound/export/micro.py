@@ -55,7 +55,7 @@ class Way:
 
 
 def export_c(
-    file: str | os.PathLike[str],
+    net: Net | MicroNet | str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
     images: npt.ArrayLike | None = None,
@@ -65,20 +65,21 @@ def export_c(
     clock: str | float | None = None,
     compiled: str = LEVELS[0],
 ) -> MicroNet:
-    """Write a model file as plain C into a folder, and give the network as the device runs it.
+    """Write a network as plain C into a folder, and give it as the device runs it.
 
-    The folder is new or empty, or holds an earlier export, which is replaced: a `main.c` or `CMakeLists.txt` that you
-    edited stays, and so do files of your own.
+    `net` is a model file, or a network that `load` gave, of either engine. The folder is new or empty, or holds an
+    earlier export, which is replaced: a `main.c` or `CMakeLists.txt` that you edited stays, and so do your own files.
 
-    `images` are some hundred of the training data, as they are (uint8) or prepared (float32): a file that does not say
-    how its values are rounded to int8 is calibrated on them. `calibrate` is the same, under the name that it
+    `images` are some hundred of the training data, as they are (uint8) or prepared (float32): a network that does not
+    say how its values are rounded to int8 is calibrated on them. `calibrate` is the same, under the name that it
     has in `save`. `maps` is "rows" (line buffers), "whole" or "auto", which takes less RAM.
 
     `prefix` begins the names of functions and files, the runtime's included, so that a program can have several
     networks: `kws` makes `kws.h` with `kws_start`.
 
     The folder's README.md says how long an image takes at this `clock` ('80 MHz' where none is given), and flash and
-    time as `compiled` with '-Os' or '-O2' first; the C is the same.
+    time as `compiled` with '-Os' or '-O2' first; the C is the same. `memory()` and `speed()` of what comes back are for
+    this level, too, unless you name another.
     """
     way = Way(clock, compiled)
     if images is not None and calibrate is not None:
@@ -89,19 +90,23 @@ def export_c(
     check_micro_prefix(prefix)
     if maps not in ("auto", "rows", "whole"):
         raise ModelError(f"there are no maps {maps!r}: choose auto, rows or whole", about="maps")
-    check_path_like(file, "file")
+    if not isinstance(net, Net | MicroNet):
+        check_path_like(net, "net")
     check_path_like(folder, "folder")
     check_target(Path(folder), prefix)
-    model = read(file)
-    if images is None and not model.activations:
+    model = net.model if isinstance(net, Net | MicroNet) else read(net)
+    scales = net.activations if isinstance(net, MicroNet) else model.activations
+    if images is None and not scales:
         raise ModelError(
-            f"{file} does not say how its values are rounded to int8: give images=, some hundred training images",
+            f"{'this network' if isinstance(net, Net) else net} does not say how its values are rounded to int8: give "
+            "images=, some hundred training images",
             about="images",
         )
-    scales = None if images is None else calibrate_activations(model, _inputs_of(model, images))
-    net = MicroNet(model, activations=scales, maps=maps)
-    write_project(folder, net, prefix, way.hz, way.level)
-    return net
+    if images is not None:
+        scales = calibrate_activations(model, _inputs_of(model, images))
+    made = MicroNet(model, activations=scales, maps=maps, compiled=way.level)
+    write_project(folder, made, prefix, way.hz, way.level)
+    return made
 
 
 def _inputs_of(model: StoredModel, images: npt.ArrayLike) -> npt.NDArray[np.float32]:

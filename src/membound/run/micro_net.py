@@ -123,9 +123,14 @@ class MicroNet:
         *,
         activations: Mapping[int, tuple[float, int]] | None = None,
         maps: str = "auto",
+        compiled: str = SMALL,
     ) -> None:
-        self._remake: Callable[[], MicroNet] = partial(MicroNet, model, activations=activations, maps=maps)
+        self._remake: Callable[[], MicroNet] = partial(
+            MicroNet, model, activations=activations, maps=maps, compiled=compiled
+        )
         self.model = model
+        self.activations = model.activations if activations is None else activations
+        self.level = parse_level(compiled)
         self.plan: MicroPlan = make_plan(make_integers(model, activations), maps)
         self.input_shape = model.shapes[0]
         self.output_shape = _output_shape(self.plan, model)
@@ -208,21 +213,25 @@ class MicroNet:
 
         return read_pictures(self.model, self.input_shape, paths)
 
-    def speed(self, compiled: str = SMALL) -> Estimate:
+    def speed(self, compiled: str | None = None) -> Estimate:
         """About how many instructions and cycles one image takes on a Cortex-M4; `.ms("80 MHz")` is the time.
 
-        `compiled` is how: "-Os" or "-O2". These are estimates (docs/MICRO.md).
+        `compiled` is how: "-Os" or "-O2"; without it, as the network was exported, else "-Os". These are estimates
+        (docs/MICRO.md).
         """
-        return estimate(self.plan, parse_level(compiled))
+        return estimate(self.plan, self._level(compiled))
 
-    def memory(self, compiled: str = SMALL) -> MicroMemory:
-        """Bytes of flash and RAM on the device; `compiled` is how, "-Os" or "-O2"."""
-        return memory_of(self.plan, parse_level(compiled))
+    def memory(self, compiled: str | None = None) -> MicroMemory:
+        """Bytes of flash and RAM on the device; `compiled` is how, as in `speed`."""
+        return memory_of(self.plan, self._level(compiled))
+
+    def _level(self, compiled: str | None) -> str:
+        return self.level if compiled is None else parse_level(compiled)
 
     def __repr__(self) -> str:
         memory = self.memory()
         return (
-            f"MicroNet({self.input_shape} -> {self.output_shape}, {memory.flash:,} bytes of flash, "
+            f"MicroNet({self.input_shape} -> {self.output_shape}, {memory.flash:,} bytes of flash at {self.level}, "
             f"{memory.ram:,} of RAM)"
         )
 

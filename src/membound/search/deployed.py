@@ -58,7 +58,8 @@ class Fitted:
       `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
       `asked`, the call; `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
       several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values` and `layers` of each.
-    - For a microcontroller, `flash` and `ram` are bytes (None for other targets), and `facts["micro"]` has their parts:
+    - For a microcontroller, `flash` and `ram` are bytes and `ms` is the estimated time of an image (None for other
+      targets), and `facts["micro"]` has their parts:
       `flash_bytes` are `constant_bytes` (of them `weight_bytes`) and `code_bytes`, `ram_bytes` are `context_bytes` (of
       them `arena_bytes`, the activations) and `stack_bytes`;
       `instructions`, `cycles` and `ms` of one image are estimates for a Cortex-M4 at `clock_hz`. All this is as
@@ -92,6 +93,12 @@ class Fitted:
     def ram(self) -> int | None:
         """Bytes of RAM on a microcontroller, context and stack; None for other targets, see `facts["memory_bytes"]`."""
         return self._on_device("ram_bytes")
+
+    @property
+    def ms(self) -> float | None:
+        """About how long an image takes on a microcontroller, at its clock and as compiled; None for other targets."""
+        micro = self.facts.get("micro")
+        return None if micro is None else float(micro["ms"])
 
     def _on_device(self, key: str) -> int | None:
         micro = self.facts.get("micro")
