@@ -63,12 +63,17 @@ class Ran:
     code: int
 
 
-def run_on(board: Board, net: MicroNet, images: np.ndarray, folder: Path, optimize: str = "-O2") -> Ran:
-    """`images` are bytes as the network is fed with them, [n, C, H, W]."""
+def run_on(
+    board: Board, net: MicroNet, images: np.ndarray, folder: Path, optimize: str = "-O2", *options: str
+) -> Ran:
+    """`images` are bytes as the network is fed with them, [n, C, H, W].
+
+    With -DLONGEST_ROW, the instructions are those of the longest call of net_feed_row, not of an image.
+    """
     write_project(folder, net)
     write_images(images, folder)
     runtime = [folder / "membound_micro.c", folder / "membound_micro_conv.c"]
-    flags = [optimize, "-ffreestanding", "-fno-tree-loop-distribute-patterns"]
+    flags = [optimize, "-ffreestanding", "-fno-tree-loop-distribute-patterns", *options]
     stack, outputs, instructions = run_program(
         board, folder, [folder / "net.c", *runtime], flags, len(images)
     )

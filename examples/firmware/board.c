@@ -14,6 +14,10 @@ __attribute__((section(".vectors"), used)) static void (*const vectors[16])(void
 
 void reset(void) {
   uint32_t *to, *from = data_in_flash;
+#ifdef __ARM_FP /* compiled for an FPU: it is off until it is allowed (CPACR), and a float instruction locks up */
+  *(volatile uint32_t *)0xE000ED88 |= 0xFu << 20;
+  __asm__ volatile("dsb\nisb");
+#endif
   for (to = data_begin; to < data_end; to++) *to = *from++;
   for (to = bss_begin; to < bss_end; to++) *to = 0;
   main();

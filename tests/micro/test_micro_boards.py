@@ -7,7 +7,7 @@ from micro_networks import NETWORKS, micro, random_network, random_residual, som
 from profiles import full
 
 from membound.errors import ModelError
-from membound.micro.code import STACK_BYTES
+from membound.micro.code import STACK_BYTES, STACK_UNOPTIMIZED
 
 CASES = [
     pytest.param(board, name) if (board, name) == ("cortex-m4", "lenet") else full(board, name)
@@ -43,6 +43,14 @@ def test_a_board_gives_the_bits_of_the_engine(board, name, tmp_path):
     assert np.array_equal(ran.outputs, wanted(net, images))
     assert ran.stack <= STACK_BYTES
     assert ran.code < (6_500 if board == "rv32" else 4_500)
+
+
+@pytest.mark.parametrize("name", [full("resnet8"), "concat"])
+def test_a_call_that_is_not_optimized_takes_as_much_stack_as_is_said(name, tmp_path):
+    net = micro(NETWORKS[name]())
+    ran = run_on(here("cortex-m4"), net, fed_bytes(net)[:1], tmp_path / "c", "-O0")
+    assert STACK_BYTES < ran.stack <= STACK_UNOPTIMIZED
+    assert f"{STACK_UNOPTIMIZED} at -O0" in (tmp_path / "c" / "README.md").read_text()
 
 
 @pytest.mark.full

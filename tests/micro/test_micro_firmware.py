@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from micro_networks import NETWORKS, Builder, micro
 
 from membound.export.c_project import write_project
 from membound.export.micro import Calibrated, lines_of
-from membound.micro.code import ALL, NET_CODE_BYTES, recorded_bytes
+from membound.micro.code import ALL, LIBRARY_BYTES, NET_CODE_BYTES, recorded_bytes
 from membound.run.micro_net import MicroNet
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,52 @@ def of_floats() -> MicroNet:
     build.conv(0, 2, kernel=1)
     said = {"mean": [*map(float, range(20))], "std": [2.0 + c for c in range(20)], "takes": "float32"}
     return micro(build.store("p8", preprocess=said))
+
+
+@pytest.mark.skipif(
+    None in (shutil.which("arm-none-eabi-gcc"), shutil.which(EMULATOR)),
+    reason="there is no compiler, or no emulator",
+)
+@pytest.mark.parametrize("cpu", ["Cortex-M4", "Cortex-M4F"])
+def test_floats_run_on_the_example_board_with_and_without_an_fpu(cpu, folder):
+    net = of_floats()
+    shutil.rmtree(folder / "firmware")
+    write_project(folder / "firmware", net)
+    numbers = np.random.default_rng(0).normal(10, 9, (1, 4, 1, 20)).astype(np.float32)
+    (folder / "examples" / "firmware" / "main.c").write_text(
+        '#include "board.h"\n#include "net.h"\n'
+        f"static const volatile float numbers[] = {{{', '.join(map(str, numbers.reshape(-1).tolist()))}}};\n"
+        "static net_context context;\nvoid board_interrupt(void) {}\nint main(void) {\n  uint8_t row[NET_CHANNELS];\n"
+        "  board_start();\n  net_start(&context);\n  for (uint32_t y = 0; y < NET_HEIGHT; y++) {\n"
+        "    for (uint32_t c = 0; c < NET_CHANNELS; c++) row[c] = net_input(numbers[y * NET_CHANNELS + c], c);\n"
+        "    net_feed_row(&context, row, 1, NET_CHANNELS);\n  }\n"
+        "  for (uint32_t i = 0; i < NET_OUTPUTS; i++) board_print(net_output(&context, i));\n  board_stop();\n}\n"
+    )
+    _, *rest = command_of("arm-none-eabi-gcc")
+    subprocess.run([*FLAGS[cpu].split(), *rest[rest.index("-Os") :]], check=True)
+    done = subprocess.run(command_of(EMULATOR), capture_output=True, text=True, check=True, timeout=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it was calibrated on other numbers
+        wanted = net.integers(
+            np.asarray(net.preprocess(np.ascontiguousarray(numbers.transpose(0, 3, 1, 2))), np.float32)
+        )
+    assert [*map(int, done.stdout.split())] == wanted.reshape(-1).tolist()
+
+
+@pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for Cortex-M")
+def test_memcpy_and_memset_add_no_more_than_is_said(folder):
+    """Libraries of compilers differ: those of some are smaller."""
+    subprocess.run(command_of("arm-none-eabi-gcc"), check=True)
+    listed = subprocess.check_output(["arm-none-eabi-nm", "-S", "firmware.elf"], text=True)
+    sizes = [int(size, 16) for size in re.findall(r"^\w+ (\w+) \w (?:memcpy|memset)$", listed, re.MULTILINE)]
+    assert len(sizes) == 2
+    assert sum(sizes) <= 1.05 * LIBRARY_BYTES
+    told = [
+        PAGE,
+        (folder / "firmware" / "README.md").read_text(),
+        *lines_of(Calibrated(micro(NETWORKS["lenet"]()))),
+    ]
+    assert sum(f"about {LIBRARY_BYTES} bytes" in each for each in told) == 3
 
 
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for Cortex-M")

@@ -17,10 +17,12 @@ from membound.micro.code import (
     CONFIG,
     HEADERS,
     INPUT_CODE,
+    LIBRARY_BYTES,
     NET_CODE_BYTES,
     SMALL,
     SOURCES,
     STACK_BYTES,
+    STACK_UNOPTIMIZED,
     config_text,
     constants_of,
     features,
@@ -315,9 +317,11 @@ your own `memcpy` and `memset`.
 
 - Flash: {constants:,} bytes of constants (with pointers of 4 bytes), and about {code:,} bytes of code, compiled
   with {level} for a Cortex-M4; {more} ([below](#time)). `membound_micro_config.h` leaves out
-  what this network does not use.{floats}
+  what this network does not use. `memcpy` and `memset` are not included: about {LIBRARY_BYTES} bytes of newlib-nano,
+  unless your firmware has them.{floats}
 - RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows. A
-  call takes at most {STACK_BYTES} bytes of stack. The input is fed row by row; not all of it is in RAM.
+  call takes at most {STACK_BYTES} bytes of stack at -Og, -Os and -O2, and {STACK_UNOPTIMIZED} at -O0. The input is
+  fed row by row; not all of it is in RAM.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
 {pictures}{left}{names}
 | layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from membound.micro.code import LIBRARY_BYTES
 from membound.micro.flash import Packed
 from membound.micro.integers import Op
 from membound.micro.plan import MicroPlan
+from membound.micro.schedule import events
 from membound.units import CLOCK, LEVELS, parse_clock, show_clock, show_ms
 
 # What is counted: multiplications 8 outputs at a time, of what is left over in pairs, and of a last one; values of a
@@ -64,6 +66,21 @@ def estimate(plan: MicroPlan, level: str = "-Os", number: int | None = None) -> 
     return Estimate(instructions, cycles)
 
 
+def longest_call(plan: MicroPlan, level: str = "-Os") -> Estimate:
+    """Of the call of net_feed_row that computes the most: all rows of an operation are taken to cost the same."""
+    ops = plan.net.ops
+    rows = [estimate(plan, level, number) for number in range(len(ops))]
+    calls: list[list[float]] = []
+    for number in events(plan.net, plan.layout.whole, plan.layout.waits):
+        if number < 0:
+            calls.append([0.0, 0.0])
+        else:
+            calls[-1][0] += rows[number].instructions / ops[number].size[0]
+            calls[-1][1] += rows[number].cycles / ops[number].size[0]
+    instructions, cycles = max(calls, key=lambda call: call[1])
+    return Estimate(round(instructions), round(cycles))
+
+
 def say_flash(facts: Mapping[str, Any], limit: float | None = None) -> str:
     """What flash holds, of what `describe_plan` gives, and how much it is if compiled otherwise.
 
@@ -71,7 +88,8 @@ def say_flash(facts: Mapping[str, Any], limit: float | None = None) -> str:
     >>> facts |= {"code_from": "recorded sizes", "compiled_with": "-Os", "at_O2": {"flash_bytes": 8461}}
     >>> print(say_flash(facts, 6000))
     5,643 of 6,000 bytes: 2,821 of constants (2,100 of them weights), 2,822 of code at -Os for a Cortex-M4 \
-(recorded sizes); startup code not included; 8,461 if compiled with -O2, which is beyond the budget
+(recorded sizes); startup code and memcpy/memset (about 470 bytes) not included; \
+8,461 if compiled with -O2, which is beyond the budget
     """
     level = facts["compiled_with"]
     other = _other(level)
@@ -80,7 +98,8 @@ def say_flash(facts: Mapping[str, Any], limit: float | None = None) -> str:
     return (
         f"{facts['flash_bytes']:,}{allowed} bytes: {facts['constant_bytes']:,} of constants "
         f"({facts['weight_bytes']:,} of them weights), {facts['code_bytes']:,} of code at {level} for a Cortex-M4 "
-        f"({facts['code_from']}); startup code not included; {beside:,} if compiled with {other}"
+        f"({facts['code_from']}); startup code and memcpy/memset (about {LIBRARY_BYTES} bytes) not included; "
+        f"{beside:,} if compiled with {other}"
         + (", which is beyond the budget" if limit is not None and beside > limit else "")
     )
 

@@ -59,9 +59,9 @@ def make_footprint(result: Facts) -> Markup | None:
         table = draw_table(["network", *(words for words, _ in known)], rows, "flash and RAM")
     compiled = find_text(find_part(finals[0], "micro"), "code_from") or "recorded sizes"
     note = (
-        f"Code is at {level} for a Cortex-M4 ({compiled}), without startup code. Images are fed by rows, so the input "
-        f"is not in RAM as a whole. Instructions and time are estimated for one image on {say_clock(finals[0])}, at "
-        f"{level}, without wait states of the flash."
+        f"Code is at {level} for a Cortex-M4 ({compiled}), without startup code, memcpy and memset. Images are fed by "
+        f"rows, so the input is not in RAM as a whole. Instructions and time are estimated for one image on "
+        f"{say_clock(finals[0])}, at {level}, without wait states of the flash."
     )
     floats = find_text(find_part(finals[0], "micro"), "flash_not_included")
     if floats is not None:

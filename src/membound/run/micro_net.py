@@ -27,7 +27,9 @@ BEYOND = 0.1  # of an input: more numbers than calibration would leave out
 
 @dataclass(frozen=True)
 class MicroMemory:
-    """Bytes on the device, all that a fit's `budget` and `ram` count; startup code is not included.
+    """Bytes on the device, all that a fit's `budget` and `ram` count.
+
+    Startup code is not included, nor are memcpy and memset (about 470 bytes, unless your firmware has them).
 
     - `constants`: weights, biases, tables, records; `weights` are the codes, positions and palettes among them. `code`:
       the runtime on a Cortex-M4, `compiled` here or as recorded, at the `level` -Os or -O2. `flash` is constants and
