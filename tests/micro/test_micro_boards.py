@@ -8,6 +8,7 @@ from profiles import full
 
 from membound.errors import ModelError
 from membound.micro.code import STACK_BYTES, STACK_UNOPTIMIZED
+from membound.micro.cost import longest_call
 
 CASES = [
     pytest.param(board, name) if (board, name) == ("cortex-m4", "lenet") else full(board, name)
@@ -43,6 +44,19 @@ def test_a_board_gives_the_bits_of_the_engine(board, name, tmp_path):
     assert np.array_equal(ran.outputs, wanted(net, images))
     assert ran.stack <= STACK_BYTES
     assert ran.code < (6_500 if board == "rv32" else 4_500)
+
+
+@pytest.mark.parametrize("level", ["-Os", full("-O2")])
+@pytest.mark.parametrize("name", ["lenet", full("resnet8"), full("mobilenet"), full("dscnn"), "concat"])
+def test_the_longest_call_is_about_as_long_as_estimated(name, level, tmp_path):
+    net = micro(NETWORKS[name]())
+    ran = run_on(
+        here("cortex-m4"), net, fed_bytes(net)[:1], tmp_path / "c", level, "-DLONGEST_ROW"
+    ).instructions
+    found, whole = longest_call(net.plan, level), net.speed(level)
+    assert found.instructions == pytest.approx(ran, rel=0.1)
+    assert found.cycles == whole.longest_cycles
+    assert 0.12 < whole.longest_ms("80 MHz") / whole.ms("80 MHz") < 0.5
 
 
 @pytest.mark.parametrize("name", [full("resnet8"), "concat"])

@@ -29,7 +29,7 @@ from membound.micro.code import (
     recorded_bytes,
     runtime_folder,
 )
-from membound.micro.cost import estimate
+from membound.micro.cost import estimate, speed_of
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
 from membound.store.whole import write_whole
@@ -161,6 +161,7 @@ def _of_runtime(text: str, prefix: str) -> str:
 def _in_readme(text: str, prefix: str) -> str:
     """Names of files and types alone: layers have names of their own."""
     names = {
+        "net_feed_row": f"{prefix}_feed_row",
         "net_input": f"{prefix}_input",
         "libnet.a": f"lib{prefix}.a",
         "`net.h`": f"`{prefix}.h`",
@@ -295,9 +296,10 @@ this in Python, to compare with.
     constants, code, flash = constants_of(plan, level), codes[level], flashes[level]
     ram = plan.context_bytes + STACK_BYTES
     more = "-O2 is faster and takes more" if level == SMALL else "-Os takes less, and is slower"
-    speeds = [(each, estimate(plan, each)) for each in sorted(LEVELS, key=lambda each: each != level)]
+    speeds = [(each, speed_of(plan, each)) for each in sorted(LEVELS, key=lambda each: each != level)]
     times = "\n".join(
-        f"| {each} | {flashes[each]:,} | {found.instructions:,} | {found.cycles:,} | {show_ms(found.ms(hz))} |"
+        f"| {each} | {flashes[each]:,} | {found.instructions:,} | {found.cycles:,} | {show_ms(found.ms(hz))} | "
+        f"{show_ms(found.longest_ms(hz))} |"
         for each, found in speeds
     )
     return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
@@ -335,7 +337,10 @@ are estimates for a Cortex-M4 at {level}.
 
 One image takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code:
 
-| compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} |
-|---|---|---|---|---|
+| compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call, about |
+|---|---|---|---|---|---|
 {times}
+
+The longest call of `net_feed_row` is often the last one of an image, which computes all that is left; others are much
+shorter. Tasks of the same priority wait as long.
 """

@@ -5,7 +5,7 @@ emulated Cortex-M4 ran (benchmarks/micro_speed.py); cycles are those of Arm's ta
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,15 @@ COSTS = {  # instructions and cycles of each step, by how C is compiled
 
 @dataclass(frozen=True)
 class Estimate:
-    """About how many instructions and cycles one image takes; cycles are for flash without wait states."""
+    """About how many instructions and cycles one image takes; cycles are for flash without wait states.
+
+    `longest_cycles` are those of the longest call of net_feed_row, which is often the last one of an image: it computes
+    all that is left. Other tasks of the same priority wait as long.
+    """
 
     instructions: int
     cycles: int
+    longest_cycles: int = 0
 
     def ms(self, clock: str | float = CLOCK) -> float:
         """Milliseconds at this clock, in Hz or as '80 MHz'.
@@ -53,9 +58,18 @@ class Estimate:
         """
         return 1e3 * self.cycles / parse_clock(clock)
 
+    def longest_ms(self, clock: str | float = CLOCK) -> float:
+        """Milliseconds of the longest call of net_feed_row at this clock."""
+        return 1e3 * self.longest_cycles / parse_clock(clock)
+
     def to_json(self, clock: float = CLOCK) -> dict[str, float]:
         """As `membound` prints it everywhere."""
-        return {"instructions": self.instructions, "cycles": self.cycles, "ms": round(self.ms(clock), 4)}
+        return {
+            "instructions": self.instructions,
+            "cycles": self.cycles,
+            "ms": round(self.ms(clock), 4),
+            "longest_call_ms": round(self.longest_ms(clock), 4),
+        }
 
 
 def estimate(plan: MicroPlan, level: str = "-Os", number: int | None = None) -> Estimate:
@@ -64,6 +78,11 @@ def estimate(plan: MicroPlan, level: str = "-Os", number: int | None = None) -> 
     steps = sum((steps_of(plan, each) for each in numbers), np.zeros(len(STEPS)))
     instructions, cycles = (round(float(steps @ np.array(each))) for each in COSTS[level])
     return Estimate(instructions, cycles)
+
+
+def speed_of(plan: MicroPlan, level: str = "-Os") -> Estimate:
+    """Of a whole network, with its longest call."""
+    return replace(estimate(plan, level), longest_cycles=longest_call(plan, level).cycles)
 
 
 def longest_call(plan: MicroPlan, level: str = "-Os") -> Estimate:
@@ -118,6 +137,9 @@ def say_speed(facts: Mapping[str, Any]) -> str:
     >>> print(say_speed({"clock_hz": 80e6, "compiled_with": "-O2", **fast, "at_Os": small}))
     about 1.89 million instructions an image at -O2: 32 ms on a Cortex-M4 at 80 MHz, 56 ms if compiled with -Os \
 (estimated)
+    >>> small["longest_call_ms"] = 8.2
+    >>> say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast}).partition("; ")[2]
+    'longest call: about 8.2 ms'
     """
     count, level = facts["instructions"] / 1e6, facts["compiled_with"]
     other = _other(level)
@@ -125,6 +147,7 @@ def say_speed(facts: Mapping[str, Any]) -> str:
         f"about {count:.3g} million instructions an image{'' if level == LEVELS[0] else f' at {level}'}: "
         f"{show_ms(facts['ms'])} on a Cortex-M4 at {show_clock(facts['clock_hz'])}, "
         f"{show_ms(facts[f'at_{other[1:]}']['ms'])} if compiled with {other} (estimated)"
+        + (f"; longest call: about {show_ms(facts['longest_call_ms'])}" if "longest_call_ms" in facts else "")
     )
 
 

@@ -14,7 +14,7 @@ from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization
 from membound.micro.code import COMPILER, INPUT_CODE, SMALL, STACK_BYTES, code_of, constants_of
-from membound.micro.cost import Estimate, estimate
+from membound.micro.cost import Estimate, speed_of
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
 from membound.run.common import compiled_core, stated_preprocess
@@ -84,7 +84,7 @@ class MicroMemory:
 def describe_plan(plan: MicroPlan, clock: float | None = None, level: str = SMALL) -> dict[str, Any]:
     """Bytes and an estimate of the time, as `membound` prints them everywhere: first as compiled at `level`."""
     hz = CLOCK if clock is None else clock
-    ways = {each: (memory_of(plan, each), estimate(plan, each).to_json(hz)) for each in LEVELS}
+    ways = {each: (memory_of(plan, each), speed_of(plan, each).to_json(hz)) for each in LEVELS}
     memory, speed = ways[level]
     others = {
         f"at_{each[1:]}": {"flash_bytes": taken.flash, "code_bytes": taken.code, **time}
@@ -218,10 +218,12 @@ class MicroNet:
     def speed(self, compiled: str | None = None) -> Estimate:
         """About how many instructions and cycles one image takes on a Cortex-M4; `.ms("80 MHz")` is the time.
 
+        `.longest_ms("80 MHz")` is that of the longest call of net_feed_row.
+
         `compiled` is how: "-Os" or "-O2"; without it, as the network was exported, else "-Os". These are estimates
         (docs/MICRO.md).
         """
-        return estimate(self.plan, self._level(compiled))
+        return speed_of(self.plan, self._level(compiled))
 
     def memory(self, compiled: str | None = None) -> MicroMemory:
         """Bytes of flash and RAM on the device; `compiled` is how, as in `speed`."""
