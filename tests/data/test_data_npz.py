@@ -148,3 +148,9 @@ def test_a_file_that_is_cut_short_is_called_that(tmp_path):
             DataError, match=r"set.npz is cut short: its end is missing; copy or write it again$"
         ):
             data.load(file)
+
+
+def test_a_text_file_is_called_no_npz(tmp_path):
+    (tmp_path / "bad.npz").write_text("x\n")
+    with pytest.raises(DataError, match=r"bad\.npz is not an \.npz file: write one with np\.savez$"):
+        data.load(tmp_path / "bad.npz")

@@ -175,7 +175,7 @@ def test_the_file_says_how_values_become_int8_and_accuracy_is_that_of_the_engine
     micro, memory = fitted.facts["micro"], net.memory()
     assert {key: micro[key] for key in memory.to_json()} == memory.to_json()
     assert (memory.flash, memory.ram) == (micro["flash_bytes"], micro["ram_bytes"])
-    assert f"{memory.flash:,} bytes of flash, {memory.ram:,} of RAM" in repr(net)
+    assert f"{memory.flash:,} bytes of flash at -Os, {memory.ram:,} of RAM" in repr(net)
 
 
 def test_pixels_are_exact(fitted):
@@ -250,6 +250,30 @@ class Normalized(nn.Sequential):
         super().__init__(nn.Conv2d(1, 4, 5), nn.LocalResponseNorm(3), nn.Flatten(), nn.Linear(2304, 10))
 
 
+class Recurrent(nn.Module):
+    """Which is refused by its name, before it is traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent, self.last = nn.LSTM(28, 4, batch_first=True), nn.Linear(4, 10)
+
+    def forward(self, x):
+        assert not torch.compiler.is_compiling(), "it was traced"
+        return self.last(self.recurrent(x.flatten(1, 2))[0][:, -1])
+
+
+def test_pictures_that_are_not_square_are_not_taken_for_sequences():
+    for dtype, told in ((np.uint8, False), (np.float32, True)):
+        images = np.random.default_rng(0).integers(0, 255, (40, 1, 16, 24)).astype(dtype)
+        with pytest.raises(MemboundError) as raised:
+            mb.fit(
+                nn.Sequential(nn.Flatten(), nn.Linear(384, 10)), (images, np.arange(40) % 10), 6, target="micro",
+                test_data=None, steps=2,
+            )  # fmt: skip
+        assert "examples are read as 1 x 16 x 24" in str(raised.value)
+        assert ("sequences of 16 channels" in str(raised.value)) is told
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -258,6 +282,7 @@ class Normalized(nn.Sequential):
         ({"ram": 500}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
         ({"budget": None}, "the target micro needs a budget, which bounds its flash"),
         ({"model": Normalized}, "the microcontroller's runtime has no lrn"),
+        ({"model": Recurrent}, "GRU/LSTM is not supported on a microcontroller: take convolutions over time"),
         ({"budget": None, "ram": 4_000}, "give a budget, not ram alone"),
         ({"values": "f16"}, "computes in integers, not in f16: choose auto or p1 to p8"),
         ({"members": 2}, "one network on one image: leave members out"),

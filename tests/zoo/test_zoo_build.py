@@ -81,7 +81,10 @@ def test_a_network_is_told_the_classes_where_it_has_the_parameter(own):
     [
         ("lenett", "no network called 'lenett'; did you mean 'lenet'.*package.module:callable"),
         ("", "no network called ''"),
-        ("model.tflite", "^model.tflite: there is no such file$"),
+        (
+            "model.tflite",
+            "^model.tflite: there is no such file; membound does not read TensorFlow Lite models: start from",
+        ),
         ("nets/a.pt", "^nets/a.pt: there is no such file$"),
         ("own_missing:net", "no module 'own_missing' in .* install it"),
         ("own_nets.sub:net", "no module 'own_nets.sub'"),

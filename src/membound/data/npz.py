@@ -166,6 +166,8 @@ def _read(path: Path) -> list[Any]:
     except Exception as error:  # a damaged file makes numpy and zipfile raise almost anything
         if _is_cut_short(path):
             raise DataError(f"{path} is cut short: its end is missing; copy or write it again") from error
+        if isinstance(error, ValueError) and "pickled" in str(error) and not zipfile.is_zipfile(path):
+            raise DataError(f"{path} is not an .npz file: write one with np.savez") from error
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(
             f"{path} cannot be read ({reason}): it must be an .npz of plain arrays, without pickled objects"

@@ -19,6 +19,10 @@ Image = tuple[int, int, int]  # channels, height, width
 Act = tuple[Any, ...]
 MOST_DILATION = 255
 BOUNDING = ("relu", "clip")  # activations that are no more than a lowest and a highest number
+RECURRENT = (
+    "GRU/LSTM is not supported on a microcontroller: take convolutions over time instead, a sequence as "
+    "[channels, time, 1], with Conv2d of (k, 1)"
+)
 
 
 @dataclass
@@ -123,10 +127,7 @@ class _Reader:
                 "numbers: save the network behind the embedding"
             )
         if _recurs(graph.nodes):
-            raise ModelError(
-                "GRU/LSTM is not supported on a microcontroller: take convolutions over time instead, a sequence as "
-                "[channels, time, 1], with Conv2d of (k, 1)"
-            )
+            raise ModelError(RECURRENT)
         output, dropped = graph.output, ""
         for number, node in enumerate(graph.nodes, 1):
             if node.op == "softmax" and number == graph.output:

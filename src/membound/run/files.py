@@ -95,6 +95,8 @@ def read_arrays(path: Path) -> dict[str, Array]:
         raise
     except Exception as error:  # a damaged file makes numpy raise anything at all
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        if "pickle" in reason:  # what numpy says of anything that is not its own
+            reason = "it is not an .npz file of numbers"
         raise DataError(
             f"{path}: cannot be read: {reason[:200]}: an .npz file of arrays is needed, as np.savez writes it"
         ) from None

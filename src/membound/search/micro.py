@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from membound.data import Preprocess, Split
-from membound.errors import MemboundError
+from membound.errors import MemboundError, ModelError
 from membound.micro.code import SMALL, STACK_BYTES, code_for, code_of, constants_of, features
 from membound.micro.cost import estimate
 from membound.micro.integers import make_integers
-from membound.micro.layers import find_layers, quantized_values
+from membound.micro.layers import RECURRENT, find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
 from membound.run.calibration import INPUTS, calibrate_activations
 from membound.run.micro_net import describe_plan
@@ -126,11 +127,18 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
         )
 
 
+def refuse_recurrent(model: nn.Module) -> None:
+    """Before it is traced: that unrolls every step of time, which takes a minute."""
+    if any(isinstance(module, nn.LSTM | nn.GRU) for module in model.modules()):
+        raise ModelError(RECURRENT)
+
+
 def say_examples(measure: MicroBytes) -> str:
     """How examples were read, which a message adds; sequences are easily read as pictures of one channel."""
-    channels, height, width = measure.plan(measure.dense_state()).net.images[0]
+    net = measure.plan(measure.dense_state()).net
+    channels, height, width = net.images[0]
     text = f"; examples are read as {channels} x {height} x {width} (channels, height, width)"
-    if channels == 1 and height != width:
+    if channels == 1 and height != width and not net.takes_pixels:
         text += f": if these are sequences of {height} channels, the layout NCHW reads {height} x {width} x 1"
     return text
 

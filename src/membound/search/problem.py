@@ -21,7 +21,7 @@ from membound.search.allocation import ByteCost, NonzeroCost, TypedCost
 from membound.search.bits import START, WIDE, palette_bits
 from membound.search.bound import Ramp
 from membound.search.measure import BothBytes, FileBytes, Nonzeros, RamBytes
-from membound.search.micro import MicroBytes
+from membound.search.micro import MicroBytes, refuse_recurrent
 from membound.search.micro_points import find_points
 from membound.store.choice import layer_weights, value_types
 from membound.store.formats import Prefer
@@ -187,6 +187,8 @@ class Problem:
 
     def files_of(self, model: nn.Module) -> FileBytes:
         """The same for another network on the same data, such as an ensemble."""
+        if self.target.micro:
+            refuse_recurrent(model)
         if isinstance(model, Several):
             tracer, preprocess = Tracer(model.module, model.example()), None
         else:

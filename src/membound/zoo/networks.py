@@ -176,7 +176,8 @@ def _parameter(maker: object, name: str) -> inspect.Parameter | None:
     return parameter if parameter is not None and parameter.kind in passable else None
 
 
-FILES = (".tflite", ".litert", ".pt", ".pth", ".ckpt", ".safetensors")  # that no network is called
+TFLITE = (".tflite", ".litert")
+FILES = (*TFLITE, ".pt", ".pth", ".ckpt", ".safetensors")  # that no network is called
 
 
 def _found(spec: str) -> object:
@@ -193,7 +194,13 @@ def _found(spec: str) -> object:
                 f"{own}.py is here: write {own}:NAME, where NAME is the function or class that makes the network"
             )
         if Path(spec).suffix.lower() in FILES and not Path(spec).exists():
-            raise WeightsError(f"{spec}: there is no such file")
+            tflite = Path(spec).suffix.lower() in TFLITE
+            nor = (
+                "; membound does not read TensorFlow Lite models: start from PyTorch or ONNX"
+                if tflite
+                else ""
+            )
+            raise WeightsError(f"{spec}: there is no such file{nor}")
         aliases = [network.alias for network in ZOO.values() if network.alias is not None]
         raise WeightsError(
             f"no network called {spec!r}; {choices(spec, [*ZOO, *aliases])}; "
