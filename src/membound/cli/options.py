@@ -90,7 +90,7 @@ Solver = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="caffe, sgd or adamw (default: caffe for zoo networks, sgd for your own).",
+        help="caffe, sgd or adamw (default: caffe for cifar10_quick and alexnet, else sgd).",
         autocompletion=completed("caffe", "sgd", "adamw"),
     ),
 ]

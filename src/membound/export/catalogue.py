@@ -4,7 +4,7 @@ The records are read where commands are parsed, so each imports what it needs, n
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,7 +240,7 @@ def _write_model_file(request: Request) -> Written:
     from membound import zoo
     from membound.data import load
     from membound.export.rounded import round_trained, rounded_tensors
-    from membound.export.trained import capture_trained
+    from membound.export.trained import capture_trained, say_assumed
     from membound.run.inspection import inspect
     from membound.store.file import write
     from membound.train.job import image_size
@@ -258,8 +258,10 @@ def _write_model_file(request: Request) -> Written:
     )  # fmt: skip
     prefer: Prefer = "speed" if request.prefer == "speed" else "bytes"
     few = _is_rounded(values)
+    silent = weights is not None and dataset is not None and request.mean is None and not about
     if few and dataset is not None:
-        return _write_rounded(request, round_trained(captured, values, dataset, prefer))
+        written = _write_rounded(request, round_trained(captured, values, dataset, prefer))
+        return replace(written, lines=[*written.lines, *([say_assumed(weights)] if silent else [])])
     assert request.target is not None
     stored = write(request.target, captured, values, prefer)
     facts = {"out": str(request.target), **inspect(stored)}
@@ -272,6 +274,8 @@ def _write_model_file(request: Request) -> Written:
             f"note: {len(rounded)} of {len(stored.tensors)} tensors were rounded without data, which costs accuracy: "
             "where there are data, they are calibrated, and what it costs is measured"
         )
+    if silent:
+        lines.append(say_assumed(weights))
     if stored.preprocess is None:
         lines.append(
             "note: neither the weights nor data say how images are prepared, so the file does not either"

@@ -63,3 +63,11 @@ def _input_shape(model: "nn.Module", about: Mapping[str, Any], dataset: Dataset 
         "neither the network nor its weights say what shape an input has: give a dataset or a shape, such as 3,32,32",
         about=("dataset", "shape"),
     )
+
+
+def say_assumed(weights: Any) -> str:
+    """Most weights come without it, and a wrong one ruins them silently."""
+    return (
+        f"note: {weights} does not say how images are prepared, so they are as for training this network here, mostly "
+        "by the data's mean and deviation: if the accuracy is not the one you know, give the mean that yours had"
+    )

@@ -54,6 +54,11 @@ def _note(result: Mapping[str, Any]) -> Markup | None:
         words.append(
             "The loss of a network with a teacher has the teacher's part in it: compare accuracies, not losses."
         )
+    if any(find_rows(final, "curves") and find_rows(final, "curves")[-1].get("nonzeros") for final in finals):
+        words.append(
+            "Nonzeros allowed are those during training; a file has fewer where units have died, which go with all "
+            "their weights."
+        )
     if seeds := find_part(finals[0], "seeds").get("seeds"):
         words.append(f"These curves are those of seed {seeds[0]}.")
     return tag("p", " ".join(words), class_="note") if words else None

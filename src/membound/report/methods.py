@@ -261,7 +261,7 @@ def say_best(result: Facts) -> str | None:
     >>> b = {"seeds": [0, 1, 2], "accuracies": [8.0, 8.1, 8.3], "mean": 8.13}
     >>> finals = [{"name": name, "limit": 8000, "seeds": each} for name, each in (("A", a), ("B", b), ("C", a))]
     >>> say_best({"finals": finals})
-    'Paired by seed, A is better than B; C is within the spread.'
+    'Paired by seed, A is better than B; C does not differ from it by more than chance.'
     """
     finals = find_rows(result, "finals")
     means = [find_number(find_part(final, "seeds"), "mean") for final in finals]
@@ -274,10 +274,12 @@ def say_best(result: Facts) -> str | None:
     tied = [str(name) for name, found in others if found is not None and found.verdict == WITHIN]
     if not beaten and not tied:
         return None
-    is_tied = f"{_list(tied)} {'is' if len(tied) == 1 else 'are'} within the spread" if tied else ""
+    name = str(find_text(best, "name"))
+    verb = "does" if len(tied) == 1 else "do"
+    is_tied = f"{_list(tied)} {verb} not differ from it by more than chance" if tied else ""
     if not beaten:
-        return f"Paired by seed, {find_text(best, 'name')} is ahead, but {is_tied}."
-    return f"Paired by seed, {find_text(best, 'name')} is better than {_list(beaten)}{f'; {is_tied}' if tied else ''}."
+        return f"Paired by seed, {name} is ahead, but {is_tied}."
+    return f"Paired by seed, {name} is better than {_list(beaten)}{f'; {is_tied}' if tied else ''}."
 
 
 def _list(names: Sequence[str]) -> str:

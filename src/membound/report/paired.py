@@ -38,6 +38,7 @@ class Comparison:
     verdict: str | None
     seeds: tuple[int, ...]  # that both have
     differences: tuple[float, ...]  # of each of these seeds
+    unequal: tuple[str, ...] = ()  # what else the two fits differ in, ours first: no fair race
 
     @classmethod
     def of(
@@ -61,12 +62,31 @@ class Comparison:
         return _pair(differences, known)
 
     def __str__(self) -> str:
+        return f"{self._told}; not alike: {'; '.join(self.unequal)}" if self.unequal else self._told
+
+    @property
+    def _told(self) -> str:
         if self.verdict is None:
             side = "higher" if self.difference >= 0 else "lower"
             return f"{side} by {show_difference(abs(self.difference), None)}"
         if self.verdict == WITHIN:
             return f"{self.verdict}, {show_difference(self.difference, self.uncertainty, '+')}"
         return f"{self.verdict} by {show_difference(abs(self.difference), self.uncertainty)}"
+
+
+def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
+    """What two fits differ in besides their method: budgets by more than a percent, steps, rates, teachers.
+
+    >>> find_unequal({"limit": 3000, "training": {"steps": 9}}, {"limit": 2000, "training": {"steps": 5}})
+    ('budgets 3,000 and 2,000', 'steps 9 and 5')
+    """
+    limits = [find_number(net, "limit") or 0.0 for net in (ours, theirs)]
+    found = [f"budgets {limits[0]:,.0f} and {limits[1]:,.0f}"] if max(limits) > 1.01 * min(limits) else []
+    mine, other = (find_part(net, "training") for net in (ours, theirs))
+    for key in ("steps", "batch_size", "optimizer", "peak_lr", "weight_decay", "augment", "teacher"):
+        if key in mine and key in other and mine[key] != other[key]:
+            found.append(f"{key.replace('_', ' ')} {mine[key]} and {other[key]}")
+    return tuple(found)
 
 
 def show_difference(value: float, spread: float | None, sign: str = "-") -> str:

@@ -13,7 +13,7 @@ from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.device import show_flash, show_ram
 from membound.report.eight_bits import TAKEN
-from membound.report.paired import Comparison, compare_networks
+from membound.report.paired import Comparison, compare_networks, find_unequal
 from membound.report.spread import compare
 from membound.report.text import Score, json_values, show_milliseconds
 from membound.report.verdict import show_seeds
@@ -149,7 +149,8 @@ class Fitted:
         """This network against another that was judged on the same images, such as one of another method.
 
         `fits["mine"].compare(fits["LAMP"])` is paired by seed: the mean of the differences, how far that may be off,
-        and 'better', 'worse' or 'within the spread'. Print it, or read its fields.
+        and 'better', 'worse' or 'within the spread'. Print it, or read its fields. `unequal` lists what else the two
+        differ in, such as budgets or steps.
         """
         if not isinstance(other, Fitted):
             raise MemboundError(f"compare takes what fit gives, not a {type(other).__name__}: give a Fitted")
@@ -163,7 +164,8 @@ class Fitted:
                 f"these networks have no judged seed in common (seeds {self.seeds} and {other.seeds}): give both "
                 "fits the same seed, and test_data"
             )
-        return found
+        known = ({"limit": each.limit, **each.facts} for each in (self, other))
+        return replace(found, unequal=find_unequal(*known))
 
     def save(self, path: str | os.PathLike[str]) -> StoredModel:
         """Write the model file, which `mb.load` runs."""

@@ -200,6 +200,11 @@ class Finals:
     def _notes(self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any]) -> list[str]:
         """What a person should know of its bytes."""
         notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
+        if self.problem.data.pixels is not None:
+            notes.append(
+                "pictures in files are resized by their shorter side and cut to the center square: if your transforms "
+                "did otherwise, judge the file on pictures (membound evaluate)"
+            )
         if plan.exact or self.bound.within is not None or plan.limit.key is not None:
             return notes
         if micro := about.get("micro"):

@@ -53,8 +53,8 @@ class Choices:
 
     - `strategy` says which layer keeps how much: 'global', 'greedy', 'magnitude' or 'uniform'; or a function
       `(name, weight) -> scores` that scores each element: the highest of the whole network stay.
-    - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'caffe' (networks of the zoo), 'sgd'
-      or 'adamw'. The weights are projected `every` so many steps.
+    - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'sgd', 'adamw'
+      or 'caffe' (the default of cifar10_quick and alexnet). The weights are projected `every` so many steps.
     - `augment` varies training images at random: 'none', 'standard' (what suits the data; the default for CIFAR-10 and
       folders), or 'mirror,shift=4,cutout=8,turn=10,zoom=0.1', any of these; or a `membound.data.Augment`.
     - `effort`: 'quick', 'normal' or 'best' chooses `steps`, `teacher` and `widths`, where these are not given.
@@ -97,7 +97,9 @@ class Choices:
     solver: Annotated[
         str | None,
         Option(
-            "caffe, sgd or adamw (default: caffe for zoo networks, sgd for your own).", "NAME", words=SOLVERS
+            "caffe, sgd or adamw (default: caffe for cifar10_quick and alexnet, else sgd).",
+            "NAME",
+            words=SOLVERS,
         ),
     ] = None
     augment: Annotated["str | Augment | None", Option(AUGMENT_HELP, "HOW", words=AUGMENT_WORDS)] = None

@@ -102,7 +102,8 @@ class Report:
         lines = [
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
-        return "\n".join(lines + ([self._note] if self._note else []))
+        what = "bytes: these weights in float32, in the smaller of two formats; mb.save may write fewer"
+        return "\n".join([*lines, what, *([self._note] if self._note else [])])
 
     @property
     def _note(self) -> str:
