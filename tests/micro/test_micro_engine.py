@@ -8,7 +8,7 @@ from micro_networks import NETWORKS, Builder, micro, prepared, random_network, r
 from micro_reference import run_reference
 from profiles import chiefly, examples
 
-from membound.errors import ModelError
+from membound.errors import MemboundError, ModelError
 from membound.micro.layers import READERS, WAYS_OUT
 from membound.run import Net
 from membound.run.micro_net import MicroNet
@@ -168,7 +168,7 @@ def test_numbers_that_int8_rounds_away_are_warned_of():
 def test_time_is_estimated_for_two_ways_to_compile():
     net = micro(NETWORKS["lenet"]())
     assert net.speed("-O2").ms("80 MHz") < net.speed().ms(80e6) == pytest.approx(2 * net.speed().ms("160MHz"))
-    with pytest.raises(ModelError, match="choose -Os or -O2"):
+    with pytest.raises(MemboundError, match=r"choose Os \(the least flash\) or O2"):
         net.speed("-O3")
 
 

@@ -81,7 +81,7 @@ def test_what_the_header_says(lenet):
     _, net, library = lenet
     assert library.sizes == {
         "CHANNELS": 1, "HEIGHT": 28, "WIDTH": 28, "INPUT_FLOATS": 784, "OUTPUTS": 10, "CLASSES": 10,
-        "IMAGE_HEIGHT": 28, "IMAGE_WIDTH": 28,
+        "IMAGE_HEIGHT": 28, "IMAGE_WIDTH": 28, "TAKES_PIXELS": 1,
     }  # fmt: skip
     names = [library["class"](number) for number in range(11)]
     assert [name.decode() for name in names[:10]] == CLASSES
@@ -255,7 +255,7 @@ def test_what_cannot_be_written_is_refused_in_one_line(tmp_path):
         (net, "there", {}, "is there and not an empty folder"),
         (net, "no/where", {}, "there is no folder"),
         (net, "cpp", {"prefix": "Net"}, "prefix='Net': a name in C is needed"),
-        (net, "cpp", {"prefix": "while"}, "prefix='while': a name in C is needed"),
+        (net, "cpp", {"prefix": "while"}, "prefix='while' is a reserved word of C or C++"),
         (3, "cpp", {}, "net=3: a path is needed"),
     ]:
         with pytest.raises(ModelError, match=re.escape(said)) as raised:

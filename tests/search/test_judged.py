@@ -17,7 +17,8 @@ HOW = {"steps": 20, "batch_size": 20, "device": "cpu", "progress": False}
 
 
 def test_a_fit_and_its_file_have_the_same_records_of_layers(tmp_path):
-    wide = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+    torch.manual_seed(0)
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
     fitted = mb.fit(wide, DATA, "1200", test_data=DATA, dense=False, **HOW)
     fitted.save(tmp_path / "net.safetensors")
     layers = fitted.facts["layers"]

@@ -1,6 +1,5 @@
 """A .tflite file in LiteRT (TensorFlow Lite), with its XNNPACK kernels: what many apps ship today."""
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +23,17 @@ def installed() -> str | None:
 def find_interpreter() -> Any:
     """The class that runs .tflite files, imported."""
     package = installed()
-    if package == "tensorflow":
-        return importlib.import_module("tensorflow").lite.Interpreter
-    return importlib.import_module(f"{package}.interpreter").Interpreter
+    if package == PACKAGES[0]:
+        from ai_edge_litert.interpreter import Interpreter
+
+        return Interpreter
+    if package == PACKAGES[1]:
+        from tflite_runtime.interpreter import Interpreter as Runtime
+
+        return Runtime
+    import tensorflow
+
+    return tensorflow.lite.Interpreter
 
 
 def open_file(

@@ -1,6 +1,5 @@
 """Data sets in .npz files: x_train, y_train, x_test, y_test; or, of several inputs, x_train.NAME and so on."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from membound.data.several import Inputs, SeveralSplit
 from membound.data.splits import Array, ArraySplit, Dataset, as_labels
 from membound.errors import DataError
 
+END_BYTES = 22 + 65535  # of the last record, and of the longest comment
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 LAYOUTS = ("NHW", "NCHW", "NHWC")
 FEATURES = ("NF", "NCL")  # features without a place, and those along one axis, such as time
@@ -166,7 +166,7 @@ def _read(path: Path) -> list[Any]:
     except Exception as error:  # a damaged file makes numpy and zipfile raise almost anything
         if _is_cut_short(path):
             raise DataError(f"{path} is cut short: its end is missing; copy or write it again") from error
-        if isinstance(error, ValueError) and "pickled" in str(error) and not zipfile.is_zipfile(path):
+        if isinstance(error, ValueError) and "pickled" in str(error) and not _ends_as_zip(path):
             raise DataError(f"{path} is not an .npz file: write one with np.savez") from error
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(
@@ -183,9 +183,16 @@ def _is_cut_short(path: Path) -> bool:
     """Whether it begins as an .npz does, with a member, and has no list of members at its end."""
     try:
         with open(path, "rb") as stream:
-            return stream.read(4) == b"PK\x03\x04" and not zipfile.is_zipfile(path)
+            return stream.read(4) == b"PK\x03\x04" and not _ends_as_zip(path)
     except OSError:
         return False
+
+
+def _ends_as_zip(path: Path) -> bool:
+    """Whether the record that ends a list of members is where it belongs: behind it there is only a comment."""
+    with open(path, "rb") as stream:
+        stream.seek(max(0, path.stat().st_size - END_BYTES))
+        return b"PK\x05\x06" in stream.read()
 
 
 def _named(files: list[str], key: str) -> list[str]:

@@ -219,6 +219,8 @@ def _make_usage(result: Facts) -> Markup | None:
     quoted = shlex.quote(files[0])
     evaluated = f" --data {shlex.quote(data)}" if data and not save else " --data DATA"
     evaluated += " --engine micro" if micro else ""
+    if layout := re.search(r"--layout ([A-Z]+)", find_text(result, "command") or ""):
+        evaluated += f" --layout {layout[1]}"
     first = find_rows(result, "finals")[0]
     last = (
         say_export(first)

@@ -187,6 +187,8 @@ def _time_tile(final: Facts, int8: Facts) -> Markup | None:
     lines.append(tag("p", unbroken(f"{within}{say_clock(final)}, at {find_level(final)}"), class_="against"))
     if (other := find_other(final)) is not None:
         lines.append(tag("p", unbroken(f"{show_ms(other[2])} at {other[0]}"), class_="against"))
+    if (longest := find_number(find_part(final, "micro"), "longest_call_ms")) is not None:
+        lines.append(tag("p", unbroken(f"longest call {show_ms(longest)}"), class_="against"))
     return _draw("time of one image, estimated", show_ms(ours), lines)
 
 

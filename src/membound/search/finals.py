@@ -31,6 +31,8 @@ from membound.train.evaluation import Score
 from membound.train.rules import load_plain_
 from membound.train.several import plain
 
+WORTH_SAYING = 0.02  # of the weights, cut after training
+
 
 class Finals:
     """Makes the networks that a fit gives back from the states that its jobs left in the workshop."""
@@ -41,6 +43,7 @@ class Finals:
         self.tried: list[str] = []  # what a person should know of it
         self.dense_file: StoredModel | None = None  # for races against it
         self.eight_bits: EightBits | None = None  # the same weights in 8 bits, where they can be
+        self._cut = 0.0  # part of the weights of the last network that its last cut took
 
     @property
     def problem(self) -> Problem:
@@ -103,7 +106,7 @@ class Finals:
             return result
         model = self.problem.make(self.choices.seed)
         load_plain_(model, dense.state)
-        plan = replace(plan, estimate=dense.estimate)
+        plan, self._cut = replace(plan, estimate=dense.estimate), 0.0
         found = self.deploy(plan, [facts], dict(result.dense or {}), model.eval(), dense.files)
         self.watch.note(f"{plan.limit.text}: {TAKEN}")
         own = [note for note in found.facts["tried"] if "teacher" not in note]  # dense has none
@@ -128,10 +131,15 @@ class Finals:
         if not plan.exact:
             measure = self.problem.measure_of(model, files)
             size = partial(self._exported_bytes, files) if isinstance(measure, MicroBytes) else measure
+            before = self._nonzeros(states)
             trim_(states, self.problem, lambda: size(_joined(states)), plan.limit.number)
+            self._cut = 1 - self._nonzeros(states) / max(before, 1)
         for network, state in zip(networks, states, strict=True):
             load_plain_(network, state)
         return model.eval(), files
+
+    def _nonzeros(self, states: list[dict[str, Tensor]]) -> int:
+        return sum(int(state[name].count_nonzero()) for state in states for name in self.problem.weights)
 
     def estimate(self, plan: Plan, keys: list[str], validation: Split) -> Score:
         """How good networks are that were trained without the validation images, on those."""
@@ -200,6 +208,11 @@ class Finals:
     def _notes(self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any]) -> list[str]:
         """What a person should know of its bytes."""
         notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
+        if self._cut > WORTH_SAYING:
+            notes.append(
+                f"{100 * self._cut:.0f} % of the weights were cut after training, to meet the bytes: train longer to "
+                "win back what that costs in accuracy"
+            )
         if self.problem.data.pixels is not None:
             notes.append(
                 "pictures in files are resized by their shorter side and cut to the center square: if your transforms "
