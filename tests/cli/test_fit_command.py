@@ -61,6 +61,7 @@ def evaluated(capsys, file) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.full
 def test_a_score_of_ones_own(tmp_path, capsys):
     """The same file as the built-in strategy of the same score."""
     (tmp_path / "own_scores.py").write_text("def large(name, weight):\n    return weight.abs()\n")

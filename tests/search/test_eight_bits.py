@@ -142,6 +142,7 @@ def test_on_a_device_flash_and_ram_count():
         assert fits(found, bound, 100, 50) is expected
 
 
+@pytest.mark.full
 def test_the_command_that_is_named_writes_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     x, y = pair(TRAIN)

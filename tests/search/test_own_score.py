@@ -162,6 +162,7 @@ def test_of_weights_without_a_rank_the_largest_stay_and_the_count_is_met():
     assert weight.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.full
 def test_a_score_by_gradients_uses_the_budget_as_global_does():
     """Many weights have no gradient in a batch of 20 digits: they score 0, and once all of them went."""
     fitted = fit(strategy=taylor, steps=60, budget="4 KiB")
@@ -172,6 +173,7 @@ def test_a_score_by_gradients_uses_the_budget_as_global_does():
     )
 
 
+@pytest.mark.full
 def test_a_network_cut_by_gradients_is_never_dense_again(monkeypatch):
     """Tiny weights are rounded to zero: were they free, nearly all would be allowed at the end of the ramp."""
     allowed, prepare = [], NetworkBound.prepare

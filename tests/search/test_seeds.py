@@ -132,6 +132,7 @@ def test_several_budgets_have_their_own_spread():
     assert small.facts["seeds"]["file_bytes"][0] < large.facts["seeds"]["file_bytes"][0]
 
 
+@pytest.mark.full
 def test_the_command_says_mean_and_spread(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     images = RANDOM.integers(0, 255, (60, 28, 28), dtype=np.uint8)

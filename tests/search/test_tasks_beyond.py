@@ -154,6 +154,7 @@ def test_segmentation_from_a_folder_of_images_and_masks(here, capsys):
     assert "digit 0." in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_regression_from_an_npz(here, capsys):
     import regression
 
