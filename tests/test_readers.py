@@ -44,6 +44,7 @@ def check(found):
         assert "accepted" in outcomes or name == "cifar10", name  # and not all of it is at the first byte
 
 
+@pytest.mark.full
 def test_every_reader_for_a_moment(tmp_path):
     check(fuzz(tmp_path, "--count", "60", "--seconds", "0.4"))
 

@@ -20,6 +20,7 @@ mb.atach
 """
 
 
+@pytest.mark.full
 def test_a_misspelled_name_is_seen_and_arrays_are_arrays(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "user.py").write_text(CODE)
