@@ -63,13 +63,15 @@ def evaluated(capsys, file) -> dict:
 
 @pytest.mark.full
 def test_a_score_of_ones_own(tmp_path, capsys):
-    """The same file as the built-in strategy of the same score."""
+    """The same weights as by the built-in strategy of that score."""
     (tmp_path / "own_scores.py").write_text("def large(name, weight):\n    return weight.abs()\n")
-    found = []
-    for strategy in ("own_scores:large", "magnitude"):
-        assert run(*SHORT, *OUT, "--budget", "4KiB", "--no-dense", "--strategy", strategy, "--json") == 0
-        found.append(json.loads(capsys.readouterr().out)["finals"][0]["accuracy"])
-    assert abs(found[0] - found[1]) <= 10  # not to the last weight: bits are priced in another way
+    asked = ("--budget", "4KiB", "--values", "f16", "--no-dense", "--strategy")
+    layers = [
+        fitted(capsys, *asked, strategy)["finals"][0]["layers"]
+        for strategy in ("own_scores:large", "magnitude")
+    ]
+    assert layers[0] == layers[1]
+    assert fitted(capsys, *asked, "uniform")["finals"][0]["layers"] != layers[0]
 
 
 def test_a_budget_becomes_a_file_within_it_and_a_report(capsys):

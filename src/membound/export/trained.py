@@ -68,6 +68,6 @@ def _input_shape(model: "nn.Module", about: Mapping[str, Any], dataset: Dataset 
 def say_assumed(weights: Any) -> str:
     """Most weights come without it, and a wrong one ruins them silently."""
     return (
-        f"note: {weights} does not say how images are prepared, so they are as for training this network here, mostly "
-        "by the data's mean and deviation: if the accuracy is not the one you know, give the mean that yours had"
+        f"note: {weights} does not say how images are prepared, so the usual way is assumed, in most cases the data's "
+        "mean and standard deviation; if the accuracy is below what you know, pass the mean that you trained with"
     )

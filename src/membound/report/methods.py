@@ -8,7 +8,7 @@ from membound.report import marks
 from membound.report.axes import Frame, Scale, draw_figure, find_ticks, show_tick, widen
 from membound.report.device import find_flash
 from membound.report.markup import Markup, join, tag
-from membound.report.paired import Comparison, compare_networks, show_difference
+from membound.report.paired import ALIKE, Comparison, compare_networks, show_difference
 from membound.report.scatter import Point, find_beside, find_point
 from membound.report.spread import WITHIN
 from membound.report.tables import draw_table
@@ -17,7 +17,6 @@ from membound.report.text import ABSENT, Score, find_number, find_part, find_row
 WIDE = Frame(width=860, height=400, left=52, right=16, top=30, bottom=42)
 NARROW = Frame(width=352, height=330, left=44, right=10, top=30, bottom=42)
 TURNED = 34  # pixels that turned names take below the others
-ALIKE = 1.01  # times the smallest budget that the largest may be
 LETTER = 6.4  # pixels that a letter of a tick takes
 LEAST_PART = 0.25  # of the figure's height that the methods have: dense is left out where it would take more
 LONGEST = 14  # letters of a name that is turned

@@ -146,14 +146,14 @@ def _say_first_seed(result: Facts) -> str | None:
     """Whose the figures below are, where there were several seeds.
 
     >>> _say_first_seed({"finals": [{"seeds": {"seeds": [3, 4]}}]})
-    'This figure, the curves and the table of layers are those of seed 3. For all: fitted.facts["seeds"]["layers"].'
+    'Layers here and in the table below are those of seed 3. For all seeds: fitted.facts["seeds"]["layers"].'
     """
     seeds = find_part(find_rows(result, "finals")[0], "seeds").get("seeds")
     if not seeds:
         return None
     return (
-        f"This figure, the curves and the table of layers are those of seed {seeds[0]}. "
-        'For all: fitted.facts["seeds"]["layers"].'
+        f"Layers here and in the table below are those of seed {seeds[0]}. "
+        'For all seeds: fitted.facts["seeds"]["layers"].'
     )
 
 

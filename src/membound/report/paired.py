@@ -12,6 +12,7 @@ from membound.report.spread import WITHIN, judge
 from membound.report.text import find_number, find_part
 
 Facts = Mapping[str, Any]
+ALIKE = 1.01  # times the smallest budget that the largest may be, where budgets count as equal
 NORMAL = 1.959964  # standard errors to either side that hold 95 % of a normal distribution
 STUDENT = (12.7062, 4.30265, 3.18245, 2.77645)  # the same of Student's t with 1 to 4 degrees of freedom
 
@@ -81,7 +82,7 @@ def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
     ('budgets 3,000 and 2,000', 'steps 9 and 5')
     """
     limits = [find_number(net, "limit") or 0.0 for net in (ours, theirs)]
-    found = [f"budgets {limits[0]:,.0f} and {limits[1]:,.0f}"] if max(limits) > 1.01 * min(limits) else []
+    found = [f"budgets {limits[0]:,.0f} and {limits[1]:,.0f}"] if max(limits) > ALIKE * min(limits) else []
     mine, other = (find_part(net, "training") for net in (ours, theirs))
     for key in ("steps", "batch_size", "optimizer", "peak_lr", "weight_decay", "augment", "teacher"):
         if key in mine and key in other and mine[key] != other[key]:

@@ -108,13 +108,13 @@ def say_given(dense: Facts, score: Score) -> str | None:
     """How good the network was before the fit, where it came with trained weights.
 
     >>> say_given({"given_accuracy": 98.5}, Score())
-    'The network as you gave it: 98.50 %. Dense is that network, trained on.'
+    'The network as you gave it: 98.50 %. "Dense" is that network after more training.'
     """
     given = find_number(dense, "given_accuracy")
     return (
         None
         if given is None
-        else f"The network as you gave it: {score.show(given)}. Dense is that network, trained on."
+        else f'The network as you gave it: {score.show(given)}. "Dense" is that network after more training.'
     )
 
 

@@ -92,6 +92,7 @@ class Plan:
     start: str | None = None  # the job that the search ended with: the final network goes on from it
     found: str | None = None  # the job that trained such a network without the validation images
     estimate: Score | None = None  # on validation images, where no others can judge
+    cut: float = 0.0  # the part of the weights that went after training, to meet the limit
 
 
 def make_plans(

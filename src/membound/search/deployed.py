@@ -24,7 +24,7 @@ from membound.search import timing
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
 from membound.search.problem import State, Target
-from membound.search.summary import summarise
+from membound.search.summary import environment, summarise
 from membound.store.model import StoredModel
 from membound.train.parallel import World
 
@@ -206,8 +206,6 @@ class Fitted:
         )
         found = {name: getattr(self, name) for name in names}
         rest = {name: getattr(self, name) for name in ("members", "dense", "history", "facts")}
-        from membound.search.summary import environment  # which knows this class
-
         about = {"training": self.facts.get("training"), "environment": environment()}
         plain: dict[str, Any] = json_values(found | about | rest)
         return plain

@@ -43,7 +43,6 @@ class Finals:
         self.tried: list[str] = []  # what a person should know of it
         self.dense_file: StoredModel | None = None  # for races against it
         self.eight_bits: EightBits | None = None  # the same weights in 8 bits, where they can be
-        self._cut = 0.0  # part of the weights of the last network that its last cut took
 
     @property
     def problem(self) -> Problem:
@@ -106,7 +105,7 @@ class Finals:
             return result
         model = self.problem.make(self.choices.seed)
         load_plain_(model, dense.state)
-        plan, self._cut = replace(plan, estimate=dense.estimate), 0.0
+        plan = replace(plan, estimate=dense.estimate, cut=0.0)
         found = self.deploy(plan, [facts], dict(result.dense or {}), model.eval(), dense.files)
         self.watch.note(f"{plan.limit.text}: {TAKEN}")
         own = [note for note in found.facts["tried"] if "teacher" not in note]  # dense has none
@@ -133,7 +132,7 @@ class Finals:
             size = partial(self._exported_bytes, files) if isinstance(measure, MicroBytes) else measure
             before = self._nonzeros(states)
             trim_(states, self.problem, lambda: size(_joined(states)), plan.limit.number)
-            self._cut = 1 - self._nonzeros(states) / max(before, 1)
+            plan.cut = 1 - self._nonzeros(states) / max(before, 1)
         for network, state in zip(networks, states, strict=True):
             load_plain_(network, state)
         return model.eval(), files
@@ -208,15 +207,15 @@ class Finals:
     def _notes(self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any]) -> list[str]:
         """What a person should know of its bytes."""
         notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
-        if self._cut > WORTH_SAYING:
+        if plan.cut > WORTH_SAYING:
             notes.append(
-                f"{100 * self._cut:.0f} % of the weights were cut after training, to meet the bytes: train longer to "
+                f"{100 * plan.cut:.0f} % of the weights were cut after training, to meet the bytes: train longer to "
                 "win back what that costs in accuracy"
             )
         if self.problem.data.pixels is not None:
             notes.append(
-                "pictures in files are resized by their shorter side and cut to the center square: if your transforms "
-                "did otherwise, judge the file on pictures (membound evaluate)"
+                "picture files are resized by their shorter side and center-cropped to a square; if your transforms do "
+                "something else, check the file on real pictures with membound evaluate"
             )
         if plan.exact or self.bound.within is not None or plan.limit.key is not None:
             return notes

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from membound.train.rules import Target
 
 STACK = 4  # from here to who calls finish()
-FAR = 2  # times fewer or more steps than were planned: a passing count of epochs, or a training that was cut short
+FAR = 2  # times fewer or more steps than planned: epochs were counted, or training was cut short
 
 
 class StaleStatistics(UserWarning):
