@@ -4,6 +4,15 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "bytes.h"
+
+#if defined(MEMBOUND_NEON) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#elif defined(MEMBOUND_NEON) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
 namespace membound {
 namespace {
 
@@ -80,6 +89,37 @@ const NetKernels& net_kernels(const Kernels& kernels) {
   if (name == "neon") return neon_net_kernels();
 #endif
   return scalar_net_kernels();
+}
+
+namespace {
+
+// Dot products of bytes are in no baseline.
+bool has_dot_products() {
+#if defined(MEMBOUND_X86)
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512vnni");
+#elif defined(MEMBOUND_NEON) && defined(__linux__)
+  return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+#elif defined(MEMBOUND_NEON) && defined(__APPLE__)
+  int found = 0;
+  size_t bytes = sizeof found;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &found, &bytes, nullptr, 0) == 0 && found;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+const ByteKernels& byte_kernels(const Traits& traits) {
+  static const bool dot_products = has_dot_products();
+#if defined(MEMBOUND_X86)
+  if (dot_products && std::string(traits.name) == "avx512") return avx512_byte_kernels();
+#elif defined(MEMBOUND_NEON)
+  if (dot_products && std::string(traits.name) == "neon") return neon_byte_kernels();
+#endif
+  (void)dot_products; (void)traits;
+  return plain_byte_kernels();
 }
 
 }  // namespace membound

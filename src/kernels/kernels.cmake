@@ -5,8 +5,8 @@ set(MEMBOUND_KERNELS ${CMAKE_CURRENT_LIST_DIR})
 
 function(membound_kernels target)
   set(kernels ${MEMBOUND_KERNELS})
-  foreach(name app app_file bands depthwise dispatch image_layout net_scalar network op_conv op_embedding op_linear op_matmul
-      op_others op_plan op_resize op_windows plan product product_blocked product_dense reader scalar slices threads together
+  foreach(name app app_file bands bytes_plain depthwise dispatch image_layout net_scalar network op_conv op_conv_bytes
+      op_embedding op_linear op_matmul op_others op_plan op_resize op_windows plan product product_blocked product_dense reader scalar slices threads together
       weight)
     target_sources(${target} PRIVATE ${kernels}/${name}.cpp)
   endforeach()
@@ -32,7 +32,7 @@ function(membound_kernels target)
     endif()
     if(target_cpu MATCHES "^(x86_64|AMD64|amd64)$")
       target_sources(${target} PRIVATE ${kernels}/avx2.cpp ${kernels}/avx512.cpp ${kernels}/net_avx2.cpp
-        ${kernels}/net_avx512.cpp)
+        ${kernels}/net_avx512.cpp ${kernels}/bytes_avx512.cpp)
       set(avx2_flags -mavx2 -mfma -mbmi -mbmi2 -mpopcnt -mf16c)
       set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
       if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -50,9 +50,11 @@ function(membound_kernels target)
       set_source_files_properties(${kernels}/avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512_flags}")
       set_source_files_properties(${kernels}/net_avx2.cpp PROPERTIES COMPILE_OPTIONS "${avx2_flags};${net_flags}")
       set_source_files_properties(${kernels}/net_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512_flags};${net_flags}")
+      set_source_files_properties(${kernels}/bytes_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512_flags};-mavx512vnni;${net_flags}")
       target_compile_definitions(${target} PRIVATE MEMBOUND_X86)
     elseif(target_cpu MATCHES "^(aarch64|arm64)$")
-      target_sources(${target} PRIVATE ${kernels}/neon.cpp ${kernels}/net_neon.cpp)
+      target_sources(${target} PRIVATE ${kernels}/neon.cpp ${kernels}/net_neon.cpp ${kernels}/bytes_neon.cpp)
+      set_source_files_properties(${kernels}/bytes_neon.cpp PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod;${net_flags}")
       set_source_files_properties(${kernels}/net_neon.cpp PROPERTIES COMPILE_OPTIONS "${net_flags}")
       target_compile_definitions(${target} PRIVATE MEMBOUND_NEON)
     endif()
@@ -61,7 +63,7 @@ function(membound_kernels target)
   # What a network takes in memory is worked out with these: the same to the last bit on every CPU, with fused
   # multiplications or without. `app` prepares images as numpy does.
   if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-    foreach(name app bands op_conv op_linear plan product product_blocked product_dense weight)
+    foreach(name app bands bytes_plain op_conv op_conv_bytes op_linear plan product product_blocked product_dense weight)
       set_source_files_properties(${kernels}/${name}.cpp PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
     endforeach()
   endif()

@@ -26,6 +26,8 @@ class Attributes {
  public:
   explicit Attributes(const OpPlan& plan) : numbers_(plan.numbers) {}
 
+  bool has(const char* name) const { return numbers_.count(name) > 0; }
+
   const Numbers& all(const char* name) const {
     const auto found = numbers_.find(name);
     if (found == numbers_.end()) throw std::invalid_argument(std::string("a plan without ") + name);
@@ -102,7 +104,10 @@ Made conv_of(const OpPlan& plan, const Attributes& given, const Traits& traits) 
   require(groups > 0 && weight.rows % groups == 0 && input[0] % groups == 0 &&
               weight.columns == input[0] / groups * static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w),
           "a convolution's groups");
-  return make_conv(input, output, Weight(weight), bias_of(plan), window, groups, plan.fused, traits);
+  Weight stored(weight);
+  if (given.has("int8") && gains_by_bytes(input, stored, groups))
+    return make_byte_conv(input, output, stored, bias_of(plan), window, plan.fused, traits);
+  return make_conv(input, output, std::move(stored), bias_of(plan), window, groups, plan.fused, traits);
 }
 
 Made linear_of(const OpPlan& plan, const Attributes&, const Traits& traits) {

@@ -1,0 +1,56 @@
+// Products in 8 bits on AVX-512 with VNNI: of unsigned bytes with signed ones.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "bytes.h"
+
+namespace membound {
+namespace {
+
+constexpr size_t kWidth = 16;
+constexpr int32_t kShift = 0;
+
+using Vec = __m512;
+using Ints = __m512i;
+inline __mmask16 first_lanes(size_t n) { return static_cast<__mmask16>((1u << n) - 1); }
+inline Vec load(const float* p) { return _mm512_loadu_ps(p); }
+inline Vec fill(float x) { return _mm512_set1_ps(x); }
+inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vec smaller(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+inline Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline float least(Vec v) { return _mm512_reduce_min_ps(v); }
+inline float most(Vec v) { return _mm512_reduce_max_ps(v); }
+inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
+inline void store_some(float* p, Vec v, size_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+inline Ints fill_ints(int32_t x) { return _mm512_set1_epi32(x); }
+inline Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+inline Vec to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
+inline Ints to_ints(Vec v) { return _mm512_cvtps_epi32(v); }
+inline Ints join(Ints low, Ints high, int bits) { return _mm512_or_si512(low, _mm512_sllv_epi32(high, fill_ints(bits))); }
+inline Ints flip(Ints words) { return words; }
+inline Ints load_words(const uint32_t* p) { return _mm512_loadu_si512(p); }
+inline void store_words(uint32_t* p, Ints v, size_t n) { _mm512_mask_storeu_epi32(p, first_lanes(n), v); }
+
+template <int N>
+inline __attribute__((always_inline)) void add_dots(const int8_t* a, const Ints (&x)[N], Ints (&sums)[kByteRows][N]) {
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kByteRows; ++r) {
+    int32_t word;
+    std::memcpy(&word, a + r * kWordChannels, sizeof word);
+    const Ints left = fill_ints(word);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) sums[r][n] = _mm512_dpbusd_epi32(sums[r][n], x[n], left);
+  }
+}
+
+#include "bytes.inc"
+
+}  // namespace
+
+const ByteKernels& avx512_byte_kernels() {
+  static constexpr ByteKernels kernels{kShift, range, to_words, multiply};
+  return kernels;
+}
+
+}  // namespace membound
