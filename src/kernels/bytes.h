@@ -17,7 +17,10 @@ struct Range {
   bool finite = true;
 };
 
-// A number x is the byte round(x / scale) + zero, from 0 to 255.
+constexpr int kSigned = 128;  // what a byte is more by that is stored without a sign
+
+// A number x is the byte round(x / scale + zero), from 0 to 255. It is rounded as a signed one, 128 less: so it comes out alike
+// however it is stored.
 struct Quantized {
   float scale;
   int zero;
@@ -31,7 +34,7 @@ struct ByteFinish {
   const float* bias;
   int32_t from;  // what stands for 0 in an image
   float scale;   // of the image
-  Sums limits;
+  Sums limits;   // infinite where there are none
 };
 
 struct ByteKernels {

@@ -9,7 +9,6 @@ namespace membound {
 namespace {
 
 constexpr size_t kWidth = 16;
-constexpr int32_t kShift = 0;
 
 using Vec = __m512;
 using Ints = __m512i;
@@ -19,16 +18,25 @@ inline Vec fill(float x) { return _mm512_set1_ps(x); }
 inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec smaller(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 inline Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+// Of these two, the second operand is the result where either is NaN.
+inline Vec within(Vec v, Vec low, Vec high) { return _mm512_min_ps(high, _mm512_max_ps(low, v)); }
 inline float least(Vec v) { return _mm512_reduce_min_ps(v); }
 inline float most(Vec v) { return _mm512_reduce_max_ps(v); }
 inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
 inline void store_some(float* p, Vec v, size_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
 inline Ints fill_ints(int32_t x) { return _mm512_set1_epi32(x); }
-inline Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
 inline Vec to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
-inline Ints to_ints(Vec v) { return _mm512_cvtps_epi32(v); }
-inline Ints join(Ints low, Ints high, int bits) { return _mm512_or_si512(low, _mm512_sllv_epi32(high, fill_ints(bits))); }
-inline Ints flip(Ints words) { return words; }
+inline Ints join(const Vec (&channels)[kWordChannels]) {
+  const Vec least = fill(-128.0f), most = fill(127.0f);
+  Ints words = fill_ints(0);
+#pragma GCC unroll 4
+  for (int c = 3; c >= 0; --c) {
+    const Ints byte = _mm512_cvtps_epi32(smaller(larger(channels[c], least), most));
+    words = _mm512_or_si512(_mm512_slli_epi32(words, 8), _mm512_and_si512(byte, fill_ints(255)));
+  }
+  return _mm512_xor_si512(words, fill_ints(static_cast<int32_t>(0x80808080u)));
+}
 inline Ints load_words(const uint32_t* p) { return _mm512_loadu_si512(p); }
 inline void store_words(uint32_t* p, Ints v, size_t n) { _mm512_mask_storeu_epi32(p, first_lanes(n), v); }
 
@@ -49,7 +57,7 @@ inline __attribute__((always_inline)) void add_dots(const int8_t* a, const Ints 
 }  // namespace
 
 const ByteKernels& avx512_byte_kernels() {
-  static constexpr ByteKernels kernels{kShift, range, to_words, multiply};
+  static constexpr ByteKernels kernels{0, range, to_words, multiply};
   return kernels;
 }
 

@@ -25,13 +25,13 @@ void range(const float* x, size_t n, Range& range) {
 }
 
 void to_words(const float* x, size_t step, size_t channels, size_t n, const Quantized& how, uint32_t* words) {
-  const float inverse = 1.0f / how.scale, zero = static_cast<float>(how.zero);
+  const float inverse = 1.0f / how.scale, zero = static_cast<float>(how.zero - kSigned);
   for (size_t i = 0; i < n; ++i) {
     uint32_t word = 0;
     for (size_t c = 0; c < kWordChannels; ++c) {
       float byte = c < channels ? std::fma(x[c * step + i], inverse, zero) : zero;
-      byte = byte < 0.0f ? 0.0f : byte > 255.0f ? 255.0f : byte;
-      word |= static_cast<uint32_t>(std::nearbyint(byte)) << (8 * c);
+      byte = byte < -128.0f ? -128.0f : byte > 127.0f ? 127.0f : byte;
+      word |= static_cast<uint32_t>(static_cast<int>(std::nearbyint(byte)) + kSigned) << (8 * c);
     }
     words[i] = word;
   }
@@ -49,9 +49,9 @@ void multiply(const int8_t* a, size_t depth, const int32_t* offsets, const uint3
           const int8_t* four = a + (k * kByteRows + static_cast<size_t>(r)) * kWordChannels;
           for (size_t c = 0; c < kWordChannels; ++c) sum += four[c] * static_cast<int32_t>(word >> (8 * c) & 255);
         }
-        float found = std::fma(static_cast<float>(sum - finish.from * finish.weight_sums[r]), scale, finish.bias[r]);
-        if (finish.limits.limited) found = found < finish.limits.low ? finish.limits.low : found > finish.limits.high ? finish.limits.high : found;
-        y[static_cast<size_t>(r) * y_step + chunks[n].to + p] = found;
+        const float found = std::fma(static_cast<float>(sum - finish.from * finish.weight_sums[r]), scale, finish.bias[r]);
+        const float above = found < finish.limits.low ? finish.limits.low : found;
+        y[static_cast<size_t>(r) * y_step + chunks[n].to + p] = above > finish.limits.high ? finish.limits.high : above;
       }
     }
 }

@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kChunks = 24;  // vectors of pixels that stay near while rows of the weight pass by
 constexpr size_t kRangeParts = 8;
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 constexpr double kBytesAtOnce = 4;  // multiplications that take as long as one of floats
 
 class ByteConv final : public Op {
@@ -89,7 +90,8 @@ class ByteConv final : public Op {
     for (size_t row = 0; row < rows_; ++row) {
       const float* from = values(row);
       float largest = 0.0f;
-      for (size_t column = 0; column < weight.columns(); ++column) largest = std::max(largest, std::fabs(from[column]));
+      for (size_t column = 0; column < weight.columns(); ++column)
+        largest = std::isfinite(from[column]) ? std::max(largest, std::fabs(from[column])) : kNoNumber;
       scales_[row] = largest / 127.0f;
       const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
       int8_t* to = packed_.data() + row / kByteRows * depth() * kByteRows * kWordChannels + row % kByteRows * kWordChannels;
@@ -106,13 +108,14 @@ class ByteConv final : public Op {
     const size_t floats = channels_ * height_ * width_, pixels = out_h_ * out_w_;
     const Range range = range_of(x, floats, place);
     if (!range.finite || !std::isfinite(range.high - range.low)) {
-      std::fill_n(y, rows_ * pixels, std::numeric_limits<float>::quiet_NaN());
+      std::fill_n(y, rows_ * pixels, kNoNumber);
       return;
     }
     const Quantized how = quantized(range);
     auto* words = reinterpret_cast<uint32_t*>(place.shared);
     place.each_share(quads(), 1, static_cast<double>(floats), [&](const Share& share, int) {
-      for (size_t quad = share.first_map; quad < share.last_map; ++quad) lay_out_quad(x, quad, how, words + quad * layout_.channel_floats);
+      for (size_t quad = share.first_map; quad < share.last_map; ++quad)
+        lay_out_quad(x, quad, how, words + quad * layout_.channel_floats, place.kernels);
     });
     const Sums limits = limits_of(fused_.activation, fused_.first, fused_.second);
     const bool flat = is_flat(place.kernels.traits), unfinished = !limits.limited && fused_.activation != Activation::none;
@@ -144,7 +147,7 @@ class ByteConv final : public Op {
   }
 
   // Four channels, padded with what stands for 0, and split by strides.
-  void lay_out_quad(const float* x, size_t quad, const Quantized& how, uint32_t* to) const {
+  void lay_out_quad(const float* x, size_t quad, const Quantized& how, uint32_t* to, const NetKernels& kernels) const {
     const size_t area = height_ * width_, channels = std::min(kWordChannels, channels_ - quad * kWordChannels);
     const float* from = x + quad * kWordChannels * area;
     if (layout_.unchanged) return kernels_.to_words(from, area, channels, area, how, to);
@@ -161,17 +164,24 @@ class ByteConv final : public Op {
           kernels_.to_words(from + i * width_, area, channels, std::min(width_, layout_.plane_w - left), how, planes + left);
         continue;
       }
-      uint32_t words[kRow];
+      uint32_t words[kRow + kLine];
       for (size_t first = 0; first < width_; first += kRow) {
         const size_t here = std::min(kRow, width_ - first);
         kernels_.to_words(from + i * width_ + first, area, channels, here, how, words);
-        for (size_t j = 0; j < here; ++j) {
-          const size_t at = first + j + left, plane = at % stride_w, column = at / stride_w;
-          if (plane < layout_.planes_w && column < layout_.plane_w)
-            planes[plane * layout_.plane_h * layout_.plane_w + column] = words[j];
+        for (size_t plane = 0; plane < layout_.planes_w; ++plane) {
+          // The first pixel that is in this plane, and where.
+          const size_t skipped = (plane + stride_w - (first + left) % stride_w) % stride_w, column = (first + skipped + left) / stride_w;
+          if (skipped >= here || column >= layout_.plane_w) continue;
+          const size_t count = std::min(divide_up(here - skipped, stride_w), layout_.plane_w - column);
+          spread(words + skipped, stride_w, count, planes + plane * layout_.plane_h * layout_.plane_w + column, kernels);
         }
       }
     }
+  }
+
+  static void spread(const uint32_t* from, size_t stride, size_t count, uint32_t* to, const NetKernels& kernels) {
+    if (stride == 2) return kernels.every_second(reinterpret_cast<const float*>(from), count, reinterpret_cast<float*>(to));
+    for (size_t i = 0; i < count; ++i) to[i] = from[i * stride];
   }
 
   // Vectors of pixels [first, last), times groups of rows [first_group, last_group).
@@ -239,7 +249,7 @@ class ByteConv final : public Op {
 }  // namespace
 
 bool gains_by_bytes(const Shape& input, const Weight& weight, size_t groups) {
-  constexpr double kLeastDensity = 0.2;  // below, what is left in floats takes less time
+  constexpr double kLeastDensity = 0.12;  // below, what is left in floats takes less time
   return groups == 1 && input[0] >= kWordChannels - 1 && weight.columns() <= kMostByteColumns && weight.density() >= kLeastDensity;
 }
 
