@@ -40,6 +40,11 @@ inline Ints join(const Vec (&channels)[kWordChannels]) {
 inline Ints load_words(const uint32_t* p) { return _mm512_loadu_si512(p); }
 inline void store_words(uint32_t* p, Ints v, size_t n) { _mm512_mask_storeu_epi32(p, first_lanes(n), v); }
 
+// In assembly: around the intrinsic, compilers copy sums to and fro.
+inline __attribute__((always_inline)) void add_dot(Ints& sum, Ints x, Ints weight) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(weight));
+}
+
 template <int N>
 inline __attribute__((always_inline)) void add_dots(const int8_t* a, const Ints (&x)[N], Ints (&sums)[kByteRows][N]) {
 #pragma GCC unroll 8
@@ -48,7 +53,7 @@ inline __attribute__((always_inline)) void add_dots(const int8_t* a, const Ints 
     std::memcpy(&word, a + r * kWordChannels, sizeof word);
     const Ints left = fill_ints(word);
 #pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) sums[r][n] = _mm512_dpbusd_epi32(sums[r][n], x[n], left);
+    for (int n = 0; n < N; ++n) add_dot(sums[r][n], x[n], left);
   }
 }
 

@@ -1,13 +1,13 @@
 """The runtimes, each as two steps: import it, then load a network. What is loaded is a function of an array.
 
 All compute in float32 with the same number of threads; OpenVINO's own choice of precision is a contender of its own,
-and so are ONNX Runtime and OpenVINO with a network in 8 bits, and LiteRT with a .tflite file of the user's.
+and so are membound, ONNX Runtime and OpenVINO with a network in 8 bits, and LiteRT with a .tflite file of the user's.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +40,14 @@ class Loaded:
 Load = Callable[[Files, int, int], Loaded]  # files, threads, batch
 
 
-def ours() -> Load:
+def ours(engine: Literal["float", "int8"] = "float") -> Load:
     from membound.run.common import compiled_core
     from membound.run.net import load
 
     compiled_core()  # which load would import, and count
 
     def begin(files: Files, threads: int, batch: int) -> Loaded:
-        net = load(files.model, threads=threads, max_batch=batch)
+        net = load(files.model, threads=threads, max_batch=batch, engine=engine)
 
         def run(arrays: Arrays) -> Arrays:
             found = net(*arrays)
@@ -59,7 +59,7 @@ def ours() -> Load:
                 else [found]
             )
 
-        return Loaded(run)
+        return Loaded(run, "f32" if engine == "float" else engine)
 
     return begin
 
@@ -160,11 +160,13 @@ def litert() -> Load:
 
 
 OURS = "membound"
+OURS_INT8 = "membound int8"
 OPENVINO_DEFAULT = "openvino default"
 LITERT = "litert"
 PEERS = ("torch", "onnxruntime", "openvino", "deepsparse")  # the names of their packages
 CONTENDERS: dict[str, Callable[[], Load]] = {
     OURS: ours,
+    OURS_INT8: lambda: ours("int8"),
     "torch": torch_eager,
     "onnxruntime": onnx_runtime,
     "openvino": openvino,

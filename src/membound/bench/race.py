@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from membound.bench import litert
-from membound.bench.contenders import LITERT, OPENVINO_DEFAULT, OURS, PEERS, Files
+from membound.bench.contenders import LITERT, OPENVINO_DEFAULT, OURS, OURS_INT8, PEERS, Files
 from membound.bench.int8 import MAKERS, bytes_of
 from membound.bench.worker import CLOCKS
 from membound.errors import MemboundError, ModelError
@@ -53,11 +53,12 @@ def race(
     """Latency, load time, memory and file size of the network in `file`, in every runtime that is installed.
 
     `runs` are split over the rounds. Memory is what the process grew by since the runtime was imported. `pythons` names
-    the interpreter of a peer that lives in an environment of its own, beside a membound. With `int8`, peers that can
-    also run the network in 8 bits, calibrated on the random inputs of the race: its speed says something, its output
-    little. `tflite` is a file that takes the same inputs, such as the one that ships today: LiteRT runs it, where it is
-    installed. Files `beside` the first, of the same shapes, run in membound, too, each as a contender of its own. On a
-    busy machine, the clock "processor" counts what one thread computes, and not what it waits for others.
+    the interpreter of a peer that lives in an environment of its own, beside a membound. With `int8`, membound and the
+    peers that can also run the network in 8 bits; these calibrate on the random inputs of the race: their speed says
+    something, their output little. `tflite` is a file that takes the same inputs, such as the one that ships today:
+    LiteRT runs it, where it is installed. Files `beside` the first, of the same shapes, run in membound, too, each as a
+    contender of its own. On a busy machine, the clock "processor" counts what one thread computes, and not what it
+    waits for others.
     """
     pythons = dict(pythons or {})
     unknown = [name for name in (*peers, *pythons) if name not in PEERS]
@@ -111,6 +112,11 @@ def race(
         entries += [_Entry(name, name, files) for name in names]
         failed: dict[str, str] = {}
         if int8:
+            entries += [
+                _Entry(f"{entry.name} int8", OURS_INT8, entry.files)
+                for entry in entries
+                if entry.contender == OURS
+            ]
             samples = random_inputs(ports, SAMPLES, random)[0]
             more, lacking, failed = _quantized(installed, files, Path(folder), samples, show)
             entries, missing = entries + more, missing + lacking
@@ -166,7 +172,7 @@ class _Entry:
         """The bytes of what it loads."""
         if self.files.int8 is not None:
             return bytes_of(self.files.int8)
-        own = {OURS: self.files.model, "torch": self.files.arrays}
+        own = {OURS: self.files.model, OURS_INT8: self.files.model, "torch": self.files.arrays}
         return own.get(self.contender, self.files.onnx).stat().st_size
 
 

@@ -41,7 +41,7 @@ def bench_command(
     int8: Annotated[
         bool,
         typer.Option(
-            "--int8", help="Also the network in 8 bits, in ONNX Runtime (needs onnx) and OpenVINO (nncf)."
+            "--int8", help="Also in 8 bits: membound, ONNX Runtime (needs onnx) and OpenVINO (nncf)."
         ),
     ] = False,
     tflite: Annotated[

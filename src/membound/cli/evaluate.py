@@ -43,8 +43,8 @@ def evaluate_command(
         typer.Option(
             "--engine",
             metavar="ENGINE",
-            help="How a model file is run: float, or micro for the integers of a microcontroller.",
-            autocompletion=options.completed("float", "micro"),
+            help="How a model file is run: float, int8 (convolutions in 8 bits), or micro (as a microcontroller does).",
+            autocompletion=options.completed("float", "int8", "micro"),
         ),
     ] = "float",
     as_json: options.Json = False,
@@ -55,8 +55,8 @@ def evaluate_command(
 
     membound evaluate net.safetensors --data mnist
     """
-    if engine not in ("float", "micro"):
-        raise MemboundError(f"there is no engine {engine!r}: choose float or micro")
+    if engine not in ("float", "int8", "micro"):
+        raise MemboundError(f"there is no engine {engine!r}: choose float, int8 or micro")
     if init is None and _is_model_file(net):
         unused = {"--name": name, "--mean": mean, "--device": None if device in ("auto", "cpu") else device}
         if given := [option for option, value in unused.items() if value is not None]:
@@ -127,7 +127,11 @@ def _evaluate_file(
     from membound.data import load
     from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation, open_in_integers
 
-    net = open_in_integers(file) if engine == "micro" else open_for_evaluation(file, batch)
+    net = (
+        open_in_integers(file)
+        if engine == "micro"
+        else open_for_evaluation(file, batch, "int8" if engine == "int8" else "float")
+    )
     size = size or image_size(net, data)
     dataset = load(data, size=size, **folder)
     options.tell_left_out(dataset)

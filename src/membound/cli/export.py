@@ -51,6 +51,7 @@ def export_command(
         ),
     ] = "net",
     cpp_file: Annotated[Path | None, _target(CPP_FILE)] = None,
+    engine: options.Engine = "float",
     c: Annotated[Path | None, _target(C)] = None,
     clock: options.Clock = None,
     compiled: options.Compiled = "Os",
@@ -129,7 +130,7 @@ def export_command(
     request = Request(
         source, target, sparse=sparse, init=init, name=options.pairs("--name", name, str), values=values,
         prefer=prefer, shape=_shape(shape), data=data, mean=mean, layout=layout, size=size, prefix=prefix,
-        clock=clock, compiled=compiled,
+        engine=options.engine(engine), clock=clock, compiled=compiled,
     )  # fmt: skip
     _check_effective(chosen, request)
     written = chosen.write(request)

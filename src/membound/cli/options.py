@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -111,7 +111,28 @@ Compiled = Annotated[
         autocompletion=completed("Os", "O2"),
     ),
 ]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="How a CPU computes: float, or int8: convolutions in 8-bit integers, for files that keep many weights.",
+        autocompletion=completed("float", "int8"),
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def engine(name: str) -> Literal["float", "int8"]:
+    """An engine that runs on CPUs."""
+    if name == "micro":
+        raise MemboundError(
+            "the engine micro, a microcontroller's integers, is for membound evaluate FILE --data DATA --engine micro: "
+            "choose float or int8"
+        )
+    if name not in ("float", "int8"):
+        raise MemboundError(f"there is no engine {name!r}: choose float or int8")
+    return "int8" if name == "int8" else "float"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ def run_command(
         ),
     ] = None,
     threads: Threads = 0,
+    engine: options.Engine = "float",
     as_json: options.Json = False,
 ) -> None:
     """Run a model file on pictures or an array; write the output.
@@ -52,7 +53,7 @@ def run_command(
     masks = pictures and out is not None and out.suffix in (".png", "")
     if not masks:
         _check_names(input[0], out)
-    net = load(find_model_file(file), threads=threads)
+    net = load(find_model_file(file), threads=threads, engine=options.engine(engine))
     if masks or (pictures and out is None and len(net.outputs) == 1 and gives_masks(net.output_shape)):
         _run_masks(net, given, input, out, as_json)
         return

@@ -32,6 +32,7 @@ class Request:
     layout: str | None = None
     size: int | None = None
     prefix: str = "net"
+    engine: str = "float"
     clock: str | None = None
     compiled: str = "Os"
 
@@ -136,7 +137,7 @@ def _write_cpp(request: Request) -> Written:
 
     folder, prefix = request.target, request.prefix
     assert folder is not None
-    made = export_cpp(request.source, folder, prefix=prefix)
+    made = export_cpp(request.source, folder, prefix=prefix, engine=request.engine)
     absent = f"note: no preprocessing in this file: {prefix}_prepare is left out; save with preprocess=..."
     if made.prepares and not made.takes_pixels:
         absent = (
@@ -159,7 +160,7 @@ def _write_cpp_file(request: Request) -> Written:
 
     target = request.target
     assert target is not None
-    size = export_cpp_file(request.source, target)
+    size = export_cpp_file(request.source, target, engine=request.engine)
     return Written(
         {"out": str(target), "file_bytes": size},
         [
@@ -407,7 +408,7 @@ CPP = Export(
     metavar="FOLDER",
     help="Write the model FILE as C++ for apps: the fast runtime with the weights compiled in, behind a C header.",
     usage="FILE --cpp FOLDER",
-    takes=frozenset({"prefix"}),
+    takes=frozenset({"prefix", "engine"}),
     write=_write_cpp,
 )
 CPP_FILE = Export(
@@ -415,7 +416,7 @@ CPP_FILE = Export(
     metavar="OUT",
     help="Write the model FILE for an app of --cpp to open as it runs: an update without a new release.",
     usage="FILE --cpp-file OUT",
-    takes=frozenset(),
+    takes=frozenset({"engine"}),
     write=_write_cpp_file,
 )
 WEB = Export(

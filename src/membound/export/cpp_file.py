@@ -20,7 +20,7 @@ from membound.export.cpp_source import describe_interface, prepared_sizes
 from membound.machine import own_version
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
-from membound.run.net import Net
+from membound.run.net import Net, chosen_engine
 from membound.run.plan import Planned, flat, plan
 from membound.store.file import read
 from membound.store.formats import Encoded
@@ -32,31 +32,33 @@ MAGIC = b"MBAPPNET"
 TABLES = ("f32", "f16", "i8", "linear")  # how floats are written: the last two times a step
 
 
-def export_cpp_file(net: Net | str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
+def export_cpp_file(
+    net: Net | str | os.PathLike[str], path: str | os.PathLike[str], *, engine: str | None = None
+) -> int:
     """Write a network as a file that an app opens at run time, with `net_open_file`; how many bytes it has.
 
     The app is one that `export_cpp` wrote, with the same version of membound, of a network that takes and gives the
     same: shapes, the size of images, and classes. Layers and weights may be any. Its outputs are those of `net(x)`, bit
-    for bit on the same kind of CPU.
+    for bit on the same kind of CPU. `engine` is how it computes there, "float" or "int8": by default as `net` does.
     """
     check_path_like(path, "path")
     if isinstance(net, Net):
-        model = net.model
+        model, engine = net.model, chosen_engine(engine, net.engine)
     else:
         check_path_like(net, "net")
         source = find_model_file(Path(net))
         if Path(path).exists() and Path(path).samefile(source):
             raise ModelError(f"{path} is the model file itself: choose another name", about="path")
-        model = read(source)
+        model, engine = read(source), chosen_engine(engine)
         Net(model, threads=1)  # what cannot be run is refused here, not on a phone
-    content = file_bytes(model)
+    content = file_bytes(model, engine)
     write_whole(Path(path), [content])
     return len(content)
 
 
-def file_bytes(model: StoredModel) -> bytes:
+def file_bytes(model: StoredModel, engine: str = "float") -> bytes:
     """All of the file."""
-    plans, body = plan(model), _Body()
+    plans, body = plan(model, engine), _Body()
     body.text(own_version())
     body.text(describe_interface(model))
     _add_preparation(body, model)

@@ -13,7 +13,7 @@ from membound.export.cpp_source import Source, check_prefix, make_source, rename
 from membound.export.hub_folder import check_folder
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
-from membound.run.net import Net
+from membound.run.net import Net, chosen_engine
 from membound.store.file import read
 from membound.store.whole import write_whole
 
@@ -33,7 +33,11 @@ class CppFolder:
 
 
 def export_cpp(
-    net: Net | str | os.PathLike[str], folder: str | os.PathLike[str], *, prefix: str = "net"
+    net: Net | str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    prefix: str = "net",
+    engine: str | None = None,
 ) -> CppFolder:
     """Write a network as C++ for apps into a new folder: the fast runtime, weights compiled in, behind a C header.
 
@@ -41,18 +45,19 @@ def export_cpp(
     program can have several networks: `digits` makes `digits.h` with `digits_open`.
 
     The folder builds with CMake and any C++17 compiler for a 64-bit CPU, and needs nothing else. Its outputs are those
-    of `net(x)`, bit for bit on the same kind of CPU.
+    of `net(x)`, bit for bit on the same kind of CPU. `engine` is how it computes there, "float" or "int8": by default
+    as `net` does.
     """
     check_prefix(prefix)
     check_path_like(folder, "folder")
     check_folder(Path(folder))
     if isinstance(net, Net):
-        model = net.model
+        model, engine = net.model, chosen_engine(engine, net.engine)
     else:
         check_path_like(net, "net")
-        model = read(find_model_file(Path(net)))
+        model, engine = read(find_model_file(Path(net))), chosen_engine(engine)
         Net(model, threads=1)  # what cannot be run is refused here, not on a phone
-    source = make_source(model, prefix)
+    source = make_source(model, prefix, engine)
     write_project(Path(folder), source, prefix)
     how = preprocess_of(model)
     pixels = how is not None and how.takes == "uint8"

@@ -120,7 +120,7 @@ class Source:
     constants: Constants
 
 
-def make_source(model: StoredModel, prefix: str) -> Source:
+def make_source(model: StoredModel, prefix: str, engine: str = "float") -> Source:
     """All of it; `prefix` begins the names of functions, macros and files."""
     constants = Constants()
     ports = inputs_of(model.graph, model.shapes), outputs_of(model.graph, model.shapes)
@@ -131,7 +131,7 @@ def make_source(model: StoredModel, prefix: str) -> Source:
         if how is None
         else _preparation(how, shape, constants, prefix)
     )
-    plans = "".join(_operator(each, constants) for each in plan(model))
+    plans = "".join(_operator(each, constants) for each in plan(model, engine))
     made = [
         renamed(templates.BEGINNING, prefix),
         _classes(model.classes),

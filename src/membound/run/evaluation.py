@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -119,9 +119,9 @@ def first_output(found: Any) -> npt.NDArray[np.float32]:
     return scores
 
 
-def open_for_evaluation(path: Path, batch: int = BATCH) -> Net:
+def open_for_evaluation(path: Path, batch: int = BATCH, engine: Literal["float", "int8"] = "float") -> Net:
     """The network in a model file, with room for a batch, or for a slice of a large one."""
-    return load(find_model_file(path), max_batch=min(batch, BATCH))
+    return load(find_model_file(path), max_batch=min(batch, BATCH), engine=engine)
 
 
 def open_in_integers(path: Path) -> MicroNet:

@@ -25,7 +25,8 @@ from membound.store.formats import Encoded
 from membound.store.model import StoredModel
 from membound.store.other_files import refuse_other_kinds
 
-ENGINES = ("float", "int8", "micro")
+FAST = ("float", "int8")  # the engines of a Net
+ENGINES = (*FAST, "micro")
 EVERY = "every"  # instruction set: what holds for all of them
 
 
@@ -73,12 +74,13 @@ class Net:
         max_batch: int = 1,
         concurrency: int = 1,
         isa: str | None = None,
-        int8: bool = False,
+        engine: str = "float",
     ) -> None:
         _check_counts(threads=(threads, 0), max_batch=(max_batch, 1), concurrency=(concurrency, 1))
         self._remake: Callable[[], Net] = partial(
-            Net, model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa, int8=int8
+            Net, model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa, engine=engine
         )
+        self.engine = chosen_engine(engine)
         self.model, self._graph = model, model.graph  # calls go on where somebody lets the model go
         self.input_shape = model.shapes[0]
         self.output_shape = model.shapes[model.graph.output]
@@ -86,7 +88,7 @@ class Net:
         self.outputs = outputs_of(model.graph, model.shapes)
         try:
             self._core = compiled_core().Network(
-                [_for_core(each) for each in plan(model, int8)],
+                [_for_core(each) for each in plan(model, engine)],
                 list(self.input_shape),
                 list(model.graph.given),
                 int(max_batch),
@@ -167,7 +169,8 @@ class Net:
         return Memory(self.model.file_bytes, tables, arena * arenas)
 
     def __repr__(self) -> str:
-        return f"Net({self.input_shape} -> {self.output_shape}, {self.model.file_bytes:,} bytes)"
+        engine = "" if self.engine == "float" else f", {self.engine}"
+        return f"Net({self.input_shape} -> {self.output_shape}, {self.model.file_bytes:,} bytes{engine})"
 
     def _repr_html_(self) -> str:
         memory = self.memory()
@@ -215,10 +218,9 @@ def load(
     - `concurrency`: calls that run at once, each with working memory of its own.
     - `mmap`: None maps files from 1 MiB on, False reads the file into memory, True always maps.
     - `isa` forces an instruction set, as the environment variable MEMBOUND_ISA does.
-    - `engine`: "float"; "int8" for convolutions in 8-bit integers where they keep a fifth of their weights or more,
-      which is faster on CPUs with dot products and close to, but not the same as, what was measured: evaluate it; or
-      "micro" for a `MicroNet`, which computes in integers what a microcontroller would, bit for bit; it takes no other
-      option but `mmap`.
+    - `engine`: "float"; "int8" computes convolutions that keep many of their weights in 8-bit integers, which is faster
+      on CPUs with dot products of bytes and changes results a little; "micro" gives a `MicroNet`, which computes in
+      integers what a microcontroller would, bit for bit, and takes no other option but `mmap`.
     - `input_shape`: another shape of one example than the file says, such as (3, 320, 320) for a network of
       convolutions; `net.memory()` then tells what it takes. A network that is bound to its size is refused, with the
       reason.
@@ -235,8 +237,7 @@ def load(
         return MicroNet(model)
     if input_shape is not None:
         model = resized(model, input_shape)
-    int8 = engine == "int8"
-    net = Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa, int8=int8)
+    net = Net(model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa, engine=engine)
     net._remake = partial(
         load,
         file.absolute(),
@@ -245,11 +246,18 @@ def load(
         concurrency=concurrency,
         mmap=mmap,
         isa=isa,
-        engine="int8" if int8 else "float",
+        engine=engine,
         input_shape=input_shape,
     )
     give_back()  # what checking the file took
     return net
+
+
+def chosen_engine(asked: str | None, usual: str = "float") -> str:
+    """An engine of a Net, where one is asked for."""
+    if asked is not None and asked not in FAST:
+        raise ModelError(f"there is no engine {asked!r}: choose {' or '.join(FAST)}", about="engine")
+    return asked or usual
 
 
 def known_isas() -> list[str]:

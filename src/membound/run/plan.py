@@ -32,10 +32,10 @@ class Planned:
     tables: Mapping[str, Table] = field(default_factory=dict)
 
 
-def plan(model: StoredModel, int8: bool = False) -> list[Planned]:
-    """What each node does, with its shapes and arrays; `int8`: convolutions in 8 bits, where the core gains by it."""
+def plan(model: StoredModel, engine: str = "float") -> list[Planned]:
+    """What each node does, with its shapes and arrays; of the engine int8, which convolutions may be in 8 bits."""
     plans = [_plan(model, *each) for each in enumerate(model.graph.nodes, 1)]
-    if int8:
+    if engine == "int8":
         plans = [replace(p, numbers={**p.numbers, "int8": 1}) if p.op == "conv" else p for p in plans]
     return _fold_padding(plans, model.graph.given)
 
