@@ -598,9 +598,10 @@ def test_what_stands_for_a_network_elsewhere_is_no_model_file(tmp_path, capsys, 
 def test_an_export_that_there_is_not_says_which_there_is(file, tmp_path, capsys):
     assert "for an app with --cpp" in refused(capsys, "export", file, "--tflite", tmp_path / "net.tflite")
     assert "No such option: --other" in refused(capsys, "export", file, "--other", "x")
-    for command in ("run", "bench"):
-        said = refused(capsys, command, file, "--engine", "micro")
-        assert f"{command} has no --engine: it runs in floating point" in said
+    assert "bench has no --engine: it runs the file in floats" in refused(
+        capsys, "bench", file, "--engine", "int8"
+    )
+    assert "choose float or int8" in refused(capsys, "run", file, tmp_path / "x.npy", "--engine", "micro")
 
 
 def test_flash_is_the_budget_of_a_microcontroller(tmp_path, capsys):

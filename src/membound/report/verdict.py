@@ -99,8 +99,8 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     if is_micro(result):
         return lines
     named = [f"{final.get('name')}: " if len(finals) > 1 else "" for final in finals]
-    pairs = zip(named, (say_speed(final, dense) for final in finals), strict=True)
-    speeds = [f"{name}{speed}" for name, speed in pairs if speed]
+    pairs = zip(named, finals, (say_speed(final, dense) for final in finals), strict=True)
+    speeds = [f"{name}{speed}{say_engine_int8(final)}" for name, final, speed in pairs if speed]
     return [*lines, *speeds[:-1], *(f"{speed}{_say_int8_speed(int8)}" for speed in speeds[-1:])]
 
 
@@ -248,6 +248,21 @@ def say_speed(final: Facts, dense: Facts) -> str | None:
         if theirs is None
         else f"{words}, {compare_speed(ours, theirs, noise_between(final, dense))} ({show_milliseconds(theirs)})."
     )
+
+
+def say_engine_int8(final: Facts) -> str:
+    """How long the same file takes with convolutions in 8-bit integers, where that is faster than chance.
+
+    >>> say_engine_int8({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.3}})
+    ' In 8-bit integers (engine int8): 0.300 ms; evaluate it before you ship it.'
+    >>> say_engine_int8({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.59}})
+    ''
+    """
+    other = find_part(final, "engine_int8")
+    floats, integers = find_number(final, "latency_ms"), find_number(other, "latency_ms")
+    if floats is None or integers is None or floats <= integers * noise_between(final, other):
+        return ""
+    return f" In 8-bit integers (engine int8): {show_milliseconds(integers)}; evaluate it before you ship it."
 
 
 def noise_between(ours: Facts, theirs: Facts) -> float:

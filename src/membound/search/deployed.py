@@ -47,7 +47,8 @@ class Fitted:
       judged on validation images.
     - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes` and the `memory_isa` that they are for
       ('every': on any CPU), `latency_ms` (one image, on `threads` threads of this machine) and its `latency_spread`,
-      `fits_in_8_bits` (whether the dense network does) and
+      `engine_int8` (the latency of the same file with `mb.load(file, engine="int8")`), `fits_in_8_bits` (whether the
+      dense network does) and
       `is_dense_in_8_bits`, where it was the better one and this is it; `is_estimate`, whether `accuracy` is a twin's;
       `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of `mb.inspect` (`Inspection` lists their
       keys); `steps` and `seconds` of training;
@@ -394,20 +395,23 @@ def with_latencies(
 
     One process races alone: others would be in its way.
     """
+    elsewhere = any("micro" in found.facts for found in results)  # and in the integers of that machine alone
 
     def race() -> list[timing.Latency]:
         stored = [found.files.stored(found.model.state_dict()) for found in results]
-        last = [] if dense is None else [dense]
-        return timing.measure([Net(each, threads=threads) for each in [*stored, *last]])
+        nets = [Net(each, threads=threads) for each in stored]
+        if not elsewhere:
+            nets += [Net(each, threads=threads, engine="int8") for each in stored]
+        return timing.measure(nets if dense is None else [*nets, Net(dense, threads=threads)])
 
-    elsewhere = any("micro" in found.facts for found in results)
     times = [taken.facts(threads, on_host=elsewhere) for taken in world.from_leader(race)]
-    beside = {} if dense is None else times[-1]
+    count, beside = len(results), {} if dense is None else times.pop()
+    in_integers = [{}] * count if elsewhere else [{"engine_int8": taken} for taken in times[count:]]
     return [
         replace(
             found,
-            facts={**found.facts, **taken},
+            facts={**found.facts, **taken, **more},
             dense=None if found.dense is None else {**found.dense, **beside},
         )
-        for found, taken in zip(results, times[: len(results)], strict=True)
+        for found, taken, more in zip(results, times[:count], in_integers, strict=True)
     ]
