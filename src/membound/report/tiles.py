@@ -34,6 +34,7 @@ from membound.report.text import (
 from membound.report.verdict import (
     SAME,
     noise_between,
+    say_engine_int8,
     say_seeds,
     say_uncertainty,
     show_score,
