@@ -60,10 +60,10 @@ class FileBytes:
         model = self._model(state)
         return file_size(model, self._types(model, types), self.prefer)
 
-    def stored(self, state: State | None = None) -> StoredModel:
+    def stored(self, state: State | None = None, types: Types | None = None) -> StoredModel:
         """The network as the file has it, without a file: `membound.run.net.Net` runs it."""
         model = self._model(state)
-        return read_bytes(to_bytes(model, self._types(model), self.prefer))
+        return read_bytes(to_bytes(model, self._types(model, types), self.prefer))
 
     def write(self, path: str | os.PathLike[str], state: State | None = None) -> StoredModel:
         """Write the file, whole or not at all; what was stored comes back."""
@@ -119,8 +119,7 @@ class RamBytes(FileBytes):
     isa: str = field(default=EVERY, kw_only=True)
 
     def __call__(self, state: State | None = None, types: Types | None = None) -> int:
-        files = self if types is None else replace(self, types=types)
-        return deployed_bytes(files.stored(state), self.batch, self.isa, self.threads)
+        return deployed_bytes(self.stored(state, types), self.batch, self.isa, self.threads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +132,7 @@ class BothBytes(RamBytes):
     spare: int = field(kw_only=True)
 
     def __call__(self, state: State | None = None, types: Types | None = None) -> int:
-        files = self if types is None else replace(self, types=types)
-        stored = files.stored(state)
+        stored = self.stored(state, types)
         memory = deployed_bytes(stored, self.batch, self.isa, self.threads)
         return max(stored.file_bytes, memory - self.spare)
 
