@@ -58,10 +58,8 @@ def with_memory(problem: Problem, limit: Limit, memory: Amount) -> Problem:
                 f"{memory} of RAM: a microcontroller's is bounded in bytes, such as 14KB", about="ram"
             )
         allowed = Limit(str(memory), _number(problem, memory))
-        return replace(
-            problem, target=replace(problem.target, memory=allowed.number, file_bytes=limit.number)
-        )
-    ram = replace(problem, target=replace(problem.target, kind="ram"))
+        return problem.changed(target=replace(problem.target, memory=allowed.number, file_bytes=limit.number))
+    ram = problem.changed(target=replace(problem.target, kind="ram"))
     allowed = resolve_limits(ram, [memory])[0]
     least = problem.least(), ram.least()
     if limit.number < least[0] or allowed.number < least[1]:
@@ -71,14 +69,14 @@ def with_memory(problem: Problem, limit: Limit, memory: Amount) -> Problem:
             f"{least[1]:,} bytes of memory; allow at least this pair",
             about=("budget", "ram"),
         )
-    return replace(problem, target=replace(problem.target, memory=allowed.number, file_bytes=limit.number))
+    return problem.changed(target=replace(problem.target, memory=allowed.number, file_bytes=limit.number))
 
 
 def with_time(problem: Problem, limit: Limit, ms: float) -> Problem:
     """The problem under a bound on the time of one image on a microcontroller, as it is estimated."""
     target = problem.target
     cycles = int(ms / 1e3 * (CLOCK if target.clock is None else target.clock))
-    return replace(problem, target=replace(target, cycles=cycles, file_bytes=limit.number))
+    return problem.changed(target=replace(target, cycles=cycles, file_bytes=limit.number))
 
 
 @dataclass
@@ -141,7 +139,7 @@ def _lacks_unit(limit: Limit, what: str) -> bool:
 def _check_time(problem: Problem, limit: Limit, least: int) -> None:
     """Refuse a bound on time that a network cannot meet, where flash and RAM have room for it."""
     target = problem.target
-    if target.timed is None or replace(problem, target=replace(target, cycles=None)).least() > limit.number:
+    if target.timed is None or problem.changed(target=replace(target, cycles=None)).least() > limit.number:
         return
     budget, cycles = target.timed
     clock, fastest = (CLOCK if target.clock is None else target.clock), least * cycles / budget

@@ -185,7 +185,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             teaching, facts = teachers.train_teacher(
                 workshop, choices.seed, *teachers.teaching_numbers(choices), _passes(problem, bound, choices)
             )
-            workshop.problem = replace(workshop.problem, teaching=teaching)
+            workshop.problem = workshop.problem.changed(teaching=teaching)
             tried.append(teachers.describe_teacher(facts))
         if latency is not None:
             asked = limits[0]
@@ -278,7 +278,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
         teaching = teachers.make_teaching(
             choices.teacher, problem, *numbers, _passes(problem, bound, choices)
         )
-        problem = replace(problem, teaching=teaching)
+        problem = problem.changed(teaching=teaching)
     if bound.within is not None:
         check_searchable(problem)
     if isinstance(bound.stages, Stages):

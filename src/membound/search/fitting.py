@@ -206,7 +206,7 @@ class Fitting:
             self.watch.say("training the dense network, which teaches the others")
             self.workshop.do([dense])
             teaching = self.dense_teaching(self.workshop.state(dense.key), problem)
-            self.workshop.problem = replace(problem, teaching=teaching)
+            self.workshop.problem = problem.changed(teaching=teaching)
         self.watch.say(about)
         try:
             return {job.key: found for job, found in zip(jobs, self.workshop.do(jobs), strict=True)}

@@ -170,7 +170,7 @@ class _Bench:
             return self.problem
         if job.values not in self.stored_as:
             target = replace(self.problem.target, values=job.values)
-            self.stored_as[job.values] = replace(self.problem, target=target)
+            self.stored_as[job.values] = self.problem.changed(target=target)
         return self.stored_as[job.values]
 
     def begin(self, order: Order, show: Show | None) -> Run:

@@ -164,12 +164,23 @@ class Problem:
     )  # of the network, by name
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("files", "measure", "types", "rounded", "plain_bytes", "points", "_model")
+        made = ("files", "measure", "types", "rounded", "plain_bytes", "points", "_model", "_tracer")
         return {name: value for name, value in vars(self).items() if name not in made}
+
+    def changed(self, **fields: Any) -> "Problem":
+        """With other fields. The network, if it is the same, is not traced again: that takes long."""
+        other = replace(self, **fields)
+        if "_tracer" in vars(self) and not {"make", "data"} & fields.keys():
+            vars(other)["_tracer"] = self._tracer
+        return other
 
     @cached_property
     def _model(self) -> nn.Module:
         return self.make(0)
+
+    @cached_property
+    def _tracer(self) -> Tracer:
+        return self._trace(self._model)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -183,17 +194,21 @@ class Problem:
     @cached_property
     def files(self) -> FileBytes:
         """The bytes of model files, and the files themselves."""
-        return self.files_of(self._model)
+        return self._files(self._model, self._tracer)
 
     def files_of(self, model: nn.Module) -> FileBytes:
         """The same for another network on the same data, such as an ensemble."""
+        return self._files(model, self._trace(model))
+
+    def _trace(self, model: nn.Module) -> Tracer:
         if self.target.micro:
             refuse_recurrent(model)
         if isinstance(model, Several):
-            tracer, preprocess = Tracer(model.module, model.example()), None
-        else:
-            tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
-            preprocess = self.data.pixels or self.data.preprocess
+            return Tracer(model.module, model.example())
+        return Tracer(model, torch.zeros(1, *self.data.input_shape))
+
+    def _files(self, model: nn.Module, tracer: Tracer) -> FileBytes:
+        preprocess = None if isinstance(model, Several) else self.data.pixels or self.data.preprocess
         return FileBytes(tracer, self.target.base, preprocess, self.data.classes, self.target.prefer)
 
     @cached_property

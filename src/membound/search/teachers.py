@@ -111,7 +111,7 @@ def _load(asked: Any) -> tuple[nn.Module, Preprocess | None]:
 
 def with_wider(problem: Problem) -> Problem:
     """The problem with the teacher that `auto` trains as a variant: wider where the network's function has a width."""
-    return replace(problem, variants={**problem.variants, KEY: _wider(problem)})
+    return problem.changed(variants={**problem.variants, KEY: _wider(problem)})
 
 
 def _wider(problem: Problem) -> Callable[[int], nn.Module]:

@@ -13,7 +13,7 @@ WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too m
 
 def widened(problem: Problem) -> Problem:
     """The same problem with wider values."""
-    return replace(problem, target=replace(problem.target, values=WIDER[problem.target.values]))
+    return problem.changed(target=replace(problem.target, values=WIDER[problem.target.values]))
 
 
 def better_of(narrow: Fitted, wider: Fitted | None, problem: Problem, world: World, watch: Watch) -> Fitted:
