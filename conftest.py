@@ -1,5 +1,6 @@
 """What pytest needs to know before it collects: no GPU, how many random examples, modules that cannot be imported."""
 
+import gc
 import importlib.util
 import os
 from collections import Counter
@@ -29,6 +30,15 @@ if importlib.util.find_spec("triton") is None:  # only torch builds for GPUs bri
     collect_ignore += ["src/membound/train/projection_triton.py", "src/membound/zoo/lrn_triton.py"]
 if not any(map(importlib.util.find_spec, ("lightning", "pytorch_lightning"))):
     collect_ignore.append("src/membound/train/lightning.py")
+
+
+# Modules and tests stay until the end: looking through them for garbage, again and again, would take seconds.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

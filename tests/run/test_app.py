@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -45,21 +47,33 @@ def exported(channels: int, folder: Path) -> tuple[mb.Net, Path]:
     return mb.load(file, threads=1), folder / "cpp"
 
 
-def compile_app(folder: Path, target: Path, *sources: Path, flags: tuple[str, ...] = ()) -> None:
+def compile_once(source: Path, folder: Path, *flags: str) -> Path:
+    """The object of a source beside the network that it is for."""
+    target = folder / f"{source.stem}.o"
+    if not target.exists():
+        run(
+            "c++", "-std=c++17", "-fPIC", "-pthread", *flags, f"-I{folder}", "-c", source, "-o", target
+        )  # fmt: skip
+    return target
+
+
+def compile_app(folder: Path, target: Path, *sources: Path) -> None:
     """The example's sources and a network, with kernels that are compiled already."""
-    own = [APP / "classifier.cpp", *sources]
-    network = [folder / "net.cpp", folder / "weights.cpp", kernels()]
-    run(
-        "c++", "-std=c++17", "-O1", "-fPIC", "-pthread", *STRICT, *flags, f"-I{folder}", "-c", *own, at=folder
-    )
-    objects = [folder / source.with_suffix(".o").name for source in own]
+    own = [compile_once(source, folder, "-O1", *STRICT) for source in (APP / "classifier.cpp", *sources)]
+    network = [compile_once(folder / name, folder) for name in ("net.cpp", "weights.cpp")]
     shared = ["-shared"] if target.suffix == ".so" else []
-    run("c++", "-std=c++17", "-fPIC", "-pthread", *shared, f"-I{folder}", *objects, *network, "-o", target)
+    run("c++", "-pthread", *shared, *own, *network, kernels(), "-o", target)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory) -> Callable[[int], tuple[mb.Net, Path]]:
+    """A network of so many channels and its C++, which several tests compile against."""
+    return cache(lambda channels: exported(channels, tmp_path_factory.mktemp("app")))
 
 
 @pytest.fixture(scope="module", params=[1, 3])
-def app(request, tmp_path_factory) -> tuple[int, mb.Net, ctypes.CDLL]:
-    net, folder = exported(request.param, tmp_path_factory.mktemp("app"))
+def app(request, network) -> tuple[int, mb.Net, ctypes.CDLL]:
+    net, folder = network(request.param)
     compile_app(folder, folder / "app.so")
     return request.param, net, ctypes.CDLL(str(folder / "app.so"))
 
@@ -137,8 +151,8 @@ def program(name: str, folder: Path) -> Path:
     return folder / name
 
 
-def test_the_program_of_the_page_runs(tmp_path):
-    net, folder = exported(3, tmp_path)
+def test_the_program_of_the_page_runs(network, tmp_path):
+    net, folder = network(3)
     compile_app(folder, tmp_path / "app", program("app.cpp", tmp_path))
     black = net.preprocess(np.zeros((1, 3, SIDE, SIDE), np.uint8))
     assert int(run(tmp_path / "app")) == net(black).argmax()
@@ -174,9 +188,9 @@ def test_masks_of_the_page_and_of_the_example(tmp_path):
     assert run(tmp_path / "classify", tmp_path / "picture.ppm").startswith(said)
 
 
-def test_updates_of_the_page_and_of_the_example(tmp_path):
+def test_updates_of_the_page_and_of_the_example(network, tmp_path):
     """A newer network from a file; the one that is compiled in, where there is none that can be opened."""
-    net, folder = exported(3, tmp_path)
+    net, folder = network(3)
     torch.manual_seed(1)
     module = nn.Sequential(nn.Conv2d(3, 2, 5), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 20 * 20, 5)).eval()
     prepare = mb.data.Preprocess(scale=1 / 64, mean=[100.0] * 3)
@@ -193,7 +207,7 @@ def test_updates_of_the_page_and_of_the_example(tmp_path):
     scores = newer(newer.preprocess(net.read(tmp_path / "picture.ppm")))[0]
     done = run(*given, tmp_path / "newer.net")
     assert done.startswith(f"class {scores.argmax()}, score {scores.max():.6g}\n")
-    words = [*map(str, given), str(tmp_path / "cpp" / "net.h")]
+    words = [*map(str, given), str(folder / "net.h")]
     refused = subprocess.run(words, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "no network for an app" in refused.stderr
@@ -222,8 +236,8 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
     assert "there is no net.h: pass -DNET=FOLDER" in " ".join(refused.stderr.split())
 
 
-def test_the_program_says_the_class_of_a_picture(tmp_path):
-    net, folder = exported(3, tmp_path)
+def test_the_program_says_the_class_of_a_picture(network, tmp_path):
+    net, folder = network(3)
     compile_app(folder, tmp_path / "classify", APP / "main.cpp")
     check_program(tmp_path / "classify", net, tmp_path)
     (tmp_path / "cut.ppm").write_bytes(b"P6 8 8 255\n" + bytes(17))

@@ -53,11 +53,16 @@ def network(seed: int = 0) -> nn.Module:
     return made.eval()
 
 
+@pytest.fixture(scope="module")
+def tracer() -> Tracer:
+    return Tracer(network(), torch.zeros(1, 2, 8, 8))
+
+
 @pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize("layout", list(LAYOUTS))
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_example_reads_every_layout_and_every_type_of_values(tmp_path, kind, layout, compact):
-    model = Tracer(network(), torch.zeros(1, 2, 8, 8)).model()
+def test_the_example_reads_every_layout_and_every_type_of_values(tracer, tmp_path, kind, layout, compact):
+    model = tracer.model()
     tensors = encode_tensors(model, kind)
     for name, array in model.tensors.items():
         if array.ndim > 1:
