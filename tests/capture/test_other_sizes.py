@@ -134,6 +134,6 @@ def test_a_sequence_that_was_unrolled_keeps_its_length(tmp_path):
         def forward(self, x):
             return self.rnn(x)[0][:, -1]
 
-    mb.save(Last(), tmp_path / "net.safetensors", torch.zeros(1, 6, 4))
+    mb.save(Last(), tmp_path / "net.safetensors", torch.zeros(1, 2, 4))
     with pytest.raises(ModelError, match="says nothing of other sizes"):
-        mb.load(tmp_path / "net.safetensors", input_shape=(9, 4))
+        mb.load(tmp_path / "net.safetensors", input_shape=(3, 4))

@@ -187,7 +187,7 @@ def test_a_recurrent_network_is_refused_by_its_name(kind):
         def forward(self, x):
             return self.last(self.recurrent(x.flatten(2).transpose(1, 2))[0][:, -1])
 
-    stored = read_bytes(to_bytes(capture(Words().eval(), torch.zeros(1, 6, 4, 1)), "p8"))
+    stored = read_bytes(to_bytes(capture(Words().eval(), torch.zeros(1, 6, 3, 1)), "p8"))
     with pytest.raises(
         ModelError, match=r"^GRU/LSTM is not supported on a microcontroller: take convolutions"
     ):

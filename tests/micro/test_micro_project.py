@@ -24,7 +24,7 @@ from membound.run.micro_net import MicroNet
 from membound.store.file import read_bytes, to_bytes
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
-SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZED = ["-Og", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 
 

@@ -168,15 +168,15 @@ def test_any_figure_takes_a_number_of_seeds(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(Size, "steps", lambda self, full: 3)
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     with pytest.raises(SystemExit) as exit:
-        main(["reproduce", "frontier", "--quick", "--seeds", "3", "--out", str(tmp_path), "--device", "cpu"])
+        main(["reproduce", "frontier", "--quick", "--seeds", "2", "--out", str(tmp_path), "--device", "cpu"])
     assert exit.value.code == 0
     said = capsys.readouterr()
     document = read(tmp_path, "frontier")
-    assert document["command"] == "membound reproduce frontier --quick --seeds 3"
-    assert [row["error"]["n"] for row in document["numbers"]["rows"]] == [3, 3, 3]
+    assert document["command"] == "membound reproduce frontier --quick --seeds 2"
+    assert [row["error"]["n"] for row in document["numbers"]["rows"]] == [2, 2, 2]
     assert " ± " in said.out
-    assert re.search(r"  1 of 3 networks trained, about [\d.]+ s left", said.err)
-    assert "  3 of 3 networks trained" in said.err
+    assert re.search(r"  1 of 2 networks trained, about [\d.]+ s left", said.err)
+    assert "  2 of 2 networks trained" in said.err
     with pytest.raises(SystemExit) as exit:
         main(["reproduce", "frontier", "--draw", "--seeds", "3", "--out", str(tmp_path)])
     assert exit.value.code == 1

@@ -12,7 +12,7 @@ from membound.search.bound import Ramp
 from membound.search.problem import Data, Fresh, Problem, Target, Training, bounded_weights, fine_tuned
 from membound.train.recipe import modern
 
-STEPS, EVERY = 60, 5
+STEPS, EVERY = 30, 5
 SCALE = Preprocess(scale=1 / 256)
 
 

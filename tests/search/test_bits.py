@@ -169,10 +169,11 @@ def norm_scales(state):
 
 def test_fit_chooses_few_bits_and_forces_those_that_are_asked_for(tmp_path):
     split = digits(0, 300)
-    data = (split.images, split.labels)
-    chosen = mb.fit(Small(), data, "2500", steps=20, dense=False)
-    forced = mb.fit(Small(), data, "2500", steps=20, dense=False, values="p2")
-    half = mb.fit(Small(), data, "2500", steps=20, dense=False, values="f16")
+    data, others = ((each.images, each.labels) for each in (split, digits(300, 400)))
+    how = {"val_data": others, "steps": 20, "batch_size": 20, "dense": False}
+    chosen, forced, half = (
+        mb.fit(Small(), data, "2500", values=values, **how) for values in ("auto", "p2", "f16")
+    )
     assert forced.values == "p2 to p8"  # the first layer keeps 8 bits
     assert half.values == "f16"
     assert chosen.values.startswith("p")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from profiles import full
 from small import Small, digits
 
 import membound as mb
@@ -96,6 +97,7 @@ def test_validation_images_choose(asked_for, by_validation, said, tmp_path):
     assert errors_of(mb.load(tmp_path / "net.safetensors")) == int8["errors"]
 
 
+@pytest.mark.full  # validation images are the same to it
 def test_images_held_out_of_the_training_ones_choose_as_well():
     result = fit(val_data=None, validation=0.5)
     assert result.accuracy_on == "validation"
@@ -105,7 +107,7 @@ def test_images_held_out_of_the_training_ones_choose_as_well():
 
 
 @pytest.mark.parametrize(
-    "options", [{"budget": "6 KB"}, {"values": "p4"}, {"dense": False, "teacher": "none"}]
+    "options", [{"budget": "6 KB"}, full({"values": "p4"}), {"dense": False, "teacher": "none"}]
 )
 def test_what_does_not_fit_or_was_not_asked_for_is_not_taken(options):
     budget = options.pop("budget", LOOSE)

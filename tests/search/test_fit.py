@@ -141,7 +141,7 @@ def test_formats_for_speed_are_counted_by_the_budget(values, tmp_path):
     assert not any("speed" in note for note in small.facts["tried"])
 
 
-@pytest.mark.parametrize("bound", [{"ram": "22 KiB"}, {"nonzeros": 900, "members": 2}])
+@pytest.mark.parametrize("bound", [full({"ram": "22 KiB"}), {"nonzeros": 900, "members": 2}])
 def test_formats_for_speed_go_with_other_bounds(bound):
     result = fit(**bound, prefer="speed")
     assert 0.7 * result.limit <= result.size <= result.limit

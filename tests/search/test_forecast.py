@@ -3,6 +3,7 @@
 import pytest
 import torch
 from fit_kills import Tiny
+from profiles import full
 from small import digits
 
 import membound as mb
@@ -59,7 +60,8 @@ def fit(model=Tiny, **options):
         ({"teacher": "none"}, STEPS * (1 + BOUNDED)),
         ({"dense": False}, STEPS * BOUNDED),
         ({"val_data": None}, 2 * STEPS * (1 + TAUGHT)),
-        ({"budget": [2000, 3000], "members": 2}, STEPS * (1 + 4 * TAUGHT)),
+        ({"members": 2}, STEPS * (1 + 2 * TAUGHT)),
+        full({"budget": [2000, 3000], "members": 2}, STEPS * (1 + 4 * TAUGHT)),
         ({"model": Wide, "budget": 3000, "widths": (1, 1.5, 2), "teacher": "none"}, None),
         ({"model": Wide, "budget": 3000, "teacher": "auto"}, STEPS * (2 + TAUGHT)),
     ],
@@ -72,6 +74,7 @@ def test_all_trainings_are_expected_at_the_beginning(options, steps):
     assert recorder.done() == pytest.approx(work.steps, rel=0.05)  # short trials have whole steps
 
 
+@pytest.mark.full
 def test_the_sizes_that_are_tried_are_counted():
     recorder = fit(budget=None, within=30.0)
     assert recorder.done() == pytest.approx(recorder.works[0].steps, rel=0.35)  # about as many as there are

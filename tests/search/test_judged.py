@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from profiles import full
 from small import Small, digits
 from torch import nn
 
@@ -45,14 +46,14 @@ def test_every_key_of_an_inspection_is_documented(tmp_path):
     ("asked", "told"),
     [
         ({}, ("dense", 3.0, 0.5)),
-        ({"temperature": 2, "teacher_part": 0.9}, ("dense", 2, 0.9)),
-        ({"teacher": "none"}, (None, None, None)),
+        full({"temperature": 2, "teacher_part": 0.9}, ("dense", 2, 0.9)),
+        full({"teacher": "none"}, (None, None, None)),
         ({"dense": False}, (None, None, None)),
         ({"teacher": Small(), "dense": False}, ("Small", 3.0, 0.5)),
     ],
 )
 def test_a_fit_says_who_taught(asked, told):
-    training = mb.fit(Small, DATA, "6 KiB", **(HOW | {"steps": 4} | asked)).facts["training"]
+    training = mb.fit(Small, DATA, "6 KiB", test_data=DATA, **(HOW | {"steps": 4} | asked)).facts["training"]
     assert tuple(training[name] for name in ("teacher", "temperature", "teacher_part")) == told
 
 
@@ -73,7 +74,7 @@ def test_without_test_images_it_is_said_that_a_twin_was_judged(tmp_path, capsys)
         assert "twin" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("values", ["f16", "auto"])
+@pytest.mark.parametrize("values", ["f16", full("auto")])
 def test_running_statistics_at_the_end_are_those_of_the_final_network(values):
     """From the ramp's end on the bound stays, and the learning rate goes to 0: to average again changes little."""
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from emulated_boards import BOARDS, run_on
+from profiles import full
 from small import Small, digits
 from torch import nn
 
@@ -70,7 +71,7 @@ def test_time_is_estimated_at_a_clock_for_both_ways_to_compile(fitted):
     assert micro["ms"] == pytest.approx(micro["cycles"] / 80_000, rel=1e-3)
 
 
-@pytest.mark.parametrize("also", [{}, {"ram": RAM}])
+@pytest.mark.parametrize("also", [full({}), {"ram": RAM}])
 def test_a_bound_on_time_holds_for_the_file_that_is_written(fitted, also, tmp_path):
     allowed = 0.7 * fitted.facts["micro"]["ms"] / 2
     bound = fit(latency=f"{allowed:.4f}ms", clock="160 MHz", **also)

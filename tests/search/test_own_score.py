@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from profiles import full
 from small import Small, digits
 
 import membound as mb
@@ -15,11 +16,12 @@ from membound.train.fingerprints import describe_function
 from membound.train.projection import project_by_
 
 DATA = (digits().images, digits().labels)
+OTHERS = (digits(300, 400).images, digits(300, 400).labels)
 
 
 def fit(**options):
     options = {"steps": 20, "batch_size": 20, "dense": False, "budget": "6 KiB", **options}
-    return mb.fit(Small, DATA, **options)
+    return mb.fit(Small, DATA, val_data=OTHERS, **options)
 
 
 def magnitude(name: str, weight: torch.Tensor) -> torch.Tensor:
@@ -43,7 +45,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("values", ["f16", "auto"])
+@pytest.mark.parametrize("values", [full("f16"), "auto"])
 def test_ones_own_magnitudes_are_the_strategy_of_that_name(values):
     mine, named = fit(strategy=magnitude, values=values), fit(strategy="magnitude", values=values)
     for name, weight in named.model.state_dict().items():
@@ -94,7 +96,7 @@ def test_wrong_arguments_are_refused_before_training():
     assert refused.value.about == ("strategy",)
 
 
-@pytest.mark.parametrize("values", ["f16", "auto"])
+@pytest.mark.parametrize("values", [full("f16"), "auto"])
 def test_a_score_that_raises_is_named_with_its_weight(values):
     with pytest.raises(mb.MemboundError) as refused:
         fit(strategy=lambda name, weight: weight.abs() * {}[name], values=values)

@@ -32,29 +32,29 @@ def fit(**more):
 
 
 def test_the_network_is_the_first_seeds_and_the_spread_is_that_of_all(tmp_path):
-    alone = [fit(seed=seed) for seed in (3, 4, 5)]
-    together = fit(seed=3, seeds=3, run_dir=tmp_path / "run")
+    alone = [fit(seed=seed) for seed in (3, 4)]
+    together = fit(seed=3, seeds=2, run_dir=tmp_path / "run")
     found, accuracies = together.facts["seeds"], [each.accuracy for each in alone]
-    assert found["seeds"] == [3, 4, 5]
+    assert found["seeds"] == [3, 4]
     assert found["accuracies"] == accuracies
     assert (found["mean"], found["std"]) == (mean(accuracies), stdev(accuracies))
     assert (together.mean, together.std) == (found["mean"], found["std"])
-    assert (together.seeds, together.accuracies) == ([3, 4, 5], accuracies)
+    assert (together.seeds, together.accuracies) == ([3, 4], accuracies)
     assert together.verdict in ("better", "worse", "within the spread")
     told = json.loads(json.dumps(together.to_dict()))
     assert [told[name] for name in ("mean", "std", "seeds", "verdict")] == [
-        together.mean, together.std, [3, 4, 5], together.verdict
+        together.mean, together.std, [3, 4], together.verdict
     ]  # fmt: skip
     assert (alone[1].mean, alone[1].std, alone[1].seeds) == (None, None, [4])
     assert alone[1].accuracies == accuracies[1:2]
     assert found["file_bytes"] == [each.file_bytes for each in alone]
     dense = [each.dense["accuracy"] for each in alone]
     assert together.dense["seeds"]["accuracies"] == dense
-    assert together.dense["int8"]["seeds"]["count"] == 3
+    assert together.dense["int8"]["seeds"]["count"] == 2
     assert (together.accuracy, together.file_bytes) == (alone[0].accuracy, alone[0].file_bytes)
     for name, weight in together.model.state_dict().items():
         assert weight.equal(alone[0].model.state_dict()[name])
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["seed-3", "seed-4", "seed-5"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["seed-3", "seed-4"]
     assert "seeds" not in alone[0].facts
 
 
@@ -73,13 +73,13 @@ def test_each_seed_has_its_layers_and_all_of_them_are_printed():
 
 
 def test_two_methods_are_compared_seed_by_seed(tmp_path):
-    same = {"values": "f16", "teacher": "none", "seeds": 3}
+    same = {"values": "f16", "teacher": "none", "seeds": 2}
     fits = {"global": fit(**same), "uniform": fit(strategy="uniform", dense=False, **same)}
     found = fits["global"].compare(fits["uniform"])
     pairs = zip(fits["global"].accuracies, fits["uniform"].accuracies, strict=True)
     assert found.differences == pytest.approx([a - b for a, b in pairs])
     assert found.difference == pytest.approx(fits["global"].mean - fits["uniform"].mean)
-    assert found.seeds == (0, 1, 2)
+    assert found.seeds == (0, 1)
     assert found.unequal == ()
     short = fits["global"].compare(fit(**same, steps=3, dense=False))
     assert any(each.startswith("steps ") for each in short.unequal)
@@ -89,7 +89,7 @@ def test_two_methods_are_compared_seed_by_seed(tmp_path):
     text = (tmp_path / "r.html").read_text()
     assert "<h2>Method against method</h2>" in text
     assert show_difference(found.difference, found.uncertainty, "+") in text
-    with pytest.raises(mb.MemboundError, match=r"no judged seed in common \(seeds \[0, 1, 2\] and \[7\]\)"):
+    with pytest.raises(mb.MemboundError, match=r"no judged seed in common \(seeds \[0, 1\] and \[7\]\)"):
         fits["global"].compare(fit(seed=7, dense=False))
     other = mb.fit(make, (X, Y), test_data=(X[:9], Y[:9]), dense=False, **HOW)
     with pytest.raises(mb.MemboundError, match="judged on 40 test images and 9 test images"):

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from profiles import full
 from small import Small, digits, small_problem
 from torch import nn
 
@@ -332,7 +333,7 @@ def test_without_test_images_the_teacher_has_not_seen_those_that_judge():
 
 @pytest.mark.parametrize(
     "more",
-    [{"dense": False}, {"strategy": "greedy"}, {"budget": None, "within": 50.0}],
+    [{"dense": False}, {"strategy": "greedy"}, full({"budget": None, "within": 50.0})],
 )
 def test_where_no_dense_network_is_trained_first_nobody_teaches(more):
     fitted = fit_small(**{**more, "steps": 6})
