@@ -1,10 +1,13 @@
 """Measures against what they speak of: the file that save() writes, the network that is loaded, torch's counts."""
 
 import copy
+import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from small import small_problem
 from torch import nn
 
 import membound as mb
@@ -229,3 +232,21 @@ def test_lenet_has_the_papers_count():
 def test_what_cannot_be_is_refused_at_once(lenet, make, message):
     with pytest.raises(ModelError, match=message):
         make(lenet[1])
+
+
+def test_memory_is_measured_in_the_types_that_are_given(lenet):
+    net, tracer = lenet
+    measure, state = RamBytes(tracer, "f32", batch=1), thinned(net, 0.1).state_dict()
+    types = dict.fromkeys(LENET_WEIGHTS, "p4")
+    assert measure(state, types) == replace(measure, types=types)(state) < measure(state)
+
+
+def test_a_changed_problem_traces_the_same_network_no_second_time():
+    problem = small_problem(values="auto")
+    tracer = problem.files.tracer
+    wider = problem.changed(target=replace(problem.target, values="f32"))
+    assert wider.files.tracer is tracer
+    assert wider.files.values == "f32"
+    assert wider.least() > problem.least()
+    assert problem.changed(make=lambda seed: problem.make(seed)).files.tracer is not tracer
+    assert pickle.loads(pickle.dumps(problem)).files.tracer is not tracer
