@@ -45,7 +45,7 @@ struct ByteKernels {
   // Pixels of up to four channels, `step` floats apart, as words.
   void (*to_words)(const float* x, size_t step, size_t channels, size_t n, const Quantized& how, uint32_t* words);
 
-  // y[r][p] for kByteRows rows, of which `rows` count, and up to kByteVectors chunks of pixels: word k of the weight, at
+  // y[r][p] for kByteRows rows, of which `rows` count, and some chunks of pixels: word k of the weight, at
   // a[k][r], meets the image offsets[k] words further.
   void (*multiply)(const int8_t* a, size_t depth, const int32_t* offsets, const uint32_t* x, const Chunk* chunks, int count,
                    float* y, size_t y_step, int rows, const ByteFinish& finish);

@@ -205,9 +205,8 @@ class ByteConv final : public Op {
         finish.weight_sums = &sums_[row];
         finish.weight_scales = &scales_[row];
         finish.bias = &bias_[row];
-        for (size_t i = 0; i < count; i += kByteVectors)
-          kernels_.multiply(packed_.data() + row * depth() * kWordChannels, depth(), offsets_.data(), words, chunks + i,
-                            static_cast<int>(std::min(kByteVectors, count - i)), out, step, rows, finish);
+        kernels_.multiply(packed_.data() + row * depth() * kWordChannels, depth(), offsets_.data(), words, chunks,
+                          static_cast<int>(count), out, step, rows, finish);
         for (int r = 0; r < rows && unfinished; ++r)
           place.kernels.activate(fused_.activation, fused_.first, fused_.second, out + static_cast<size_t>(r) * step + begin, end - begin);
         if (!flat) continue;
