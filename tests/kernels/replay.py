@@ -12,10 +12,11 @@ from nets import FORMATS, VALUES, expected, normal, stored, thin
 
 from membound import zoo
 from membound.capture import capture
+from membound.run import Net
 from membound.run.plan import Planned, flat, plan
 from membound.store.model import StoredModel
 
-Case = tuple[str, StoredModel, np.ndarray, np.ndarray, float]
+Case = tuple[str, StoredModel, np.ndarray, np.ndarray, float, str]
 THIN = ("1", "0.5", "0.1", "rows")  # how much is left of the weights
 
 
@@ -30,7 +31,9 @@ def architectures(share: int = 1) -> Iterator[Case]:
         model = thin(capture(module, torch.zeros(1, *shape)), THIN[number % len(THIN)])
         network = stored(model, FORMATS[number % len(FORMATS)], VALUES[number % len(VALUES)])
         x = normal(number, 3, *shape)
-        yield name, network, x, expected(network, x), 1e-4
+        yield name, network, x, expected(network, x), 1e-4, "float"
+        integers = Net(network, isa="scalar", engine="int8", threads=1)  # which tests/run/test_int8.py checks
+        yield f"{name}, int8", network, x, integers(x), 1e-4, "int8"
 
 
 def dump(path: Path, cases: Iterable[Case]) -> int:
@@ -40,10 +43,10 @@ def dump(path: Path, cases: Iterable[Case]) -> int:
     """
     count = 0
     with open(path, "wb") as file:
-        for name, model, x, wanted, tolerance in cases:
+        for name, model, x, wanted, tolerance, engine in cases:
             file.write(_text(name) + _sizes(model.shapes[0]))
             file.write(struct.pack("<qqd", model.graph.output, len(x), tolerance))
-            plans = plan(model)
+            plans = plan(model, engine)
             file.write(struct.pack("<q", len(plans)) + b"".join(map(_plan, plans)))
             file.write(_array(x.astype(np.float32)) + _array(np.asarray(wanted, np.float64)))
             count += 1
