@@ -73,7 +73,7 @@ def test_two_networks_in_one_program_give_the_bits_of_each(tmp_path, flat):
             for path in (tmp_path / prefix).glob(f"{prefix}*"):
                 shutil.copy(path, tmp_path / "all")
         sources, folders = list((tmp_path / "all").glob("*.c")), ["all"]
-    assert len(sources) == 6
+    assert len(sources) == 8  # each with its self test
     main = tmp_path / "both.c"
     main.write_text(BOTH)
     done = compiled([main, *sources], tmp_path / "both", *(f"-I{tmp_path / folder}" for folder in folders))

@@ -1,5 +1,6 @@
 """A folder with a network as plain C: its constants, the runtime, a short program, how to build it, what it takes."""
 
+import math
 import os
 import re
 import secrets
@@ -10,6 +11,7 @@ from textwrap import fill
 from typing import Any
 
 from membound.errors import ModelError
+from membound.export.c_selftest import TEST_FUNCTIONS, TEST_LINE, selftest_files
 from membound.export.c_source import FIRST_LINE, FUNCTIONS, header_text, source_text
 from membound.export.cpp_source import check_prefix, renamed
 from membound.export.hub_folder import check_folder
@@ -109,12 +111,18 @@ if(NOT CMAKE_BUILD_TYPE)
   endif()
 endif()
 set(CMAKE_C_STANDARD 99)
-add_library(net STATIC net.c membound_micro.c membound_micro_conv.c)
+# what calls no net_selftest gets nothing of net_test.c from a library
+add_library(net STATIC net.c net_test.c membound_micro.c membound_micro_conv.c)
 target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 if(CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR AND NOT CMAKE_SYSTEM_NAME STREQUAL "Generic")
   # not where this is part of a larger program, nor on bare metal, which has no standard input
   add_executable(main main.c)
   target_link_libraries(main PRIVATE net)
+  add_executable(net_selftest net_test.c)
+  target_compile_definitions(net_selftest PRIVATE NET_TEST_MAIN)
+  target_link_libraries(net_selftest PRIVATE net)
+  enable_testing()
+  add_test(NAME net_selftest COMMAND net_selftest)
 endif()
 """
 MAY_BE_EDITED = {"main.c": (MAIN, MAIN_OF_NUMBERS), "CMakeLists.txt": (CMAKE,)}
@@ -136,6 +144,7 @@ def project_files(
     files = {
         f"{prefix}.c": renamed(source_text(plan), prefix),
         f"{prefix}.h": renamed(header_text(plan, preprocess), prefix),
+        **{renamed(name, prefix): renamed(text, prefix) for name, text in selftest_files(plan).items()},
         CONFIG: config_text(features(plan), prefix),
         **{name: (folder / name).read_text() for name in RUNTIME},
         "main.c": renamed(MAIN if plan.net.takes_pixels else MAIN_OF_NUMBERS, prefix),
@@ -167,6 +176,9 @@ def _in_readme(text: str, prefix: str) -> str:
         "`net.h`": f"`{prefix}.h`",
         "`net.c`": f"`{prefix}.c`",
         "net_context": f"{prefix}_context",
+        "net_test": f"{prefix}_test",
+        "net_selftest": f"{prefix}_selftest",
+        "NET_TEST": f"{prefix.upper()}_TEST",
     }
     for name, own in names.items():
         text = text.replace(name, own)
@@ -181,7 +193,9 @@ def check_micro_prefix(prefix: str) -> None:
     membound.errors.ModelError: prefix='context': the C has a use for that name itself: choose another, such as kws
     """
     check_prefix(prefix)
-    code = re.sub(r'/\*.*?\*/|"[^"]*"', "", MAIN + MAIN_OF_NUMBERS + FUNCTIONS, flags=re.DOTALL)
+    code = re.sub(
+        r'/\*.*?\*/|"[^"]*"', "", MAIN + MAIN_OF_NUMBERS + FUNCTIONS + TEST_FUNCTIONS, flags=re.DOTALL
+    )
     own = set(re.findall(r"\w+", code)) - {"net"}
     if prefix in own | {"input", "ops", "values", "memcpy", "memset"} or re.match(
         "mb(_|$)|(weight|scale|sum|pool)_[0-9]", prefix
@@ -205,9 +219,13 @@ def check_target(folder: Path, prefix: str = "net") -> None:
 
 def _is_ours(folder: Path, prefix: str) -> bool:
     """Whether an export under this prefix is in a folder: its net.h begins as ours do."""
+    return _begins(folder / f"{prefix}.h", renamed(FIRST_LINE, prefix))
+
+
+def _begins(path: Path, line: str) -> bool:
     try:
-        with open(folder / f"{prefix}.h", "rb") as file:
-            return file.readline().decode(errors="replace").rstrip() == renamed(FIRST_LINE, prefix)
+        with open(path, "rb") as file:
+            return file.readline().decode(errors="replace").rstrip() == line
     except OSError:
         return False
 
@@ -248,6 +266,8 @@ def _replace(target: Path, aside: Path, names: list[str], prefix: str) -> list[s
         for name, ours in MAY_BE_EDITED.items()
         if _was_edited(target / name, [_of_runtime(renamed(text, prefix), prefix) for text in ours])
     ]
+    tests = [name for name in names if name.startswith(f"{prefix}_test.")]
+    kept += [name for name in tests if (target / name).exists() and not _begins(target / name, TEST_LINE)]
     for name in names:
         if name not in kept:
             os.replace(aside / name, target / name)
@@ -295,6 +315,7 @@ this in Python, to compare with.
     flashes = {each: constants_of(plan, each) + codes[each] for each in LEVELS}
     constants, code, flash = constants_of(plan, level), codes[level], flashes[level]
     ram = plan.context_bytes + STACK_BYTES
+    tested = sum(math.prod(net.images[value]) for value in (0, net.output))
     more = "-O2 is faster and takes more" if level == SMALL else "-Os takes less, and is slower"
     speeds = [(each, speed_of(plan, each)) for each in sorted(LEVELS, key=lambda each: each != level)]
     times = "\n".join(
@@ -312,6 +333,16 @@ a host:
 
     cmake -S . -B build && make -C build && ./build/main < images
 
+Check a new board, compiler or set of flags with the self test. `net_test.c` has an input and the outputs that this
+network must give for it. Compile it, too, and call it once:
+
+    #include "net_test.h"
+
+    static net_context context;
+    if (net_selftest(&context) != 0) ...  /* how many outputs are wrong: 0 if all are right, bit for bit */
+
+On a host, `ctest --test-dir build` runs it, and so does `cc -DNET_TEST_MAIN net_test.c` with the three files above.
+
 CMake builds for speed on a host, and for size (-Os) on bare metal (where CMAKE_SYSTEM_NAME is Generic), unless you set
 CMAKE_BUILD_TYPE. On bare metal it builds the library `libnet.a` alone, without `main.c`; for -O2 there, set
 `-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O2`. Without a C library, compile with -ffreestanding and bring
@@ -324,6 +355,8 @@ your own `memcpy` and `memset`.
 - RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows. A
   call takes at most {STACK_BYTES} bytes of stack at -Og, -Os and -O2, and {STACK_UNOPTIMIZED} at -O0. The input is
   fed row by row; not all of it is in RAM.
+- The self test takes {tested:,} bytes of flash for its input and outputs where your program calls it, and no RAM of its
+  own.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
 {pictures}{left}{names}
 | layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |

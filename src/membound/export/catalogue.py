@@ -125,7 +125,8 @@ def _write_c(request: Request) -> Written:
     folder, prefix, way = request.target, request.prefix, Way(request.clock, request.compiled)
     assert folder is not None
     found, kept = write_c(folder, request.source, request.data, request.layout, request.size, prefix, way)
-    lines = [f"folder    {folder}: {prefix}.c, {prefix}.h, the runtime, main.c, CMakeLists.txt, README.md"]
+    names = f"{prefix}.c, {prefix}.h, the runtime, {prefix}_test.c, main.c, CMakeLists.txt, README.md"
+    lines = [f"folder    {folder}: {names}"]
     if kept:
         lines.append(f"kept      {' and '.join(kept)}: edited since the last export")
     lines += lines_of(found, way, prefix)

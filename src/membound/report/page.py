@@ -36,7 +36,7 @@ from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
 
-FIRMWARE = """/* with firmware/ on the include path, and its .c files compiled but for main.c */
+FIRMWARE = """/* with firmware/ on the include path, and its .c files compiled but for main.c and net_test.c */
 #include "net.h"
 
 static net_context context; /* all RAM but the stack */
