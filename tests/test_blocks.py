@@ -280,6 +280,8 @@ def compile_fragment(text: str) -> None:
         head += f"static float numbers{size};\nstatic uint8_t row{size};\n"
     if "net_context" not in text:
         head += "static net_context context;\n"
+    for line in re.findall(r"^#include .*\n", text, re.MULTILINE):
+        head, text = head + line, text.replace(line, "")
     Path("fragment.c").write_text(f"{head}int main(void) {{\n{text}return 0;\n}}\n")
     command = ["cc", "-std=c99", "-Wall", "-Werror", f"-I{folder}", "-c", "fragment.c"]
     done = subprocess.run(command, capture_output=True, text=True)

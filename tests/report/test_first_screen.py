@@ -238,6 +238,14 @@ def test_what_o2_takes_is_beside_what_os_takes():
     assert "--c firmware --clock 64MHz --compiled O2" in table
 
 
+def test_each_network_of_several_has_a_folder_of_its_own():
+    finals = [{"name": name, "file": f"net-{name}.safetensors", "micro": DEVICE} for name in ("6KB", "4KB")]
+    usage = plain(make_page({"finals": finals})).split("How to use it")[1]
+    for name in ("6KB", "4KB"):
+        assert f"membound export net-{name}.safetensors --c firmware-{name} " in usage
+    assert "with firmware-6KB/ on the include path" in usage
+
+
 def test_how_to_use_it_has_a_loop_in_c():
     usage = plain(page(micro=DEVICE)).split("How to use it")[1]
     assert "while (!net_feed_row(&amp;context, next_row(), 1, NET_CHANNELS)) {}" in usage

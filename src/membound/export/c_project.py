@@ -3,18 +3,16 @@
 import math
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 from membound.errors import ModelError
-from membound.export.c_selftest import TEST_FUNCTIONS, TEST_LINE, selftest_files
+from membound.export import folder as folders
+from membound.export.c_selftest import TEST_FUNCTIONS, selftest_files
 from membound.export.c_source import FIRST_LINE, FUNCTIONS, header_text, source_text
 from membound.export.cpp_source import check_prefix, renamed
-from membound.export.hub_folder import check_folder
 from membound.micro.code import (
     CONFIG,
     HEADERS,
@@ -34,7 +32,6 @@ from membound.micro.code import (
 from membound.micro.cost import estimate, speed_of
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
-from membound.store.whole import write_whole
 from membound.units import CLOCK, LEVELS, show_clock, show_ms
 
 RUNTIME = (*HEADERS, *SOURCES)
@@ -125,7 +122,6 @@ if(CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR AND NOT CMAKE_SYSTEM_NAME 
   add_test(NAME net_selftest COMMAND net_selftest)
 endif()
 """
-MAY_BE_EDITED = {"main.c": (MAIN, MAIN_OF_NUMBERS), "CMakeLists.txt": (CMAKE,)}
 
 
 def project_files(
@@ -208,26 +204,7 @@ def check_micro_prefix(prefix: str) -> None:
 
 def check_target(folder: Path, prefix: str = "net") -> None:
     """Refuse to write over anything but an earlier export, before there is anything to write."""
-    if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder, prefix):
-        raise ModelError(
-            f"{folder} has files in it, and no {prefix}.h that membound wrote: name a new folder, an empty one, or one "
-            "of an earlier export"
-        )
-    if not folder.is_dir():
-        check_folder(folder)
-
-
-def _is_ours(folder: Path, prefix: str) -> bool:
-    """Whether an export under this prefix is in a folder: its net.h begins as ours do."""
-    return _begins(folder / f"{prefix}.h", renamed(FIRST_LINE, prefix))
-
-
-def _begins(path: Path, line: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.readline().decode(errors="replace").rstrip() == line
-    except OSError:
-        return False
+    folders.check_target(folder, f"{prefix}.h", renamed(FIRST_LINE, prefix))
 
 
 def write_project(
@@ -237,48 +214,16 @@ def write_project(
     clock: float | None = None,
     level: str = SMALL,
 ) -> list[str]:
-    """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay.
-
-    All files are written aside first, so that what fails leaves a folder as it was.
-    """
-    target = Path(folder)
-    check_target(target, prefix)
+    """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay."""
     files = project_files(net.plan, net.classes, net.model.preprocess, prefix, clock, level)
-    aside = target.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
-    try:
-        aside.mkdir()
-        for name, text in files.items():
-            write_whole(aside / name, [text.encode()])
-        if not _is_ours(target, prefix):
-            aside.rename(target)
-            return []
-        return _replace(target, aside, list(files), prefix)
-    except OSError as error:
-        raise ModelError(f"{target}: cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _replace(target: Path, aside: Path, names: list[str], prefix: str) -> list[str]:
-    """Move new files over the old ones; of the runtime's old ones, those that there are no more go."""
-    kept = [
-        name
-        for name, ours in MAY_BE_EDITED.items()
-        if _was_edited(target / name, [_of_runtime(renamed(text, prefix), prefix) for text in ours])
-    ]
-    tests = [name for name in names if name.startswith(f"{prefix}_test.")]
-    kept += [name for name in tests if (target / name).exists() and not _begins(target / name, TEST_LINE)]
-    for name in names:
-        if name not in kept:
-            os.replace(aside / name, target / name)
-    for old in target.glob(_of_runtime("membound_micro.c", prefix).replace(".c", "*.[ch]")):
-        if old.name not in names:
-            old.unlink()
-    return kept
-
-
-def _was_edited(path: Path, ours: list[str]) -> bool:
-    return path.exists() and path.read_bytes() not in [text.encode() for text in ours]
+    may_be_edited = ("main.c", "CMakeLists.txt", f"{prefix}_test.c", f"{prefix}_test.h")
+    return folders.write_files(
+        Path(folder),
+        {name: [text.encode()] for name, text in files.items()},
+        f"{prefix}.h",
+        renamed(FIRST_LINE, prefix),
+        may_be_edited,
+    )
 
 
 def readme_text(

@@ -10,8 +10,8 @@ from membound.micro.plan import MicroPlan
 from membound.run.micro_net import core_of
 
 CANDIDATES = 8  # inputs of which that with the most different outputs is taken
-TEST_LINE = "/* A self test that membound wrote: one input, and the outputs that it must give. */"
-HEADER = f"""{TEST_LINE}
+FIRST_LINE = "/* A self test that membound wrote: one input, and the outputs that it must give. */"
+HEADER = f"""{FIRST_LINE}
 #ifndef NET_TEST_H
 #define NET_TEST_H
 
@@ -67,7 +67,7 @@ def selftest_files(plan: MicroPlan) -> dict[str, str]:
     arrays = array_text("net_test_input", given, "const") + array_text("net_test_outputs", outputs, "const")
     return {
         "net_test.h": HEADER,
-        "net_test.c": f'{TEST_LINE}\n#include "net_test.h"\n\n{arrays}{TEST_FUNCTIONS}',
+        "net_test.c": f'{FIRST_LINE}\n#include "net_test.h"\n\n{arrays}{TEST_FUNCTIONS}',
     }
 
 

@@ -12,7 +12,7 @@ from membound.errors import MemboundError, check_path_like, say_no_folder
 from membound.report.advice import say_advice, say_note
 from membound.report.bars import make_bars
 from membound.report.curves import make_curves
-from membound.report.device import is_micro, say_export, say_way
+from membound.report.device import find_folder, is_micro, say_export, say_way
 from membound.report.eight_bits import say_beaten, say_taken
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, breakable, join, tag
@@ -36,7 +36,7 @@ from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
 
-FIRMWARE = """/* with firmware/ on the include path, and its .c files compiled but for main.c and net_test.c */
+FIRMWARE = """/* with FOLDER/ on the include path, and its .c files compiled but for main.c and net_test.c */
 #include "net.h"
 
 static net_context context; /* all RAM but the stack */
@@ -221,9 +221,10 @@ def _make_usage(result: Facts) -> Markup | None:
     evaluated += " --engine micro" if micro else ""
     if layout := re.search(r"--layout ([A-Z]+)", find_text(result, "command") or ""):
         evaluated += f" --layout {layout[1]}"
-    first = find_rows(result, "finals")[0]
+    finals = find_rows(result, "finals")
+    first, several = finals[0], len(finals) > 1
     last = (
-        say_export(first)
+        "\n".join(say_export(final, several) for final in finals if find_text(final, "file"))
         if micro
         else f"membound bench {quoted}\nmembound export {quoted} --cpp app  # C++ for an app"
     )
@@ -233,7 +234,8 @@ def _make_usage(result: Facts) -> Markup | None:
     in_c = None
     if micro:
         floats = find_text(find_part(first, "micro"), "flash_not_included")
-        in_c = _code(f"{FIRMWARE}\n{OF_FLOATS}" if floats else FIRMWARE)
+        called = FIRMWARE.replace("FOLDER", find_folder(first, several))
+        in_c = _code(f"{called}\n{OF_FLOATS}" if floats else called)
     return join(_code(python), _code(shell), in_c, tag("p", others, class_="note") if others else None)
 
 
