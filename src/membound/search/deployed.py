@@ -52,7 +52,8 @@ class Fitted:
       `is_dense_in_8_bits`, where it was the better one and this is it; `is_estimate`, whether `accuracy` is a twin's;
       `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of `mb.inspect` (`Inspection` lists their
       keys); `steps` and `seconds` of training;
-      `training`, its `optimizer`, `peak_lr`, `batch_size`, `steps`, `usual_steps`, `weight_decay`, `momentum`,
+      `training`, its `optimizer`, `peak_lr`, `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
+      `momentum`,
       `ramp`, `every`, `seed`, `augment`, `smoothing`, `precision`, `teacher` (None where there was none),
       `temperature` and `teacher_part`; `curves`, points with `iteration`, `loss` (the
       mean since the point before, on training images), `seconds`, `nonzeros` and, where there are test images,

@@ -12,6 +12,7 @@ from membound.search.problem import AT_ONCE, Problem
 from membound.search.request import Choices
 from membound.search.teachers import AUTO
 from membound.train.job import BATCH, STEPS
+from membound.train.recipe import WarmCosine
 from membound.zoo.networks import takes_width
 from membound.zoo.solver import Solver
 
@@ -77,6 +78,7 @@ def describe_recipe(problem: Problem, seed: int, warm: bool) -> dict[str, Any]:
         "usual_steps": training.usual_steps,
         "batch_size": recipe.batch_size,
         "peak_lr": recipe.peak_lr,
+        "warmup": recipe.lr.warmup if isinstance(recipe.lr, WarmCosine) else None,
         "momentum": recipe.momentum,
         "weight_decay": recipe.weight_decay,
         "ramp": asdict(AT_ONCE if warm else training.ramp),
