@@ -8,9 +8,8 @@ from membound.report import marks
 from membound.report.axes import Frame, Scale, draw_figure, find_ticks, show_tick, widen
 from membound.report.device import find_flash
 from membound.report.markup import Markup, join, tag
-from membound.report.paired import ALIKE, Comparison, compare_networks, show_difference
+from membound.report.paired import ALIKE, WITHIN, Comparison, compare_networks, show_difference
 from membound.report.scatter import Point, find_beside, find_point
-from membound.report.spread import WITHIN
 from membound.report.tables import draw_table
 from membound.report.text import ABSENT, Score, find_number, find_part, find_rows, find_text, shorten
 

@@ -100,10 +100,8 @@ def make_page(result: Facts) -> str:
         warning = tag("p", taken, class_="verdict")
     advice = [tag("p", line, class_="note") for line in say_advice(result)]
     tiles = make_tiles(result, score)
-    rule = None if tiles else say_rule(find_rows(result, "finals")[0], find_part(result, "dense"))
-    if rule and columns:  # method against method is judged by another rule
-        rule = f"Against dense, {rule[0].lower()}{rule[1:]}"
     first = find_rows(result, "finals")[0]
+    rule = None if tiles or columns else say_rule(first, find_part(result, "dense"))  # said of columns below
     error = None if tiles or find_part(first, "seeds") else say_uncertainty(first, score)
     given = say_given(find_part(result, "dense"), score)
     timed = " ".join(filter(None, (given, say_estimate(first), error, say_timed(result), rule)))

@@ -5,7 +5,8 @@ from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, join, tag
-from membound.report.spread import WITHIN, compare
+from membound.report.paired import WITHIN
+from membound.report.spread import compare
 from membound.report.text import (
     ABSENT,
     Score,

@@ -20,7 +20,8 @@ from membound.report.device import (
     unbroken,
 )
 from membound.report.markup import Markup, join, tag
-from membound.report.spread import BETTER, WITHIN, WORSE, compare, say_rule
+from membound.report.paired import BETTER, WITHIN, WORSE
+from membound.report.spread import compare, say_rule
 from membound.report.text import (
     Score,
     divide,
@@ -87,6 +88,8 @@ def compare_amounts(ours: float, theirs: float, words: tuple[str, str], noise: f
     (('2.5 times faster', 'better'), ('2.5 times slower', 'worse'))
     """
     times = divide(theirs, ours) or 1.0
+    if ours == theirs and noise == SAME:  # counted, not timed
+        return "the same", EVEN
     if 1 / noise <= times <= noise:
         return "about the same", EVEN
     shown = max(times, 1 / times)

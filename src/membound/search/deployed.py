@@ -131,10 +131,11 @@ class Fitted:
 
     @property
     def verdict(self) -> str | None:
-        """Against dense: 'better', 'worse' or 'within the spread', which is where the ± ranges of both overlap.
+        """Against dense, as `compare` judges: 'better', 'worse' or 'within the spread'.
 
-        ± is the standard deviation over seeds, with one seed the standard error over test images (without
-        errors, 1 of n + 1). None where there is no dense network, or nothing says how far a score may be off.
+        Within the spread means that the 95 % confidence interval of the difference holds 0: paired by seed, or with one
+        seed by the standard errors over test images. None where there is no dense network, or nothing says how far a
+        score may be off.
         """
         found = None if self.dense is None else compare(self._judged, self.dense)
         return None if found is None else found[1]
