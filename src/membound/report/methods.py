@@ -241,7 +241,7 @@ def _say_rule(known: Sequence[Comparison], score: Score) -> str:
         if known[0].uncertainty is None:
             return f"{what}, of one seed: nothing says how much of it is chance. Use three seeds or more."
         return (
-            f"{what}, ± 1.96 standard errors over test images, of one seed: another seed may say otherwise. "
+            f"{what}, ± 1.96 standard errors over what judged them, of one seed: another seed may say otherwise. "
             "Use three seeds or more."
         )
     seeds = f"{max(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"

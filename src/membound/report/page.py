@@ -11,6 +11,7 @@ from typing import Any
 from membound.errors import MemboundError, check_path_like, say_no_folder
 from membound.report.advice import say_advice, say_note
 from membound.report.bars import make_bars
+from membound.report.classes import make_classes
 from membound.report.curves import make_curves
 from membound.report.device import find_folder, is_micro, say_export, say_way
 from membound.report.eight_bits import say_beaten, say_taken
@@ -27,6 +28,7 @@ from membound.report.text import (
     find_rows,
     find_score,
     find_text,
+    name_of_examples,
     show_count,
     show_duration,
 )
@@ -84,6 +86,7 @@ def make_page(result: Facts) -> str:
         _section(f"{_capital(score.name)} of each method", columns),
         _section("Method against method", make_duels(result, score)),
         _section(f"{_capital(score.name)} against size", scatter),
+        _section(f"{_capital(score.name)} of each class", make_classes(result)),
         _section("What each layer keeps", make_bars(result), _say_first_seed(result)),
         _section("Training", make_curves(result, score)),
         _section("Layers", make_layers(result)),
@@ -205,13 +208,13 @@ def _make_usage(result: Facts) -> Markup | None:
     files = [name for final in find_rows(result, "finals") if (name := find_text(final, "file"))]
     if not files:
         return None
-    data, micro = find_text(result, "data"), is_micro(result)
+    finals, data, micro = find_rows(result, "finals"), find_text(result, "data"), is_micro(result)
     literal = json.dumps(files[0], ensure_ascii=False)
     engine = ', engine="micro"' if micro else ""
     save = f"fitted.save({literal})\n" if result.get("unsaved") else ""
     python = (
         f"import membound as mb\n\n{save}net = mb.load({literal}{engine})\n"
-        "x = net.preprocess(images)  # as in training: [N, C, H, W], uint8 or as the data was\n"
+        f"{_say_prepare(finals[0])}\n"
         "y = net(x)  # numpy in, numpy out"
     )
     quoted = shlex.quote(files[0])
@@ -219,7 +222,6 @@ def _make_usage(result: Facts) -> Markup | None:
     evaluated += " --engine micro" if micro else ""
     if layout := re.search(r"--layout ([A-Z]+)", find_text(result, "command") or ""):
         evaluated += f" --layout {layout[1]}"
-    finals = find_rows(result, "finals")
     first, several = finals[0], len(finals) > 1
     last = (
         "\n".join(say_export(final, several) for final in finals if find_text(final, "file"))
@@ -235,6 +237,18 @@ def _make_usage(result: Facts) -> Markup | None:
         called = FIRMWARE.replace("FOLDER", find_folder(first, several))
         in_c = _code(f"{called}\n{OF_FLOATS}" if floats else called)
     return join(_code(python), _code(shell), in_c, tag("p", others, class_="note") if others else None)
+
+
+def _say_prepare(final: Facts) -> str:
+    """
+    >>> _say_prepare({"input_shape": [40, 49]})
+    'x = net.preprocess(examples)  # as in training: [N, 40, 49], as the data was'
+    """
+    name = name_of_examples(final)
+    if name == "images":
+        return "x = net.preprocess(images)  # as in training: [N, C, H, W], uint8 or as the data was"
+    shape = ", ".join(map(str, ("N", *(final.get("input_shape") or ["..."]))))
+    return f"x = net.preprocess({name})  # as in training: [{shape}], as the data was"
 
 
 def _code(text: str) -> Markup:

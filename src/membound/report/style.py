@@ -53,6 +53,8 @@ thead th { font-weight: 600; border-bottom: 1px solid var(--frame); vertical-ali
 tbody th { font-weight: 400; }
 tbody th, tbody td { border-bottom: 1px solid var(--line); }
 td small { display: block; white-space: normal; color: var(--soft); font-size: .8125rem; line-height: 1.35; }
+td small.better { color: var(--s2); }
+td small.worse { color: var(--s1); }
 .facts th { color: var(--soft); padding-right: 20px; }
 .facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .summary tbody th { color: var(--soft); white-space: normal; }

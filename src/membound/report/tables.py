@@ -17,6 +17,7 @@ from membound.report.text import (
     find_size,
     find_text,
     name_layer,
+    name_of_example,
     show_count,
     show_duration,
     show_milliseconds,
@@ -92,7 +93,7 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
         ("budget used", [_budget_cell(net, result, kind) for net in networks]),
         ("nonzeros", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
-        ("latency of one image", [_latency_cell(net, dense) for net in networks]),
+        (f"latency of one {name_of_example(networks[0])}", [_latency_cell(net, dense) for net in networks]),
         ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
     ]
 

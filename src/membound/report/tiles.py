@@ -29,6 +29,7 @@ from membound.report.text import (
     find_part,
     find_rows,
     find_text,
+    name_of_example,
     show_count,
     show_milliseconds,
 )
@@ -180,7 +181,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
         lines.append(
             tag("p", f"{show_milliseconds(integers)} with ", tag("code", "engine int8"), class_="against")
         )
-    return _draw("latency of one image", show_milliseconds(ours), lines)
+    return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(ours), lines)
 
 
 def _time_tile(final: Facts, int8: Facts) -> Markup | None:
@@ -198,7 +199,7 @@ def _time_tile(final: Facts, int8: Facts) -> Markup | None:
         lines.append(tag("p", unbroken(f"{show_ms(other[2])} at {other[0]}"), class_="against"))
     if (longest := find_number(find_part(final, "micro"), "longest_call_ms")) is not None:
         lines.append(tag("p", unbroken(f"longest call {show_ms(longest)}"), class_="against"))
-    return _draw("time of one image, estimated", show_ms(ours), lines)
+    return _draw(f"time of one {name_of_example(final)}, estimated", show_ms(ours), lines)
 
 
 def _say_ram(final: Facts) -> str | None:

@@ -58,6 +58,8 @@ class Fitted:
       `temperature` and `teacher_part`; `curves`, points with `iteration`, `loss` (the
       mean since the point before, on training images), `seconds`, `nonzeros` and, where there are test images,
       `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
+      `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them (None of another task);
+      `input_shape`, of one example;
       `asked`, the call; `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
       several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values` and `layers` of each.
     - For a microcontroller, `flash` and `ram` are bytes and `ms` is the estimated time of an image (None for other
@@ -370,6 +372,7 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         here = deployed_bytes(stored, target.batch, target.isa)  # what a bound counts
         memory = {"host_memory_bytes" if target.micro else "memory_bytes": here, "memory_isa": target.isa}
     return {
+        "input_shape": None if len(facts.get("inputs", ())) > 1 else facts["input_shape"],
         "file_bytes": stored.file_bytes,
         "header_bytes": stored.header_bytes,
         **memory,
