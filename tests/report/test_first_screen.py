@@ -183,6 +183,15 @@ def test_several_seeds_lead_with_their_mean():
     assert "of one seed" not in text
 
 
+def test_two_seeds_are_too_few_to_tell():
+    text = page(dense=DENSE | {"seeds": over_seeds(96.6, 96.3)}, seeds=over_seeds(94.0, 94.4))
+    assert "2.25 points below dense, where two seeds are too few to tell." in text
+    assert ("even", "2.25 points below: too few seeds to tell") in told(text)
+    assert '<span class="words">too few seeds to tell</span>' in text
+    more = page(dense=DENSE | {"seeds": over_seeds(96.6, 96.3, 96.5)}, seeds=over_seeds(94.0, 94.4, 94.3))
+    assert "worse than dense by 2.23 points." in more
+
+
 def test_the_headline_of_several_seeds_is_their_mean_and_each_is_listed():
     seeds = over_seeds(98.97, 98.86, 98.87, first=4)
     text = page(dense=DENSE | {"seeds": over_seeds(99.0, 99.06, 98.94, first=4)}, seeds=seeds)

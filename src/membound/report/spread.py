@@ -30,6 +30,19 @@ def compare(ours: Facts, theirs: Facts) -> tuple[float, str | None] | None:
     return gap, None if spread is None else judge(gap, spread)
 
 
+def are_too_few(ours: Facts, theirs: Facts) -> bool:
+    """Whether there are two seeds to pair: their interval is so wide that nearly every difference is within it.
+
+    >>> two = {"seeds": {"seeds": [0, 1], "accuracies": [9.0, 9.1]}}
+    >>> are_too_few(two, two), are_too_few(two, {"accuracy": 9.0})
+    (True, False)
+    """
+    if not all(find_part(net, "seeds") for net in (ours, theirs)):
+        return False
+    found = compare_networks(ours, theirs)
+    return found is not None and len(found.seeds) == 2
+
+
 def say_against_dense(ours: Facts, dense: Facts, score: Score) -> str | None:
     """The comparison in words, for a sentence.
 
@@ -48,6 +61,8 @@ def say_against_dense(ours: Facts, dense: Facts, score: Score) -> str | None:
         return score.compare(gap, 0.0)
     if verdict != WITHIN:
         return f"{verdict} than dense by {shown}"
+    if gap and are_too_few(ours, dense):
+        return f"{score.compare(gap, 0.0)}, where two seeds are too few to tell"
     side = f" ({shown} {'below' if gap < 0 else 'above'})" if float(shown.split()[0]) else ""
     return f"within the spread of dense{side}"
 

@@ -6,7 +6,7 @@ from typing import Any
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, join, tag
 from membound.report.paired import WITHIN
-from membound.report.spread import compare
+from membound.report.spread import are_too_few, compare
 from membound.report.text import (
     ABSENT,
     Score,
@@ -205,7 +205,7 @@ def _verdict_cell(net: Facts, dense: Facts) -> Markup | str | None:
     found = None if net is dense else compare(net, dense)
     if found is None or found[1] != WITHIN:
         return None if found is None else found[1]
-    return tag("span", WITHIN, class_="words")
+    return tag("span", "too few seeds to tell" if are_too_few(net, dense) else WITHIN, class_="words")
 
 
 def _seeds_cell(net: Facts, score: Score) -> Markup | None:

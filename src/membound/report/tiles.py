@@ -21,7 +21,7 @@ from membound.report.device import (
 )
 from membound.report.markup import Markup, join, tag
 from membound.report.paired import BETTER, WITHIN, WORSE
-from membound.report.spread import compare, say_rule
+from membound.report.spread import are_too_few, compare, say_rule
 from membound.report.text import (
     Score,
     divide,
@@ -115,7 +115,9 @@ def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:
     words = f"{shown} {'above' if gap > 0 else 'below'}"
     if verdict is None:
         return words, BETTER if gap > 0 else WORSE
-    return (f"{verdict}, {words}", EVEN) if verdict == WITHIN else (f"{verdict} by {shown}", verdict)
+    if verdict == WITHIN:
+        return f"{words}: too few seeds to tell" if are_too_few(ours, theirs) else f"{verdict}, {words}", EVEN
+    return f"{verdict} by {shown}", verdict
 
 
 def _size(value: float | None) -> str:
