@@ -101,7 +101,7 @@ def make_page(result: Facts) -> str:
     warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
-    advice = [tag("p", line, class_="note") for line in say_advice(result)]
+    advice = [tag("p", *_keep_options(line), class_="note") for line in say_advice(result)]
     tiles = make_tiles(result, score)
     first = find_rows(result, "finals")[0]
     rule = None if tiles or columns else say_rule(first, find_part(result, "dense"))  # said of columns below
@@ -253,8 +253,12 @@ def _say_prepare(final: Facts) -> str:
 
 def _code(text: str) -> Markup:
     """Lines that wrap, but never within the dashes of an option."""
-    words = [tag("span", word) if word.startswith("-") else word for word in re.split(r"(\s+)", text)]
-    return tag("pre", tag("code", *words))
+    return tag("pre", tag("code", *_keep_options(text)))
+
+
+def _keep_options(text: str) -> list[Markup | str]:
+    """Words, those that are options in one piece."""
+    return [tag("span", word) if word.startswith("-") else word for word in re.split(r"(\s+)", text)]
 
 
 def _make_origin(result: Facts) -> Markup | None:

@@ -205,7 +205,8 @@ def _verdict_cell(net: Facts, dense: Facts) -> Markup | str | None:
     found = None if net is dense else compare(net, dense)
     if found is None or found[1] != WITHIN:
         return None if found is None else found[1]
-    return tag("span", "too few seeds to tell" if are_too_few(net, dense) else WITHIN, class_="words")
+    words = "too few seeds to tell" if found[0] and are_too_few(net, dense) else WITHIN
+    return tag("span", words, class_="words")
 
 
 def _seeds_cell(net: Facts, score: Score) -> Markup | None:

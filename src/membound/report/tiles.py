@@ -196,7 +196,13 @@ def _time_tile(final: Facts, int8: Facts) -> Markup | None:
         lines.append(_line(*compare_amounts(ours, theirs, ("faster", "slower")), "8 bits", show_ms(theirs)))
     allowed = find_number(find_part(final, "latency_bound"), "bound_ms")
     within = "" if allowed is None else f"{ours:.3g} of {allowed:g} ms, "
-    lines.append(tag("p", unbroken(f"{within}{say_clock(final)}, at {find_level(final)}"), class_="against"))
+    lines.append(
+        tag(
+            "p",
+            unbroken(f"{within}{say_clock(final)}, at {find_level(final)}"),
+            class_="against",
+        )
+    )
     if (other := find_other(final)) is not None:
         lines.append(tag("p", unbroken(f"{show_ms(other[2])} at {other[0]}"), class_="against"))
     if (longest := find_number(find_part(final, "micro"), "longest_call_ms")) is not None:
@@ -244,4 +250,10 @@ def _draw(head: str, value: str, lines: list[Markup]) -> Markup:
 
 
 def _line(words: str, kind: str, name: str, shown: str) -> Markup:
-    return tag("p", tag("strong", words, class_=kind), f" {name}: {shown}", class_="against")
+    return tag(
+        "p",
+        tag("strong", words, class_=kind),
+        f" {name}: ",
+        tag("span", shown, class_="whole"),
+        class_="against",
+    )
