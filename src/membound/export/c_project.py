@@ -286,7 +286,7 @@ network must give for it. Compile it, too, and call it once:
     static net_context context;
     if (net_selftest(&context) != 0) ...  /* how many outputs are wrong: 0 if all are right, bit for bit */
 
-On a host, `ctest --test-dir build` runs it, and so does `cc -DNET_TEST_MAIN net_test.c` with the three files above.
+On a host, `make -C build test` runs it, and so does `cc -DNET_TEST_MAIN net_test.c` with the three files above.
 
 CMake builds for speed on a host, and for size (-Os) on bare metal (where CMAKE_SYSTEM_NAME is Generic), unless you set
 CMAKE_BUILD_TYPE. On bare metal it builds the library `libnet.a` alone, without `main.c`; for -O2 there, set
