@@ -166,7 +166,7 @@ def test_the_command_takes_a_prefix(file, tmp_path, capsys):
             main(["export", str(path), "--c", str(tmp_path / f"c-{prefix}"), "--prefix", prefix])
         assert stopped.value.code == code
     said = capsys.readouterr()
-    assert "kws.c, kws.h, the runtime, main.c" in said.out
+    assert "kws.c, kws.h, the runtime, kws_test.c" in said.out
     assert "the C has a use for that name itself" in said.err
     for name in ("kws.c", "kws.h", "kws_membound_micro_config.h"):
         assert (tmp_path / "c-kws" / name).read_text() == (tmp_path / "one" / name).read_text()
