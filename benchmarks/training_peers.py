@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -38,7 +39,6 @@ from _timing import wait
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from membound.paper.claims import spread
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.problem import Problem
 from membound.search.scoring import score_stored
@@ -297,6 +297,20 @@ def one_seed(options: argparse.Namespace, seed: int, tries: int = TRIES) -> list
     return rows
 
 
+def summarize(rows: list[dict], timed: list[dict]) -> dict[str, dict]:
+    """The mean of each method, its standard deviation where there are several seeds, and its fastest step."""
+    summary = {}
+    for method in dict.fromkeys(row["method"] for row in rows):
+        accuracies = [row["accuracy"] for row in rows if row["method"] == method]
+        times = [row["ms_a_step"] for row in timed if row["method"] == method]
+        summary[method] = {
+            "accuracy": fmean(accuracies),
+            "std": stdev(accuracies) if len(accuracies) > 1 else None,
+            "ms_a_step": None if None in times else min(times),
+        }
+    return summary
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("net", choices=("lenet", "cifar10_quick"))
@@ -322,13 +336,9 @@ def main() -> None:
         rows = [{key: value for key, value in row.items() if key != "ms_a_step"} for row in rows]
     else:
         timed = rows if options.processes == 1 else one_seed(options, 0, tries=1)
-    summary = {}
-    for method in dict.fromkeys(row["method"] for row in rows):
-        mine = [row for row in rows if row["method"] == method]
-        found = spread([row["accuracy"] for row in mine])
-        times = [row["ms_a_step"] for row in timed if row["method"] == method]
-        fastest = None if options.untimed else min(times)
-        summary[method] = {"accuracy": found["mean"], "std": found["std"], "ms_a_step": fastest}
+    if options.seeds == 1:
+        print("one seed: there is no standard deviation, and no verdict on which method is better")
+    summary = summarize(rows, timed)
     record(options.out, {**settings(options), "summary": summary, "rows": rows})
 
 

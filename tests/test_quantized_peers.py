@@ -11,6 +11,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from _networks import narrow_lenet, narrow_quick
 from _quantized import bits_of, fake_quantized, quantize_, stored_bytes
+from training_peers import summarize
 
 from membound import zoo
 from membound.zoo.efficientnet_lite0 import Same
@@ -99,3 +100,13 @@ def test_narrow_networks_are_the_zoos_at_full_width(make, plain, shape):
     assert sizes(make(1.0)) == sizes(plain())
     assert make(0.25)(torch.zeros(1, *shape)).shape == (1, 10)
     assert stored_bytes(make(0.5), 8) < stored_bytes(plain(), 8) / 3
+
+
+def test_one_seed_has_no_standard_deviation():
+    rows = [
+        {"method": name, "accuracy": 98.0 + seed, "ms_a_step": 3.0 - seed} for name in "ab" for seed in (0, 1)
+    ]
+    assert summarize(rows[:1], rows[:1]) == {"a": {"accuracy": 98.0, "std": None, "ms_a_step": 3.0}}
+    both = summarize(rows, [{**row, "ms_a_step": None} for row in rows])
+    assert list(both) == ["a", "b"]
+    assert both["b"] == {"accuracy": 98.5, "std": pytest.approx(0.7071, abs=1e-4), "ms_a_step": None}

@@ -1,6 +1,7 @@
 """Sizes in bytes, as people write them: '40 KiB' is 40960, '40 KB' is 40000; clocks, compilers, and other numbers."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from membound.errors import MemboundError
@@ -124,3 +125,12 @@ def show_ms(ms: float) -> str:
     ('56 ms', '0.23 ms', '1234 ms')
     """
     return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.2g} ms"
+
+
+def name_examples(shape: Sequence[int] | None) -> str:
+    """What examples of a shape are called; of an unknown shape, as most are.
+
+    >>> name_examples((3, 32, 32)), name_examples((40, 49)), name_examples((40, 49, 1)), name_examples(None)
+    ('images', 'examples', 'examples', 'images')
+    """
+    return "images" if shape is None or (len(shape) == 3 and min(shape[1:]) > 1) else "examples"

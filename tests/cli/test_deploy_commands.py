@@ -492,10 +492,13 @@ def test_evaluate_through_the_runtime(file, data, capsys):
     facts = loads(capsys.readouterr().out)
     assert facts == {
         "accuracy": 100.0, "top5_accuracy": None, "errors": 0, "images": 20, "nonzeros": 35, "weight_nonzeros": 35,
-        "file_bytes": os.path.getsize(file),
+        "file_bytes": os.path.getsize(file), "confusion": [[10, 0], [0, 10]],
+        "classes": [{"name": name, "images": 10, "errors": 0, "accuracy": 100.0} for name in "01"],
     }  # fmt: skip
     assert run("evaluate", file, "--data", data, "--split", "train", "--batch", "7") == 0
-    assert "accuracy  100.00 %   (0 errors in 40 images)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "accuracy  100.00 %   (0 errors in 40 images)" in said
+    assert "worst" not in said
 
 
 def test_evaluate_counts_errors(file, tmp_path, capsys):
@@ -505,6 +508,13 @@ def test_evaluate_counts_errors(file, tmp_path, capsys):
     assert run("evaluate", file, "--data", tmp_path / "wrong.npz", "--json") == 0
     facts = loads(capsys.readouterr().out)
     assert (facts["errors"], facts["accuracy"]) == (3, 85.0)
+    assert sum(map(sum, facts["confusion"])) == 20
+    for place, (found, row) in enumerate(zip(facts["classes"], facts["confusion"], strict=True)):
+        assert (found["images"], found["errors"]) == (sum(row), sum(row) - row[place])
+        assert found["images"] == int((y == place).sum())
+    worst = min(facts["classes"], key=lambda each: each["accuracy"])
+    assert run("evaluate", file, "--data", tmp_path / "wrong.npz") == 0
+    assert f"worst     {worst['name']} {worst['accuracy']:.2f} %, " in capsys.readouterr().out
 
 
 def test_evaluate_a_folder_reads_it_at_the_size_of_the_network(tmp_path, capsys):

@@ -19,6 +19,7 @@ from membound.capture import capture
 from membound.cli import main
 from membound.errors import ModelError
 from membound.export.c_project import project_files, write_project
+from membound.export.folder import MANIFEST
 from membound.run.calibration import calibrate_activations, with_activations
 from membound.run.micro_net import MicroNet
 from membound.store.file import read_bytes, to_bytes
@@ -194,11 +195,10 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(calibrated, tmp_path
     mb.export_c(plain, folder, images=some_images(net.model, 8), maps="whole")
     (folder / "build").mkdir()
     (folder / "mine.c").write_text("int mine;\n")
-    (folder / "membound_micro_old.h").write_text("/* of an earlier version */\n")
     mb.export_c(file, folder)
     wanted = project_files(net.plan)
     assert {name: (folder / name).read_text() for name in wanted} == wanted
-    assert {path.name for path in folder.iterdir()} == {*wanted, "build", "mine.c"}
+    assert {path.name for path in folder.iterdir()} == {*wanted, MANIFEST, "build", "mine.c"}
     assert not list(tmp_path.glob(".membound-*"))
 
 
@@ -240,7 +240,7 @@ def test_a_failed_export_leaves_the_earlier_one_as_it_was(calibrated, tmp_path, 
     def full_disk(path, parts):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("membound.export.c_project.write_whole", full_disk)
+    monkeypatch.setattr("membound.export.folder.write_whole", full_disk)
     with pytest.raises(ModelError, match="cannot be written: No space left on device"):
         mb.export_c(file, folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

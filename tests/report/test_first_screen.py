@@ -1,6 +1,7 @@
 """The first screen of the report: four numbers beside dense and 8 bits; what is worse is as large as what is better."""
 
 import re
+from statistics import mean, stdev
 
 import numpy as np
 import pytest
@@ -48,7 +49,9 @@ def test_a_network_for_a_microcontroller_leads_with_flash_and_ram():
     body = text.split("<body>")[1]
     assert re.findall(r"<h2>(.*?)</h2>", body)[:4] == ["flash", "accuracy on test", "RAM", "file"]
     assert told(text)[0] == ("better", "10 times smaller")
-    assert ("even", "about the same") in told(text)
+    assert ("even", "the same") in told(text)
+    near = DENSE | {"int8": INT8 | {"micro": {"flash_bytes": 76_900, "ram_bytes": 2_000}}}
+    assert ("even", "about the same") in told(page(dense=near, micro=device))
     assert "7,690 of 8,000 bytes" in body
     assert "96.1 % of 8,000" in body
     assert "99.4 % of 2,000" in body
@@ -90,7 +93,7 @@ def test_int8s_speed_is_beside_ours_where_it_was_measured():
     assert "bench --int8" in page()
     timed = page(dense=DENSE | {"int8": INT8 | {"latency_ms": 0.11, "latency_by": "ONNX Runtime"}})
     assert ("worse", "2.0 times slower") in told(timed)
-    assert "int8, ONNX Runtime: 0.110 ms" in timed
+    assert "int8, ONNX Runtime: 0.110 ms" in plain(timed)
     assert "bench --int8" not in timed
     assert "Dense also runs in membound; int8 runs in ONNX Runtime." in timed
     assert "Dense also runs in membound." in page()
@@ -155,15 +158,24 @@ def test_a_report_from_python(tmp_path):
         fitted.report(tmp_path / "missing" / "r.html")
 
 
+def over_seeds(*scores: float, first: int = 0) -> dict[str, object]:
+    return {"count": len(scores), "seeds": [*range(first, first + len(scores))], "accuracies": [*scores],
+            "mean": mean(scores), "std": stdev(scores)}  # fmt: skip
+
+
 def test_several_seeds_lead_with_their_mean():
-    seeds = {"count": 3, "seeds": [0, 1, 2], "mean": 98.9, "std": 0.06}
-    dense = DENSE | {"seeds": seeds | {"mean": 99.03}, "int8": INT8 | {"seeds": seeds | {"mean": 98.92}}}
+    seeds = over_seeds(98.84, 98.9, 98.96)
+    dense = DENSE | {
+        "seeds": over_seeds(98.98, 99.03, 99.08), "int8": INT8 | {"seeds": over_seeds(98.88, 98.86, 99.02)}
+    }  # fmt: skip
     text = page(dense=dense, seeds=seeds)
     assert '<h2>accuracy on test, 3 seeds</h2><p class="number">98.90 ± 0.06 %</p>' in text
     assert told(text)[2:4] == [
         ("worse", "worse by 0.13 points"), ("even", "within the spread, 0.02 points below")
     ]  # fmt: skip
-    assert "Better and worse mean that the ± ranges do not overlap; all else is within the spread." in text
+    rule = "Better and worse mean that the 95 % confidence interval of the difference leaves out 0"
+    assert text.count(rule) == 1
+    assert text.count("leaves out 0") == 1
     assert '<tr><th scope="row" class="text">against dense</th><td>worse</td>' in text
     assert (
         "The file is that of seed 0; the standard error over its 10,000 test images is 0.10 points." in text
@@ -171,17 +183,26 @@ def test_several_seeds_lead_with_their_mean():
     assert "of one seed" not in text
 
 
+def test_two_seeds_are_too_few_to_tell():
+    text = page(dense=DENSE | {"seeds": over_seeds(96.6, 96.3)}, seeds=over_seeds(94.0, 94.4))
+    assert "2.25 points below dense, where two seeds are too few to tell." in text
+    assert ("even", "2.25 points below: too few seeds to tell") in told(text)
+    assert '<span class="words">too few seeds to tell</span>' in text
+    more = page(dense=DENSE | {"seeds": over_seeds(96.6, 96.3, 96.5)}, seeds=over_seeds(94.0, 94.4, 94.3))
+    assert "worse than dense by 2.23 points." in more
+
+
 def test_the_headline_of_several_seeds_is_their_mean_and_each_is_listed():
-    seeds = {"count": 3, "seeds": [4, 5, 6], "mean": 98.9, "std": 0.06, "accuracies": [98.97, 98.86, 98.87]}
-    text = page(dense=DENSE | {"seeds": seeds | {"mean": 99.0}}, seeds=seeds)
+    seeds = over_seeds(98.97, 98.86, 98.87, first=4)
+    text = page(dense=DENSE | {"seeds": over_seeds(99.0, 99.06, 98.94, first=4)}, seeds=seeds)
     verdict = re.search(r'<p class="verdict">(.*?)</p>', text)[1]
     assert verdict.startswith("98.90 ± 0.06 % over 3 seeds in 20,412 bytes: ")
     assert verdict.endswith("within the spread of dense (0.10 points below).")
-    better = page(dense=DENSE | {"seeds": seeds | {"mean": 98.7}}, seeds=seeds)
+    better = page(dense=DENSE | {"seeds": over_seeds(98.76, 98.66, 98.68, first=4)}, seeds=seeds)
     assert "1.2 % of the dense file, better than dense by 0.20 points." in better
     assert "Seed 4: 98.97 %, seed 5: 98.86 %, seed 6: 98.87 %." in text
     own = {"finals": [NET | {"seeds": seeds}], "dense": DENSE, "score_name": "mean IoU"}
-    assert "Mean IoU 98.9 ± 0.06 over 3 seeds" in make_page(own)
+    assert "Mean IoU 98.9 ± 0.061 over 3 seeds" in make_page(own)
 
 
 def test_the_figure_has_error_bars_and_a_faint_dot_for_each_seed():
@@ -236,6 +257,14 @@ def test_what_o2_takes_is_beside_what_os_takes():
     assert "flash if compiled with -Os5,643" in table
     assert "Code is at -O2 for a Cortex-M4" in table
     assert "--c firmware --clock 64MHz --compiled O2" in table
+
+
+def test_each_network_of_several_has_a_folder_of_its_own():
+    finals = [{"name": name, "file": f"net-{name}.safetensors", "micro": DEVICE} for name in ("6KB", "4KB")]
+    usage = plain(make_page({"finals": finals})).split("How to use it")[1]
+    for name in ("6KB", "4KB"):
+        assert f"membound export net-{name}.safetensors --c firmware-{name} " in usage
+    assert "with firmware-6KB/ on the include path" in usage
 
 
 def test_how_to_use_it_has_a_loop_in_c():

@@ -1,6 +1,8 @@
 """C++ for apps: what a folder computes is what the runtime computes, bit for bit, by way of its C header."""
 
 import ctypes
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -20,8 +22,10 @@ from torch import nn
 import membound as mb
 from membound.data import Preprocess
 from membound.errors import ModelError
+from membound.export import c_source
 from membound.export.cpp_file import file_bytes
 from membound.export.cpp_project import kernel_files
+from membound.export.folder import MANIFEST
 from membound.store.file import write
 
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
@@ -252,7 +256,7 @@ def test_what_cannot_be_written_is_refused_in_one_line(tmp_path):
     (tmp_path / "there" / "notes.txt").touch()
     for given, folder, options, said in [
         (file, "cpp", {}, "cannot be read: No such file"),
-        (net, "there", {}, "is there and not an empty folder"),
+        (net, "there", {}, "has files in it, and no net.h that membound wrote: name a new folder"),
         (net, "no/where", {}, "there is no folder"),
         (net, "cpp", {"prefix": "Net"}, "prefix='Net': a name in C is needed"),
         (net, "cpp", {"prefix": "while"}, "prefix='while' is a reserved word of C or C++"),
@@ -262,6 +266,56 @@ def test_what_cannot_be_written_is_refused_in_one_line(tmp_path):
             mb.export_cpp(given, tmp_path / folder, **options)
         assert "\n" not in str(raised.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["there"]
+
+
+def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path):
+    old, new = (mb.Net(stored(one_node("linear", (4,), {}, {"w": normal(seed, 3, 4)}))) for seed in (0, 1))
+    folder = tmp_path / "app"
+    assert mb.export_cpp(old, folder).kept == ()
+    before = (folder / "weights.cpp").read_bytes()
+    (folder / "build").mkdir()
+    (folder / "mine.cpp").write_text("int mine;\n")
+    (folder / "main.cpp").write_text("int main() {}\n")
+    assert mb.export_cpp(new, folder).kept == ("main.cpp",)
+    assert (folder / "weights.cpp").read_bytes() != before
+    mb.export_cpp(new, tmp_path / "fresh")
+    fresh = {path.relative_to(tmp_path / "fresh") for path in (tmp_path / "fresh").rglob("*")}
+    assert {path.relative_to(folder) for path in folder.rglob("*")} == fresh | {
+        Path("build"),
+        Path("mine.cpp"),
+    }
+    for path in fresh - {Path("main.cpp"), Path("membound")}:
+        assert (folder / path).read_bytes() == (tmp_path / "fresh" / path).read_bytes(), path
+    assert (folder / "main.cpp").read_text() == "int main() {}\n"
+    assert (folder / "mine.cpp").read_text() == "int mine;\n"
+
+
+def test_files_that_a_version_no_longer_writes_go_unless_they_were_edited(tmp_path):
+    net, folder = mb.Net(stored(one_node("linear", (4,), {}, {"w": normal(0, 3, 4)}))), tmp_path / "app"
+    mb.export_cpp(net, folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    for name in ("old.h", "edited.h"):
+        (folder / "membound" / name).write_text("/* of an earlier version */\n")
+        manifest[f"membound/{name}"] = hashlib.sha256(b"/* of an earlier version */\n").hexdigest()
+    (folder / "membound" / "edited.h").write_text("/* mine now */\n")
+    (tmp_path / "outside.h").write_text("/* mine */\n")
+    manifest["../outside.h"] = hashlib.sha256(b"/* mine */\n").hexdigest()
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    mb.export_cpp(net, folder)
+    assert not (folder / "membound" / "old.h").exists()
+    assert (folder / "membound" / "edited.h").exists()
+    assert (tmp_path / "outside.h").exists()
+    (folder / MANIFEST).write_text("[no json")
+    assert mb.export_cpp(net, folder).kept == ()
+
+
+def test_an_export_of_another_kind_is_left_alone(tmp_path):
+    net, folder = mb.Net(stored(one_node("linear", (4,), {}, {"w": normal(0, 3, 4)}))), tmp_path / "c"
+    folder.mkdir()
+    (folder / "net.h").write_text(f"{c_source.FIRST_LINE}\n")
+    with pytest.raises(ModelError, match="holds an export of another kind: name a new folder"):
+        mb.export_cpp(net, folder)
+    assert [path.name for path in folder.iterdir()] == ["net.h"]
 
 
 # --- all kinds of networks, and the folder as an app builds it ---

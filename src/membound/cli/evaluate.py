@@ -9,6 +9,9 @@ import typer
 from membound.cli import options
 from membound.cli.tables import say
 from membound.errors import MemboundError
+from membound.units import name_examples
+
+WORST = 3  # classes that are named
 
 
 def evaluate_command(
@@ -95,7 +98,7 @@ def evaluate_command(
     else:
         typer.echo(
             f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
-            f"({facts['errors']:,} errors in {facts['images']:,} images)"
+            f"({facts['errors']:,} errors in {facts['images']:,} {name_examples(dataset.shape)})"
         )
         typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
 
@@ -146,9 +149,21 @@ def _evaluate_file(
         return
     typer.echo(
         f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
-        f"({facts['errors']:,} errors in {facts['images']:,} images)"
+        f"({facts['errors']:,} errors in {facts['images']:,} {name_examples(dataset.shape)})"
     )
+    _print_worst(facts["classes"])
     typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")
+
+
+def _print_worst(classes: Sequence[dict[str, Any]]) -> None:
+    """The classes with the lowest accuracies; all are in JSON."""
+    known = [each for each in classes if each["accuracy"] is not None]
+    worst = sorted(known, key=lambda each: each["accuracy"])[:WORST]
+    if len(known) > 1 and worst[0]["accuracy"] < 100:
+        shown = ", ".join(
+            f"{each['name']} {each['accuracy']:.2f} %" for each in worst if each["accuracy"] < 100
+        )
+        say("worst", f"{shown} (--json has all {len(known)} classes)")
 
 
 def _print_score(facts: dict[str, Any], classes: Sequence[str]) -> None:

@@ -52,7 +52,7 @@ def tell(
             say(word, text)
         say("file", str(final["file"]))
         if final.get("micro"):
-            say("as C", say_export(final))
+            say("as C", say_export(final, several=len(summary["finals"]) > 1))
     if page is not None:
         say("report", str(page))
     if hub is not None:

@@ -1,18 +1,18 @@
 """A folder with a network as plain C: its constants, the runtime, a short program, how to build it, what it takes."""
 
+import math
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 from membound.errors import ModelError
+from membound.export import folder as folders
+from membound.export.c_selftest import TEST_FUNCTIONS, selftest_files
 from membound.export.c_source import FIRST_LINE, FUNCTIONS, header_text, source_text
 from membound.export.cpp_source import check_prefix, renamed
-from membound.export.hub_folder import check_folder
 from membound.micro.code import (
     CONFIG,
     HEADERS,
@@ -32,7 +32,6 @@ from membound.micro.code import (
 from membound.micro.cost import estimate, speed_of
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
-from membound.store.whole import write_whole
 from membound.units import CLOCK, LEVELS, show_clock, show_ms
 
 RUNTIME = (*HEADERS, *SOURCES)
@@ -109,15 +108,20 @@ if(NOT CMAKE_BUILD_TYPE)
   endif()
 endif()
 set(CMAKE_C_STANDARD 99)
-add_library(net STATIC net.c membound_micro.c membound_micro_conv.c)
+# what calls no net_selftest gets nothing of net_test.c from a library
+add_library(net STATIC net.c net_test.c membound_micro.c membound_micro_conv.c)
 target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 if(CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR AND NOT CMAKE_SYSTEM_NAME STREQUAL "Generic")
   # not where this is part of a larger program, nor on bare metal, which has no standard input
   add_executable(main main.c)
   target_link_libraries(main PRIVATE net)
+  add_executable(net_selftest net_test.c)
+  target_compile_definitions(net_selftest PRIVATE NET_TEST_MAIN)
+  target_link_libraries(net_selftest PRIVATE net)
+  enable_testing()
+  add_test(NAME net_selftest COMMAND net_selftest)
 endif()
 """
-MAY_BE_EDITED = {"main.c": (MAIN, MAIN_OF_NUMBERS), "CMakeLists.txt": (CMAKE,)}
 
 
 def project_files(
@@ -136,6 +140,7 @@ def project_files(
     files = {
         f"{prefix}.c": renamed(source_text(plan), prefix),
         f"{prefix}.h": renamed(header_text(plan, preprocess), prefix),
+        **{renamed(name, prefix): renamed(text, prefix) for name, text in selftest_files(plan).items()},
         CONFIG: config_text(features(plan), prefix),
         **{name: (folder / name).read_text() for name in RUNTIME},
         "main.c": renamed(MAIN if plan.net.takes_pixels else MAIN_OF_NUMBERS, prefix),
@@ -167,6 +172,9 @@ def _in_readme(text: str, prefix: str) -> str:
         "`net.h`": f"`{prefix}.h`",
         "`net.c`": f"`{prefix}.c`",
         "net_context": f"{prefix}_context",
+        "net_test": f"{prefix}_test",
+        "net_selftest": f"{prefix}_selftest",
+        "NET_TEST": f"{prefix.upper()}_TEST",
     }
     for name, own in names.items():
         text = text.replace(name, own)
@@ -181,7 +189,9 @@ def check_micro_prefix(prefix: str) -> None:
     membound.errors.ModelError: prefix='context': the C has a use for that name itself: choose another, such as kws
     """
     check_prefix(prefix)
-    code = re.sub(r'/\*.*?\*/|"[^"]*"', "", MAIN + MAIN_OF_NUMBERS + FUNCTIONS, flags=re.DOTALL)
+    code = re.sub(
+        r'/\*.*?\*/|"[^"]*"', "", MAIN + MAIN_OF_NUMBERS + FUNCTIONS + TEST_FUNCTIONS, flags=re.DOTALL
+    )
     own = set(re.findall(r"\w+", code)) - {"net"}
     if prefix in own | {"input", "ops", "values", "memcpy", "memset"} or re.match(
         "mb(_|$)|(weight|scale|sum|pool)_[0-9]", prefix
@@ -194,22 +204,7 @@ def check_micro_prefix(prefix: str) -> None:
 
 def check_target(folder: Path, prefix: str = "net") -> None:
     """Refuse to write over anything but an earlier export, before there is anything to write."""
-    if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder, prefix):
-        raise ModelError(
-            f"{folder} has files in it, and no {prefix}.h that membound wrote: name a new folder, an empty one, or one "
-            "of an earlier export"
-        )
-    if not folder.is_dir():
-        check_folder(folder)
-
-
-def _is_ours(folder: Path, prefix: str) -> bool:
-    """Whether an export under this prefix is in a folder: its net.h begins as ours do."""
-    try:
-        with open(folder / f"{prefix}.h", "rb") as file:
-            return file.readline().decode(errors="replace").rstrip() == renamed(FIRST_LINE, prefix)
-    except OSError:
-        return False
+    folders.check_target(folder, f"{prefix}.h", renamed(FIRST_LINE, prefix))
 
 
 def write_project(
@@ -219,46 +214,16 @@ def write_project(
     clock: float | None = None,
     level: str = SMALL,
 ) -> list[str]:
-    """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay.
-
-    All files are written aside first, so that what fails leaves a folder as it was.
-    """
-    target = Path(folder)
-    check_target(target, prefix)
+    """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay."""
     files = project_files(net.plan, net.classes, net.model.preprocess, prefix, clock, level)
-    aside = target.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
-    try:
-        aside.mkdir()
-        for name, text in files.items():
-            write_whole(aside / name, [text.encode()])
-        if not _is_ours(target, prefix):
-            aside.rename(target)
-            return []
-        return _replace(target, aside, list(files), prefix)
-    except OSError as error:
-        raise ModelError(f"{target}: cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _replace(target: Path, aside: Path, names: list[str], prefix: str) -> list[str]:
-    """Move new files over the old ones; of the runtime's old ones, those that there are no more go."""
-    kept = [
-        name
-        for name, ours in MAY_BE_EDITED.items()
-        if _was_edited(target / name, [_of_runtime(renamed(text, prefix), prefix) for text in ours])
-    ]
-    for name in names:
-        if name not in kept:
-            os.replace(aside / name, target / name)
-    for old in target.glob(_of_runtime("membound_micro.c", prefix).replace(".c", "*.[ch]")):
-        if old.name not in names:
-            old.unlink()
-    return kept
-
-
-def _was_edited(path: Path, ours: list[str]) -> bool:
-    return path.exists() and path.read_bytes() not in [text.encode() for text in ours]
+    may_be_edited = ("main.c", "CMakeLists.txt", f"{prefix}_test.c", f"{prefix}_test.h")
+    return folders.write_files(
+        Path(folder),
+        {name: [text.encode()] for name, text in files.items()},
+        f"{prefix}.h",
+        renamed(FIRST_LINE, prefix),
+        may_be_edited,
+    )
 
 
 def readme_text(
@@ -295,6 +260,7 @@ this in Python, to compare with.
     flashes = {each: constants_of(plan, each) + codes[each] for each in LEVELS}
     constants, code, flash = constants_of(plan, level), codes[level], flashes[level]
     ram = plan.context_bytes + STACK_BYTES
+    tested = sum(math.prod(net.images[value]) for value in (0, net.output))
     more = "-O2 is faster and takes more" if level == SMALL else "-Os takes less, and is slower"
     speeds = [(each, speed_of(plan, each)) for each in sorted(LEVELS, key=lambda each: each != level)]
     times = "\n".join(
@@ -312,6 +278,16 @@ a host:
 
     cmake -S . -B build && make -C build && ./build/main < images
 
+Check a new board, compiler or set of flags with the self test. `net_test.c` has an input and the outputs that this
+network must give for it. Compile it, too, and call it once:
+
+    #include "net_test.h"
+
+    static net_context context;
+    if (net_selftest(&context) != 0) ...  /* how many outputs are wrong: 0 if all are right, bit for bit */
+
+On a host, `make -C build test` runs it, and so does `cc -DNET_TEST_MAIN net_test.c` with the three files above.
+
 CMake builds for speed on a host, and for size (-Os) on bare metal (where CMAKE_SYSTEM_NAME is Generic), unless you set
 CMAKE_BUILD_TYPE. On bare metal it builds the library `libnet.a` alone, without `main.c`; for -O2 there, set
 `-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O2`. Without a C library, compile with -ffreestanding and bring
@@ -324,6 +300,8 @@ your own `memcpy` and `memset`.
 - RAM: {plan.context_bytes:,} bytes, `sizeof(net_context)`: an arena of {layout.nbytes:,} and counters of rows. A
   call takes at most {STACK_BYTES} bytes of stack at -Og, -Os and -O2, and {STACK_UNOPTIMIZED} at -O0. The input is
   fed row by row; not all of it is in RAM.
+- The self test takes {tested:,} bytes of flash for its input and outputs where your program calls it, and no RAM of its
+  own.
 - It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
 {pictures}{left}{names}
 | layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |

@@ -151,7 +151,7 @@ def source_text(plan: MicroPlan) -> str:
         ops.append(f"    /* {number}: {_plain(op.name)} */\n    {{{', '.join(fields)}}},")
     values = [_braces(value_record(plan, value)) for value in range(len(net.images))]
     record = net_record(plan)
-    parts.append(_array("input", record.pop("input")))
+    parts.append(array_text("input", record.pop("input")))
     parts.append("static const mb_value values[] = {\n" + "".join(f"    {v},\n" for v in values) + "};\n")
     parts.append("static const mb_op ops[] = {\n" + "\n".join(ops) + "\n};\n")
     parts.append(f"const mb_net net = {{ops, values, input, {', '.join(map(str, record.values()))}}};\n")
@@ -198,16 +198,17 @@ def _record(name: str, kind: str, record: dict[str, Any]) -> str:
         elif value is None or not len(value):
             fields.append("0")
         else:
-            arrays.append(_array(f"{name}_{key}", value))
+            arrays.append(array_text(f"{name}_{key}", value))
             fields.append(f"{name}_{key}")
     return "".join(arrays) + f"static const {kind} {name} = {{{', '.join(fields)}}};\n"
 
 
-def _array(name: str, values: Any) -> str:
+def array_text(name: str, values: Any, kind: str = "static const") -> str:
+    """A definition of an array."""
     numbers = [_number(value, values.dtype.name) for value in values.tolist()]
     lines = [", ".join(numbers[i : i + _PER_LINE]) for i in range(0, len(numbers), _PER_LINE)]
     return (
-        f"static const {_TYPES[values.dtype.name]} {name}[{len(numbers)}] = {{\n    "
+        f"{kind} {_TYPES[values.dtype.name]} {name}[{len(numbers)}] = {{\n    "
         + ",\n    ".join(lines)
         + "};\n"
     )

@@ -125,11 +125,13 @@ def _write_c(request: Request) -> Written:
     folder, prefix, way = request.target, request.prefix, Way(request.clock, request.compiled)
     assert folder is not None
     found, kept = write_c(folder, request.source, request.data, request.layout, request.size, prefix, way)
-    lines = [f"folder    {folder}: {prefix}.c, {prefix}.h, the runtime, main.c, CMakeLists.txt, README.md"]
-    if kept:
-        lines.append(f"kept      {' and '.join(kept)}: edited since the last export")
-    lines += lines_of(found, way, prefix)
+    names = f"{prefix}.c, {prefix}.h, the runtime, {prefix}_test.c, main.c, CMakeLists.txt, README.md"
+    lines = [f"folder    {folder}: {names}", *_say_kept(kept), *lines_of(found, way, prefix)]
     return Written({"out": str(folder), "kept": kept, **facts_of(found, way)}, lines)
+
+
+def _say_kept(kept: Sequence[str]) -> list[str]:
+    return [f"kept      {' and '.join(kept)}: edited since the last export"] if kept else []
 
 
 def _write_cpp(request: Request) -> Written:
@@ -144,10 +146,12 @@ def _write_cpp(request: Request) -> Written:
             f"note: trained on floats: {prefix}_prepare takes no pixels, and examples/app does not compile with it; "
             "fit with uint8 images, or say in Python how pixels became floats: mb.fit(..., pixels=...)"
         )
+    facts = {"weight_bytes": made.weight_bytes, "file_bytes": made.file_bytes, "kept": list(made.kept)}
     return Written(
-        {"out": str(folder), "weight_bytes": made.weight_bytes, "file_bytes": made.file_bytes},
+        {"out": str(folder), **facts},
         [
             f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, the kernels, main.cpp, CMakeLists.txt",
+            *_say_kept(made.kept),
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
             f"try it    cmake -S {folder} -B {folder}/build && make -C {folder}/build && {folder}/build/main",
         ],

@@ -1,21 +1,18 @@
 """A folder with a network as C++ for apps: its plan and weights, the kernels' sources, a C header, how to build it."""
 
 import os
-import secrets
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from membound.errors import ModelError, check_path_like
 from membound.export import cpp_templates as templates
+from membound.export import folder as folders
 from membound.export.cpp_source import Source, check_prefix, make_source, renamed
-from membound.export.hub_folder import check_folder
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
 from membound.run.net import Net, chosen_engine
 from membound.store.file import read
-from membound.store.whole import write_whole
 
 KERNELS = "membound"  # the folder of their sources
 NOT_TO_RUN = ("bindings", "project")  # how names begin of what Python and training need
@@ -30,6 +27,7 @@ class CppFolder:
     file_bytes: int
     prepares: bool = True  # whether it has net_prepare,
     takes_pixels: bool = True  # and that takes pixels, as they are in pictures
+    kept: tuple[str, ...] = ()  # files of an earlier export that you edited, and stay
 
 
 def export_cpp(
@@ -39,10 +37,13 @@ def export_cpp(
     prefix: str = "net",
     engine: str | None = None,
 ) -> CppFolder:
-    """Write a network as C++ for apps into a new folder: the fast runtime, weights compiled in, behind a C header.
+    """Write a network as C++ for apps into a folder: the fast runtime, weights compiled in, behind a C header.
 
     `net` is a model file or a network that `load` gave. `prefix` begins the names of functions and files, so that a
     program can have several networks: `digits` makes `digits.h` with `digits_open`.
+
+    The folder is new or empty, or holds an earlier export, which is replaced: a `main.cpp` or `CMakeLists.txt` that you
+    edited stays (`kept` names it), and so do your own files.
 
     The folder builds with CMake and any C++17 compiler for a 64-bit CPU, and needs nothing else. Its outputs are those
     of `net(x)`, bit for bit on the same kind of CPU. `engine` is how it computes there, "float" or "int8": by default
@@ -50,7 +51,7 @@ def export_cpp(
     """
     check_prefix(prefix)
     check_path_like(folder, "folder")
-    check_folder(Path(folder))
+    folders.check_target(Path(folder), f"{prefix}.h", _first_line(prefix))
     if isinstance(net, Net):
         model, engine = net.model, chosen_engine(engine, net.engine)
     else:
@@ -58,10 +59,12 @@ def export_cpp(
         model, engine = read(find_model_file(Path(net))), chosen_engine(engine)
         Net(model, threads=1)  # what cannot be run is refused here, not on a phone
     source = make_source(model, prefix, engine)
-    write_project(Path(folder), source, prefix)
+    kept = write_project(Path(folder), source, prefix)
     how = preprocess_of(model)
     pixels = how is not None and how.takes == "uint8"
-    return CppFolder(Path(folder), source.constants.nbytes, model.file_bytes, how is not None, pixels)
+    return CppFolder(
+        Path(folder), source.constants.nbytes, model.file_bytes, how is not None, pixels, tuple(kept)
+    )
 
 
 def kernel_files() -> list[Path]:
@@ -76,8 +79,8 @@ def kernel_files() -> list[Path]:
     raise ModelError("the sources of the kernels are not installed: reinstall membound")
 
 
-def write_project(folder: Path, source: Source, prefix: str) -> None:
-    """The folder, whole or not at all."""
+def write_project(folder: Path, source: Source, prefix: str) -> list[str]:
+    """The folder, whole or not at all. Gives the names of files that were edited since an earlier export, and stay."""
     files: dict[str, Iterable[bytes]] = {
         f"{prefix}.h": [source.header.encode()],
         f"{prefix}.cpp": [source.source.encode()],
@@ -87,17 +90,12 @@ def write_project(folder: Path, source: Source, prefix: str) -> None:
         "README.md": [renamed(readme_text(source), prefix).encode()],
         **{f"{KERNELS}/{path.name}": [path.read_bytes()] for path in kernel_files()},
     }
-    aside = folder.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
-    try:
-        aside.mkdir()
-        (aside / KERNELS).mkdir()
-        for name, parts in files.items():
-            write_whole(aside / name, parts)
-        aside.rename(folder)
-    except OSError as error:
-        raise ModelError(f"{folder}: cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    may_be_edited = ("main.cpp", "CMakeLists.txt")
+    return folders.write_files(folder, files, f"{prefix}.h", _first_line(prefix), may_be_edited)
+
+
+def _first_line(prefix: str) -> str:
+    return renamed(templates.HEADER, prefix).split("\n", 1)[0]
 
 
 def readme_text(source: Source) -> str:

@@ -69,6 +69,7 @@ def export_c(
 
     `net` is a model file, or a network that `load` gave, of either engine. The folder is new or empty, or holds an
     earlier export, which is replaced: a `main.c` or `CMakeLists.txt` that you edited stays, and so do your own files.
+    `net_test.c` in it is a self test: one input, and the outputs that the device must give for it, bit for bit.
 
     `images` are some hundred of the training data, as they are (uint8) or prepared (float32): a network that does not
     say how its values are rounded to int8 is calibrated on them. `calibrate` is the same, under the name that it

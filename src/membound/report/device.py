@@ -1,5 +1,6 @@
 """Networks for a microcontroller in a report: what its flash and RAM hold, not files or this machine's memory."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -67,13 +68,24 @@ def say_way(net: Facts) -> str:
     return words + (f" --compiled {find_level(net)[1:]}" if find_level(net) != LEVELS[0] else "")
 
 
-def say_export(net: Facts) -> str:
-    """The command that writes it as C.
+def find_folder(net: Facts, several: bool) -> str:
+    """Where its C goes: of several networks each has a folder of its own.
+
+    >>> find_folder({"name": "8KB"}, False), find_folder({"name": "8KB"}, True), find_folder({"name": "8 KB, a"}, True)
+    ('firmware', 'firmware-8KB', 'firmware-8-KB-a')
+    """
+    name = re.sub(r"[^\w.]+", "-", find_text(net, "name") or "").strip("-.") if several else ""
+    return f"{FOLDER}-{name}" if name else FOLDER
+
+
+def say_export(net: Facts, several: bool = False) -> str:
+    """The command that writes it as C; `several` networks have a folder each.
 
     >>> say_export({"file": "a b.safetensors", "micro": {"clock_hz": 64_000_000}})
     "membound export 'a b.safetensors' --c firmware --clock 64MHz"
     """
-    return f"membound export {shlex.quote(find_text(net, 'file') or 'FILE')} --c {FOLDER}{say_way(net)}"
+    file = shlex.quote(find_text(net, "file") or "FILE")
+    return f"membound export {file} --c {find_folder(net, several)}{say_way(net)}"
 
 
 def unbroken(text: str) -> str:

@@ -15,7 +15,15 @@ from membound.report.device import (
 )
 from membound.report.markup import Markup, join, tag
 from membound.report.tables import MOST_COLUMNS, draw_table
-from membound.report.text import ABSENT, find_number, find_part, find_rows, find_text, show_count
+from membound.report.text import (
+    ABSENT,
+    find_number,
+    find_part,
+    find_rows,
+    find_text,
+    name_of_examples,
+    show_count,
+)
 from membound.units import show_ms
 
 Facts = Mapping[str, Any]
@@ -57,11 +65,13 @@ def make_footprint(result: Facts) -> Markup | None:
     else:
         rows = [[head, *(cells[index] for _, cells in known)] for index, head in enumerate(heads)]
         table = draw_table(["network", *(words for words, _ in known)], rows, "flash and RAM")
+    fed = name_of_examples(finals[0])
     compiled = find_text(find_part(finals[0], "micro"), "code_from") or "recorded sizes"
     note = (
-        f"Code is at {level} for a Cortex-M4 ({compiled}), without startup code, memcpy and memset. Images are fed by "
-        f"rows, so the input is not in RAM as a whole. Instructions and time are estimated for one image on "
-        f"{say_clock(finals[0])}, at {level}, without wait states of the flash."
+        f"Code is at {level} for a Cortex-M4 ({compiled}), without startup code, memcpy and memset. "
+        f"{fed.capitalize()} are fed by rows, so the input is not in RAM as a whole. Instructions and time are "
+        f"estimated for one {fed.removesuffix('s')} on {say_clock(finals[0])}, at {level}, without wait states of "
+        "the flash."
     )
     floats = find_text(find_part(finals[0], "micro"), "flash_not_included")
     if floats is not None:

@@ -8,9 +8,8 @@ from membound.report import marks
 from membound.report.axes import Frame, Scale, draw_figure, find_ticks, show_tick, widen
 from membound.report.device import find_flash
 from membound.report.markup import Markup, join, tag
-from membound.report.paired import ALIKE, Comparison, compare_networks, show_difference
+from membound.report.paired import ALIKE, WITHIN, Comparison, compare_networks, show_difference
 from membound.report.scatter import Point, find_beside, find_point
-from membound.report.spread import WITHIN
 from membound.report.tables import draw_table
 from membound.report.text import ABSENT, Score, find_number, find_part, find_rows, find_text, shorten
 
@@ -242,7 +241,7 @@ def _say_rule(known: Sequence[Comparison], score: Score) -> str:
         if known[0].uncertainty is None:
             return f"{what}, of one seed: nothing says how much of it is chance. Use three seeds or more."
         return (
-            f"{what}, ± 1.96 standard errors over test images, of one seed: another seed may say otherwise. "
+            f"{what}, ± 1.96 standard errors over what judged them, of one seed: another seed may say otherwise. "
             "Use three seeds or more."
         )
     seeds = f"{max(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"

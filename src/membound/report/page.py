@@ -11,8 +11,9 @@ from typing import Any
 from membound.errors import MemboundError, check_path_like, say_no_folder
 from membound.report.advice import say_advice, say_note
 from membound.report.bars import make_bars
+from membound.report.classes import make_classes
 from membound.report.curves import make_curves
-from membound.report.device import is_micro, say_export, say_way
+from membound.report.device import find_folder, is_micro, say_export, say_way
 from membound.report.eight_bits import say_beaten, say_taken
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, breakable, join, tag
@@ -27,6 +28,7 @@ from membound.report.text import (
     find_rows,
     find_score,
     find_text,
+    name_of_examples,
     show_count,
     show_duration,
 )
@@ -36,7 +38,7 @@ from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
 
-FIRMWARE = """/* with firmware/ on the include path, and its .c files compiled but for main.c */
+FIRMWARE = """/* with FOLDER/ on the include path, and its .c files compiled but for main.c and net_test.c */
 #include "net.h"
 
 static net_context context; /* all RAM but the stack */
@@ -84,6 +86,7 @@ def make_page(result: Facts) -> str:
         _section(f"{_capital(score.name)} of each method", columns),
         _section("Method against method", make_duels(result, score)),
         _section(f"{_capital(score.name)} against size", scatter),
+        _section(f"{_capital(score.name)} of each class", make_classes(result)),
         _section("What each layer keeps", make_bars(result), _say_first_seed(result)),
         _section("Training", make_curves(result, score)),
         _section("Layers", make_layers(result)),
@@ -98,12 +101,10 @@ def make_page(result: Facts) -> str:
     warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
-    advice = [tag("p", line, class_="note") for line in say_advice(result)]
+    advice = [tag("p", *_keep_options(line), class_="note") for line in say_advice(result)]
     tiles = make_tiles(result, score)
-    rule = None if tiles else say_rule(find_rows(result, "finals")[0], find_part(result, "dense"))
-    if rule and columns:  # method against method is judged by another rule
-        rule = f"Against dense, {rule[0].lower()}{rule[1:]}"
     first = find_rows(result, "finals")[0]
+    rule = None if tiles or columns else say_rule(first, find_part(result, "dense"))  # said of columns below
     error = None if tiles or find_part(first, "seeds") else say_uncertainty(first, score)
     given = say_given(find_part(result, "dense"), score)
     timed = " ".join(filter(None, (given, say_estimate(first), error, say_timed(result), rule)))
@@ -207,13 +208,13 @@ def _make_usage(result: Facts) -> Markup | None:
     files = [name for final in find_rows(result, "finals") if (name := find_text(final, "file"))]
     if not files:
         return None
-    data, micro = find_text(result, "data"), is_micro(result)
+    finals, data, micro = find_rows(result, "finals"), find_text(result, "data"), is_micro(result)
     literal = json.dumps(files[0], ensure_ascii=False)
     engine = ', engine="micro"' if micro else ""
     save = f"fitted.save({literal})\n" if result.get("unsaved") else ""
     python = (
         f"import membound as mb\n\n{save}net = mb.load({literal}{engine})\n"
-        "x = net.preprocess(images)  # as in training: [N, C, H, W], uint8 or as the data was\n"
+        f"{_say_prepare(finals[0])}\n"
         "y = net(x)  # numpy in, numpy out"
     )
     quoted = shlex.quote(files[0])
@@ -221,9 +222,9 @@ def _make_usage(result: Facts) -> Markup | None:
     evaluated += " --engine micro" if micro else ""
     if layout := re.search(r"--layout ([A-Z]+)", find_text(result, "command") or ""):
         evaluated += f" --layout {layout[1]}"
-    first = find_rows(result, "finals")[0]
+    first, several = finals[0], len(finals) > 1
     last = (
-        say_export(first)
+        "\n".join(say_export(final, several) for final in finals if find_text(final, "file"))
         if micro
         else f"membound bench {quoted}\nmembound export {quoted} --cpp app  # C++ for an app"
     )
@@ -233,14 +234,31 @@ def _make_usage(result: Facts) -> Markup | None:
     in_c = None
     if micro:
         floats = find_text(find_part(first, "micro"), "flash_not_included")
-        in_c = _code(f"{FIRMWARE}\n{OF_FLOATS}" if floats else FIRMWARE)
+        called = FIRMWARE.replace("FOLDER", find_folder(first, several))
+        in_c = _code(f"{called}\n{OF_FLOATS}" if floats else called)
     return join(_code(python), _code(shell), in_c, tag("p", others, class_="note") if others else None)
+
+
+def _say_prepare(final: Facts) -> str:
+    """
+    >>> _say_prepare({"input_shape": [40, 49]})
+    'x = net.preprocess(examples)  # as in training: [N, 40, 49], as the data was'
+    """
+    name = name_of_examples(final)
+    if name == "images":
+        return "x = net.preprocess(images)  # as in training: [N, C, H, W], uint8 or as the data was"
+    shape = ", ".join(map(str, ("N", *(final.get("input_shape") or ["..."]))))
+    return f"x = net.preprocess({name})  # as in training: [{shape}], as the data was"
 
 
 def _code(text: str) -> Markup:
     """Lines that wrap, but never within the dashes of an option."""
-    words = [tag("span", word) if word.startswith("-") else word for word in re.split(r"(\s+)", text)]
-    return tag("pre", tag("code", *words))
+    return tag("pre", tag("code", *_keep_options(text)))
+
+
+def _keep_options(text: str) -> list[Markup | str]:
+    """Words, those that are options in one piece."""
+    return [tag("span", word) if word.startswith("-") else word for word in re.split(r"(\s+)", text)]
 
 
 def _make_origin(result: Facts) -> Markup | None:

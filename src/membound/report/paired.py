@@ -8,10 +8,10 @@ from typing import Any
 
 from membound.errors import MemboundError
 from membound.report.eight_bits import uncertainty
-from membound.report.spread import WITHIN, judge
 from membound.report.text import find_number, find_part
 
 Facts = Mapping[str, Any]
+BETTER, WORSE, WITHIN = "better", "worse", "within the spread"
 ALIKE = 1.01  # times the smallest budget that the largest may be, where budgets count as equal
 NORMAL = 1.959964  # standard errors to either side that hold 95 % of a normal distribution
 STUDENT = (12.7062, 4.30265, 3.18245, 2.77645)  # the same of Student's t with 1 to 4 degrees of freedom
@@ -73,6 +73,15 @@ class Comparison:
         if self.verdict == WITHIN:
             return f"{self.verdict}, {show_difference(self.difference, self.uncertainty, '+')}"
         return f"{self.verdict} by {show_difference(abs(self.difference), self.uncertainty)}"
+
+
+def judge(gap: float, spread: float) -> str:
+    """One of the three, of how much higher a score is than another; `spread` is how far that may be off.
+
+    >>> judge(0.3, 0.2), judge(-0.3, 0.2), judge(0.2, 0.2)
+    ('better', 'worse', 'within the spread')
+    """
+    return WITHIN if abs(gap) <= spread else BETTER if gap > 0 else WORSE
 
 
 def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
@@ -138,9 +147,17 @@ def compare_networks(ours: Facts, theirs: Facts) -> Comparison | None:
         counted = find_number(ours, "errors") is not None and all(images)
         return _pair(differences, shared, 100 / min(each or 1 for each in images) if counted else 0.0)
     errors = [uncertainty(net) if _first_seed(net) == shared[0] else None for net in (ours, theirs)]
-    known = [error for error in errors if error is not None]
-    spread = NORMAL * math.hypot(*known) if len(known) == len(errors) else None
+    spread = join_errors(*errors)
     return _told([round(mine[shared[0]] - other[shared[0]], 9)], spread, shared)
+
+
+def join_errors(ours: float | None, theirs: float | None) -> float | None:
+    """Half the width of the 95 % confidence interval of a difference, of the standard errors of both scores.
+
+    >>> round(join_errors(0.3, 0.4), 2), join_errors(0.3, None)
+    (0.98, None)
+    """
+    return None if ours is None or theirs is None else NORMAL * math.hypot(ours, theirs)
 
 
 def _pair(differences: Sequence[float], seeds: Sequence[int], least: float = 0.0) -> Comparison:

@@ -32,7 +32,7 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 .tile .number { font-variant-numeric: tabular-nums; }
 .tile .against { font-size: .875rem; margin: 0; color: var(--soft); line-height: 1.4; }
 .tile .against + .against { margin-top: 8px; }
-.against code { white-space: nowrap; }
+.against code, .against .whole { white-space: nowrap; }
 .against strong { display: block; font-size: 1rem; color: var(--ink); }
 .against .better { color: var(--s2); }
 .against .worse { color: var(--s1); }
@@ -53,6 +53,8 @@ thead th { font-weight: 600; border-bottom: 1px solid var(--frame); vertical-ali
 tbody th { font-weight: 400; }
 tbody th, tbody td { border-bottom: 1px solid var(--line); }
 td small { display: block; white-space: normal; color: var(--soft); font-size: .8125rem; line-height: 1.35; }
+td small.better { color: var(--s2); }
+td small.worse { color: var(--s1); }
 .facts th { color: var(--soft); padding-right: 20px; }
 .facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .summary tbody th { color: var(--soft); white-space: normal; }
@@ -63,7 +65,7 @@ pre {
   white-space: pre-wrap; overflow-wrap: anywhere; overflow-x: auto;
   font: .875rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
 }
-pre span { white-space: nowrap; }
+pre span, .note span { white-space: nowrap; }
 details { margin: 0 0 10px; }
 summary { cursor: pointer; padding: 4px 0; font-weight: 600; overflow-wrap: anywhere; }
 figure { margin: 0; min-width: 0; }
@@ -94,7 +96,7 @@ svg .label { font-weight: 600; paint-order: stroke; stroke: var(--page); stroke-
 .seed { fill: var(--ink); fill-opacity: .3; }
 .mean { stroke: var(--page); stroke-width: 1.5; }
 .duels th { white-space: normal; }
-.duels + .note { margin-top: 8px; }
+.scroll + .note, .summary + .note, .duels + .note, .panels + .note { margin-top: 10px; }
 .duels .better, .duels .worse { font-weight: 600; }
 .duels .better { color: var(--s2); }
 .duels .worse { color: var(--s1); }

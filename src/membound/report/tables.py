@@ -5,7 +5,8 @@ from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, join, tag
-from membound.report.spread import WITHIN, compare
+from membound.report.paired import WITHIN
+from membound.report.spread import are_too_few, compare
 from membound.report.text import (
     ABSENT,
     Score,
@@ -16,6 +17,7 @@ from membound.report.text import (
     find_size,
     find_text,
     name_layer,
+    name_of_example,
     show_count,
     show_duration,
     show_milliseconds,
@@ -91,7 +93,7 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
         ("budget used", [_budget_cell(net, result, kind) for net in networks]),
         ("nonzeros", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
-        ("latency of one image", [_latency_cell(net, dense) for net in networks]),
+        (f"latency of one {name_of_example(networks[0])}", [_latency_cell(net, dense) for net in networks]),
         ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
     ]
 
@@ -203,7 +205,8 @@ def _verdict_cell(net: Facts, dense: Facts) -> Markup | str | None:
     found = None if net is dense else compare(net, dense)
     if found is None or found[1] != WITHIN:
         return None if found is None else found[1]
-    return tag("span", WITHIN, class_="words")
+    words = "too few seeds to tell" if found[0] and are_too_few(net, dense) else WITHIN
+    return tag("span", words, class_="words")
 
 
 def _seeds_cell(net: Facts, score: Score) -> Markup | None:

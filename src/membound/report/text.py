@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
+from membound.units import name_examples
+
 ABSENT = "–"
 
 
@@ -200,6 +202,20 @@ class Score:
             return "as good as dense"
         points = " points" if self.percent else ""
         return f"{shown}{points} {'below' if value < dense else 'above'} dense"
+
+
+def name_of_examples(net: Mapping[str, Any]) -> str:
+    """Images, unless a network takes something else.
+
+    >>> name_of_examples({"input_shape": [40, 49]}), name_of_examples({})
+    ('examples', 'images')
+    """
+    shape = net.get("input_shape", ())
+    return name_examples(None if shape == () else shape or (0,))  # of several inputs, None
+
+
+def name_of_example(net: Mapping[str, Any]) -> str:
+    return name_of_examples(net).removesuffix("s")
 
 
 def find_score(result: Mapping[str, Any]) -> Score:

@@ -20,7 +20,8 @@ from membound.report.device import (
     unbroken,
 )
 from membound.report.markup import Markup, join, tag
-from membound.report.spread import BETTER, WITHIN, WORSE, compare, say_rule
+from membound.report.paired import BETTER, WITHIN, WORSE
+from membound.report.spread import are_too_few, compare, say_rule
 from membound.report.text import (
     Score,
     divide,
@@ -28,6 +29,7 @@ from membound.report.text import (
     find_part,
     find_rows,
     find_text,
+    name_of_example,
     show_count,
     show_milliseconds,
 )
@@ -87,6 +89,8 @@ def compare_amounts(ours: float, theirs: float, words: tuple[str, str], noise: f
     (('2.5 times faster', 'better'), ('2.5 times slower', 'worse'))
     """
     times = divide(theirs, ours) or 1.0
+    if ours == theirs and noise == SAME:  # counted, not timed
+        return "the same", EVEN
     if 1 / noise <= times <= noise:
         return "about the same", EVEN
     shown = max(times, 1 / times)
@@ -111,7 +115,9 @@ def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:
     words = f"{shown} {'above' if gap > 0 else 'below'}"
     if verdict is None:
         return words, BETTER if gap > 0 else WORSE
-    return (f"{verdict}, {words}", EVEN) if verdict == WITHIN else (f"{verdict} by {shown}", verdict)
+    if verdict == WITHIN:
+        return f"{words}: too few seeds to tell" if are_too_few(ours, theirs) else f"{verdict}, {words}", EVEN
+    return f"{verdict} by {shown}", verdict
 
 
 def _size(value: float | None) -> str:
@@ -177,7 +183,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
         lines.append(
             tag("p", f"{show_milliseconds(integers)} with ", tag("code", "engine int8"), class_="against")
         )
-    return _draw("latency of one image", show_milliseconds(ours), lines)
+    return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(ours), lines)
 
 
 def _time_tile(final: Facts, int8: Facts) -> Markup | None:
@@ -190,12 +196,18 @@ def _time_tile(final: Facts, int8: Facts) -> Markup | None:
         lines.append(_line(*compare_amounts(ours, theirs, ("faster", "slower")), "8 bits", show_ms(theirs)))
     allowed = find_number(find_part(final, "latency_bound"), "bound_ms")
     within = "" if allowed is None else f"{ours:.3g} of {allowed:g} ms, "
-    lines.append(tag("p", unbroken(f"{within}{say_clock(final)}, at {find_level(final)}"), class_="against"))
+    lines.append(
+        tag(
+            "p",
+            unbroken(f"{within}{say_clock(final)}, at {find_level(final)}"),
+            class_="against",
+        )
+    )
     if (other := find_other(final)) is not None:
         lines.append(tag("p", unbroken(f"{show_ms(other[2])} at {other[0]}"), class_="against"))
     if (longest := find_number(find_part(final, "micro"), "longest_call_ms")) is not None:
         lines.append(tag("p", unbroken(f"longest call {show_ms(longest)}"), class_="against"))
-    return _draw("time of one image, estimated", show_ms(ours), lines)
+    return _draw(f"time of one {name_of_example(final)}, estimated", show_ms(ours), lines)
 
 
 def _say_ram(final: Facts) -> str | None:
@@ -238,4 +250,10 @@ def _draw(head: str, value: str, lines: list[Markup]) -> Markup:
 
 
 def _line(words: str, kind: str, name: str, shown: str) -> Markup:
-    return tag("p", tag("strong", words, class_=kind), f" {name}: {shown}", class_="against")
+    return tag(
+        "p",
+        tag("strong", words, class_=kind),
+        f" {name}: ",
+        tag("span", shown, class_="whole"),
+        class_="against",
+    )

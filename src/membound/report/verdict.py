@@ -15,6 +15,8 @@ from membound.report.text import (
     find_part,
     find_rows,
     find_text,
+    name_of_example,
+    name_of_examples,
     show_count,
     show_milliseconds,
     show_share,
@@ -95,7 +97,7 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     # The latency of this machine says nothing of a microcontroller's.
     if len(finals) == 1 and is_micro(result) and (taken := find_time(finals[0])) is not None:
         way = f"{say_clock(finals[0])}, compiled with {find_level(finals[0])}"
-        return [*lines, f"About {show_ms(taken)} an image on {way}, estimated."]
+        return [*lines, f"About {show_ms(taken)} an {name_of_example(finals[0])} on {way}, estimated."]
     if is_micro(result):
         return lines
     named = [f"{final.get('name')}: " if len(finals) > 1 else "" for final in finals]
@@ -153,18 +155,27 @@ def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> s
     """
     if uncertainty(final) is None or not score.percent:
         return None
-    images, on = find_number(final, "images") or 0, final.get("accuracy_on") or "test"
+    images, on = find_number(final, "images") or 0, _say_judges(final)
     nets = [final, dense or {}, find_part(dense or {}, "int8")]
-    said = f"± is the standard error over {show_count(images)} {on} images, of one seed."
+    said = f"± is the standard error over {show_count(images)} {on}, of one seed."
     if not any(_has_no_error(net) for net in nets):
         return said
     known = [net for net in nets if find_number(net, "errors") is not None]
     error = uncertainty({"errors": 0, "images": images}) or 0.0
     shown = (
-        f"no error in {show_count(images)} {on} images shows at least {least_accuracy(images):.2f} % (95 % confidence)"
+        f"no error in {show_count(images)} {on} shows at least {least_accuracy(images):.2f} % (95 % confidence)"
         + (f", and is compared as ± {error:.2f}." if dense else ".")
     )
     return f"One seed: {shown}" if all(map(_has_no_error, known)) else f"{said} {shown[0].upper()}{shown[1:]}"
+
+
+def _say_judges(final: Facts) -> str:
+    """What a network was judged on.
+
+    >>> _say_judges({}), _say_judges({"accuracy_on": "validation", "input_shape": [40]})
+    ('test images', 'validation examples')
+    """
+    return f"{final.get('accuracy_on') or 'test'} {name_of_examples(final)}"
 
 
 def _has_no_error(net: Facts) -> bool:
@@ -180,10 +191,10 @@ trained on all.
     """
     if not final.get("is_estimate"):
         return None
-    count = show_count(find_number(final, "images"))
-    held_out = "the images" if find_number(final, "images") is None else f"the {count} images"
+    name, count = name_of_examples(final), find_number(final, "images")
+    held_out = f"the {name}" if count is None else f"the {show_count(count)} {name}"
     return (
-        f"No test images: this is the accuracy of a twin, trained without {held_out} that judged it; the file was "
+        f"No test {name}: this is the accuracy of a twin, trained without {held_out} that judged it; the file was "
         "trained on all."
     )
 
@@ -231,10 +242,10 @@ def _say_error_of(final: Facts, score: Score) -> str:
     error = uncertainty(final)
     if error is None or not score.percent:
         return ""
-    count, on = show_count(find_number(final, "images")), final.get("accuracy_on") or "test"
+    count, on = show_count(find_number(final, "images")), _say_judges(final)
     if _has_no_error(final):
-        return f"; it has no error in its {count} {on} images"
-    return f"; the standard error over its {count} {on} images is {error:.2f} points"
+        return f"; it has no error in its {count} {on}"
+    return f"; the standard error over its {count} {on} is {error:.2f} points"
 
 
 def say_speed(final: Facts, dense: Facts) -> str | None:
@@ -242,7 +253,7 @@ def say_speed(final: Facts, dense: Facts) -> str | None:
     ours, theirs = find_number(final, "latency_ms"), find_number(dense, "latency_ms")
     if ours is None:
         return None
-    words = f"{show_milliseconds(ours)} an image"
+    words = f"{show_milliseconds(ours)} an {name_of_example(final)}"
     return (
         f"{words}."
         if theirs is None

@@ -1,6 +1,6 @@
 """How accurate a model file is, through the runtime that is deployed: no torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from membound.run.pictures import image_side
 from membound.run.scores import score_for
 
 BATCH = 64
+CONFUSED = 100  # classes at most whose confusion is told, a number for each two
 
 
 def evaluate_file(
@@ -32,22 +33,39 @@ def evaluate_file(
     check_fits(net, dataset)
     if dataset.task != CLASSES:
         return _evaluate_beyond(net, dataset, halves, batch)
-    correct = among_five = 0
+    among_five, count = 0, len(dataset.classes)
+    table = np.zeros((count, net.output_shape[0]), np.int64)  # what images are, and what they are said to be
     for half, rows in _batches(halves, batch):
         scores = first_output(_run(net, half, rows))
         labels = half.labels[rows]
-        correct += int((scores.argmax(1) == labels).sum())
+        np.add.at(table, (labels, scores.argmax(1)), 1)
         if scores.shape[1] > 5:
             best = np.argpartition(-scores, 5, axis=1)[:, :5]
             among_five += int((best == labels[:, None]).sum())
+    correct = int(np.trace(table))
     return {
         "accuracy": 100.0 * correct / images,
         "top5_accuracy": 100.0 * among_five / images if net.output_shape[0] > 5 else None,
         "errors": images - correct,
         "images": images,
+        "classes": _by_class(table, dataset.classes),
+        "confusion": table.tolist() if count <= CONFUSED else None,
         **count_nonzeros(net.model),
         "file_bytes": net.model.file_bytes,
     }
+
+
+def _by_class(table: npt.NDArray[np.int64], names: Sequence[str]) -> list[dict[str, Any]]:
+    """
+    >>> _by_class(np.array([[3, 1], [0, 0]]), ["cat", "dog"])[0]
+    {'name': 'cat', 'images': 4, 'errors': 1, 'accuracy': 75.0}
+    """
+    found = []
+    for name, row, right in zip(names, table, np.diag(table), strict=True):
+        images, errors = int(row.sum()), int(row.sum() - right)
+        accuracy = 100.0 * (images - errors) / images if images else None
+        found.append({"name": name, "images": images, "errors": errors, "accuracy": accuracy})
+    return found
 
 
 def _batches(halves: list[Split], batch: int) -> Iterator[tuple[Split, npt.NDArray[np.int64]]]:

@@ -43,6 +43,7 @@ class Inspection(dict[str, Any]):
     | `nonzeros`, `density` | values that are not zero; `nonzeros / size` (kept of all: `nonzeros / original_size`) |
     | `format`, `values`, `distinct` | how positions and values are stored; how many different values, None where many |
     | `bytes` | in the file, the sum of `value_bytes`, `position_bytes`, `scale_bytes` and `palette_bytes` |
+    | `value_bytes` | in `delta` with the zeros that stand where a gap is too long for a byte: not among `nonzeros` |
     | `position_entropy_bytes` | the least that positions could take on average |
     """
 

@@ -111,6 +111,16 @@ def memory_of(plan: MicroPlan, level: str = SMALL) -> MicroMemory:
     )
 
 
+def core_of(plan: MicroPlan) -> Any:
+    """The C of the runtime with a planned network, in this process."""
+    return compiled_core().Micro(
+        net_record(plan),
+        [value_record(plan, value) for value in range(len(plan.net.images))],
+        [op_record(plan, number) for number in range(len(plan.net.ops))],
+        plan.layout.nbytes,
+    )
+
+
 class MicroNet:
     """A network that runs in integers: `net(x)` takes images as they are (uint8 [batch, C, H, W]), or prepared float32.
 
@@ -136,13 +146,7 @@ class MicroNet:
         self.plan: MicroPlan = make_plan(make_integers(model, activations), maps)
         self.input_shape = model.shapes[0]
         self.output_shape = _output_shape(self.plan, model)
-        net, layout = self.plan.net, self.plan.layout
-        self._core = compiled_core().Micro(
-            net_record(self.plan),
-            [value_record(self.plan, value) for value in range(len(net.images))],
-            [op_record(self.plan, number) for number in range(len(net.ops))],
-            layout.nbytes,
-        )
+        self._core = core_of(self.plan)
 
     def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
         last = self.plan.net.quantizations[self.plan.net.output]

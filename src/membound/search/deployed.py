@@ -52,11 +52,14 @@ class Fitted:
       `is_dense_in_8_bits`, where it was the better one and this is it; `is_estimate`, whether `accuracy` is a twin's;
       `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of `mb.inspect` (`Inspection` lists their
       keys); `steps` and `seconds` of training;
-      `training`, its `optimizer`, `peak_lr`, `batch_size`, `steps`, `usual_steps`, `weight_decay`, `momentum`,
+      `training`, its `optimizer`, `peak_lr`, `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
+      `momentum`,
       `ramp`, `every`, `seed`, `augment`, `smoothing`, `precision`, `teacher` (None where there was none),
       `temperature` and `teacher_part`; `curves`, points with `iteration`, `loss` (the
       mean since the point before, on training images), `seconds`, `nonzeros` and, where there are test images,
       `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
+      `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them (None of another task);
+      `input_shape`, of one example;
       `asked`, the call; `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
       several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values` and `layers` of each.
     - For a microcontroller, `flash` and `ram` are bytes and `ms` is the estimated time of an image (None for other
@@ -130,10 +133,11 @@ class Fitted:
 
     @property
     def verdict(self) -> str | None:
-        """Against dense: 'better', 'worse' or 'within the spread', which is where the ± ranges of both overlap.
+        """Against dense, as `compare` judges: 'better', 'worse' or 'within the spread'.
 
-        ± is the standard deviation over seeds, with one seed the standard error over test images (without
-        errors, 1 of n + 1). None where there is no dense network, or nothing says how far a score may be off.
+        Within the spread means that the 95 % confidence interval of the difference holds 0: paired by seed, or with one
+        seed by the standard errors over test images. None where there is no dense network, or nothing says how far a
+        score may be off.
         """
         found = None if self.dense is None else compare(self._judged, self.dense)
         return None if found is None else found[1]
@@ -368,6 +372,7 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         here = deployed_bytes(stored, target.batch, target.isa)  # what a bound counts
         memory = {"host_memory_bytes" if target.micro else "memory_bytes": here, "memory_isa": target.isa}
     return {
+        "input_shape": None if len(facts.get("inputs", ())) > 1 else facts["input_shape"],
         "file_bytes": stored.file_bytes,
         "header_bytes": stored.header_bytes,
         **memory,

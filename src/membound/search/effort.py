@@ -12,6 +12,8 @@ from membound.search.problem import AT_ONCE, Problem
 from membound.search.request import Choices
 from membound.search.teachers import AUTO
 from membound.train.job import BATCH, STEPS
+from membound.train.recipe import WarmCosine
+from membound.units import name_examples
 from membound.zoo.networks import takes_width
 from membound.zoo.solver import Solver
 
@@ -57,7 +59,8 @@ def describe_training(problem: Problem, choices: Choices) -> list[str]:
     recipe, augment = problem.training.recipe, problem.training.augment
     passes = recipe.steps * recipe.batch_size / len(problem.data.part)
     effort = f" (effort {choices.effort})" if choices.effort is not None and choices.steps is None else ""
-    found = [f"{recipe.steps:,} steps of {recipe.batch_size} images, {passes:.1f} passes{effort}"]
+    what = name_examples(problem.data.train.shape)
+    found = [f"{recipe.steps:,} steps of {recipe.batch_size} {what}, {passes:.1f} passes{effort}"]
     if augment:
         found.append(f"images varied: {augment}")
     if problem.training.smoothing:
@@ -77,6 +80,7 @@ def describe_recipe(problem: Problem, seed: int, warm: bool) -> dict[str, Any]:
         "usual_steps": training.usual_steps,
         "batch_size": recipe.batch_size,
         "peak_lr": recipe.peak_lr,
+        "warmup": recipe.lr.warmup if isinstance(recipe.lr, WarmCosine) else None,
         "momentum": recipe.momentum,
         "weight_decay": recipe.weight_decay,
         "ramp": asdict(AT_ONCE if warm else training.ramp),

@@ -165,6 +165,8 @@ class Finals:
             size = stored.file_bytes
         seconds = sum(found["seconds"] for found in facts)
         int8 = (dense or {}).get("int8")
+        judged = self._judge(stored, plan.estimate)
+        classes = judged.pop("classes")
         return Fitted(
             name=plan.limit.text,
             model=plain(model),
@@ -173,7 +175,7 @@ class Finals:
             size=size,
             file_bytes=stored.file_bytes,
             values=describe_types(files.types) if files.types else files.values,
-            **self._judge(stored, plan.estimate),
+            **judged,
             members=self._judge_members(model, facts),
             history=list(self.candidates),
             dense=dense,
@@ -185,6 +187,7 @@ class Finals:
                 | describe_lessons(self.problem, self.bound, self.choices),
                 "seconds": seconds,
                 "is_estimate": self.estimates,
+                "classes": classes,
                 "fits_in_8_bits": fits(int8, self.bound, plan.limit.number, self.ram_limit),
                 "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }
@@ -251,7 +254,19 @@ class Finals:
             "errors": None if score is None else score.errors,
             "images": None if score is None else score.images,
             "accuracy_on": "validation" if data.test is None else "test",
+            "classes": None if score is None else self._by_class(score),
         }
+
+    def _by_class(self, score: Score) -> list[dict[str, Any]] | None:
+        """Images and errors of each class, those without an image left out; None of another task."""
+        if score.by_class is None:
+            return None
+        names = self.problem.data.classes or tuple(map(str, range(len(score.by_class))))
+        return [
+            {"name": name, "images": images, "errors": errors}
+            for name, (images, errors) in zip(names, score.by_class, strict=False)
+            if images
+        ]
 
     def _judge_members(self, model: nn.Module, facts: list[dict[str, Any]]) -> list[float | None]:
         if not isinstance(model, Ensemble):

@@ -1,11 +1,12 @@
 """How good stored networks are, measured through the runtime that deploys them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from membound.data import Split
 from membound.data.several import inputs_of
@@ -67,18 +68,30 @@ class _Tally:
     task: Task
     gained: float = 0.0
     loss: float = 0.0
+    classes: Tensor = field(
+        default_factory=lambda: torch.zeros(0, 2, dtype=torch.long)
+    )  # images, errors of each
 
     @torch.no_grad()
-    def add(self, outputs: Any, targets: torch.Tensor) -> None:
+    def add(self, outputs: Any, targets: Tensor) -> None:
         self.loss += float(self.task.batch_loss(outputs, targets)) * len(targets)
         if self.task.counts:
-            self.gained += int((outputs.argmax(1) == targets).sum())
+            right = outputs.argmax(1) == targets
+            self.gained += int(right.sum())
+            self._count(targets.long(), right)
         else:
             self.gained += float(self.task.batch_score(outputs, targets)) * len(targets)
 
+    def _count(self, targets: Tensor, right: Tensor) -> None:
+        count = max(len(self.classes), int(targets.max()) + 1)
+        found = torch.stack([torch.bincount(each, minlength=count) for each in (targets, targets[~right])], 1)
+        found[: len(self.classes)] += self.classes
+        self.classes = found
+
     def score(self, images: int) -> Score:
         if self.task.counts:
-            return Score(images, int(self.gained), self.loss / images)
+            by_class = tuple((each[0], each[1]) for each in self.classes.tolist())
+            return Score(images, int(self.gained), self.loss / images, by_class=by_class)
         return Score(images, None, self.loss / images, self.gained / images)
 
 

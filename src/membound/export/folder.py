@@ -1,0 +1,107 @@
+"""A folder that an export writes, whole or not at all: over an earlier export of its kind, never over other files."""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from membound.errors import ModelError
+from membound.export.hub_folder import check_folder
+from membound.store.whole import write_whole
+
+WROTE = "/* A network that membound wrote:"  # how the headers of all exports begin
+MANIFEST = ".membound.json"  # what was written, so that the next export knows what was edited since
+
+
+def check_target(folder: Path, header: str, line: str) -> None:
+    """Refuse to write over anything but an earlier export, whose `header` begins with this line."""
+    if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder, header, line):
+        found = f"has files in it, and no {header} that membound wrote"
+        if _first_line(folder / header).startswith(WROTE):
+            found = "holds an export of another kind"
+        raise ModelError(f"{folder} {found}: name a new folder, an empty one, or one of an earlier export")
+    if not folder.is_dir():
+        check_folder(folder)
+
+
+def write_files(
+    folder: Path, files: Mapping[str, Iterable[bytes]], header: str, line: str, may_be_edited: Collection[str]
+) -> list[str]:
+    """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay.
+
+    All files are written aside first, so that what fails leaves a folder as it was.
+    """
+    check_target(folder, header, line)
+    aside = folder.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
+    try:
+        aside.mkdir()
+        for name, parts in files.items():
+            (aside / name).parent.mkdir(exist_ok=True)
+            write_whole(aside / name, parts)
+        digests = {name: _digest(aside / name) for name in files}
+        write_whole(aside / MANIFEST, [json.dumps(digests, indent=1).encode() + b"\n"])
+        if not _is_ours(folder, header, line):
+            aside.rename(folder)
+            return []
+        return _replace(folder, aside, digests, may_be_edited)
+    except OSError as error:
+        raise ModelError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _replace(
+    folder: Path, aside: Path, digests: Mapping[str, str], may_be_edited: Collection[str]
+) -> list[str]:
+    """Move new files over the old ones; what an earlier version wrote, and this one does not, goes."""
+    before = _read_manifest(folder)
+    kept = [
+        name
+        for name in digests
+        if name in may_be_edited
+        and (folder / name).exists()
+        and _digest(folder / name) not in (digests[name], before.get(name))
+    ]
+    for name in digests:
+        if name not in kept:
+            (folder / name).parent.mkdir(exist_ok=True)
+            os.replace(aside / name, folder / name)
+    for name, digest in before.items():
+        if name not in digests and (folder / name).is_file() and _digest(folder / name) == digest:
+            (folder / name).unlink()
+    os.replace(aside / MANIFEST, folder / MANIFEST)
+    return kept
+
+
+def _is_ours(folder: Path, header: str, line: str) -> bool:
+    return _first_line(folder / header) == line
+
+
+def _first_line(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.readline().decode(errors="replace").rstrip()
+    except OSError:
+        return ""
+
+
+def _read_manifest(folder: Path) -> dict[str, str]:
+    """What an export noted of its files, by plain names within the folder."""
+    try:
+        found = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        name: digest
+        for name, digest in found.items()
+        if isinstance(digest, str) and not Path(name).is_absolute() and ".." not in Path(name).parts
+    }
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
