@@ -51,7 +51,9 @@ def test_a_fit_is_readable_at_60_columns_and_ends_with_its_verdict(capsys, monke
     verdict = " ".join(lines[lines.index("", lines.index("file      net.safetensors")) + 1 :])
     assert re.match(r"[\d.]+( ± [\d.]+)? % in [\d,]+ bytes: .* of the dense file", verdict)
     assert re.search(r"Dense in 8 bits: [\d.]+( ± [\d.]+)? % in [\d,]+ bytes", verdict)
-    assert re.search(r" ms\)\.( int8 in ONNX Runtime: [\d.]+ ms\.)?$", verdict)
+    assert re.search(
+        r" ms\)\.( In 8-bit integers .* ship it\.)?( int8 in ONNX Runtime: [\d.]+ ms\.)?$", verdict
+    )
     assert "training the final networks" in said.err
     assert re.search(r"^dense: trained, accuracy [\d.]+ % in torch on \d+ images, \d", said.err, re.M), (
         "progress when piped"

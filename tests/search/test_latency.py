@@ -59,7 +59,7 @@ def test_a_bound_that_does_not_bind_keeps_every_weight_and_says_so(clock, values
 
 def test_a_network_that_is_too_slow_is_trained_again_and_that_is_said(monkeypatch):
     times = iter([Latency(0.5), Latency(1.25), Latency(0.75)])  # as it starts, trained, trained again
-    monkeypatch.setattr(timing, "measure", lambda nets: [next(times) for _ in nets])
+    monkeypatch.setattr(timing, "measure", lambda nets: [next(times), *[Latency(0.5) for _ in nets[1:]]])
     said = []
     fitted = mb.fit(
         network, (X, Y), test_data=(X, Y), latency="1 ms", watch=Watch(say=said.append, warn=said.append),
@@ -75,6 +75,8 @@ def test_a_file_has_one_latency_and_it_is_measured_beside_dense(clock):
     for fitted in (small, large):
         assert fitted.facts["latency_ms"] == fitted.facts["nonzeros"] / 1000
         assert fitted.dense["latency_ms"] == fitted.dense["nonzeros"] / 1000
+        assert fitted.facts["engine_int8"]["latency_ms"] == fitted.facts["latency_ms"]
+        assert "engine_int8" not in fitted.dense
         assert fitted.facts["threads"] == fitted.dense["threads"] == 1
 
 
