@@ -8,7 +8,6 @@ namespace membound {
 
 constexpr size_t kWordChannels = 4;  // a word is a pixel of so many channels, a byte each
 constexpr size_t kByteRows = 8;      // of a weight at once
-constexpr size_t kByteVectors = 3;   // of pixels at once
 constexpr size_t kMostByteColumns = 65536;  // of a weight: the sum of more may not fit
 
 // What numbers lie between, 0 among them.
@@ -38,6 +37,7 @@ struct ByteFinish {
 };
 
 struct ByteKernels {
+  size_t width;   // pixels of a vector: a chunk has as many or fewer
   int32_t shift;  // what bytes are stored less by: dot products take signed ones here, unsigned ones there
 
   void (*range)(const float* x, size_t n, Range& range);
@@ -51,10 +51,12 @@ struct ByteKernels {
                    float* y, size_t y_step, int rows, const ByteFinish& finish);
 };
 
-// Without dot products; the others are there where they were compiled.
-const ByteKernels& plain_byte_kernels();
+// Those of Arm and AVX-512 with dot products of bytes, those of older CPUs without, and those of any CPU.
+const ByteKernels& neon_dot_byte_kernels();
+const ByteKernels& avx512_dot_byte_kernels();
 const ByteKernels& neon_byte_kernels();
-const ByteKernels& avx512_byte_kernels();
+const ByteKernels& avx2_byte_kernels();
+const ByteKernels& plain_byte_kernels();
 
 // The best that this CPU has, beside kernels of these traits.
 const ByteKernels& byte_kernels(const Traits& traits);

@@ -59,7 +59,7 @@ void multiply(const int8_t* a, size_t depth, const int32_t* offsets, const uint3
 }  // namespace
 
 const ByteKernels& plain_byte_kernels() {
-  static constexpr ByteKernels kernels{0, range, to_words, multiply};
+  static constexpr ByteKernels kernels{kLine, 0, range, to_words, multiply};
   return kernels;
 }
 

@@ -113,12 +113,14 @@ bool has_dot_products() {
 
 const ByteKernels& byte_kernels(const Traits& traits) {
   static const bool dot_products = has_dot_products();
+  const std::string name = traits.name;
 #if defined(MEMBOUND_X86)
-  if (dot_products && std::string(traits.name) == "avx512") return avx512_byte_kernels();
+  if (name == "avx512" && dot_products) return avx512_dot_byte_kernels();
+  if (name == "avx512" || name == "avx2") return avx2_byte_kernels();
 #elif defined(MEMBOUND_NEON)
-  if (dot_products && std::string(traits.name) == "neon") return neon_byte_kernels();
+  if (name == "neon") return dot_products ? neon_dot_byte_kernels() : neon_byte_kernels();
 #endif
-  (void)dot_products; (void)traits;
+  (void)dot_products;
   return plain_byte_kernels();
 }
 

@@ -119,7 +119,7 @@ class ByteConv final : public Op {
     });
     const Sums limits = limits_of(fused_.activation, fused_.first, fused_.second);
     const bool flat = is_flat(place.kernels.traits), unfinished = !limits.limited && fused_.activation != Activation::none;
-    const size_t width = static_cast<size_t>(place.kernels.traits.width);
+    const size_t width = kernels_.width;
     const size_t vectors = flat ? divide_up(flat_pixels(), width) : is_whole() ? divide_up(pixels, width) : out_h_ * divide_up(out_w_, width);
     const size_t blocks = flat ? 1 : divide_up(vectors, kChunks);
     const double operations = static_cast<double>(rows_ * depth() * kWordChannels * pixels) / kBytesAtOnce;
@@ -195,7 +195,7 @@ class ByteConv final : public Op {
     for (size_t first = part.first; first < part.last; first += kChunks) {
       Chunk chunks[kChunks];
       const size_t count = std::min(kChunks, part.last - first);
-      for (size_t i = 0; i < count; ++i) chunks[i] = chunk(first + i, flat, static_cast<size_t>(place.kernels.traits.width));
+      for (size_t i = 0; i < count; ++i) chunks[i] = chunk(first + i, flat);
       const size_t begin = chunks[0].to, end = chunks[count - 1].to + chunks[count - 1].count;
       for (size_t group = part.first_group; group < part.last_group; ++group) {
         const size_t row = group * kByteRows;
@@ -215,7 +215,8 @@ class ByteConv final : public Op {
     }
   }
 
-  Chunk chunk(size_t number, bool flat, size_t width) const {
+  Chunk chunk(size_t number, bool flat) const {
+    const size_t width = kernels_.width;
     if (flat || is_whole()) {
       const size_t all = flat ? flat_pixels() : out_h_ * out_w_, at = number * width;
       return {at, at, std::min(width, all - at)};

@@ -1,4 +1,4 @@
-// Products in 8 bits on AVX-512 with VNNI: of unsigned bytes with signed ones.
+// Products in 8 bits on AVX-512 with VNNI: dot products of unsigned bytes with signed ones.
 #include <immintrin.h>
 
 #include <cstring>
@@ -9,6 +9,7 @@ namespace membound {
 namespace {
 
 constexpr size_t kWidth = 16;
+constexpr int kVectors = 3;
 
 using Vec = __m512;
 using Ints = __m512i;
@@ -61,8 +62,8 @@ inline __attribute__((always_inline)) void add_dots(const int8_t* a, const Ints 
 
 }  // namespace
 
-const ByteKernels& avx512_byte_kernels() {
-  static constexpr ByteKernels kernels{0, range, to_words, multiply};
+const ByteKernels& avx512_dot_byte_kernels() {
+  static constexpr ByteKernels kernels{kWidth, 0, range, to_words, multiply};
   return kernels;
 }
 

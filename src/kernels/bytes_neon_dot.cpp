@@ -1,0 +1,39 @@
+// Products in 8 bits on Arm CPUs with dot products of signed bytes (Armv8.2).
+#include <arm_neon.h>
+
+#include "bytes.h"
+
+namespace membound {
+namespace {
+
+#include "bytes_neon.inc"
+
+constexpr int kVectors = 3;
+
+// Four words of the weight come with one load, and each multiplies from its lane.
+template <int N>
+inline __attribute__((always_inline)) void add_dots(const int8_t* a, const Ints (&x)[N], Ints (&sums)[kByteRows][N]) {
+#pragma GCC unroll 2
+  for (size_t r = 0; r < kByteRows; r += 4) {
+    const int8x16_t left = vld1q_s8(a + r * kWordChannels);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      const int8x16_t right = vreinterpretq_s8_s32(x[n]);
+      sums[r][n] = vdotq_laneq_s32(sums[r][n], right, left, 0);
+      sums[r + 1][n] = vdotq_laneq_s32(sums[r + 1][n], right, left, 1);
+      sums[r + 2][n] = vdotq_laneq_s32(sums[r + 2][n], right, left, 2);
+      sums[r + 3][n] = vdotq_laneq_s32(sums[r + 3][n], right, left, 3);
+    }
+  }
+}
+
+#include "bytes.inc"
+
+}  // namespace
+
+const ByteKernels& neon_dot_byte_kernels() {
+  static constexpr ByteKernels kernels{kWidth, kSigned, range, to_words, multiply};
+  return kernels;
+}
+
+}  // namespace membound
