@@ -160,3 +160,11 @@ def test_networks_are_replayed_on_the_other_kind_of_cpu(networks):
     outcome = listen(*EMULATOR[OTHER], build_for_the_other() / REPLAY, path, *NATIVE)
     assert outcome["cases"] == count
     assert outcome["isas"] == EMULATED[OTHER]
+
+
+@pytest.mark.skipif(tool("cmake") is None or shutil.which("qemu-aarch64") is None, reason="cmake or qemu is absent")
+@pytest.mark.full
+def test_networks_are_replayed_on_an_arm_without_dot_products_of_bytes(networks):
+    path, count = networks
+    folder = build_for_the_other() if OTHER == "aarch64" else build("plain", targets=(REPLAY,))
+    assert listen("qemu-aarch64", "-cpu", "cortex-a72", folder / REPLAY, path, *NATIVE)["cases"] == count
