@@ -162,7 +162,9 @@ def test_networks_are_replayed_on_the_other_kind_of_cpu(networks):
     assert outcome["isas"] == EMULATED[OTHER]
 
 
-@pytest.mark.skipif(tool("cmake") is None or shutil.which("qemu-aarch64") is None, reason="cmake or qemu is absent")
+@pytest.mark.skipif(
+    tool("cmake") is None or shutil.which("qemu-aarch64") is None, reason="cmake or qemu is absent"
+)
 @pytest.mark.full
 def test_networks_are_replayed_on_an_arm_without_dot_products_of_bytes(networks):
     path, count = networks

@@ -1,7 +1,9 @@
 // Products in 8 bits on Arm CPUs with dot products of signed bytes (Armv8.2).
-#include <arm_neon.h>
-
 #include "bytes.h"
+
+#if defined(__ARM_FEATURE_DOTPROD)
+
+#include <arm_neon.h>
 
 namespace membound {
 namespace {
@@ -37,3 +39,9 @@ const ByteKernels& neon_dot_byte_kernels() {
 }
 
 }  // namespace membound
+
+#else  // somebody compiles it without kernels.cmake, for any Arm CPU
+
+const membound::ByteKernels& membound::neon_dot_byte_kernels() { return neon_byte_kernels(); }
+
+#endif

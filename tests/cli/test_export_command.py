@@ -276,7 +276,8 @@ def test_a_folder_for_the_hub(own, capsys):
 def test_a_file_for_an_app(tmp_path, capsys):
     file, target = write_network(tmp_path / "net.safetensors"), tmp_path / "newer.net"
     assert run("export", file, "--cpp-file", target, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"out": str(target), "file_bytes": target.stat().st_size}
+    written = {"out": str(target), "file_bytes": target.stat().st_size, "engine": "float"}
+    assert json.loads(capsys.readouterr().out) == written
     assert run("export", file, "--cpp-file", target) == 0
     assert f"{target.stat().st_size:,} bytes, for net_open_file" in capsys.readouterr().out
     assert "--prefix goes with" in refused(capsys, "export", file, "--cpp-file", target, "--prefix", "cats")

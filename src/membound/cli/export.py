@@ -18,9 +18,8 @@ from membound.export.catalogue import (
     ONNX,
     WEB,
     C,
-    Export,
-    Request,
 )
+from membound.export.request import Export, Request
 
 FROM_FILES = " or ".join(export.option for export in EXPORTS if export is not MODEL_FILE)
 Source = Annotated[

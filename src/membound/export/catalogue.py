@@ -3,59 +3,17 @@
 The records are read where commands are parsed, so each imports what it needs, numpy included, when it is called.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from membound.errors import MemboundError
+from membound.export.request import Export, Request, Written
 
 if TYPE_CHECKING:
     from membound.export.rounded import Rounded
     from membound.store.formats import Prefer
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be written from what, and all options. An export reads those that it `takes`."""
-
-    source: str
-    target: Path | None  # None: nothing is written, only measured
-    sparse: bool = False
-    init: Path | None = None
-    name: Mapping[str, str] = field(default_factory=dict)
-    values: str | None = None  # None: auto, and of a model file what it has
-    prefer: str = "bytes"
-    shape: tuple[int, ...] | None = None
-    data: str | None = None
-    mean: str | None = None
-    layout: str | None = None
-    size: int | None = None
-    prefix: str = "net"
-    engine: str = "float"
-    clock: str | None = None
-    compiled: str = "Os"
-
-
-@dataclass(frozen=True)
-class Written:
-    """What came out: facts for a program, lines for a person, and a note that both should see."""
-
-    facts: dict[str, Any]
-    lines: list[str]
-    note: str | None = None
-
-
-@dataclass(frozen=True)
-class Export:
-    """One thing that a network can become."""
-
-    option: str
-    metavar: str
-    help: str
-    usage: str
-    takes: frozenset[str]  # fields of a request that mean something to it
-    write: Callable[[Request], Written]
 
 
 def _write_onnx(request: Request) -> Written:
@@ -134,6 +92,14 @@ def _say_kept(kept: Sequence[str]) -> list[str]:
     return [f"kept      {' and '.join(kept)}: edited since the last export"] if kept else []
 
 
+def _say_engine(engine: str) -> str:
+    return (
+        "int8: convolutions in 8-bit integers"
+        if engine == "int8"
+        else "float (--engine int8: 8-bit integers)"
+    )
+
+
 def _write_cpp(request: Request) -> Written:
     from membound.export.cpp_project import export_cpp
 
@@ -148,11 +114,12 @@ def _write_cpp(request: Request) -> Written:
         )
     facts = {"weight_bytes": made.weight_bytes, "file_bytes": made.file_bytes, "kept": list(made.kept)}
     return Written(
-        {"out": str(folder), **facts},
+        {"out": str(folder), **facts, "engine": request.engine},
         [
             f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, the kernels, main.cpp, CMakeLists.txt",
             *_say_kept(made.kept),
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
+            f"engine    {_say_engine(request.engine)}",
             f"try it    cmake -S {folder} -B {folder}/build && make -C {folder}/build && {folder}/build/main",
         ],
         None if made.prepares and made.takes_pixels else absent,
@@ -166,9 +133,10 @@ def _write_cpp_file(request: Request) -> Written:
     assert target is not None
     size = export_cpp_file(request.source, target, engine=request.engine)
     return Written(
-        {"out": str(target), "file_bytes": size},
+        {"out": str(target), "file_bytes": size, "engine": request.engine},
         [
             f"file      {target}: {size:,} bytes, for net_open_file of an app",
+            f"engine    {_say_engine(request.engine)}",
             "app       C++ of this version of membound, for the same inputs, outputs and classes",
         ],
     )

@@ -59,7 +59,7 @@ def export_cpp(
         model, engine = read(find_model_file(Path(net))), chosen_engine(engine)
         Net(model, threads=1)  # what cannot be run is refused here, not on a phone
     source = make_source(model, prefix, engine)
-    kept = write_project(Path(folder), source, prefix)
+    kept = write_project(Path(folder), source, prefix, engine)
     how = preprocess_of(model)
     pixels = how is not None and how.takes == "uint8"
     return CppFolder(
@@ -79,7 +79,7 @@ def kernel_files() -> list[Path]:
     raise ModelError("the sources of the kernels are not installed: reinstall membound")
 
 
-def write_project(folder: Path, source: Source, prefix: str) -> list[str]:
+def write_project(folder: Path, source: Source, prefix: str, engine: str = "float") -> list[str]:
     """The folder, whole or not at all. Gives the names of files that were edited since an earlier export, and stay."""
     files: dict[str, Iterable[bytes]] = {
         f"{prefix}.h": [source.header.encode()],
@@ -87,7 +87,7 @@ def write_project(folder: Path, source: Source, prefix: str) -> list[str]:
         "weights.cpp": source.constants.text(prefix),
         "main.cpp": [source.main.encode()],
         "CMakeLists.txt": [renamed(templates.CMAKE, prefix).encode()],
-        "README.md": [renamed(readme_text(source), prefix).encode()],
+        "README.md": [renamed(readme_text(source, engine), prefix).encode()],
         **{f"{KERNELS}/{path.name}": [path.read_bytes()] for path in kernel_files()},
     }
     may_be_edited = ("main.cpp", "CMakeLists.txt")
@@ -98,7 +98,7 @@ def _first_line(prefix: str) -> str:
     return renamed(templates.HEADER, prefix).split("\n", 1)[0]
 
 
-def readme_text(source: Source) -> str:
+def readme_text(source: Source, engine: str = "float") -> str:
     """What is in the folder, and how it becomes part of an app."""
     pictures = ""
     if "_TAKES_PIXELS" in source.header:
@@ -106,13 +106,19 @@ def readme_text(source: Source) -> str:
 A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side resized to
 NET_IMAGE_HEIGHT with an antialiased bilinear filter, then the center square. `net_prepare` does the rest.
 """
+    how = ""
+    if engine == "int8":
+        how = """
+It computes convolutions that keep many weights in 8-bit integers (`--engine int8`); give an update (`--cpp-file`) the
+same option. Where you compile without this CMakeLists.txt, `bytes_neon_dot.cpp` needs -march=armv8.2-a+dotprod.
+"""
     return f"""# A network as C++, with {source.constants.nbytes:,} bytes of weights
 
 `net.h` says how it is called, in plain C; `main.cpp` calls it. `weights.cpp` has the weights in the formats of the
 model file, `net.cpp` what is computed with them, and `membound/` the kernels: NEON on Arm, AVX2 and AVX-512 on x86-64,
 chosen as the program runs. Any C++17 compiler of the GCC or Clang family builds it for a 64-bit CPU. It needs no other
 library.
-
+{how}
     cmake -S . -B build && make -C build && build/main
 
 In a CMake project of your own:
