@@ -157,3 +157,20 @@ def test_it_goes_with_one_budget():
         mb.fit(network, (X, Y), test_data=(X, Y), latency="5 ms", ram="1 MB")
     with pytest.raises(MemboundError, match="goes with one budget"):
         mb.fit(network, (X, Y), test_data=(X, Y), latency="5 ms", budget=["1 KB", "2 KB"])
+
+
+def test_integers_are_judged_where_they_are_faster(monkeypatch, tmp_path):
+    def measure(nets):
+        return [Latency(0.5 if net.engine == "int8" else 1.0) for net in nets]
+
+    monkeypatch.setattr(timing, "measure", measure)
+    fitted = mb.fit(network, (X, Y), test_data=(X, Y), budget="2.5 KB", **QUICK)
+    fitted.save(tmp_path / "net.safetensors")
+    scores = mb.load(tmp_path / "net.safetensors", engine="int8")(X)
+    wanted = 100 * float((scores.argmax(1) == np.asarray(Y)).mean())
+    found = fitted.facts["engine_int8"]
+    assert found["accuracy"] == pytest.approx(wanted)
+    assert found["errors"] == (scores.argmax(1) != np.asarray(Y)).sum()
+    monkeypatch.setattr(timing, "measure", lambda nets: [Latency(1.0) for _ in nets])
+    slow = mb.fit(network, (X, Y), test_data=(X, Y), budget="2.5 KB", **QUICK)
+    assert "accuracy" not in slow.facts["engine_int8"]

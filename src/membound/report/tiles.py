@@ -35,8 +35,8 @@ from membound.report.text import (
 )
 from membound.report.verdict import (
     SAME,
+    gains_by_integers,
     noise_between,
-    say_engine_int8,
     say_seeds,
     say_uncertainty,
     show_score,
@@ -178,7 +178,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
         lines.append(tag("p", "LiteRT: see ", tag("code", "bench --tflite"), class_="against"))
     elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
-    if say_engine_int8(final):
+    if gains_by_integers(final):
         integers = find_number(find_part(final, "engine_int8"), "latency_ms")
         lines.append(
             tag("p", f"{show_milliseconds(integers)} with ", tag("code", "engine int8"), class_="against")

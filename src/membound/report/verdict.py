@@ -102,7 +102,7 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
         return lines
     named = [f"{final.get('name')}: " if len(finals) > 1 else "" for final in finals]
     pairs = zip(named, finals, (say_speed(final, dense) for final in finals), strict=True)
-    speeds = [f"{name}{speed}{say_engine_int8(final)}" for name, final, speed in pairs if speed]
+    speeds = [f"{name}{speed}{say_engine_int8(final, score)}" for name, final, speed in pairs if speed]
     return [*lines, *speeds[:-1], *(f"{speed}{_say_int8_speed(int8)}" for speed in speeds[-1:])]
 
 
@@ -261,19 +261,33 @@ def say_speed(final: Facts, dense: Facts) -> str | None:
     )
 
 
-def say_engine_int8(final: Facts) -> str:
-    """How long the same file takes with convolutions in 8-bit integers, where that is faster than chance.
+def gains_by_integers(final: Facts) -> bool:
+    """Whether the same file is faster than chance with convolutions in 8-bit integers.
 
-    >>> say_engine_int8({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.3}})
-    ' In 8-bit integers (engine int8): 0.300 ms; evaluate it before you ship it.'
-    >>> say_engine_int8({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.59}})
-    ''
+    >>> gains_by_integers({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.3}})
+    True
     """
     other = find_part(final, "engine_int8")
     floats, integers = find_number(final, "latency_ms"), find_number(other, "latency_ms")
-    if floats is None or integers is None or floats <= integers * noise_between(final, other):
+    return floats is not None and integers is not None and floats > integers * noise_between(final, other)
+
+
+def say_engine_int8(final: Facts, score: Score) -> str:
+    """How long it takes then, and how good it is.
+
+    >>> say_engine_int8({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.3, "accuracy": 98.9}}, Score())
+    ' In 8-bit integers (engine int8): 0.300 ms, 98.90 %.'
+    >>> say_engine_int8({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.3}}, Score())
+    ' In 8-bit integers (engine int8): 0.300 ms; evaluate it before you ship it.'
+    >>> say_engine_int8({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.59}}, Score())
+    ''
+    """
+    if not gains_by_integers(final):
         return ""
-    return f" In 8-bit integers (engine int8): {show_milliseconds(integers)}; evaluate it before you ship it."
+    other = find_part(final, "engine_int8")
+    accuracy = find_number(other, "accuracy")
+    judged = "; evaluate it before you ship it" if accuracy is None else f", {score.show(accuracy)}"
+    return f" In 8-bit integers (engine int8): {show_milliseconds(find_number(other, 'latency_ms'))}{judged}."
 
 
 def noise_between(ours: Facts, theirs: Facts) -> float:

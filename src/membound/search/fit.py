@@ -23,6 +23,7 @@ from membound.search.deployed import Fitted, with_latencies
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
 from membound.search.forecast import expected_work, left_to_do
+from membound.search.integers import with_integers_judged
 from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
@@ -197,7 +198,8 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
 
         def run_and_time(plans: list[Plan]) -> list[Fitted]:
             results = with_collapse(run(plans), workshop.problem)
-            return with_latencies(results, fitting.finals.dense_file, bound.threads, world)
+            timed = with_latencies(results, fitting.finals.dense_file, bound.threads, world)
+            return with_integers_judged(timed, workshop.problem, world)
 
         if latency is None:
             return run_and_time(plans)

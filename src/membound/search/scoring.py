@@ -24,14 +24,16 @@ ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
 ROUNDED_EXAMPLES, ROUNDED_ERRORS = 2000, 2  # that this is seen on; and errors more that are chance
 
 
-def score_stored(stored: StoredModel, split: Split, problem: Problem) -> Score:
+def score_stored(stored: StoredModel, split: Split, problem: Problem, engine: str = "float") -> Score:
     """How good a stored network is on a split, through the runtime."""
-    return _score_all([stored], split, problem)[0]
+    return _score_all([stored], split, problem, engine)[0]
 
 
-def _score_all(networks: Sequence[StoredModel], split: Split, problem: Problem) -> list[Score]:
+def _score_all(
+    networks: Sequence[StoredModel], split: Split, problem: Problem, engine: str = "float"
+) -> list[Score]:
     """The same for several, each on the very same inputs: what is read anew may be augmented at random."""
-    nets = [_runner(stored) for stored in networks]
+    nets = [_runner(stored, engine) for stored in networks]
     tallies = [_Tally(problem.task) for _ in nets]
     together = size_together(split)  # as in training
     inputs = inputs_of(split)
@@ -56,9 +58,9 @@ def _as_tensors(outputs: Any) -> Any:
     return torch.from_numpy(outputs)
 
 
-def _runner(stored: StoredModel) -> Net | MicroNet:
+def _runner(stored: StoredModel, engine: str) -> Net | MicroNet:
     """What runs a network where it is deployed: a file that says how its values become int8 is for integers."""
-    return MicroNet(stored) if stored.activations else Net(stored, max_batch=AT_ONCE)
+    return MicroNet(stored) if stored.activations else Net(stored, max_batch=AT_ONCE, engine=engine)
 
 
 @dataclass
