@@ -40,7 +40,18 @@ LAYERS = {
     "paper": {"errors", "machine", "modules", "data", "store", "zoo", "train", "search", "bench", "report"},
 }  # fmt: skip
 LAYERS["cli"] = set(LAYERS)
-NEVER_TORCH = {"errors", "signatures", "units", "notebook", "machine", "data", "store", "micro", "run", "report"}
+NEVER_TORCH = {
+    "errors",
+    "signatures",
+    "units",
+    "notebook",
+    "machine",
+    "data",
+    "store",
+    "micro",
+    "run",
+    "report",
+}
 LATE_TORCH = {"modules", "export"}  # inside functions only: importing them does not import torch
 HEAVY = {"torch", "safetensors", "triton"}
 

@@ -1,5 +1,10 @@
 """net.read: a picture in memory, such as a camera's frame, is what the same picture in a file is, bit for bit."""
 
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -18,9 +23,9 @@ SHAPES = [(48, 64), (48, 64, 1), (48, 64, 3), (64, 48, 4), (8, 8, 3), (5, 200, 3
 PIXELS = Preprocess(scale=1 / 255)
 
 
-def make(path, channels=3, preprocess=PIXELS):
+def make(path, channels=3, preprocess=PIXELS, classes=None):
     net = nn.Sequential(nn.Conv2d(channels, 2, 3), nn.Flatten(), nn.Linear(72, 3)).eval()
-    mb.save(net, path, torch.zeros(1, channels, 8, 8), preprocess=preprocess)
+    mb.save(net, path, torch.zeros(1, channels, 8, 8), preprocess=preprocess, classes=classes)
     return path
 
 
@@ -74,6 +79,20 @@ def test_the_microcontrollers_engine_reads_frames_too(tmp_path):
     assert micro(micro.read(frame)).shape == (1, 3)
     with pytest.raises(mb.ModelError, match=r"a frame of another size goes through net.read\(frame\) first"):
         micro(frame[None].transpose(0, 3, 1, 2))
+
+
+def test_the_loop_of_the_howto_runs(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "HOWTO.md").read_text()
+    (code,) = re.findall(r"^```python\n(# camera\.py\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    net = mb.load(make(tmp_path / "pi.safetensors", classes=["a", "b", "c"]), threads=1, engine="int8")
+    frames = [pixels((48, 64, 3)) for _ in range(4)]  # RGB
+    wanted = net(net.preprocess(net.read(*frames))).argmax(1)
+    camera = iter([*((True, frame[..., ::-1]) for frame in frames), (False, None)])
+    opened = SimpleNamespace(read=lambda: next(camera))
+    monkeypatch.setitem(sys.modules, "cv2", SimpleNamespace(VideoCapture=lambda number: opened))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "camera.py", "exec"), {})
+    assert capsys.readouterr().out.split() == ["abc"[number] for number in wanted]
 
 
 REFUSED = {

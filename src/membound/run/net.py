@@ -153,7 +153,7 @@ class Net:
         """Pictures as `preprocess` takes them, uint8 [batch, C, H, W], read as `membound run` reads them.
 
         Each is a path, a PIL image or a uint8 array [H, W], [H, W, 1], [H, W, 3] or [H, W, 4], such as a camera's
-        frame. Colors are RGB: OpenCV's frames are BGR, so give `frame[..., ::-1]`; nothing can notice if you do not.
+        frame. Colors are RGB: OpenCV's frames are BGR, so give `frame[..., ::-1]`; membound cannot tell the two apart.
 
         The shorter side is resized to the size that the network was trained at (bilinear, antialiased), then the
         centre square is taken; colors become gray where the network takes one channel, and alpha is dropped. Needs
