@@ -18,29 +18,40 @@ PACKAGE, KERNELS = ROOT / "src" / "membound", ROOT / "src" / "kernels"
 # The parts of the package from the bottom up, each with all that it may import of those before it.
 LAYERS = {
     "errors": set(),
-    "signatures": set(),
+    "signatures": {"errors"},
     "units": {"errors"},
     "notebook": set(),
     "machine": set(),
     "modules": set(),
-    "data": {"errors"},
+    "data": {"errors", "signatures"},
     "store": {"errors", "units"},
     "zoo": {"errors"},
     "train": {"errors", "signatures", "units", "notebook", "modules", "data", "store", "zoo", "_core"},
-    "capture": {"errors", "modules", "data", "store"},
+    "capture": {"errors", "signatures", "modules", "data", "store"},
     "micro": {"errors", "units", "store"},
-    "run": {"errors", "units", "notebook", "data", "store", "micro", "_core"},
+    "run": {"errors", "signatures", "units", "notebook", "data", "store", "micro", "_core"},
     "report": {"errors", "units", "store"},
     "search": {
         "errors", "signatures", "units", "notebook", "machine", "modules", "data", "store", "zoo", "train",
         "capture", "micro", "run", "report",
     },
-    "export": {"errors", "units", "machine", "data", "store", "zoo", "train", "capture", "micro", "run"},
+    "export": {"errors", "signatures", "units", "machine", "data", "store", "zoo", "train", "capture", "micro", "run"},
     "bench": {"errors", "machine", "store", "capture", "run", "export"},
     "paper": {"errors", "machine", "modules", "data", "store", "zoo", "train", "search", "bench", "report"},
 }  # fmt: skip
 LAYERS["cli"] = set(LAYERS)
-NEVER_TORCH = {"errors", "units", "notebook", "machine", "data", "store", "micro", "run", "report"}
+NEVER_TORCH = {
+    "errors",
+    "signatures",
+    "units",
+    "notebook",
+    "machine",
+    "data",
+    "store",
+    "micro",
+    "run",
+    "report",
+}
 LATE_TORCH = {"modules", "export"}  # inside functions only: importing them does not import torch
 HEAVY = {"torch", "safetensors", "triton"}
 

@@ -1,5 +1,7 @@
 """What strangers who ship to phones give by mistake: one line says what it is and what to do."""
 
+import inspect
+import pickle
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,6 +32,43 @@ def test_a_tflite_file_is_neither_a_network_nor_weights(tmp_path):
     ):
         with pytest.raises(ModelError, match="is a TensorFlow Lite model, which membound does not read"):
             refused()
+
+
+@pytest.mark.parametrize("target", ["--out", "--onnx"])
+def test_a_tflite_file_is_no_source_of_an_export(target, tmp_path, capsys):
+    file = tmp_path / "model.tflite"
+    file.write_bytes(b"\x1c\0\0\0TFL3")
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", str(file), target, str(tmp_path / "x")])
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert "is a TensorFlow Lite model, which membound does not read" in said
+    assert "--init" not in said
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: mb.load("net", thread=1), "load has no keyword 'thread': did you mean threads?"),
+        (lambda: mb.load("net", gpu=1), "load has no keyword 'gpu': there are path, threads, max_batch"),
+        (lambda: mb.save(None, "net", None, value="p4"), "save has no keyword 'value': did you mean values?"),
+        (lambda: mb.export_c("net", "c", image=1), "export_c has no keyword 'image': did you mean images?"),
+        (lambda: mb.inspect("net", clok=1), "inspect has no keyword 'clok': did you mean clock?"),
+        (lambda: mb.data.load("mnist", sized=1), "load has no keyword 'sized': did you mean size?"),
+    ],
+)
+def test_a_misspelled_keyword_is_answered_with_the_right_one(call, says):
+    with pytest.raises(MemboundError) as refused:
+        call()
+    assert str(refused.value).startswith(says)
+
+
+def test_functions_that_know_their_keywords_are_still_pickled_and_described():
+    assert pickle.loads(pickle.dumps(mb.load)) is mb.load
+    assert "threads" in inspect.signature(mb.load).parameters
+    with pytest.raises(TypeError, match="path"):
+        mb.load()
 
 
 def test_a_whole_module_is_refused_in_our_own_words(tmp_path):

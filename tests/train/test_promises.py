@@ -145,8 +145,9 @@ def test_a_network_between_projections_is_saved_with_a_warning(tmp_path):
     model = network()
     optimizer, reg = attached(model)
     train(model, optimizer, 13)
-    with pytest.warns(UserWarning, match="has 800 nonzeros, its bound is"):
+    with pytest.warns(UserWarning, match="has 800 nonzeros, its bound is") as warned:
         mb.save(model, tmp_path / "net.safetensors", EXAMPLE)
+    assert warned[0].filename == __file__  # the line that saves is shown, none of membound's
     with reg.projected():
         mb.save(model, tmp_path / "net.safetensors", EXAMPLE)
     reg.finish()

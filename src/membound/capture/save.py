@@ -16,6 +16,7 @@ from membound.capture.examples import Example
 from membound.data.preprocess import Preprocess
 from membound.errors import ModelError, say_no_folder
 from membound.modules import broken
+from membound.signatures import known_keywords
 from membound.store.choice import Values, value_types
 from membound.store.exact import AUTO
 from membound.store.file import write
@@ -27,6 +28,7 @@ from membound.store.values import F32
 SUFFIX = ".safetensors"
 
 
+@known_keywords
 def save(
     model: nn.Module,
     path: str | os.PathLike[str],
@@ -93,7 +95,7 @@ def _warn_of_broken_bounds(model: nn.Module) -> None:
         f"'{name}' has {nonzeros:,} nonzeros, its bound is {allowed:,}{more}: the file is larger than it should be; "
         "call reg.finish() before save(), or save inside `with reg.projected():`; for an average or a copy of the "
         "weights call reg.project_(model)",
-        stacklevel=3,
+        stacklevel=4,  # who called save, which known_keywords wraps
     )
 
 

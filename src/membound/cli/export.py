@@ -20,6 +20,7 @@ from membound.export.catalogue import (
     C,
 )
 from membound.export.request import Export, Request
+from membound.store.other_files import refuse_tflite
 
 FROM_FILES = " or ".join(export.option for export in EXPORTS if export is not MODEL_FILE)
 Source = Annotated[
@@ -132,6 +133,7 @@ def export_command(
         engine=options.engine(engine), clock=clock, compiled=compiled,
     )  # fmt: skip
     _check_effective(chosen, request)
+    refuse_tflite(source)
     written = chosen.write(request)
     if written.note:
         typer.echo(written.note, err=True)

@@ -1,4 +1,4 @@
-"""Pictures in files: how one is decoded, and a split of many, decoded on demand, one size for all."""
+"""Pictures: how one is decoded, from a file or memory, and a split of many files, decoded on demand at one size."""
 
 import io
 import os
@@ -21,6 +21,7 @@ LARGEST_DEFAULT = 256  # side that pictures are read at where nobody says anothe
 SAMPLED = 1000  # pictures whose headers decide it
 THIN = 16  # times as long as wide: of longer pictures only the middle is looked at
 REMEDY = "repair or remove it, or leave out all such files with skip_corrupt=True"
+IN_MEMORY = "give a path, a PIL image, or a uint8 array [H, W], [H, W, 1], [H, W, 3] (RGB) or [H, W, 4]"
 # What Pillow lists but cannot decode by itself.
 _NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 
@@ -82,13 +83,50 @@ def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
     try:
         with pillow.open(path) as image:
             ops.exif_transpose(image, in_place=True)
-            rgb = _to_rgb(image, pillow)
-            return np.asarray(rgb if size is None else _fit(rgb, size, pillow), np.uint8)
+            return _pixels(image, size, pillow)
     except Exception as error:  # a corrupt file makes Pillow raise almost anything
         reason = str(error) or type(error).__name__
         raise CorruptImageError(
             f"{path} cannot be decoded as an image ({reason}): {REMEDY}", about="skip_corrupt"
         ) from error
+
+
+def convert(picture: object, size: int) -> npt.NDArray[np.uint8]:
+    """A picture in memory, a PIL image or an array, as `decode` gives the same picture in a file; it stays as it is.
+
+    >>> convert(np.full((4, 6), 7, np.uint8), 2)[0].tolist()
+    [[7, 7, 7], [7, 7, 7]]
+    """
+    pillow, ops = _pillow()
+    if isinstance(picture, np.ndarray):
+        return _pixels(pillow.fromarray(_checked(picture)), size, pillow)
+    if not isinstance(picture, pillow.Image):
+        many = isinstance(picture, list | tuple)
+        remedy = "give each as an argument of its own, as in net.read(*pictures)" if many else IN_MEMORY
+        raise DataError(
+            f"{'None' if picture is None else f'a {type(picture).__name__}'} is no picture: {remedy}"
+        )
+    try:
+        return _pixels(ops.exif_transpose(picture), size, pillow)
+    except Exception as error:  # an image that is read from its file only now
+        reason = str(error) or type(error).__name__
+        raise DataError(f"this {type(picture).__name__} cannot be read ({reason})") from error
+
+
+def _checked(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array that is a picture, [H, W] if it is gray."""
+    shape = list(frame.shape)
+    if frame.dtype != np.uint8:
+        raise DataError(f"an array of {frame.dtype} is no picture: give pixels from 0 to 255 as uint8")
+    if len(shape) == 3 and shape[0] in (1, 3, 4) and shape[2] not in (1, 3, 4):
+        raise DataError(f"an array {shape} has its channels first: call frame.transpose(1, 2, 0)")
+    if len(shape) == 4:
+        raise DataError(
+            f"an array {shape} is a batch: give each picture by itself, [H, W, 3], as in net.read(*frames)"
+        )
+    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3, 4)) or not frame.size:
+        raise DataError(f"an array {shape} is no picture: {IN_MEMORY}")
+    return frame[:, :, 0] if shape[2:] == [1] else frame
 
 
 def decode_mask(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
@@ -169,6 +207,12 @@ def map_files(function: Callable[[str], Any], paths: Sequence[str]) -> list[Any]
     """What a function gives for each of many files, found by several threads."""
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         return list(pool.map(function, paths))
+
+
+def _pixels(image: "Image", size: int | None, pillow: Any) -> npt.NDArray[np.uint8]:
+    """RGB, resized and cropped: the one way that every picture takes."""
+    rgb = _to_rgb(image, pillow)
+    return np.asarray(rgb if size is None else _fit(rgb, size, pillow), np.uint8)
 
 
 def _to_rgb(image: "Image", pillow: Any) -> "Image":

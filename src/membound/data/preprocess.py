@@ -158,11 +158,14 @@ class Preprocess:
         if len(shape) != 4 and self.mean is None and self.std is None and self.crop is None:
             return
         if len(shape) != 4:
-            raise DataError(f"images have shape {list(shape)}: they must be [n, C, H, W]")
+            raise DataError(
+                f"images have shape {list(shape)}: they must be [n, C, H, W], as net.read(frame) gives"
+            )
         if self.mean_image is not None and self.mean_image.shape != shape[1:]:
             _refuse_last(shape, len(self.mean_image))
             raise DataError(
-                f"images are {list(shape[1:])} but the mean image is {list(self.mean_image.shape)} (C, H, W)"
+                f"images are {list(shape[1:])} but the mean image is {list(self.mean_image.shape)} (C, H, W): "
+                "resize them first, as net.read does"
             )
         for name, value in (("mean", self.mean), ("std", self.std)):
             if value is not None and len(value) != shape[1]:
@@ -172,7 +175,10 @@ class Preprocess:
                     "channels as those of the training are needed"
                 )
         if self.crop is not None and self.crop > min(shape[2:]):
-            raise DataError(f"a crop of {self.crop} does not fit images of {shape[2]} x {shape[3]}")
+            raise DataError(
+                f"a crop of {self.crop} does not fit images of {shape[2]} x {shape[3]}: resize them first, as "
+                "net.read does"
+            )
 
 
 def _is_scaled(images: Array) -> bool:

@@ -11,6 +11,7 @@ from membound.data.named import NAMED
 from membound.data.npz import load_npz
 from membound.data.splits import Dataset
 from membound.errors import DataError
+from membound.signatures import known_keywords
 
 _ALLOWED = (
     f"allowed are {', '.join(NAMED)}, a folder of class folders or of images/ and masks/, "
@@ -18,6 +19,7 @@ _ALLOWED = (
 )
 
 
+@known_keywords
 def load(
     source: str | os.PathLike[str],
     *,

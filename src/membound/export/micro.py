@@ -18,6 +18,7 @@ from membound.run.evaluation import check_fits, evaluate_file, image_size, open_
 from membound.run.files import find_model_file, prepare
 from membound.run.micro_net import MicroNet, describe_plan
 from membound.run.net import Net
+from membound.signatures import known_keywords
 from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.store.whole import write_whole
@@ -54,6 +55,7 @@ class Way:
         return parse_level(self.compiled)
 
 
+@known_keywords
 def export_c(
     net: Net | MicroNet | str | os.PathLike[str],
     folder: str | os.PathLike[str],

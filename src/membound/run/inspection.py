@@ -13,6 +13,7 @@ from membound.run.layers import count_nonzeros, list_layers, show_layers
 from membound.run.micro_net import describe_plan
 from membound.run.net import EVERY, Net, known_isas
 from membound.run.ports import inputs_of, outputs_of
+from membound.signatures import known_keywords
 from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.store.sizes import total_bytes
@@ -56,6 +57,7 @@ class Inspection(dict[str, Any]):
         )
 
 
+@known_keywords
 def inspect(
     model: StoredModel | str | os.PathLike[str],
     *,

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, val
 from membound.run.common import compiled_core, stated_preprocess
 from membound.store.model import StoredModel
 from membound.units import CLOCK, LEVELS, parse_level
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 TINY = 0.02  # of the input's range: a few steps of int8
 BEYOND = 0.1  # of an input: more numbers than calibration would leave out
@@ -176,8 +179,11 @@ class MicroNet:
         if pixels:
             images = self._pixels(images)
         if images.ndim != len(self.input_shape) + 1 or images.shape[1:] != self.input_shape:
+            from membound.run.pictures import advice_for
+
             wanted = ", ".join(map(str, ("batch", *self.input_shape)))
-            raise ModelError(f"the input has the shape {images.shape}: this network takes ({wanted})")
+            advice = advice_for(self.model, self.input_shape, images.shape)
+            raise ModelError(f"the input has the shape {images.shape}: this network takes ({wanted}){advice}")
         if images.dtype == np.int8:
             images = (images.astype(np.int16) + 128).astype(np.uint8)
         elif images.dtype == np.float32:
@@ -213,11 +219,13 @@ class MicroNet:
         """What turns images into prepared float32; the network takes images as they are, too."""
         return stated_preprocess(self.model)
 
-    def read(self, *paths: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
-        """Pictures in files as the network takes them, uint8 [batch, C, H, W]: as `Net.read`."""
+    def read(
+        self, *pictures: "str | os.PathLike[str] | Image | npt.NDArray[np.uint8]"
+    ) -> npt.NDArray[np.uint8]:
+        """Pictures and frames as the network takes them, uint8 [batch, C, H, W]: as `Net.read`."""
         from membound.run.pictures import read_pictures  # most programs have arrays
 
-        return read_pictures(self.model, self.input_shape, paths)
+        return read_pictures(self.model, self.input_shape, pictures)
 
     def speed(self, compiled: str | None = None) -> Estimate:
         """About how many instructions and cycles one image takes on a Cortex-M4; `.ms("80 MHz")` is the time.

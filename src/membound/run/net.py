@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,14 @@ from membound.run.micro_net import MicroNet
 from membound.run.plan import Planned, flat, plan
 from membound.run.ports import give, inputs_of, outputs_of, take
 from membound.run.resized import resized
+from membound.signatures import known_keywords
 from membound.store.file import read
 from membound.store.formats import Encoded
 from membound.store.model import StoredModel
 from membound.store.other_files import refuse_other_kinds
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 FAST = ("float", "int8")  # the engines of a Net
 ENGINES = (*FAST, "micro")
@@ -111,7 +115,7 @@ class Net:
     def _run(
         self, given: Sequence[Any], named: Mapping[str, Any], timed: bool = False
     ) -> tuple[list[npt.NDArray[np.float32]], list[float]]:
-        arrays = take(self.inputs, given, named)
+        arrays = take(self.inputs, given, named, self._advise)
         batch = len(arrays[0])
         out = [np.empty((batch, *port.shape), np.float32) for port in self.outputs]
         try:
@@ -124,6 +128,11 @@ class Net:
                 "take a smaller max_batch or concurrency"
             ) from None
         return out, seconds
+
+    def _advise(self, shape: Sequence[int]) -> str:
+        from membound.run.pictures import advice_for
+
+        return advice_for(self.model, self.input_shape, shape)
 
     def __reduce__(self) -> tuple[Callable[[], "Net"], tuple[()]]:
         return self._remake, ()
@@ -138,15 +147,21 @@ class Net:
         """What turns images as they are, [batch, C, H, W] of the type that it `takes`, into what the network takes."""
         return stated_preprocess(self.model)
 
-    def read(self, *paths: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
-        """Pictures in files as `preprocess` takes them, uint8 [batch, C, H, W], read as `membound run` reads them.
+    def read(
+        self, *pictures: "str | os.PathLike[str] | Image | npt.NDArray[np.uint8]"
+    ) -> npt.NDArray[np.uint8]:
+        """Pictures as `preprocess` takes them, uint8 [batch, C, H, W], read as `membound run` reads them.
+
+        Each is a path, a PIL image or a uint8 array [H, W], [H, W, 1], [H, W, 3] or [H, W, 4], such as a camera's
+        frame. Colors are RGB: OpenCV's frames are BGR, so give `frame[..., ::-1]`; membound cannot tell the two apart.
 
         The shorter side is resized to the size that the network was trained at (bilinear, antialiased), then the
-        centre square is taken; colors become gray where the network takes one channel. Needs Pillow.
+        centre square is taken; colors become gray where the network takes one channel, and alpha is dropped. Needs
+        Pillow.
         """
         from membound.run.pictures import read_pictures  # most programs have arrays
 
-        return read_pictures(self.model, self.input_shape, paths)
+        return read_pictures(self.model, self.input_shape, pictures)
 
     def memory(
         self, isa: str | None = None, *, threads: int | None = None, max_batch: int | None = None
@@ -200,6 +215,7 @@ def load(
 def load(path: str | os.PathLike[str], *, mmap: bool | None = None, engine: Literal["micro"]) -> MicroNet: ...
 
 
+@known_keywords
 def load(
     path: str | os.PathLike[str],
     *,

@@ -1,6 +1,6 @@
 """What goes into a network and what comes out: several arrays, with names or without."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,16 +47,23 @@ def outputs_of(graph: Graph, shapes: Sequence[Shape]) -> tuple[Port, ...]:
     return tuple(found)
 
 
-def take(ports: Sequence[Port], given: Sequence[Any], named: Mapping[str, Any]) -> list[Float32]:
+def take(
+    ports: Sequence[Port],
+    given: Sequence[Any],
+    named: Mapping[str, Any],
+    advise: Callable[[Shape], str],
+) -> list[Float32]:
     """The arrays of a call in the order of the inputs, checked, as the core takes them.
+
+    `advise` says what to do about an only input of a wrong shape.
 
     A small network runs in microseconds: what most calls do not need is not done for them.
     """
     if named or len(given) != len(ports):
         given = _in_order(ports, given, named)
     if len(ports) == 1:
-        return [_checked(ports[0], given[0], alone=True)]
-    found = [_checked(port, each, alone=False) for port, each in zip(ports, given, strict=True)]
+        return [_checked(ports[0], given[0], advise)]
+    found = [_checked(port, each) for port, each in zip(ports, given, strict=True)]
     if len({len(array) for array in found}) > 1:
         sizes = ", ".join(f"{port.name} {len(array)}" for port, array in zip(ports, found, strict=True))
         raise ModelError(f"the inputs have batches of different sizes: {sizes}")
@@ -78,8 +85,8 @@ def _plural(ports: Sequence[Port]) -> str:
     return "input" if len(ports) == 1 else "inputs"
 
 
-def _checked(port: Port, given: Any, alone: bool) -> Float32:
-    array = np.asarray(given)
+def _checked(port: Port, given: Any, advise: Callable[[Shape], str] | None = None) -> Float32:
+    array, alone = np.asarray(given), advise is not None
     if port.whole:
         array = _whole(_name(port, alone), array)
     elif array.dtype != np.float32:
@@ -92,7 +99,8 @@ def _checked(port: Port, given: Any, alone: bool) -> Float32:
         last = (
             len(port.shape) == 3 and array.ndim == 4 and array.shape[1:] == (*port.shape[1:], port.shape[0])
         )
-        hint = "; this is NHWC: call x.transpose(0, 3, 1, 2)" if last else ""
+        advice = "" if advise is None else advise(array.shape)
+        hint = "; this is NHWC: call x.transpose(0, 3, 1, 2)" if last else advice
         raise ModelError(
             f"{_name(port, alone)} has the shape {array.shape}: this network takes ({wanted}){hint}"
         )
