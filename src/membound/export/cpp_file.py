@@ -22,6 +22,7 @@ from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
 from membound.run.net import Net, chosen_engine
 from membound.run.plan import Planned, flat, plan
+from membound.signatures import known_keywords
 from membound.store.file import read
 from membound.store.formats import Encoded
 from membound.store.model import StoredModel
@@ -32,6 +33,7 @@ MAGIC = b"MBAPPNET"
 TABLES = ("f32", "f16", "i8", "linear")  # how floats are written: the last two times a step
 
 
+@known_keywords
 def export_cpp_file(
     net: Net | str | os.PathLike[str], path: str | os.PathLike[str], *, engine: str | None = None
 ) -> int:

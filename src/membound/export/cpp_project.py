@@ -12,6 +12,7 @@ from membound.export.cpp_source import Source, check_prefix, make_source, rename
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
 from membound.run.net import Net, chosen_engine
+from membound.signatures import known_keywords
 from membound.store.file import read
 
 KERNELS = "membound"  # the folder of their sources
@@ -30,6 +31,7 @@ class CppFolder:
     kept: tuple[str, ...] = ()  # files of an earlier export that you edited, and stay
 
 
+@known_keywords
 def export_cpp(
     net: Net | str | os.PathLike[str],
     folder: str | os.PathLike[str],
