@@ -168,6 +168,11 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
     if ours is None:
         return None
     lines = []
+    if gains_by_integers(final):
+        integers = find_number(find_part(final, "engine_int8"), "latency_ms")
+        lines.append(
+            tag("p", f"{show_milliseconds(integers)} with ", tag("code", "engine int8"), class_="against")
+        )
     if theirs is not None:
         told = compare_amounts(ours, theirs, ("faster", "slower"), noise_between(final, dense))
         lines.append(_line(*told, "dense", show_milliseconds(theirs)))
@@ -178,11 +183,6 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
         lines.append(tag("p", "LiteRT: see ", tag("code", "bench --tflite"), class_="against"))
     elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
-    if gains_by_integers(final):
-        integers = find_number(find_part(final, "engine_int8"), "latency_ms")
-        lines.append(
-            tag("p", f"{show_milliseconds(integers)} with ", tag("code", "engine int8"), class_="against")
-        )
     return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(ours), lines)
 
 
