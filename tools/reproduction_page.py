@@ -30,7 +30,8 @@ membound reproduce imagenet --data imagenet/ --init bvlc_alexnet.caffemodel --sk
 ```
 
 MNIST is in a checkout: `frontier`, and `memory`, `layers` and `partial` with `--net lenet`, need nothing else. All
-other figures need CIFAR-10. `--quick` trains little of everything: it shows that a figure works, and claims nothing.
+other figures need CIFAR-10. `--quick` trains little of everything: it shows that a figure works, and claims nothing
+(in JSON, `claims` is empty).
 `--seeds N` trains every network with the seeds 0 to N - 1, in place of a figure's own number (3 in most, 5 in
 `frontier`, 10 in `optimization`, 1 in `imagenet`); tables have mean ± standard deviation, pictures error bars.
 

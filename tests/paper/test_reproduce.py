@@ -83,8 +83,11 @@ def test_a_figure_is_made_and_cached_and_drawn_again(name, tiny, networks, tmp_p
     document = reproduce(name, make_lab(networks, trained), tmp_path)
     assert document["trained"] == len(trained)
     assert document["quick"]
-    assert document["claims"]
-    for each in document["claims"]:
+    assert document["claims"] == []  # a smoke test has no verdict
+    assert document["not_claimed"].startswith("nothing is claimed")
+    claims = figure(name).claims(document["numbers"])
+    assert claims
+    for each in claims:
         assert each["holds"] in (True, False, None)
         assert each["detail"]
     rows = figure(name).table(document["numbers"])
@@ -153,7 +156,10 @@ def test_the_command_draws_again_without_training(tiny, tmp_path, capsys):
     with pytest.raises(SystemExit) as exit:
         main(["reproduce", "frontier", "--out", str(out), "--draw", "--json"])
     assert exit.value.code == 0
-    assert json.loads(capsys.readouterr().out)["figure"] == "frontier"
+    drawn = json.loads(capsys.readouterr().out)
+    assert drawn["figure"] == "frontier"
+    assert drawn["claims"] == []
+    assert "verdict" not in json.dumps(drawn)
     assert (out / "frontier.svg").exists()
     assert not (out / "networks").exists()
     (out / "frontier.json").write_text("{}")
@@ -161,6 +167,16 @@ def test_the_command_draws_again_without_training(tiny, tmp_path, capsys):
         main(["reproduce", "frontier", "--out", str(out), "--draw"])
     assert exit.value.code == 1
     assert "is not what `membound reproduce frontier` writes" in capsys.readouterr().err
+
+
+def test_verdicts_that_an_earlier_version_wrote_of_a_smoke_test_are_dropped(tmp_path):
+    path = Path(__file__).parents[2] / "results" / "reproduce" / "frontier.json"
+    document = json.loads(path.read_text())
+    assert document["claims"]
+    (tmp_path / "frontier.json").write_text(json.dumps(document | {"quick": True}))
+    assert read(tmp_path, "frontier")["claims"] == []
+    (tmp_path / "frontier.json").write_text(json.dumps(document))
+    assert read(tmp_path, "frontier")["claims"] == document["claims"]
 
 
 def test_any_figure_takes_a_number_of_seeds(monkeypatch, tmp_path, capsys):

@@ -191,12 +191,10 @@ def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path
     size = ", QUICK: small, not the paper's sizes" if document["quick"] else ""
     print_grouped(rows, f"{name}{size}")
     if document["quick"]:
-        typer.echo(
-            "nothing is claimed: networks this small, trained this briefly, say nothing of the paper's"
-        )
-    for each in () if document["quick"] else document["claims"]:
-        typer.echo(f"{each['verdict']}: {each['claim']} ({each['detail']})")
-    if not document["quick"]:
+        typer.echo(document["not_claimed"])
+    else:
+        for each in document["claims"]:
+            typer.echo(f"{each['verdict']}: {each['claim']} ({each['detail']})")
         typer.echo(
             "within the spread: by less than the standard deviations over seeds, which decides nothing"
         )
