@@ -68,7 +68,7 @@ def final(name="20KiB", **changes):
     }
     facts |= {"parameters": 431_080, "latency_ms": 0.0712, "memory_bytes": 65536, "file": "net.safetensors"}
     return (
-        facts | {"members": 1, "member_accuracies": None, "curves": curve(4300), "layers": layers} | changes
+        facts | {"members": [], "curves": curve(4300), "layers": layers} | changes
     )
 
 
@@ -90,7 +90,7 @@ def full(**changes):
     return copy.deepcopy(facts | changes)
 
 
-ENSEMBLE = full(finals=[final("5 members", members=5, member_accuracies=[98.1, NAN, 98.5, None, 98.3])])
+ENSEMBLE = full(finals=[final("5 members", members=[98.1, NAN, 98.5, None, 98.3])])
 SEVERAL = full(
     finals=[final(f"{size}KiB", limit=size * 1024, file_bytes=size * 1000) for size in (5, 10, 20, 40, 80)]
 )

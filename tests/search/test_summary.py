@@ -48,7 +48,7 @@ def test_one_budget():
     assert summary["budget"] == {"kind": "file", "limit": 1000, "text": "1KB"}
     (final,) = summary["finals"]
     assert final["file"] == "net.safetensors"
-    assert (final["members"], final["member_accuracies"]) == (1, None)
+    assert (final["members"], final["verdict"], final["mean"], final["std"]) == ([], "within the spread", None, None)
     assert (final["size"], final["limit"], final["curves"]) == (990, 1000, CURVE)
     assert summary["dense"] == DENSE
     assert [row["bytes"] for row in summary["candidates"]] == [4000, 3000]
@@ -87,7 +87,7 @@ def test_within_some_points_of_dense_an_ensemble_or_a_score_of_ones_own():
     assert summary["finals"][0]["name"] == "smallest"
     ensemble = fitted(members=[96.0, None], dense=None, history=[])
     (final,) = (summary := summarise([ensemble], **ABOUT))["finals"]
-    assert (final["members"], final["member_accuracies"]) == (2, [96.0, None])
+    assert final["members"] == [96.0, None]
     assert summary["dense"] is None
     assert "2 networks together" in make_page(summary)
     own = summarise([fitted(accuracy=0.5, errors=None)], **ABOUT, score_name="F1")

@@ -100,7 +100,7 @@ def fit_command(
                 _tell_loaded(network, dataset, preprocess, place.device)
             if teacher_init is not None:
                 choices = replace(choices, teacher=_load_teacher(choices.teacher, teacher_init, dataset))
-            results = _fit(network, examples, bound, choices, place, ray=ray, verbose=verbose, quiet=as_json)
+            results = _fit(network, examples, bound, choices, place, ray=ray, verbose=verbose)
             if not leads(place.device):
                 return
             for result, file in zip(results, files, strict=True):
@@ -247,7 +247,6 @@ def _fit(
     *,
     ray: str | None,
     verbose: bool,
-    quiet: bool,
 ) -> list[Any]:
     """The fit, where it is asked for, and shown to who watches."""
     from membound.cli.live import watched
@@ -263,7 +262,7 @@ def _fit(
         if ray is not None:
             cluster = stack.enter_context(ray_cluster(ray, device=device))
             place = replace(place, workers=cluster, device="auto")
-        watch, board = stack.enter_context(watched(verbose, quiet))
+        watch, board = stack.enter_context(watched(verbose))
         if board is not None:
             workers = place.workers
             if workers is None and bound.within is None:  # how many sizes it tries at once is where it runs

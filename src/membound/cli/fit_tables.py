@@ -41,9 +41,8 @@ def tell(
     typer.echo()
     said: set[str] = set()
     for final in summary["finals"]:
-        if final["member_accuracies"]:
-            alone = ", ".join(map(score.show, final["member_accuracies"]))
-            say("members", alone)
+        if final["members"]:
+            say("members", ", ".join(map(score.show, final["members"])))
         for note in final.get("tried", ()):
             if note not in said:  # of an earlier budget
                 said.add(note)

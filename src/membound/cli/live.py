@@ -157,10 +157,10 @@ def _show_loss(loss: float | None) -> str:
 
 
 @contextmanager
-def watched(verbose: bool, quiet: bool = False) -> Iterator[tuple[Watch, Board | None]]:
-    """Whom a fit tells: a table when a person watches, else lines, unless `quiet`; `verbose` says all."""
+def watched(verbose: bool) -> Iterator[tuple[Watch, Board | None]]:
+    """Whom a fit tells, on stderr: a table when a person watches, else lines; `verbose` says all."""
     if not sys.stderr.isatty():
-        yield by_lines() if verbose or not quiet else Watch(), None
+        yield by_lines(), None
         return
     board = Board()
 

@@ -191,13 +191,13 @@ def _latency_cell(net: Facts, dense: Facts) -> Markup | None:
 
 
 def _members_cell(net: Facts, score: Score) -> Markup | None:
-    members = find_number(net, "members")
-    if members is None or members <= 1:
+    members = net.get("members") or []
+    if not members:
         return None
-    alone = [find_number({"": value}, "") for value in net.get("member_accuracies") or []]
+    alone = [find_number({"": value}, "") for value in members]
     known = [value for value in alone if value is not None]
     spread = f"alone {score.show(min(known))} to {score.show(max(known))}" if known else None
-    return _beside(show_count(members), spread)
+    return _beside(show_count(len(members)), spread)
 
 
 def _verdict_cell(net: Facts, dense: Facts) -> Markup | str | None:

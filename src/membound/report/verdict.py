@@ -47,8 +47,8 @@ def make_verdict(result: Facts, score: Score) -> str:
         _say_unequal(find_number(final, "steps"), find_number(dense, "steps")),
     ]
     known = [words for words in against if words]
-    members = find_number(final, "members") or 1
-    together = f", {show_count(members)} networks together" if members > 1 else ""
+    members = final.get("members")
+    together = f", {show_count(len(members))} networks together" if members else ""
     return f"{_say_one(final, score)}{together}" + (f": {', '.join(known)}." if known else ".")
 
 

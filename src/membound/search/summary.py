@@ -89,8 +89,10 @@ def describe_final(
         "accuracy_on": result.accuracy_on,
         "errors": result.errors,
         "images": result.images,
-        "members": max(len(result.members), 1),
-        "member_accuracies": list(result.members) or None,
+        "verdict": result.verdict,
+        "mean": result.mean,
+        "std": result.std,
+        "members": list(result.members),
     }
 
 
