@@ -184,7 +184,14 @@ def stage(tmp_path, monkeypatch):
     torch.save(mb.zoo.resnet8(width=24).state_dict(), "large.pt")
     mb.save(mb.zoo.resnet8(width=24), "large.safetensors", torch.zeros(1, 3, 32, 32))
     quick(monkeypatch)
-    return given(digits)
+    before = written_at_root()
+    yield given(digits)
+    assert written_at_root() == before  # blocks write into their own folder, not into the checkout
+
+
+def written_at_root() -> set[str]:
+    kinds = (".safetensors", ".html", ".json", ".npy", ".npz", ".onnx", ".pt", ".c")
+    return {path.name for path in ROOT.iterdir() if path.suffix in kinds}
 
 
 def quick(monkeypatch) -> None:
@@ -301,6 +308,18 @@ BEFORE = {  # what the commands of a page find in their folder
     "DEPLOYING": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors"],
     "README": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors"],
 }  # fmt: skip
+
+
+@pytest.mark.full
+def test_the_fair_comparison_runs_as_pasted(stage, capsys):
+    """Without a name that the page does not define."""
+    page = page_of("FITTING").split("\n## Compare your method fairly\n")[1].split("\n## ")[0]
+    first, second, *_ = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, object] = {}
+    run_python(first.replace('"seeds": 3', '"seeds": 2'), names, 0)
+    run_python(second.replace("range(3)", "range(2)"), names, 1)
+    assert "Taylor against LAMP" in capsys.readouterr().out
+    assert {path.name for path in Path("runs").iterdir()} == {"methods.html", "mine.safetensors"}
 
 
 @pytest.mark.full

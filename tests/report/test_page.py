@@ -67,9 +67,7 @@ def final(name="20KiB", **changes):
         "values": "f16",
     }
     facts |= {"parameters": 431_080, "latency_ms": 0.0712, "memory_bytes": 65536, "file": "net.safetensors"}
-    return (
-        facts | {"members": [], "curves": curve(4300), "layers": layers} | changes
-    )
+    return facts | {"members": [], "curves": curve(4300), "layers": layers} | changes
 
 
 def full(**changes):

@@ -48,7 +48,12 @@ def test_one_budget():
     assert summary["budget"] == {"kind": "file", "limit": 1000, "text": "1KB"}
     (final,) = summary["finals"]
     assert final["file"] == "net.safetensors"
-    assert (final["members"], final["verdict"], final["mean"], final["std"]) == ([], "within the spread", None, None)
+    assert (final["members"], final["verdict"], final["mean"], final["std"]) == (
+        [],
+        "within the spread",
+        None,
+        None,
+    )
     assert (final["size"], final["limit"], final["curves"]) == (990, 1000, CURVE)
     assert summary["dense"] == DENSE
     assert [row["bytes"] for row in summary["candidates"]] == [4000, 3000]
