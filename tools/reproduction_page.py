@@ -55,10 +55,11 @@ standard deviation do not overlap; it **does not hold** where it is behind by as
 spread**: the seeds do not decide it. Against a fixed number, such as a published one, one standard deviation counts. A
 claim with several parts is as good as its weakest. Claims about counts and bytes have no spread.
 
-This is not the rule of `fit` and `compare`, which is stricter: [a 95 % confidence interval](FITTING.md#several-seeds), paired by seed.
-The paper's own numbers have no seeds to pair, and many claims combine several means or allow a tolerance. By a t
-interval, some claims that are decided here by a small lead would be within the spread: against a fixed number it
-reaches 2.5 standard deviations with three seeds and 1.2 with five, not one.
+This is not the rule of `fit` and `compare`, which is stricter:
+[a 95 % confidence interval](FITTING.md#several-seeds), paired by seed. The paper's own numbers have no seeds to pair,
+and many claims combine several means or allow a tolerance. By a t interval, some claims that are decided here by a
+small lead would be within the spread: against a fixed number it reaches 2.5 standard deviations with three seeds and
+1.2 with five, not one.
 
 What the paper leaves open was chosen so: projection every 100 iterations; each candidate of the greedy search goes on
 from the last winner for about an epoch (LeNet 1,000, CIFAR-10-quick 500 iterations), four fifths of it at the

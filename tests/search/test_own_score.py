@@ -12,7 +12,7 @@ import membound as mb
 from membound.search.allocation import score_curves
 from membound.search.bound import NetworkBound
 from membound.search.request import Choices
-from membound.train.fingerprints import describe_function
+from membound.train.fingerprints import describe_function, source_digest
 from membound.train.projection import project_by_
 
 DATA = (digits().images, digits().labels)
@@ -53,6 +53,11 @@ def test_ones_own_magnitudes_are_the_strategy_of_that_name(values):
     assert mine.file_bytes == named.file_bytes
     assert mine.facts["asked"]["strategy"] == "magnitude"
     assert "strategy=magnitude" in mine.facts["asked"]["call"]
+    told, other = mine.to_dict(), named.to_dict()
+    assert list(told)[:2] == ["strategy", "strategy_source"]
+    assert told["strategy"] == other["strategy"] == "magnitude"  # whose source tells them apart
+    assert told["strategy_source"] == source_digest(magnitude) != source_digest(even)
+    assert other["strategy_source"] is None
 
 
 def test_the_highest_scores_stay_and_the_budget_holds():

@@ -60,7 +60,8 @@ class Fitted:
       `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
       `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them (None of another task);
       `input_shape`, of one example;
-      `asked`, the call; `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
+      `asked`, the `call`, its `strategy`, `strategy_source` (a digest, of a score of your own) and `seed`;
+      `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
       several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values` and `layers` of each.
     - For a microcontroller, `flash` and `ram` are bytes and `ms` is the estimated time of an image (None for other
       targets), and `facts["micro"]` has their parts:
@@ -190,8 +191,9 @@ class Fitted:
     def to_dict(self) -> dict[str, Any]:
         """All but the network itself, for `json.dumps`: fields and properties, and `facts["training"]` as `training`.
 
-        `environment` has the hardware and the versions of this process, in a checkout with membound's commit. Numbers
-        that are not finite are None.
+        `strategy` is the method, or the name of your own score; then `strategy_source` is a digest of its source, as
+        far as that can be read. `environment` has the hardware and the versions of this process, in a checkout with
+        membound's commit. Numbers that are not finite are None.
         """
         names = (
             "name",
@@ -209,7 +211,9 @@ class Fitted:
             "file_bytes",
             "values",
         )
-        found = {name: getattr(self, name) for name in names}
+        asked = self.facts.get("asked", {})
+        found = {name: asked.get(name) for name in ("strategy", "strategy_source")}
+        found |= {name: getattr(self, name) for name in names}
         rest = {name: getattr(self, name) for name in ("members", "dense", "history", "facts")}
         about = {"training": self.facts.get("training"), "environment": environment()}
         plain: dict[str, Any] = json_values(found | about | rest)

@@ -14,6 +14,7 @@ from membound.search.deployed import Fitted
 from membound.search.place import Place, Watch
 from membound.search.progress import by_lines
 from membound.search.request import Choices
+from membound.train.fingerprints import source_digest
 
 Once = Callable[[Choices, Place], list[Fitted]]
 
@@ -29,6 +30,7 @@ def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[
         "call": describe_call(bound, choices),
         "seed": choices.seed,
         "strategy": choices.strategy_name,
+        "strategy_source": source_digest(choices.strategy) if callable(choices.strategy) else None,
         "kind": bound.kind,
         "seconds": time.monotonic() - begun,  # of the whole call
     }

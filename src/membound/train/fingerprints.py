@@ -73,13 +73,26 @@ def describe_function(function: Any) -> str:
     >>> describe_function(len)
     'len, source unknown'
     """
-    plain = inspect.unwrap(function.func if isinstance(function, partial) else function)
+    plain = _plain(function)
     about = f"{_name(plain)}{function.args}{function.keywords}" if plain is not function else _name(plain)
+    return f"{about}, source {source_digest(function) or 'unknown'}"
+
+
+def source_digest(function: Any) -> str | None:
+    """That of a function's source, or of a callable's class; None where it cannot be read.
+
+    >>> source_digest(digest) == source_digest(digest) != source_digest(network_digest), source_digest(len)
+    (True, None)
+    """
+    plain = _plain(function)
     try:
-        source = inspect.getsource(plain if inspect.isroutine(plain) else type(plain))
+        return digest(inspect.getsource(plain if inspect.isroutine(plain) else type(plain)).encode())
     except (OSError, TypeError):
-        return f"{about}, source unknown"
-    return f"{about}, source {digest(source.encode())}"
+        return None
+
+
+def _plain(function: Any) -> Any:
+    return inspect.unwrap(function.func if isinstance(function, partial) else function)
 
 
 def _name(function: Any) -> str:
