@@ -1,6 +1,8 @@
 """Plans: what a layer becomes, what is stored and what is not, and the page that says what networks take."""
 
+import itertools
 import json
+from dataclasses import replace
 
 import micro_page
 import numpy as np
@@ -11,12 +13,18 @@ from micro_networks import NETWORKS, Builder, micro
 from torch import nn
 
 from membound.capture import capture
+from membound.capture.capture import Tracer
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization, multipliers, quantization, sum_multipliers
+from membound.micro.code import features, recorded_bytes
 from membound.micro.cost import estimate
 from membound.micro.flash import pack_weight
+from membound.micro.plan import columns_of
+from membound.run.calibration import calibrate_activations
 from membound.run.micro_net import MicroNet
+from membound.search.measure import FileBytes
 from membound.store.file import read_bytes, to_bytes
+from membound.units import LEVELS
 
 
 def kinds(name: str) -> list[str]:
@@ -114,11 +122,41 @@ def test_zero_is_exact():
 def test_few_values_take_few_bits():
     draw = np.random.default_rng(0)
     dense = draw.choice([-7, 3], (16, 100))
-    assert pack_weight(dense).bits == 1
+    assert pack_weight(dense)[1].bits == 1
     sparse = np.where(draw.random((64, 900)) < 0.03, draw.choice([-9, -2, 4, 8], (64, 900)), 0)
-    packed = pack_weight(sparse)
+    packed, _ = pack_weight(sparse)
     entropy = -(0.03 * np.log2(0.03) + 0.97 * np.log2(0.97)) * sparse.size / 8
     assert packed.nbytes < 1.06 * entropy + packed.count * 2 / 8 + 8
+
+
+def _flash(plan, way):
+    """Constants and code with these weights."""
+    made = replace(plan)
+    made.__dict__["weights"] = way  # as if they had been chosen
+    return made.flash_bytes + recorded_bytes(features(made), made.level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("kept", [0.02, 0.5, 0.8, 1.0])
+def test_forms_of_weights_are_those_of_the_least_flash_with_their_code(level, kept):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.Flatten(), nn.Linear(64, 3))
+    with torch.no_grad():
+        model[2].weight *= torch.rand(model[2].weight.shape) < kept
+        model[4].weight *= torch.rand(model[4].weight.shape) < 0.1
+    stored = FileBytes(Tracer(model, torch.zeros(1, 3, 6, 6)), "p8").stored()
+    scales = calibrate_activations(
+        stored, np.random.default_rng(0).normal(size=(8, 3, 6, 6)).astype(np.float32)
+    )
+    net = MicroNet(stored, activations=scales, compiled=level)
+    plan = net.plan
+    forms = {n: pack_weight(columns_of(op)) for n, op in enumerate(plan.net.ops) if op.weight is not None}
+    ways = [dict(zip(forms, way, strict=True)) for way in itertools.product(*forms.values())]
+    assert _flash(plan, plan.weights) == min(_flash(plan, way) for way in ways)
+    other = MicroNet(stored, activations=scales, compiled=next(each for each in LEVELS if each != level))
+    given = np.random.default_rng(1).integers(0, 256, (4, 3, 6, 6)).astype(np.uint8)
+    assert np.array_equal(net.integers(given), other.integers(given))
+    assert net.memory() == other.memory(level)
 
 
 def test_the_page_says_what_was_measured():

@@ -113,6 +113,46 @@ def test_a_flash_at_o2_that_is_beyond_the_budget_is_said(fitted):
     assert flash.endswith(f"{beyond:,} if compiled with -O2, which is beyond the budget")
 
 
+def movements(count, seed):
+    """Three kinds of movement, easily told apart: 3 channels of 64 samples."""
+    draw = np.random.default_rng(seed)
+    kinds = draw.integers(0, 3, count)
+    pace, phase = np.array([0.3, 0.75, 1.6])[kinds][:, None, None], draw.uniform(0, 6.28, (count, 3, 1))
+    samples = np.sin(pace * np.arange(64) + phase) + 0.3 * draw.standard_normal((count, 3, 64))
+    return samples[..., None].astype(np.float32), kinds
+
+
+def movement_net():
+    return nn.Sequential(
+        nn.Conv2d(3, 12, (5, 1), stride=(2, 1), padding=(2, 0)),
+        nn.ReLU(),
+        nn.Conv2d(12, 16, (5, 1), stride=(2, 1), padding=(2, 0)),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    )
+
+
+def test_at_o2_no_flash_is_kept_for_code_that_a_small_network_does_not_use():
+    """Its weights all fit in few bits without positions, whose code would take the room of most of them."""
+    found = mb.fit(
+        movement_net,
+        movements(600, 0),
+        6_000,
+        val_data=movements(300, 1),
+        target="micro",
+        compiled="O2",
+        ram=2_000,
+        dense=False,
+        steps=100,
+        batch_size=64,
+    )
+    assert 0.97 * 6_000 <= found.flash <= 6_000
+    assert found.facts["nonzeros"] > 0.8 * found.facts["parameters"]
+    assert found.accuracy > 85
+
+
 def test_ways_to_compile_that_were_not_measured_are_refused():
     with pytest.raises(MemboundError, match="compiled='O3': choose Os"):
         fit(compiled="O3")

@@ -80,9 +80,10 @@ def export_c(
     `prefix` begins the names of functions and files, the runtime's included, so that a program can have several
     networks: `kws` makes `kws.h` with `kws_start`.
 
-    The folder's README.md says how long an image takes at this `clock` ('80 MHz' where none is given), and flash and
-    time as `compiled` with '-Os' or '-O2' first; the C is the same. `memory()` and `speed()` of what comes back are for
-    this level, too, unless you name another.
+    The folder's README.md says how long an example takes at this `clock` ('80 MHz' where none is given), and flash and
+    time as `compiled` with '-Os' or '-O2' first. Weights are stored in the form that takes the least flash at this
+    level, with the code that reads them; outputs are the same. `memory()` and `speed()` of what comes back are for this
+    level, too, unless you name another.
     """
     way = Way(clock, compiled)
     if images is not None and calibrate is not None:
@@ -131,7 +132,13 @@ def _inputs_of(model: StoredModel, images: npt.ArrayLike) -> npt.NDArray[np.floa
 
 
 def calibrate(
-    source: str, data: str | None, layout: str | None, size: int | None, *, again: bool = False
+    source: str,
+    data: str | None,
+    layout: str | None,
+    size: int | None,
+    *,
+    again: bool = False,
+    level: str = LEVELS[0],
 ) -> Calibrated:
     """The network of a file in integers; with data it is calibrated where that is needed (or `again`), and measured."""
     file = find_model_file(Path(source))
@@ -147,7 +154,7 @@ def calibrate(
                 f"{source} does not say how its values are rounded to int8: name data to calibrate it on",
                 about="data",
             )
-        return Calibrated(MicroNet(model))
+        return Calibrated(MicroNet(model, compiled=level))
     float_net = open_for_evaluation(file)
     dataset = load(data, layout=layout, size=size or image_size(float_net, data))
     check_fits(float_net, dataset)
@@ -155,7 +162,7 @@ def calibrate(
     if again or not scales:
         inputs = _calibration_inputs(float_net, dataset)
         scales, count = calibrate_activations(model, inputs), len(inputs)
-    net = MicroNet(replace(model, activations=scales))
+    net = MicroNet(replace(model, activations=scales), compiled=level)
     before = evaluate_file(float_net, dataset)
     after = evaluate_file(net, dataset)
     return Calibrated(net, count, after["accuracy"], before["accuracy"], after["images"])
@@ -180,7 +187,7 @@ def write_c(
     """The folder with C, refused before the work if it holds anything else; and files that were edited, and stay."""
     check_micro_prefix(prefix)
     check_target(folder, prefix)
-    found = calibrate(source, data, layout, size)
+    found = calibrate(source, data, layout, size, level=way.level)
     return found, write_project(folder, found.net, prefix, way.hz, way.level)
 
 

@@ -3,14 +3,19 @@
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from membound.errors import ModelError
 from membound.micro.code_sizes import SIZES
-from membound.micro.plan import MicroPlan
+from membound.micro.integers import Op
 from membound.units import LEVELS
+
+if TYPE_CHECKING:  # a plan needs the sizes of code
+    from membound.micro.plan import MicroPlan
 
 SOURCES = ("membound_micro.c", "membound_micro_conv.c")
 HEADERS = (
@@ -50,11 +55,14 @@ class Code:
     compiled: bool
 
 
-def features(plan: MicroPlan) -> Features:
+def features(plan: "MicroPlan") -> Features:
     """What of the runtime a network uses."""
-    ops = plan.net.ops
+    return parts_of(plan.net.ops, [packed.sparse for packed in plan.weights.values()])
+
+
+def parts_of(ops: Sequence[Op], sparse: Sequence[bool]) -> Features:
+    """The same of its operations, and of whether each weight is `sparse`."""
     kinds, thens = {op.kind for op in ops}, {op.then for op in ops}
-    sparse = [packed.sparse for packed in plan.weights.values()]
     has = {
         "DENSE": not all(sparse),
         "SPARSE": any(sparse),
@@ -95,7 +103,7 @@ def runtime_folder() -> Path:
     raise ModelError("the sources of the microcontroller's runtime are not installed: reinstall membound")
 
 
-def code_of(plan: MicroPlan, level: str = SMALL) -> Code:
+def code_of(plan: "MicroPlan", level: str = SMALL) -> Code:
     """What the runtime takes for a network, and the functions of its net.c."""
     return code_for(features(plan), level)
 
@@ -118,7 +126,7 @@ def recorded_bytes(used: Features, level: str = SMALL) -> int:
     return sum(SIZES[level][source][place_of(source, used)] for source in SOURCES)
 
 
-def constants_of(plan: MicroPlan, level: str = SMALL) -> int:
+def constants_of(plan: "MicroPlan", level: str = SMALL) -> int:
     """Bytes of a network's constants: above -Os, gcc begins every array at a multiple of 4."""
     return plan.flash_bytes + (0 if level == SMALL else plan.padding_bytes)
 

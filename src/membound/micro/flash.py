@@ -29,20 +29,20 @@ class Packed:
         return self.stream.nbytes + (0 if self.palette is None else self.palette.nbytes)
 
 
-def pack_weight(matrix: npt.NDArray[Any]) -> Packed:
-    """The form of fewest bytes for int8 in rows and columns.
+def pack_weight(matrix: npt.NDArray[Any]) -> tuple[Packed, Packed]:
+    """Both forms of int8 in rows and columns, each in its fewest bytes: nonzeros with positions, and all elements.
 
-    >>> pack_weight(np.array([[0, 0, 3, 0], [0, 0, 0, 3]])).nbytes
-    3
+    >>> [packed.nbytes for packed in pack_weight(np.array([[0, 0, 3, 0], [0, 0, 0, 3]]))]
+    [3, 3]
     """
     flat = matrix.reshape(-1).astype(np.int64)
     found = np.flatnonzero(flat)
     gaps = np.diff(found, prepend=-1) - 1
     sizes = [int((gaps >> k).sum()) + len(gaps) * (1 + k) for k in range(MOST_K + 1)]
-    return min(_entries(flat[found], gaps, int(np.argmin(sizes))), _entries(flat, None, 0), key=_size)
+    return _entries(flat[found], gaps, int(np.argmin(sizes))), _entries(flat, None, 0)
 
 
-def _size(packed: Packed) -> int:
+def size_of(packed: Packed) -> int:
     return packed.nbytes
 
 
@@ -56,7 +56,7 @@ def _entries(values: Int, gaps: Int | None, k: int) -> Packed:
     codes = np.searchsorted(levels, values)
     stream = _stream(codes, bits, gaps, k)
     short = Packed(stream, levels.astype(np.int8), len(values), bits, k, gaps is not None)
-    return min(short, plain, key=_size)
+    return min(short, plain, key=size_of)
 
 
 def _stream(codes: Int, bits: int, gaps: Int | None, k: int) -> Bytes:

@@ -1,13 +1,14 @@
 """All that the runtime is given, as plain records in the order of the structures of membound_micro.h."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from membound.micro.flash import Packed, pack_weight
+from membound.micro.code import SMALL, parts_of, recorded_bytes
+from membound.micro.flash import Packed, pack_weight, size_of
 from membound.micro.integers import INPUT_SHIFT, IntegerNet, Op, mean_range
 from membound.micro.layout import Layout, make_layout
 from membound.micro.schedule import pool_step
@@ -30,14 +31,31 @@ class MicroPlan:
     layout: Layout
     rows_bytes: int  # of the arena with line buffers, and with whole maps
     whole_bytes: int
+    level: str = SMALL  # how the C will be compiled: what the code for a form of weights takes depends on it
+
+    def at(self, level: str) -> "MicroPlan":
+        """The same network for C that is compiled at this level."""
+        return self if level == self.level else replace(self, level=level)
 
     @cached_property
     def weights(self) -> dict[int, Packed]:
-        return {
+        """Each in the form of fewest bytes, or all in one form where that saves more code than it costs."""
+        forms = {
             number: pack_weight(columns_of(op))
             for number, op in enumerate(self.net.ops)
             if op.weight is not None
         }
+        ways = [
+            {number: min(both, key=size_of) for number, both in forms.items()},
+            {number: dense for number, (_, dense) in forms.items()},
+            {number: sparse for number, (sparse, _) in forms.items()},
+        ]
+        return min(ways, key=self._flash_of)
+
+    def _flash_of(self, weights: dict[int, Packed]) -> int:
+        """Weights in these forms, with the code that reads them: as recorded, so that the C is the same everywhere."""
+        used = parts_of(self.net.ops, [packed.sparse for packed in weights.values()])
+        return sum(map(size_of, weights.values())) + recorded_bytes(used, self.level)
 
     @property
     def counters(self) -> int:
@@ -81,12 +99,12 @@ def _arrays_of(record: Record) -> list[npt.NDArray[Any]]:
     return [value for part in parts for value in part.values() if isinstance(value, np.ndarray)]
 
 
-def make_plan(net: IntegerNet, maps: str = "auto") -> MicroPlan:
-    """Rows or whole maps: what takes less RAM, or what is asked for ("rows", "whole")."""
+def make_plan(net: IntegerNet, maps: str = "auto", level: str = SMALL) -> MicroPlan:
+    """Rows or whole maps: what takes less RAM, or what is asked for ("rows", "whole"); for C compiled at `level`."""
     rows, whole = make_layout(net), make_layout(net, whole=True)
     fewer = rows if rows.nbytes <= whole.nbytes else whole
     chosen = {"auto": fewer, "rows": rows, "whole": whole}[maps]
-    return MicroPlan(net, chosen, rows.nbytes, whole.nbytes)
+    return MicroPlan(net, chosen, rows.nbytes, whole.nbytes, level)
 
 
 def columns_of(op: Op) -> npt.NDArray[np.int8]:

@@ -110,7 +110,7 @@ def _device(model: StoredModel, clock: float | None, level: str) -> dict[str, An
     if not model.activations:
         return {}
     try:
-        return {"micro": describe_plan(make_plan(make_integers(model)), clock, level)}
+        return {"micro": describe_plan(make_plan(make_integers(model), level=level), clock, level)}
     except ModelError:  # what only a CPU runs, in int8
         return {}
 

@@ -87,7 +87,8 @@ class MicroMemory:
 def describe_plan(plan: MicroPlan, clock: float | None = None, level: str = SMALL) -> dict[str, Any]:
     """Bytes and an estimate of the time, as `membound` prints them everywhere: first as compiled at `level`."""
     hz = CLOCK if clock is None else clock
-    ways = {each: (memory_of(plan, each), speed_of(plan, each).to_json(hz)) for each in LEVELS}
+    plans = {each: plan.at(each) for each in LEVELS}
+    ways = {each: (memory_of(made, each), speed_of(made, each).to_json(hz)) for each, made in plans.items()}
     memory, speed = ways[level]
     others = {
         f"at_{each[1:]}": {"flash_bytes": taken.flash, "code_bytes": taken.code, **time}
@@ -146,7 +147,7 @@ class MicroNet:
         self.model = model
         self.activations = model.activations if activations is None else activations
         self.level = parse_level(compiled)
-        self.plan: MicroPlan = make_plan(make_integers(model, activations), maps)
+        self.plan: MicroPlan = make_plan(make_integers(model, activations), maps, self.level)
         self.input_shape = model.shapes[0]
         self.output_shape = _output_shape(self.plan, model)
         self._core = core_of(self.plan)
@@ -235,11 +236,13 @@ class MicroNet:
         `compiled` is how: "-Os" or "-O2"; without it, as the network was exported, else "-Os". These are estimates
         (docs/MICRO.md).
         """
-        return speed_of(self.plan, self._level(compiled))
+        level = self._level(compiled)
+        return speed_of(self.plan.at(level), level)
 
     def memory(self, compiled: str | None = None) -> MicroMemory:
         """Bytes of flash and RAM on the device; `compiled` is how, as in `speed`."""
-        return memory_of(self.plan, self._level(compiled))
+        level = self._level(compiled)
+        return memory_of(self.plan.at(level), level)
 
     def _level(self, compiled: str | None) -> str:
         return self.level if compiled is None else parse_level(compiled)

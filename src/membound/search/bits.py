@@ -127,6 +127,31 @@ def _cheapest(weight: Tensor, price: float, noise: float) -> str:
     return min(best, (price * (len(values) + 2 * rows), WIDE))[1]
 
 
+@torch.no_grad()
+def total_error(
+    weights: Mapping[str, Tensor], cut: Mapping[str, Tensor], types: Types, noise: float | None = FRESH
+) -> float:
+    """What dropped weights and few bits cost together, over all layers, by the same measure; `noise` is N.
+
+    >>> weight = {"a": torch.tensor([3.0, -4.0])}
+    >>> total_error(weight, {"a": torch.tensor([0.0, -4.0])}, {"a": "p2"}), total_error(weight, weight, {"a": "p2"})
+    (0.36, 0.0)
+    """
+    if noise is None:
+        kept = sum(int(each.count_nonzero()) for each in cut.values())
+        noise = sum(weight.numel() for weight in weights.values()) / max(kept, 1)
+    total = 0.0
+    for name, weight in weights.items():
+        values = cut[name][cut[name] != 0].double()
+        energy = float(weight.double().square().sum()) or 1.0
+        total += float((weight - cut[name]).double().square().sum()) / energy
+        bits = palette_bits(types[name])
+        if bits is not None and len(values):
+            near = assigned(values, make_table(fit_entries(values, 1 << bits)))
+            total += noise * float((values - near).square().sum()) / energy
+    return round(total, 9)
+
+
 def wider(kind: str) -> str | None:
     """The type with the next more bits, up to WIDE.
 

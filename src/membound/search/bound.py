@@ -31,7 +31,16 @@ from membound.search.allocation import (
     proportional_curve,
     score_curves,
 )
-from membound.search.bits import FRESH, Types, as_if_trained, choose_types, trained_levels, wider
+from membound.search.bits import (
+    FRESH,
+    Types,
+    as_if_trained,
+    choose_types,
+    palette_bits,
+    total_error,
+    trained_levels,
+    wider,
+)
 from membound.store.values import value_type
 from membound.train.magnitudes import NonFiniteError
 from membound.train.projection import project_, project_by_, scores_of
@@ -45,6 +54,7 @@ LAST = 0.05  # of the weights that stay: those of the lowest scores, which say w
 REGROWN = (
     1.25  # weights of an own score for each that would fit were none rounded to zero; more are dense again
 )
+CLEARLY = 2.0  # times the error: then it is better to keep all weights
 CHOICES = 3  # of bits: each is for the counts that the one before leaves room for
 PALETTE_EVERY = 100  # steps between fits of a palette, at most
 
@@ -116,6 +126,7 @@ class NetworkBound:
         self.proportions, self.rounded = proportions, dict(rounded or {})
         self.total_steps, self.every, self.ramp = total_steps, every, ramp or Ramp()
         self.counts = {name: weight.numel() for name, weight in self._weights().items()}
+        self.whole = False  # all weights in few bits, as `_keep_all_if_better` says
         self.bound: float | None = None  # of the cost at which the limit is met, once that has been measured
 
     def attach(self, optimizer: Optimizer) -> Regularizer:
@@ -141,7 +152,10 @@ class NetworkBound:
         return palette(levels, often, begin=self.ramp.until)
 
     def _levels(self, name: str, progress: float) -> int | None:
-        return trained_levels(self.types[name])
+        levels = trained_levels(self.types[name])
+        if self.whole and levels is not None and palette_bits(self.types[name]) is not None:
+            return levels - 1  # without positions, zero is one of the values
+        return levels
 
     def _others(self) -> Iterator[tuple[str, int]]:
         for name, kind in self.rounded.items():
@@ -209,11 +223,17 @@ class NetworkBound:
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, the types of values, and the bound if it has been measured."""
-        return {"counts": dict(self.counts), "types": dict(self.types), "bound": self.bound}
+        return {
+            "counts": dict(self.counts),
+            "types": dict(self.types),
+            "bound": self.bound,
+            "whole": self.whole,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with those."""
         self.counts, self.types, self.bound = dict(state["counts"]), dict(state["types"]), state["bound"]
+        self.whole = state.get("whole", False)
 
     # Bits
 
@@ -223,7 +243,9 @@ class NetworkBound:
 
         While the network is still dense: later, what is just below the bound has been made small by it.
         """
+        whole: Types | None = None  # types in which all weights fit
         for _ in range(CHOICES):
+            whole = dict(self.types) if self._keeps_all else whole
             cut = {
                 name: self._cut(name, weight, self.counts[name]) for name, weight in self._weights().items()
             }
@@ -232,8 +254,30 @@ class NetworkBound:
                 break
             self.types = types
             self._settle(curves, final=False)
-        if self.widens or all(self.counts[name] == each.numel() for name, each in self._weights().items()):
+        if whole is not None and not self._keeps_all:
+            self._keep_all_if_better(whole)
+        if self.widens or self._keeps_all:
             self._widen()
+
+    @property
+    def _keeps_all(self) -> bool:
+        return all(self.counts[name] == each.numel() for name, each in self._weights().items())
+
+    def _keep_all_if_better(self, types: Types) -> None:
+        """All weights in few bits, where dropping some for more bits costs far more than it brings.
+
+        It does where positions bring code with them, as on a microcontroller.
+        """
+        weights, chosen = self._weights(), (self.types, self.counts, self.bound)
+        cut = {name: self._cut(name, weight, self.counts[name]) for name, weight in weights.items()}
+        before = total_error(weights, cut, self.types, self.noise)
+        self.types = dict(types)
+        self.counts = {name: weight.numel() for name, weight in weights.items()}
+        self._widen()
+        if CLEARLY * total_error(weights, weights, self.types, self.noise) < before:
+            self.bound, self.whole = self.dense_cost, True
+        else:
+            self.types, self.counts, self.bound = chosen
 
     def _last_squares(self, cut: Mapping[str, Tensor]) -> dict[str, float] | None:
         """Of a score of the user's own, which may keep tiny weights: the mean square of the lowest scores that stay."""

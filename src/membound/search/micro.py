@@ -11,7 +11,7 @@ from torch import nn
 
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError, ModelError
-from membound.micro.code import SMALL, STACK_BYTES, code_for, code_of, constants_of, features
+from membound.micro.code import SMALL, STACK_BYTES, code_of, constants_of
 from membound.micro.cost import estimate
 from membound.micro.integers import make_integers
 from membound.micro.layers import RECURRENT, find_layers, quantized_values
@@ -44,15 +44,14 @@ class MicroBytes(FileBytes):
 
     def __call__(self, state: State | None = None, types: Types | None = None) -> int:
         plan = self.plan(state, types)
-        code = code_for((*features(plan), "DENSE", "SPARSE"), self.level).nbytes
-        return _largest(constants_of(plan, self.level) + code, plan, self.spare, self.timed, self.level)
+        return _largest(plan, self.spare, self.timed)
 
     def plan(self, state: State | None = None, types: Types | None = None) -> MicroPlan:
         """The network with weights that take the most room, and any scales."""
         model = self._model(state)
         chosen = self._types(model, types)
         stored = _fullest(model, value_types(model, chosen) if isinstance(chosen, str) else chosen)
-        return _plan_of(stored)
+        return _plan_of(stored, self.level)
 
     def dense_ram(self) -> int:
         """The RAM of the network with all of its channels."""
@@ -86,29 +85,29 @@ def _full(array: npt.NDArray[Any], kind: str, scaled: bool) -> Encoded:
     return encode(full, "indexed", kind, scales)
 
 
-def _plan_of(stored: StoredModel) -> MicroPlan:
+def _plan_of(stored: StoredModel, level: str) -> MicroPlan:
     """The plan of a network; with any scales where it is not calibrated."""
     unknown = dict.fromkeys(quantized_values(find_layers(stored)), (1.0, 0))
-    return make_plan(make_integers(stored, stored.activations or unknown))
+    return make_plan(make_integers(stored, stored.activations or unknown), level=level)
 
 
 def exported_bytes(
     stored: StoredModel, spare: int | None, timed: tuple[int, int] | None = None, level: str = SMALL
 ) -> int:
     """The same of a network with all of its numbers."""
-    plan = _plan_of(stored)
-    return _largest(constants_of(plan, level) + code_of(plan, level).nbytes, plan, spare, timed, level)
+    return _largest(_plan_of(stored, level), spare, timed)
 
 
-def _largest(
-    flash: int, plan: MicroPlan, spare: int | None, timed: tuple[int, int] | None, level: str
-) -> int:
+def _largest(plan: MicroPlan, spare: int | None, timed: tuple[int, int] | None) -> int:
     """Flash, RAM and time, each as bytes of flash: what is within the budget is within all bounds."""
+    flash = constants_of(plan, plan.level) + code_of(plan, plan.level).nbytes
     ram = 0 if spare is None else ram_of(plan) - spare
     if timed is None:
         return max(flash, ram)
     budget, cycles = timed
-    return max(flash, ram if ram > budget else 0, math.ceil(budget * estimate(plan, level).cycles / cycles))
+    return max(
+        flash, ram if ram > budget else 0, math.ceil(budget * estimate(plan, plan.level).cycles / cycles)
+    )
 
 
 def ram_of(plan: MicroPlan) -> int:
@@ -169,4 +168,4 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
 
 def describe_micro(stored: StoredModel, clock: float | None, level: str) -> dict[str, Any]:
     """What a network takes on the device, part by part; the time of one image is an estimate."""
-    return describe_plan(_plan_of(stored), clock, level)
+    return describe_plan(_plan_of(stored, level), clock, level)
