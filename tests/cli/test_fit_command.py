@@ -140,7 +140,7 @@ def test_people_get_tables_and_are_told_where_things_are(capsys):
     done = [
         line
         for line in captured.err.splitlines()
-        if re.match(r"(dense|4KiB): trained, accuracy .* % in torch on [\d,]+ images, \d", line)
+        if re.match(r"(dense|4KiB): trained, accuracy .* % in torch on [\d,]+ examples, \d", line)
     ]
     assert [line.split(":")[0] for line in done] == ["dense", "4KiB"]
     assert run(*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "kept", "--verbose") == 0

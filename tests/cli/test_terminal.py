@@ -56,7 +56,7 @@ def test_a_fit_is_readable_at_60_columns_and_ends_with_its_verdict(capsys, monke
         verdict,
     )
     assert "training the final networks" in said.err
-    assert re.search(r"^dense: trained, accuracy [\d.]+ % in torch on \d+ images, \d", said.err, re.M), (
+    assert re.search(r"^dense: trained, accuracy [\d.]+ % in torch on \d+ examples, \d", said.err, re.M), (
         "progress when piped"
     )
 

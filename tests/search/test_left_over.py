@@ -27,6 +27,15 @@ def test_of_few_bits_that_were_asked_for_all_must_fit_to_bind_nothing():
     assert "10 KB (10,000) is more than all weights take (9,000 bytes), so none has to go" in note
 
 
+def test_on_a_microcontroller_flash_is_compared_and_all_weights_must_be_there():
+    target = replace(PROBLEM.target, micro=True, values="p4")
+    problem = SimpleNamespace(**{**vars(PROBLEM), "target": target})
+    about = {"file_bytes": 464, "memory_bytes": 0, "parameters": 1_236, "micro": {"flash_bytes": 5_444}}
+    assert describe_left_over(problem, PLAN, set(), {**about, "nonzeros": 47}) == []
+    (note,) = describe_left_over(problem, PLAN, set(), {**about, "nonzeros": 1_236})
+    assert "is more than all weights take (5,444 bytes of flash), so none has to go" in note
+
+
 def test_a_budget_that_is_used_says_nothing():
     assert notes(9_900, {"p4"}) == []
     assert notes(9_900, {"p4"}, 50_000, memory=50_000) == []

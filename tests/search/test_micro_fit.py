@@ -97,7 +97,7 @@ def test_flash_and_time_are_bounded_as_c_is_compiled(fitted, tmp_path):
     (_, flash), _, (_, speed) = on_device(describe_final(bound))
     assert "of code at -O2 for a Cortex-M4" in flash
     assert flash.endswith(f"{micro['at_Os']['flash_bytes']:,} if compiled with -Os")
-    assert "instructions an image at -O2" in speed
+    assert "instructions an example at -O2" in speed
     bound.save(tmp_path / "net.safetensors")
     net = mb.load(tmp_path / "net.safetensors", engine="micro")
     assert net.memory("-O2").flash == bound.flash
@@ -350,7 +350,7 @@ def test_flash_and_ram_are_said_part_by_part(fitted):
     assert f"{fitted.size:,} of {FLASH:,} bytes: " in flash
     assert "of code at -Os for a Cortex-M4" in flash
     assert f" of {RAM:,} bytes: " in ram
-    assert re.fullmatch(r"about .* million instructions an image: .* ms on a Cortex-M4 at 80 MHz, .*", speed)
+    assert re.fullmatch(r"about .* million instructions an example: .* ms on a Cortex-M4 at 80 MHz, .*", speed)
     assert on_device({}) == []
 
 

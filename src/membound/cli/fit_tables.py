@@ -76,7 +76,7 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         (
             "ram",
             f"{show_ram(final)} bytes: {micro['context_bytes']:,} of context, "
-            f"{micro['stack_bytes']:,} of stack; images are fed by rows",
+            f"{micro['stack_bytes']:,} of stack; the input is fed by rows",
         ),
     ]
     if (floats := micro.get("flash_not_included")) is not None:

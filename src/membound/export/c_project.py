@@ -134,7 +134,7 @@ def project_files(
 ) -> dict[str, str]:
     """All files of the folder, by name, which `prefix` begins: the same for the same plan.
 
-    The README.md says what an image takes at a `clock`, compiled at this `level` first.
+    The README.md says what an example takes at a `clock`, compiled at this `level` first.
     """
     folder = runtime_folder()
     files = {
@@ -250,6 +250,7 @@ them, or a data set of membound) were prepared first: RGB (or gray, 0.299 R + 0.
 resized to the network's size with an antialiased bilinear filter, then the center square; `net.read("cat.jpg")` does
 this in Python, to compare with.
 """
+    given = "images" if net.takes_pixels else "examples"
     floats, arithmetic = "", "Plain C99 in integers"
     if not net.takes_pixels:
         floats = "\n" + fill(f"{INPUT_CODE}.", 118, initial_indent="  ", subsequent_indent="  ")
@@ -273,10 +274,10 @@ this in Python, to compare with.
 {arithmetic}, without malloc. It needs no C library but `memcpy` and `memset`.
 
 In your firmware, compile `net.c`, `membound_micro.c` and `membound_micro_conv.c`, and put this folder on the include
-path. `net.h` has the functions to call. Leave `main.c` out: it reads images from standard input, to try the network on
+path. `net.h` has the functions to call. Leave `main.c` out: it reads {given} from standard input, to try the network on
 a host:
 
-    cmake -S . -B build && make -C build && ./build/main < images
+    cmake -S . -B build && make -C build && ./build/main < {given}
 
 Check a new board, compiler or set of flags with the self test. `net_test.c` has an input and the outputs that this
 network must give for it. Compile it, too, and call it once:
@@ -313,12 +314,12 @@ are estimates for a Cortex-M4 at {level}.
 
 ## Time
 
-One image takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code:
+One input takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code:
 
 | compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call, about |
 |---|---|---|---|---|---|
 {times}
 
-The longest call of `net_feed_row` is often the last one of an image, which computes all that is left; others are much
+The longest call of `net_feed_row` is often the last one of an input, which computes all that is left; others are much
 shorter. Tasks of the same priority wait as long.
 """

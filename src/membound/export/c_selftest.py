@@ -28,7 +28,7 @@ extern const uint8_t net_test_input[NET_HEIGHT * NET_WIDTH * NET_CHANNELS];
 extern const int8_t net_test_outputs[NET_OUTPUTS];
 
 /* Run the network on net_test_input, in a context that nothing else is using. Returns how many outputs are wrong:
- * 0 if all are right, NET_OUTPUTS if the last row did not complete an image. */
+ * 0 if all are right, NET_OUTPUTS if the last row did not complete an input. */
 int net_selftest(net_context *context);
 
 #ifdef __cplusplus

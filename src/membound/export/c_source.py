@@ -53,7 +53,7 @@ typedef struct {{
 
 extern const mb_net net;
 {"" if net.takes_pixels else _INPUT.format(_EACH if "SCALE {" in macros else _ALIKE)}
-/* Begin an image. */
+/* Begin an input. */
 void net_start(net_context *context);
 
 /* Feed a row of {channels} x {width} bytes ({about}): that of channel c, column x, is at

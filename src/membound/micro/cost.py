@@ -40,9 +40,10 @@ COSTS = {  # instructions and cycles of each step, by how C is compiled
 
 @dataclass(frozen=True)
 class Estimate:
-    """About how many instructions and cycles one image takes; cycles are for flash without wait states.
+    """About how many instructions and cycles one example takes; cycles are for flash without wait states.
 
-    `longest_cycles` are those of the longest call of net_feed_row, which is often the last one of an image: it computes
+    `longest_cycles` are those of the longest call of net_feed_row, which is often the last one of an example: it
+    computes
     all that is left. Other tasks of the same priority wait as long.
     """
 
@@ -133,9 +134,9 @@ def say_speed(facts: Mapping[str, Any]) -> str:
     >>> fast = {"instructions": 1_893_000, "cycles": 2_600_000, "ms": 32.5}
     >>> small = {"instructions": 3_077_000, "cycles": 4_520_000, "ms": 56.5}
     >>> say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast})
-    'about 3.08 million instructions an image: 56 ms on a Cortex-M4 at 80 MHz, 32 ms if compiled with -O2 (estimated)'
+    'about 3.08 million instructions an example: 56 ms on a Cortex-M4 at 80 MHz, 32 ms if compiled with -O2 (estimated)'
     >>> print(say_speed({"clock_hz": 80e6, "compiled_with": "-O2", **fast, "at_Os": small}))
-    about 1.89 million instructions an image at -O2: 32 ms on a Cortex-M4 at 80 MHz, 56 ms if compiled with -Os \
+    about 1.89 million instructions an example at -O2: 32 ms on a Cortex-M4 at 80 MHz, 56 ms if compiled with -Os \
 (estimated)
     >>> small["longest_call_ms"] = 8.2
     >>> say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast}).partition("; ")[2]
@@ -144,7 +145,7 @@ def say_speed(facts: Mapping[str, Any]) -> str:
     count, level = facts["instructions"] / 1e6, facts["compiled_with"]
     other = _other(level)
     return (
-        f"about {count:.3g} million instructions an image{'' if level == LEVELS[0] else f' at {level}'}: "
+        f"about {count:.3g} million instructions an example{'' if level == LEVELS[0] else f' at {level}'}: "
         f"{show_ms(facts['ms'])} on a Cortex-M4 at {show_clock(facts['clock_hz'])}, "
         f"{show_ms(facts[f'at_{other[1:]}']['ms'])} if compiled with {other} (estimated)"
         + (f"; longest call: about {show_ms(facts['longest_call_ms'])}" if "longest_call_ms" in facts else "")
@@ -152,7 +153,7 @@ def say_speed(facts: Mapping[str, Any]) -> str:
 
 
 def steps_of(plan: MicroPlan, number: int) -> npt.NDArray[np.float64]:
-    """How often an operation does each of STEPS, for one image; the first one feeds the rows, too."""
+    """How often an operation does each of STEPS, for one example; the first one feeds the rows, too."""
     op = plan.net.ops[number]
     rows, width = op.size
     outputs = rows * width * op.channels

@@ -73,7 +73,7 @@ def with_memory(problem: Problem, limit: Limit, memory: Amount) -> Problem:
 
 
 def with_time(problem: Problem, limit: Limit, ms: float) -> Problem:
-    """The problem under a bound on the time of one image on a microcontroller, as it is estimated."""
+    """The problem under a bound on the time of one example on a microcontroller, as it is estimated."""
     target = problem.target
     cycles = int(ms / 1e3 * (CLOCK if target.clock is None else target.clock))
     return problem.changed(target=replace(target, cycles=cycles, file_bytes=limit.number))
@@ -156,16 +156,16 @@ def describe_device(micro: Mapping[str, Any], limit: int, target: Target) -> lis
 
     >>> micro = {"ms": 49.875, "clock_hz": 80_000_000, "flash_bytes": 5000, "ram_bytes": 900}
     >>> describe_device(micro, 8000, Target(cycles=4_000_000))
-    ['time: an estimated 49.9 ms an image at 80 MHz, where 50 ms are allowed; flash takes 5,000 of 8,000 bytes']
+    ['time: an estimated 49.9 ms an example at 80 MHz, where 50 ms are allowed; flash takes 5,000 of 8,000 bytes']
     >>> print(*describe_device(micro, 8000, Target(cycles=4_000_000, compiled="-O2")))
-    time: an estimated 49.9 ms an image at 80 MHz, compiled with -O2, where 50 ms are allowed; flash takes 5,000 of \
+    time: an estimated 49.9 ms an example at 80 MHz, compiled with -O2, where 50 ms are allowed; flash takes 5,000 of \
 8,000 bytes
     """
     if target.cycles is None:
         return describe_spare(micro["flash_bytes"], limit, micro["ram_bytes"], target.memory)
     clock = micro["clock_hz"]
     return [
-        f"time: an estimated {micro['ms']:.3g} ms an image at {show_clock(clock)}"
+        f"time: an estimated {micro['ms']:.3g} ms an example at {show_clock(clock)}"
         f"{'' if target.level == LEVELS[0] else f', compiled with {target.level}'}, where "
         f"{1e3 * target.cycles / clock:.3g} ms are allowed; flash takes {micro['flash_bytes']:,} of {limit:,} bytes"
     ]
@@ -186,6 +186,9 @@ def describe_left_over(
         whole = file_bytes
         codes = about["parameters"] * value_type(target.values).bits / 8  # of all weights
         binds = target.kind != "file" or plan.share < codes or NEARLY * plan.share < whole
+        if target.micro:
+            whole = about["micro"]["flash_bytes"]
+            binds = about["nonzeros"] < about["parameters"] or NEARLY * plan.share < whole
     if not binds:
         return [
             f"the budget does not bind: {plan.limit.text} ({allowed:,}) is more than all weights take "

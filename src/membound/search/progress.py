@@ -89,7 +89,7 @@ def describe_done(job: Job, facts: dict[str, Any]) -> str:
 
     >>> facts = {"accuracy": 98.0, "errors": 20, "images": 1000, "size": 1990, "size_in": "bytes", "seconds": 12.0}
     >>> describe_done(Job("final-2KB-0", 0, limit=2000, about={"budget": "2KB"}), facts)
-    '2KB: trained, accuracy 98.00 % in torch on 1,000 images, 1,990 of 2,000 bytes, 12.0 s'
+    '2KB: trained, accuracy 98.00 % in torch on 1,000 examples, 1,990 of 2,000 bytes, 12.0 s'
     """
     if "failure" in facts:
         return f"{describe_job(job)}: {facts['failure']}"
@@ -97,7 +97,7 @@ def describe_done(job: Job, facts: dict[str, Any]) -> str:
     if facts["accuracy"] is not None:
         own = facts["errors"] is None  # a score of the user's own
         found = f"score {facts['accuracy']:.4g}" if own else f"accuracy {facts['accuracy']:.2f} %"
-        count = f" on {facts['images']:,} images" if facts.get("images") else ""
+        count = f" on {facts['images']:,} examples" if facts.get("images") else ""
         accuracy = f"{found} in torch{count}, "
     # Of a dense network what is measured is its size in the values that are fitted, which nobody asked for.
     size = "" if job.limit is None and job.counts is None else f"size {facts['size']:,}, "
