@@ -10,6 +10,7 @@ __attribute__((section(".vectors"), used)) static void (*const vectors[16])(void
     [0] = (void (*)(void))stack_top, [1] = reset, [15] = board_interrupt};
 
 #define TIMER ((volatile uint32_t *)0xE000E010)  /* SysTick, which every Cortex-M4 has */
+#define CLOCK ((volatile uint32_t *)0x40000000)  /* a timer of this board, 25 MHz */
 #define SERIAL ((volatile uint32_t *)0x40004000) /* of this board */
 
 void reset(void) {
@@ -26,11 +27,15 @@ void reset(void) {
 void board_start(void) {
   SERIAL[4] = 16; /* the divider of the baud rate, */
   SERIAL[2] = 1;  /* and it sends */
+  CLOCK[2] = CLOCK[1] = 0xFFFFFFFFu; /* it counts down, and begins again */
+  CLOCK[0] = 1;
   TIMER[1] = 24999;
   TIMER[0] = 7;
 }
 
 void board_sleep(void) { __asm__ volatile("wfi"); }
+
+uint32_t board_ticks(void) { return ~CLOCK[1]; }
 
 void board_print(int32_t number) {
   char text[12];

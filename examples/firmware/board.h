@@ -7,6 +7,7 @@
 void board_interrupt(void);         /* in main.c; the board calls it, again and again */
 void board_start(void);             /* start the clock and the interrupt */
 void board_sleep(void);             /* until an interrupt */
+uint32_t board_ticks(void);         /* of a clock that runs on: on a chip, DWT->CYCCNT, which counts cycles */
 void board_print(int32_t number);   /* in a line */
 void board_stop(void);
 

@@ -4,6 +4,7 @@
  * your chip; board.c has it for an emulated Cortex-M4, so that this runs without a board (docs/MICRO.md). */
 #include "board.h"
 #include "net.h"
+#include "net_test.h"
 
 enum { ROWS = 2 }; /* one is filled while the other is read */
 
@@ -29,16 +30,21 @@ void board_interrupt(void) {
 
 int main(void) {
   int done;
-  uint32_t i;
+  uint32_t i, begin, ticks, longest = 0;
   board_start();
+  board_print(net_selftest(&context)); /* first: how many outputs are wrong, 0 on a board that computes right */
   net_start(&context); /* before every picture */
   do {
     while (filled == used) board_sleep();
+    begin = board_ticks();
     done = net_feed_row(&context, rows[used % ROWS], 1, NET_CHANNELS);
+    ticks = board_ticks() - begin; /* interrupts that came meanwhile included */
+    if (ticks > longest) longest = ticks;
     used = used + 1u;
   } while (!done);
   for (i = 0; i < NET_OUTPUTS; i++) board_print(net_output(&context, i));
-  board_print((int32_t)net_best(&context)); /* last: the class */
+  board_print((int32_t)net_best(&context)); /* the class */
+  board_print((int32_t)longest);            /* last: the longest call, which other tasks have to wait for */
   board_stop();
   return 0;
 }

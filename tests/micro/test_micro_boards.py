@@ -59,6 +59,18 @@ def test_the_longest_call_is_about_as_long_as_estimated(name, level, tmp_path):
     assert 0.12 < whole.longest_ms("80 MHz") / whole.ms("80 MHz") < 0.5
 
 
+@pytest.mark.parametrize("level", ["-Os", full("-O2")])
+@pytest.mark.parametrize("name", ["lenet", *(full(name) for name in NETWORKS if name != "lenet")])
+def test_time_does_not_depend_on_the_data(name, level, tmp_path):
+    net = micro(NETWORKS[name]())
+    shape = (1, *net.input_shape)
+    noise, ramp = some_images(net.model, 1), np.arange(np.prod(shape)).astype(np.uint8).reshape(shape)
+    given = [np.zeros_like(ramp), np.full_like(ramp, 255), noise, ramp]
+    ran = [run_on(here("cortex-m4"), net, each, tmp_path / str(i), level) for i, each in enumerate(given)]
+    assert len({each.outputs.tobytes() for each in ran}) > 1
+    assert len({each.instructions for each in ran}) == 1
+
+
 @pytest.mark.parametrize("name", [full("resnet8"), "concat"])
 def test_a_call_that_is_not_optimized_takes_as_much_stack_as_is_said(name, tmp_path):
     net = micro(NETWORKS[name]())

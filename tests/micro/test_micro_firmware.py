@@ -49,8 +49,10 @@ def test_the_example_links_and_gives_the_engines_outputs(folder):
     net, picture = micro(NETWORKS["lenet"]()), np.zeros((1, 1, 28, 28), np.uint8)
     picture[:, :, 4:24, 12:15] = 255
     outputs = net.integers(picture).reshape(-1).tolist()
-    *found, best = map(int, done.stdout.split())
+    wrong, *found, best, longest = map(int, done.stdout.split())
+    assert wrong == 0
     assert found == outputs
+    assert longest > 0
     assert outputs[best] == max(outputs)
 
 

@@ -20,6 +20,7 @@ from membound.cli import main
 from membound.errors import ModelError
 from membound.export.c_project import project_files, write_project
 from membound.export.folder import MANIFEST
+from membound.micro.identity import identify
 from membound.run.calibration import calibrate_activations, with_activations
 from membound.run.micro_net import MicroNet
 from membound.store.file import read_bytes, to_bytes
@@ -370,6 +371,26 @@ def test_numbers_of_several_channels_become_bytes_as_they_were_prepared(tmp_path
     assert np.array_equal(found, wanted.reshape(6, -1))
     with pytest.raises(ModelError, match="takes the bytes that the device is fed with"):
         net(np.zeros((1, 3, 4, 5), np.uint8))
+
+
+def test_a_network_has_the_same_identity_in_c_and_in_its_file(calibrated, tmp_path, capsys):
+    _, file, _ = calibrated
+    known = mb.inspect(file)["micro"]["identity"]
+    for level, prefix in (("Os", "net"), ("O2", "kws")):
+        mb.export_c(file, tmp_path / prefix, compiled=level, prefix=prefix)
+        said = (tmp_path / prefix / f"{prefix}.h").read_text()
+        assert f"#define {prefix.upper()}_ID {known}u" in said
+        assert (
+            f"`{prefix.upper()}_ID` of this network is {known}."
+            in (tmp_path / prefix / "README.md").read_text()
+        )
+    assert run("export", file, "--c", tmp_path / "c", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["identity"] == known
+    other = mb.load(file, engine="micro").plan.net
+    bias = other.ops[-1].bias
+    assert identify(other) == known[2:]
+    bias[0] += 1
+    assert identify(other) != known[2:]
 
 
 def test_a_file_for_a_device_is_inspected_as_such(calibrated, capsys):

@@ -153,6 +153,25 @@ def test_at_o2_no_flash_is_kept_for_code_that_a_small_network_does_not_use():
     assert found.accuracy > 85
 
 
+def sequence_net():
+    return nn.Sequential(nn.Conv1d(3, 8, 5), nn.ReLU(), nn.Flatten(), nn.Linear(480, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "turned", "said"),
+    [
+        (movement_net, (0, 3, 1, 2), "takes 3 channels and gets 1; .*the layout NCHW would read 3 channels"),
+        (movement_net, (0, 2, 3, 1), "takes 3 channels and gets 64; .*the layout NHWC would read 3 channels"),
+        (sequence_net, (0, 1, 2, 3), r"in the layout NCL; for a microcontroller, take Conv2d of \(k, 1\)"),
+    ],
+)
+def test_data_in_another_layout_is_told_by_that_name(model, turned, said):
+    samples, kinds = movements(40, 0)
+    with pytest.raises(MemboundError, match=said) as caught:
+        mb.fit(model, (samples.transpose(turned), kinds), 6_000, target="micro", dense=False, steps=2)
+    assert caught.value.about == ("layout",)
+
+
 def test_ways_to_compile_that_were_not_measured_are_refused():
     with pytest.raises(MemboundError, match="compiled='O3': choose Os"):
         fit(compiled="O3")
@@ -350,7 +369,9 @@ def test_flash_and_ram_are_said_part_by_part(fitted):
     assert f"{fitted.size:,} of {FLASH:,} bytes: " in flash
     assert "of code at -Os for a Cortex-M4" in flash
     assert f" of {RAM:,} bytes: " in ram
-    assert re.fullmatch(r"about .* million instructions an example: .* ms on a Cortex-M4 at 80 MHz, .*", speed)
+    assert re.fullmatch(
+        r"about .* million instructions an example: .* ms on a Cortex-M4 at 80 MHz, .*", speed
+    )
     assert on_device({}) == []
 
 

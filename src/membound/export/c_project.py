@@ -30,6 +30,7 @@ from membound.micro.code import (
     runtime_folder,
 )
 from membound.micro.cost import estimate, speed_of
+from membound.micro.identity import identify
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import MicroNet
 from membound.units import CLOCK, LEVELS, show_clock, show_ms
@@ -98,6 +99,14 @@ int main(void) {
 }
 #endif
 """
+MACROS = (
+    "NET_TEST",
+    "NET_ID",
+    "NET_CHANNELS",
+    "NET_HEIGHT",
+    "NET_WIDTH",
+    "NET_OUTPUT",
+)  # that a README.md names
 CMAKE = """cmake_minimum_required(VERSION 3.13)
 project(net C)
 if(NOT CMAKE_BUILD_TYPE)
@@ -168,13 +177,14 @@ def _in_readme(text: str, prefix: str) -> str:
     names = {
         "net_feed_row": f"{prefix}_feed_row",
         "net_input": f"{prefix}_input",
+        "net_best": f"{prefix}_best",
         "libnet.a": f"lib{prefix}.a",
         "`net.h`": f"`{prefix}.h`",
         "`net.c`": f"`{prefix}.c`",
         "net_context": f"{prefix}_context",
         "net_test": f"{prefix}_test",
         "net_selftest": f"{prefix}_selftest",
-        "NET_TEST": f"{prefix.upper()}_TEST",
+        **{name: name.replace("NET", prefix.upper()) for name in MACROS},
     }
     for name, own in names.items():
         text = text.replace(name, own)
@@ -322,4 +332,19 @@ One input takes about this long on a Cortex-M4, if flash has no wait states; fla
 
 The longest call of `net_feed_row` is often the last one of an input, which computes all that is left; others are much
 shorter. Tasks of the same priority wait as long.
+
+Time does not depend on the data: compiled by gcc for a Cortex-M4 at -Os or -O2, every input takes as many instructions
+as any other. `net_best` compares outputs, and may differ by a few. Other compilers and processors may jump where values
+are limited or compared.
+
+## Updates
+
+The `NET_ID` of this network is 0x{identify(net)}. It is C, so a new network is new firmware: export it, compile it,
+and send the device a new image. `membound inspect FILE --json` gives the same number as `identity`, so a device that
+reports its `NET_ID` says which model file it runs. The number is the same at -Os and -O2, and under any prefix.
+
+Write your application against the functions and macros of `net.h`, not their values, and a network of other sizes needs
+no other change: `NET_CHANNELS`, `NET_HEIGHT` and `NET_WIDTH` are what it is fed with, `NET_OUTPUTS` is how many outputs
+there are, `NET_OUTPUT_SCALE` and `NET_OUTPUT_ZERO` say what they mean, and `sizeof(net_context)` is its RAM. Names and
+order of classes are not in the C: if they change, your program has to.
 """

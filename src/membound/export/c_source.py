@@ -7,6 +7,7 @@ import numpy as np
 
 from membound.micro.arithmetic import Quantization
 from membound.micro.code import CONFIG, features
+from membound.micro.identity import identify
 from membound.micro.plan import MicroPlan, net_record, op_record, value_record
 
 _TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
@@ -35,6 +36,7 @@ def header_text(plan: MicroPlan, preprocess: Mapping[str, Any] | None = None) ->
 extern "C" {{
 #endif
 
+#define NET_ID 0x{identify(net)}u /* which network it is: `identity` of membound inspect FILE --json */
 #define NET_CHANNELS {channels}
 #define NET_HEIGHT {height}
 #define NET_WIDTH {width}

@@ -15,6 +15,7 @@ from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization
 from membound.micro.code import COMPILER, INPUT_CODE, SMALL, STACK_BYTES, code_of, constants_of
 from membound.micro.cost import Estimate, speed_of
+from membound.micro.identity import identify
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
 from membound.run.common import compiled_core, stated_preprocess
@@ -94,7 +95,13 @@ def describe_plan(plan: MicroPlan, clock: float | None = None, level: str = SMAL
         f"at_{each[1:]}": {"flash_bytes": taken.flash, "code_bytes": taken.code, **time}
         for each, (taken, time) in ways.items()
     }
-    return {**memory.to_json(), "clock_hz": round(hz), **speed, **others}
+    return {
+        "identity": f"0x{identify(plan.net)}",
+        **memory.to_json(),
+        "clock_hz": round(hz),
+        **speed,
+        **others,
+    }
 
 
 def memory_of(plan: MicroPlan, level: str = SMALL) -> MicroMemory:

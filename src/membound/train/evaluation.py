@@ -1,6 +1,7 @@
 """How good a network is on a split."""
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,17 +95,40 @@ def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
     except MemboundError:
         raise
     except (Exception, SystemExit) as error:
+        pixels = len(shape) == 3 and feeder.preprocess.takes == "uint8"
         what = "images" if len(shape) == 3 else "examples"
-        why = explain_refusal(error, model)
-        if len(shape) == 2 and any(isinstance(part, nn.Conv2d) for part in model.modules()):
-            why += "; Conv2d of (k, 1) takes a sequence as [channels, time, 1], in the layout NCHW"
-            raise DataError(
-                f"the network does not take {what} of shape {shape}: {why}", about="layout"
-            ) from error
-        raise DataError(
-            f"the network does not take {what} of shape {shape}: {why}",
-            about="size" if what == "images" and "channel" not in why else (),
-        ) from error
+        why, about = explain_refusal(error, model), ("size",) if pixels else ()
+        if (advice := _other_layout(shape, why, model)) is not None:
+            why, about = f"{why}; {advice}", ("layout",)
+        elif "channel" in why:
+            about = ()
+        elif len(shape) == 3 and not pixels:
+            about = ("layout",)
+        raise DataError(f"the network does not take {what} of shape {shape}: {why}", about=about) from error
+
+
+def _other_layout(shape: tuple[int, ...], why: str, model: nn.Module) -> str | None:
+    """What to do where data are read in a layout that is not the network's, if that can be told.
+
+    >>> _other_layout((1, 3, 64), "layer '0' takes 3 channels and gets 1; change that layer", nn.Conv2d(3, 8, 3))
+    'the layout NCHW would read 3 channels'
+    """
+    flat = any(isinstance(part, nn.Conv1d) for part in model.modules())
+    wide = any(isinstance(part, nn.Conv2d) for part in model.modules())
+    if len(shape) == 2 and wide:
+        return "Conv2d of (k, 1) takes a sequence as [channels, time, 1], in the layout NCHW"
+    if len(shape) != 3:
+        return None
+    if flat and not wide:
+        return (
+            "Conv1d takes [channels, time], in the layout NCL; for a microcontroller, take Conv2d of (k, 1)"
+        )
+    if found := re.search(r"takes (\d+) channels? and gets", why):
+        channels = int(found[1])
+        layouts = [layout for layout, side in (("NCHW", 1), ("NHWC", 2)) if shape[side] == channels]
+        if len(layouts) == 1:
+            return f"the layout {layouts[0]} would read {channels} channel{'' if channels == 1 else 's'}"
+    return None
 
 
 def _check_class_scores(scores: object, highest: int) -> None:
