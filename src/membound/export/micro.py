@@ -235,8 +235,8 @@ def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net") -> list[s
     if found.accuracy is not None:
         lines.append(
             f"accuracy  {found.accuracy:.2f} % in integers, {found.float_accuracy:.2f} % in floating point, of "
-            f"{found.images:,} test images"
+            f"{found.images:,} test examples"
         )
     if found.calibrated_on:
-        lines.append(f"data      calibrated on {found.calibrated_on:,} training images without their labels")
+        lines.append(f"data      calibrated on {found.calibrated_on:,} training examples without their labels")
     return lines

@@ -95,8 +95,9 @@ class NetworkBound:
     `measure` says what a state of the network takes, `limit` how much it may; `cost` estimates the same from counts,
     up to what the counts do not touch; both by the `types` of the weights' values, f16 unless others are given. These
     stay, or they are where it `chooses` from, by `noise` (bits.py); it `widens` them where something else than bytes is
-    what binds. With `proportions` the counts stay in these,
-    whatever the scores. `rounded` has the types of weights that are not bounded, but stored in few bits.
+    what binds. With `counts_code`, positions cost code, too, and all weights in few bits may be better. With
+    `proportions` the counts stay in these, whatever the scores.
+    `rounded` has the types of weights that are not bounded, but stored in few bits.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class NetworkBound:
         types: Types | None = None,
         chooses: bool = False,
         widens: bool = False,
+        counts_code: bool = False,
         noise: float | None = FRESH,
         score: Score,
         proportions: Mapping[str, int] | None = None,
@@ -121,8 +123,7 @@ class NetworkBound:
         self.model, self.names = model, tuple(weights)
         self.measure, self.limit, self._cost, self.score = measure, limit, cost, guard_score(score)
         self.types, self.chooses = dict(types or dict.fromkeys(weights, "f16")), chooses
-        self.widens = widens
-        self.noise = noise
+        self.widens, self.counts_code, self.noise = widens, counts_code, noise
         self.proportions, self.rounded = proportions, dict(rounded or {})
         self.total_steps, self.every, self.ramp = total_steps, every, ramp or Ramp()
         self.counts = {name: weight.numel() for name, weight in self._weights().items()}
@@ -254,7 +255,7 @@ class NetworkBound:
                 break
             self.types = types
             self._settle(curves, final=False)
-        if whole is not None and not self._keeps_all:
+        if self.counts_code and whole is not None and not self._keeps_all:
             self._keep_all_if_better(whole)
         if self.widens or self._keeps_all:
             self._widen()
@@ -264,10 +265,7 @@ class NetworkBound:
         return all(self.counts[name] == each.numel() for name, each in self._weights().items())
 
     def _keep_all_if_better(self, types: Types) -> None:
-        """All weights in few bits, where dropping some for more bits costs far more than it brings.
-
-        It does where positions bring code with them, as on a microcontroller.
-        """
+        """All weights in few bits, where dropping some for more bits costs far more than it brings."""
         weights, chosen = self._weights(), (self.types, self.counts, self.bound)
         cut = {name: self._cut(name, weight, self.counts[name]) for name, weight in weights.items()}
         before = total_error(weights, cut, self.types, self.noise)

@@ -279,6 +279,7 @@ class _Bench:
                 noise=FRESH if training.fresh and not job.warm else None,
                 chooses=problem.target.chooses and not plain,
                 widens=problem.target.cycles is not None,
+                counts_code=bool(problem.target.micro),
                 score=job.score,
                 proportions=job.counts,
                 total_steps=steps,
