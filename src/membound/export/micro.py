@@ -238,5 +238,7 @@ def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net") -> list[s
             f"{found.images:,} test examples"
         )
     if found.calibrated_on:
-        lines.append(f"data      calibrated on {found.calibrated_on:,} training examples without their labels")
+        lines.append(
+            f"data      calibrated on {found.calibrated_on:,} training examples without their labels"
+        )
     return lines
