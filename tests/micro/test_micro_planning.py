@@ -16,10 +16,11 @@ from membound.capture import capture
 from membound.capture.capture import Tracer
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization, multipliers, quantization, sum_multipliers
-from membound.micro.code import features, recorded_bytes
+from membound.micro.code import recorded_bytes
 from membound.micro.cost import estimate
 from membound.micro.flash import pack_weight
 from membound.micro.plan import columns_of
+from membound.micro.used import features
 from membound.run.calibration import calibrate_activations
 from membound.run.micro_net import MicroNet
 from membound.search.measure import FileBytes

@@ -92,7 +92,7 @@ def test_ctest_runs_it_and_a_program_without_it_does_not_have_it(tmp_path):
     for command in (["cmake", "-S", tmp_path / "c", "-B", build], ["cmake", "--build", build]):
         subprocess.run(command, check=True, capture_output=True)
     done = subprocess.run(["ctest", "--test-dir", build], check=True, capture_output=True, text=True)
-    assert "100% tests passed, 0 tests failed out of 1" in done.stdout
+    assert "100% tests passed" in done.stdout
     names = {
         program: subprocess.run(["nm", build / program], check=True, capture_output=True, text=True).stdout
         for program in ("main", "net_selftest")

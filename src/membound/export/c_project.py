@@ -24,14 +24,13 @@ from membound.micro.code import (
     STACK_BYTES,
     STACK_UNOPTIMIZED,
     config_text,
-    constants_of,
-    features,
     recorded_bytes,
     runtime_folder,
 )
 from membound.micro.cost import estimate, speed_of
 from membound.micro.identity import identify
 from membound.micro.plan import MicroPlan
+from membound.micro.used import constants_of, features
 from membound.run.micro_net import MicroNet
 from membound.units import CLOCK, LEVELS, show_clock, show_ms
 
@@ -340,7 +339,7 @@ are limited or compared.
 ## Updates
 
 The `NET_ID` of this network is 0x{identify(net)}. It is C, so a new network is new firmware: export it, compile it,
-and send the device a new image. `membound inspect FILE --json` gives the same number as `identity`, so a device that
+and send the device a new image. `membound.inspect(FILE)` gives the same number as `identity`, so a device that
 reports its `NET_ID` says which model file it runs. The number is the same at -Os and -O2, and under any prefix.
 
 Write your application against the functions and macros of `net.h`, not their values, and a network of other sizes needs

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from membound.micro.arithmetic import Quantization
-from membound.micro.code import CONFIG, features
+from membound.micro.code import CONFIG
 from membound.micro.identity import identify
 from membound.micro.plan import MicroPlan, net_record, op_record, value_record
+from membound.micro.used import features
 
 _TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
 _POINTERS = {"stream", "palette", "bias", "multiplier", "shift", "table"}
@@ -36,7 +37,7 @@ def header_text(plan: MicroPlan, preprocess: Mapping[str, Any] | None = None) ->
 extern "C" {{
 #endif
 
-#define NET_ID 0x{identify(net)}u /* which network it is: `identity` of membound inspect FILE --json */
+#define NET_ID 0x{identify(net)}u /* which network it is: `identity` of membound.inspect(FILE) */
 #define NET_CHANNELS {channels}
 #define NET_HEIGHT {height}
 #define NET_WIDTH {width}

@@ -93,11 +93,7 @@ def _say_kept(kept: Sequence[str]) -> list[str]:
 
 
 def _say_engine(engine: str) -> str:
-    return (
-        "int8: convolutions in 8-bit integers"
-        if engine == "int8"
-        else "float (--engine int8: 8-bit integers)"
-    )
+    return "int8: convolutions in 8-bit integers" if engine == "int8" else "float"
 
 
 def _write_cpp(request: Request) -> Written:

@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from membound.errors import ModelError
 from membound.micro.code_sizes import SIZES
 from membound.micro.integers import Op
 from membound.units import LEVELS
-
-if TYPE_CHECKING:  # a plan needs the sizes of code
-    from membound.micro.plan import MicroPlan
 
 SOURCES = ("membound_micro.c", "membound_micro_conv.c")
 HEADERS = (
@@ -53,11 +49,6 @@ class Code:
 
     nbytes: int
     compiled: bool
-
-
-def features(plan: "MicroPlan") -> Features:
-    """What of the runtime a network uses."""
-    return parts_of(plan.net.ops, [packed.sparse for packed in plan.weights.values()])
 
 
 def parts_of(ops: Sequence[Op], sparse: Sequence[bool]) -> Features:
@@ -103,11 +94,6 @@ def runtime_folder() -> Path:
     raise ModelError("the sources of the microcontroller's runtime are not installed: reinstall membound")
 
 
-def code_of(plan: "MicroPlan", level: str = SMALL) -> Code:
-    """What the runtime takes for a network, and the functions of its net.c."""
-    return code_for(features(plan), level)
-
-
 def code_for(used: Features, level: str = SMALL) -> Code:
     """The same for these parts of the runtime, in any order."""
     return _code(tuple(name for name in ALL if name in used), level)
@@ -124,11 +110,6 @@ def _code(used: Features, level: str) -> Code:
 def recorded_bytes(used: Features, level: str = SMALL) -> int:
     """As tools/micro_code.py found it."""
     return sum(SIZES[level][source][place_of(source, used)] for source in SOURCES)
-
-
-def constants_of(plan: "MicroPlan", level: str = SMALL) -> int:
-    """Bytes of a network's constants: above -Os, gcc begins every array at a multiple of 4."""
-    return plan.flash_bytes + (0 if level == SMALL else plan.padding_bytes)
 
 
 def place_of(source: str, used: Features) -> int:

@@ -13,11 +13,12 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization
-from membound.micro.code import COMPILER, INPUT_CODE, SMALL, STACK_BYTES, code_of, constants_of
+from membound.micro.code import COMPILER, INPUT_CODE, SMALL, STACK_BYTES
 from membound.micro.cost import Estimate, speed_of
 from membound.micro.identity import identify
 from membound.micro.integers import make_integers
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
+from membound.micro.used import code_of, constants_of
 from membound.run.common import compiled_core, stated_preprocess
 from membound.store.model import StoredModel
 from membound.units import CLOCK, LEVELS, parse_level

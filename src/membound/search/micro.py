@@ -11,11 +11,12 @@ from torch import nn
 
 from membound.data import Preprocess, Split
 from membound.errors import MemboundError, ModelError
-from membound.micro.code import SMALL, STACK_BYTES, code_of, constants_of
+from membound.micro.code import SMALL, STACK_BYTES
 from membound.micro.cost import estimate
 from membound.micro.integers import make_integers
 from membound.micro.layers import RECURRENT, find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
+from membound.micro.used import code_of, constants_of
 from membound.run.calibration import INPUTS, calibrate_activations
 from membound.run.micro_net import describe_plan
 from membound.search.bits import MOST, Types
