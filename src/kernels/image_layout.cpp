@@ -97,4 +97,19 @@ void lay_out(const ImageLayout& layout, const Window& window, const float* chann
   if (with_zeros && last == layout.plane_h) std::fill_n(out + high * layout.plane_w, layout.shared_zeros, 0.0f);
 }
 
+std::vector<int32_t> window_offsets(const ImageLayout& layout, const Window& window, size_t channels) {
+  const size_t stride_h = static_cast<size_t>(window.stride_h), stride_w = static_cast<size_t>(window.stride_w);
+  std::vector<int32_t> offsets;
+  offsets.reserve(channels * static_cast<size_t>(window.kernel_h * window.kernel_w));
+  for (size_t channel = 0; channel < channels; ++channel)
+    for (size_t i = 0; i < static_cast<size_t>(window.kernel_h); ++i)
+      for (size_t j = 0; j < static_cast<size_t>(window.kernel_w); ++j) {
+        const size_t h = i * static_cast<size_t>(window.dilation_h), w = j * static_cast<size_t>(window.dilation_w);
+        const size_t plane = (h % stride_h) * layout.planes_w + w % stride_w;
+        offsets.push_back(static_cast<int32_t>(channel * layout.channel_floats + plane * layout.plane_h * layout.plane_w +
+                                               h / stride_h * layout.plane_w + w / stride_w));
+      }
+  return offsets;
+}
+
 }  // namespace membound

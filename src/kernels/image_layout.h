@@ -1,6 +1,9 @@
 // How a convolution's image is laid out for its weight.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "op.h"
 
 namespace membound {
@@ -22,5 +25,8 @@ ImageLayout plan_layout(const Window& window, size_t height, size_t width, size_
 // [first, last); the first plane's go to `out`.
 void lay_out(const ImageLayout& layout, const Window& window, const float* channel, size_t height, size_t width, size_t first,
              size_t last, bool with_zeros, float* out, const NetKernels& kernels);
+
+// Where the places of a window read, in one channel after another: within each, the plane that its stride falls on.
+std::vector<int32_t> window_offsets(const ImageLayout& layout, const Window& window, size_t channels);
 
 }  // namespace membound

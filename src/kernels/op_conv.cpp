@@ -30,7 +30,7 @@ class Conv final : public Op {
     layout_ = layout_for(traits);
     if (channels_ * layout_.channel_floats > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
-    make_offsets();
+    offsets_ = window_offsets(layout_, window_, channels_ / groups_);
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
@@ -360,20 +360,6 @@ class Conv final : public Op {
   }
 
   Finish finish() const { return {bias_.data(), fused_.activation, fused_.first, fused_.second}; }
-
-  // Where each column of the weight reads: its channel, and within it the plane that its stride falls on.
-  void make_offsets() {
-    const size_t stride_h = static_cast<size_t>(window_.stride_h), stride_w = static_cast<size_t>(window_.stride_w);
-    offsets_.reserve(weight_.columns());
-    for (size_t channel = 0; channel < channels_ / groups_; ++channel)
-      for (size_t i = 0; i < static_cast<size_t>(window_.kernel_h); ++i)
-        for (size_t j = 0; j < static_cast<size_t>(window_.kernel_w); ++j) {
-          const size_t h = i * static_cast<size_t>(window_.dilation_h), w = j * static_cast<size_t>(window_.dilation_w);
-          const size_t plane = (h % stride_h) * layout_.planes_w + w % stride_w;
-          offsets_.push_back(static_cast<int32_t>(channel * layout_.channel_floats + plane * layout_.plane_h * layout_.plane_w +
-                                                  h / stride_h * layout_.plane_w + w / stride_w));
-        }
-  }
 
   Weight weight_;
   std::vector<float> bias_;

@@ -33,7 +33,7 @@ class ByteConv final : public Op {
     layout_.channel_floats = divide_up(layout_.channel_floats, kLine) * kLine;
     if (quads() * layout_.channel_floats > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
-    make_offsets();
+    offsets_ = window_offsets(layout_, window_, quads());
     pack(weight);
     bias_.resize(groups() * kByteRows, 0.0f);
   }
@@ -67,19 +67,6 @@ class ByteConv final : public Op {
   size_t flat_pixels() const { return (out_h_ - 1) * layout_.plane_w + out_w_; }
   size_t flat_step() const { return divide_up(flat_pixels(), kLine) * kLine; }
 
-  // Words in the order of quads of channels, and in each of the places of the window.
-  void make_offsets() {
-    const size_t stride_h = static_cast<size_t>(window_.stride_h), stride_w = static_cast<size_t>(window_.stride_w);
-    for (size_t quad = 0; quad < quads(); ++quad)
-      for (size_t i = 0; i < static_cast<size_t>(window_.kernel_h); ++i)
-        for (size_t j = 0; j < static_cast<size_t>(window_.kernel_w); ++j) {
-          const size_t h = i * static_cast<size_t>(window_.dilation_h), w = j * static_cast<size_t>(window_.dilation_w);
-          const size_t plane = (h % stride_h) * layout_.planes_w + w % stride_w;
-          offsets_.push_back(static_cast<int32_t>(quad * layout_.channel_floats + plane * layout_.plane_h * layout_.plane_w +
-                                                  h / stride_h * layout_.plane_w + w / stride_w));
-        }
-  }
-
   void pack(const Weight& weight) {
     const size_t area = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
     packed_.assign(groups() * depth() * kByteRows * kWordChannels, 0);
@@ -97,7 +84,7 @@ class ByteConv final : public Op {
       int8_t* to = packed_.data() + row / kByteRows * depth() * kByteRows * kWordChannels + row % kByteRows * kWordChannels;
       for (size_t column = 0; column < weight.columns(); ++column) {
         const size_t channel = column / area, word = channel / kWordChannels * area + column % area;
-        const auto byte = static_cast<int8_t>(std::nearbyint(from[column] * inverse));
+        const auto byte = static_cast<int8_t>(inverse > 0.0f ? std::nearbyint(from[column] * inverse) : 0.0f);
         to[word * kByteRows * kWordChannels + channel % kWordChannels] = byte;
         sums_[row] += byte;
       }

@@ -133,7 +133,7 @@ def _evaluate_file(
     net = (
         open_in_integers(file)
         if engine == "micro"
-        else open_for_evaluation(file, batch, "int8" if engine == "int8" else "float")
+        else open_for_evaluation(file, batch, options.engine(engine))
     )
     size = size or image_size(net, data)
     dataset = load(data, size=size, **folder)
