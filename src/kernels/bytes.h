@@ -2,6 +2,9 @@
 // of summing: every CPU gives the same sums, and what is made of them is rounded alike everywhere.
 #pragma once
 
+#include <cmath>
+#include <vector>
+
 #include "net_kernels.h"
 
 namespace membound {
@@ -19,21 +22,53 @@ struct Range {
 constexpr int kSigned = 128;  // what a byte is more by that is stored without a sign
 
 // A number x is the byte round(x / scale + zero), from 0 to 255. It is rounded as a signed one, 128 less: so it comes out alike
-// however it is stored.
+// however it is stored. Adding kToWhole rounds it, of two numbers that are as near to the even one, and leaves the signed byte in
+// the last bits of the sum.
+constexpr float kToWhole = 12582912.0f;  // 1.5 times 2^23: there, floats are one apart
+constexpr int32_t kWholeBits = 0x4b400000;  // its bits
 struct Quantized {
   float scale;
   int zero;
 };
 Quantized quantized(const Range& range);
 
-// What sums become: less the weight's own sum for each step of `from`, times scales, and a bias; then within limits.
+// Weights that share a scale: signed bytes, the largest 127. NaN if one of them is no finite number.
+struct ByteScale {
+  float scale, inverse;
+  int8_t byte(float x) const { return static_cast<int8_t>(inverse > 0.0f ? std::nearbyint(x * inverse) : 0.0f); }
+};
+ByteScale byte_scale(const float* x, size_t n);
+
+// An image of numbers from 0 to some bound can stay bytes from one operator to the next: the words of four channels after those
+// of the four before, and behind them one that is not 0 if the image had what is no number.
+inline size_t quads_of(size_t channels) { return (channels + kWordChannels - 1) / kWordChannels; }
+inline size_t floats_of_bytes(size_t channels, size_t pixels) {
+  const size_t words = quads_of(channels) * pixels + 1, line = static_cast<size_t>(kLine);
+  return (words + line - 1) / line * line;  // the next image of a batch begins with a line
+}
+
+// How rows of a weight are summed and what sums become, each row with numbers of its own: they begin with `starts`, are multiplied
+// by `scales`, and `biases` are added. Then come limits; or, where bytes are made, all is done: a bias is then kToWhole and a whole
+// number, and the rest of it is in the start.
 struct ByteFinish {
-  const int32_t* weight_sums;  // one a row, and so
-  const float* weight_scales;
-  const float* bias;
-  int32_t from;  // what stands for 0 in an image
-  float scale;   // of the image
-  Sums limits;   // infinite where there are none
+  const int32_t* starts;
+  const float* scales;
+  const float* biases;
+  Sums limits;  // infinite where there are none
+  bool small;   // no sum goes beyond kMostSmall, and starts are kWholeBits more: then, what is less by kToWhole is a float of it
+};
+constexpr int32_t kMostStart = 1 << 20;  // of a bias, where bytes are made
+constexpr int32_t kMostSmall = (1 << 22) - 1 - kMostStart;
+
+// The rows of a weight in bytes: their scales and sums, and biases.
+struct ByteRows {
+  std::vector<float> scales, biases;
+  std::vector<int32_t> sums;
+  bool small = true;  // (ByteFinish)
+
+  size_t bytes() const { return (scales.size() + biases.size()) * sizeof(float) + sums.size() * sizeof(int32_t); }
+  // Of an image whose 0 is stored as `from`, and whose scale is known; with `to`, for bytes with this scale, else for floats.
+  void finish(int32_t from, float scale, const Quantized* to, int32_t* starts, float* of_sums, float* of_biases) const;
 };
 
 struct ByteKernels {
@@ -49,7 +84,29 @@ struct ByteKernels {
   // a[k][r], meets the image offsets[k] words further.
   void (*multiply)(const int8_t* a, size_t depth, const int32_t* offsets, const uint32_t* x, const Chunk* chunks, int count,
                    float* y, size_t y_step, int rows, const ByteFinish& finish);
+
+  // The same as words: y[r / 4][p].
+  void (*multiply_to_words)(const int8_t* a, size_t depth, const int32_t* offsets, const uint32_t* x, const Chunk* chunks,
+                            int count, uint32_t* y, size_t y_step, int rows, const ByteFinish& finish);
+
+  // Rows of n words as bytes of four planes, a channel each, `step` bytes apart: rows go to where rows of `pitch` bytes are, and up
+  // to the next one follows what stands for 0; so it does behind the last, up to kByteSlack bytes of it.
+  void (*split)(const uint32_t* words, size_t n, size_t rows, uint8_t* planes, size_t step, size_t pitch);
+  // Planes of n signed bytes as words.
+  void (*unite)(const int8_t* planes, size_t step, size_t n, uint32_t* words);
+
+  // Depthwise: `rows` rows of n outputs of a channel, by a square kernel of 3, 5 or 7 in steps of 1 or 2, as floats or signed
+  // bytes. The image is padded, its rows `pitch` bytes apart; kByteSlack bytes behind it are read. `taps` has the words of a row
+  // of the kernel after another, four columns each. What `finish` has is this channel's. Up to kByteSlack bytes behind those of y
+  // may be written.
+  void (*depthwise)(const uint8_t* x, size_t pitch, const int8_t* taps, int kernel, int stride, size_t rows, size_t n, float* y,
+                    const ByteFinish& finish);
+  void (*depthwise_to_bytes)(const uint8_t* x, size_t pitch, const int8_t* taps, int kernel, int stride, size_t rows, size_t n,
+                             int8_t* y, const ByteFinish& finish);
 };
+
+constexpr size_t kByteSlack = 64;
+inline size_t words_across(int kernel) { return (static_cast<size_t>(kernel) + kWordChannels - 1) / kWordChannels; }
 
 // Those of Arm and AVX-512 with dot products of bytes, those of older CPUs without, and those of any CPU.
 const ByteKernels& neon_dot_byte_kernels();

@@ -5,6 +5,9 @@
 
 #include <arm_neon.h>
 
+#include <cstring>
+#include <type_traits>
+
 namespace membound {
 namespace {
 
@@ -29,13 +32,16 @@ inline __attribute__((always_inline)) void add_dots(const int8_t* a, const Ints 
   }
 }
 
+inline __attribute__((always_inline)) void add_dot(Ints& sum, Ints x, Ints weight) {
+  sum = vdotq_s32(sum, vreinterpretq_s8_s32(x), vreinterpretq_s8_s32(weight));
+}
+
 #include "bytes.inc"
 
 }  // namespace
 
 const ByteKernels& neon_dot_byte_kernels() {
-  static constexpr ByteKernels kernels{kWidth, kSigned, range, to_words, multiply};
-  return kernels;
+  return kKernels;
 }
 
 }  // namespace membound

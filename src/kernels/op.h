@@ -99,10 +99,19 @@ class Op {
 
 std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias,
                               const Window& window, size_t groups, const Fused& fused, const Traits& traits);
+// What the numbers of an operator's input and output lie within, from 0 to this, where they are bytes (floats_of_bytes); 0: they
+// are floats.
+struct ByteBounds {
+  float in = 0.0f, out = 0.0f;
+};
 // The same in 8 bits, of one group; and whether that takes less time. Nothing of the weight is kept but its bytes.
-bool gains_by_bytes(const Shape& input, const Weight& weight, size_t groups);
+bool gains_by_bytes(const Shape& input, const Matrix& weight, size_t groups);
 std::unique_ptr<Op> make_byte_conv(const Shape& input, const Shape& output, const Weight& weight, std::vector<float> bias,
-                                   const Window& window, const Fused& fused, const Traits& traits);
+                                   const Window& window, const Fused& fused, const ByteBounds& bounds, const Traits& traits);
+// A depthwise one whose input is bytes.
+bool takes_bytes(const Shape& input, const Matrix& weight, const Window& window, size_t groups);
+std::unique_ptr<Op> make_byte_depthwise(const Shape& input, const Shape& output, const Weight& weight, std::vector<float> bias,
+                                        const Window& window, const Fused& fused, const ByteBounds& bounds, const Traits& traits);
 std::unique_ptr<Op> make_linear(size_t vectors, Weight weight, std::vector<float> bias, const Fused& fused,
                                 const Traits& traits);
 std::unique_ptr<Op> make_max_pool(const Shape& input, const Shape& output, const Window& window);

@@ -1,7 +1,9 @@
 // Convolutions in 8 bits. The weight becomes bytes when it is loaded, with a scale for each of its rows; an image becomes bytes
 // as it comes, with a scale of its own, so that nothing is calibrated before and an image alone gives what it gives in a batch.
+// Where activations have a bound, such as ReLU6, that is the scale of all images, and they stay bytes from one layer to the next.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -23,40 +25,44 @@ constexpr double kBytesAtOnce = 4;  // multiplications that take as long as one 
 class ByteConv final : public Op {
  public:
   ByteConv(const Shape& input, const Shape& output, const Weight& weight, std::vector<float> bias, const Window& window,
-           const Fused& fused, const Traits& traits)
-      : bias_(std::move(bias)), window_(window), fused_(fused), kernels_(byte_kernels(traits)), rows_(weight.rows()),
+           const Fused& fused, const ByteBounds& bounds, const Traits& traits)
+      : window_(window), fused_(fused), bounds_(bounds), kernels_(byte_kernels(traits)), rows_(weight.rows()),
         channels_(input[0]), height_(input[1]), width_(input[2]), out_h_(output[1]), out_w_(output[2]) {
     if (out_h_ == 1) window_.stride_h = 1;
     if (out_w_ == 1) window_.stride_w = 1;
     // The same on every instruction set: nothing is copied for the sake of whole lines.
     layout_ = plan_layout(window_, height_, width_, out_h_, out_w_, false, traits);
-    layout_.channel_floats = divide_up(layout_.channel_floats, kLine) * kLine;
+    if (!is_read_in_place()) layout_.channel_floats = divide_up(layout_.channel_floats, kLine) * kLine;
     if (quads() * layout_.channel_floats > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     offsets_ = window_offsets(layout_, window_, quads());
+    made_.biases = std::move(bias);
+    made_.biases.resize(groups() * kByteRows, 0.0f);
     pack(weight);
-    bias_.resize(groups() * kByteRows, 0.0f);
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
-    const size_t in = channels_ * height_ * width_, out = rows_ * out_h_ * out_w_;
+    const size_t in = bounds_.in > 0 ? floats_of_bytes(channels_, height_ * width_) : channels_ * height_ * width_;
+    const size_t out = bounds_.out > 0 ? floats_of_bytes(rows_, out_h_ * out_w_) : rows_ * out_h_ * out_w_;
     for (size_t n = 0; n < batch; ++n) run_image(inputs[0] + n * in, output + n * out, place);
   }
 
   Needs needs(size_t, const Traits& traits) const override {
-    return {quads() * layout_.channel_floats + kLine, is_flat(traits) ? kByteRows * flat_step() : 0};
+    return {finish_floats() + (is_read_in_place() ? 0 : quads() * layout_.channel_floats + kLine),
+            is_flat(traits) ? kByteRows * flat_step() : 0};
   }
 
   size_t table_bytes() const override {
-    return packed_.size() + offsets_.size() * sizeof(int32_t) + sums_.size() * sizeof(int32_t) +
-           (scales_.size() + bias_.size()) * sizeof(float);
+    return packed_.size() + offsets_.size() * sizeof(int32_t) + made_.bytes();
   }
 
  private:
-  size_t quads() const { return divide_up(channels_, kWordChannels); }
+  size_t quads() const { return quads_of(channels_); }
   size_t groups() const { return divide_up(rows_, kByteRows); }
   size_t depth() const { return offsets_.size(); }
 
+  size_t finish_floats() const { return divide_up(3 * groups() * kByteRows, kLine) * kLine; }  // (ByteFinish)
+  bool is_read_in_place() const { return bounds_.in > 0 && layout_.unchanged; }
   // Whether rows of the output follow one another as those of the image do.
   bool is_whole() const { return layout_.plane_w == out_w_ || out_h_ == 1; }
   // Whether what lies between rows is summed, too, and left out afterwards: where rows would leave many lanes unused.
@@ -70,40 +76,50 @@ class ByteConv final : public Op {
   void pack(const Weight& weight) {
     const size_t area = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
     packed_.assign(groups() * depth() * kByteRows * kWordChannels, 0);
-    scales_.assign(groups() * kByteRows, 0.0f);
-    sums_.assign(groups() * kByteRows, 0);
+    made_.scales.assign(groups() * kByteRows, 0.0f);
+    made_.sums.assign(groups() * kByteRows, 0);
     std::vector<float> room(DenseRows::room(weight));
     DenseRows values(weight, scalar_net_kernels(), room.data());
     for (size_t row = 0; row < rows_; ++row) {
       const float* from = values(row);
-      float largest = 0.0f;
-      for (size_t column = 0; column < weight.columns(); ++column)
-        largest = std::isfinite(from[column]) ? std::max(largest, std::fabs(from[column])) : kNoNumber;
-      scales_[row] = largest / 127.0f;
-      const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
+      const ByteScale scale = byte_scale(from, weight.columns());
+      made_.scales[row] = scale.scale;
+      spoiled_ = spoiled_ || !std::isfinite(scale.scale) || !std::isfinite(made_.biases[row]);
+      int32_t above = 0, below = 0;  // the sums of positive and of negative bytes
       int8_t* to = packed_.data() + row / kByteRows * depth() * kByteRows * kWordChannels + row % kByteRows * kWordChannels;
       for (size_t column = 0; column < weight.columns(); ++column) {
         const size_t channel = column / area, word = channel / kWordChannels * area + column % area;
-        const auto byte = static_cast<int8_t>(inverse > 0.0f ? std::nearbyint(from[column] * inverse) : 0.0f);
+        const int8_t byte = scale.byte(from[column]);
         to[word * kByteRows * kWordChannels + channel % kWordChannels] = byte;
-        sums_[row] += byte;
+        made_.sums[row] += byte;
+        (byte > 0 ? above : below) += std::abs(byte);
       }
+      made_.small = made_.small && 255 * std::max(above, below) <= kMostSmall;
     }
   }
 
   void run_image(const float* x, float* y, const Workplace& place) const {
     const size_t floats = channels_ * height_ * width_, pixels = out_h_ * out_w_;
-    const Range range = range_of(x, floats, place);
-    if (!range.finite || !std::isfinite(range.high - range.low)) {
-      std::fill_n(y, rows_ * pixels, kNoNumber);
+    const auto* bytes = reinterpret_cast<const uint32_t*>(x);
+    const Range range = bounds_.in > 0 ? Range{0.0f, bounds_.in, bytes[quads() * height_ * width_] == 0} : range_of(x, floats, place);
+    const bool finite = range.finite && std::isfinite(range.high - range.low);
+    if (bounds_.out > 0) reinterpret_cast<uint32_t*>(y)[quads_of(rows_) * pixels] = finite && !spoiled_ ? 0 : 1;
+    if (!finite) {
+      if (bounds_.out <= 0) std::fill_n(y, rows_ * pixels, kNoNumber);
       return;
     }
     const Quantized how = quantized(range);
-    auto* words = reinterpret_cast<uint32_t*>(place.shared);
-    place.each_share(quads(), 1, static_cast<double>(floats), [&](const Share& share, int) {
-      for (size_t quad = share.first_map; quad < share.last_map; ++quad)
-        lay_out_quad(x, quad, how, words + quad * layout_.channel_floats, place.kernels);
-    });
+    const size_t all = groups() * kByteRows;
+    auto* starts = reinterpret_cast<int32_t*>(place.shared);
+    const Quantized to = quantized({0.0f, bounds_.out});
+    made_.finish(how.zero - kernels_.shift, how.scale, bounds_.out > 0 ? &to : nullptr, starts, place.shared + all, place.shared + 2 * all);
+    auto* laid_out = reinterpret_cast<uint32_t*>(place.shared + finish_floats());
+    if (!is_read_in_place())
+      place.each_share(quads(), 1, static_cast<double>(floats), [&](const Share& share, int) {
+        for (size_t quad = share.first_map; quad < share.last_map; ++quad)
+          lay_out_quad(x, quad, how, laid_out + quad * layout_.channel_floats, place.kernels);
+      });
+    const uint32_t* words = is_read_in_place() ? bytes : laid_out;
     const Sums limits = limits_of(fused_.activation, fused_.first, fused_.second);
     const bool flat = is_flat(place.kernels.traits), unfinished = !limits.limited && fused_.activation != Activation::none;
     const size_t width = kernels_.width;
@@ -115,7 +131,7 @@ class ByteConv final : public Op {
     place.each(blocks * parts, operations, [&](size_t task, int worker) {
       const size_t block = task / parts, part = task % parts;
       Part work{block * vectors / blocks, (block + 1) * vectors / blocks, groups() * part / parts, groups() * (part + 1) / parts};
-      ByteFinish finish{nullptr, nullptr, nullptr, how.zero - kernels_.shift, how.scale, limits};
+      const ByteFinish finish{starts, place.shared + all, place.shared + 2 * all, limits, made_.small};
       multiply(words, work, finish, unfinished, flat, y, place, worker);
     });
   }
@@ -136,8 +152,14 @@ class ByteConv final : public Op {
   // Four channels, padded with what stands for 0, and split by strides.
   void lay_out_quad(const float* x, size_t quad, const Quantized& how, uint32_t* to, const NetKernels& kernels) const {
     const size_t area = height_ * width_, channels = std::min(kWordChannels, channels_ - quad * kWordChannels);
-    const float* from = x + quad * kWordChannels * area;
-    if (layout_.unchanged) return kernels_.to_words(from, area, channels, area, how, to);
+    const float* floats = x + quad * kWordChannels * area;
+    const auto* bytes = reinterpret_cast<const uint32_t*>(x) + quad * area;
+    // Some of its pixels as words.
+    const auto take = [&](size_t first, size_t count, uint32_t* out) {
+      if (bounds_.in > 0) std::copy_n(bytes + first, count, out);
+      else kernels_.to_words(floats + first, area, channels, count, how, out);
+    };
+    if (layout_.unchanged) return take(0, area, to);
     const uint32_t zero = 0x01010101u * static_cast<uint32_t>(static_cast<uint8_t>(how.zero - kernels_.shift));
     std::fill_n(to, layout_.channel_floats, zero);
     const size_t stride_h = static_cast<size_t>(window_.stride_h), stride_w = static_cast<size_t>(window_.stride_w);
@@ -147,14 +169,13 @@ class ByteConv final : public Op {
       if (plane_h >= layout_.planes_h || row >= layout_.plane_h) continue;
       uint32_t* planes = to + (plane_h * layout_.planes_w * layout_.plane_h + row) * layout_.plane_w;
       if (stride_w == 1) {
-        if (left < layout_.plane_w)
-          kernels_.to_words(from + i * width_, area, channels, std::min(width_, layout_.plane_w - left), how, planes + left);
+        if (left < layout_.plane_w) take(i * width_, std::min(width_, layout_.plane_w - left), planes + left);
         continue;
       }
       uint32_t words[kRow + kLine];
       for (size_t first = 0; first < width_; first += kRow) {
         const size_t here = std::min(kRow, width_ - first);
-        kernels_.to_words(from + i * width_ + first, area, channels, here, how, words);
+        take(i * width_ + first, here, words);
         for (size_t plane = 0; plane < layout_.planes_w; ++plane) {
           // The first pixel that is in this plane, and where.
           const size_t skipped = (plane + stride_w - (first + left) % stride_w) % stride_w, column = (first + skipped + left) / stride_w;
@@ -176,7 +197,7 @@ class ByteConv final : public Op {
     size_t first, last, first_group, last_group;
   };
 
-  void multiply(const uint32_t* words, const Part& part, ByteFinish& finish, bool unfinished, bool flat, float* y,
+  void multiply(const uint32_t* words, const Part& part, const ByteFinish& all, bool unfinished, bool flat, float* y,
                 const Workplace& place, int worker) const {
     const size_t pixels = out_h_ * out_w_;
     for (size_t first = part.first; first < part.last; first += kChunks) {
@@ -187,17 +208,21 @@ class ByteConv final : public Op {
       for (size_t group = part.first_group; group < part.last_group; ++group) {
         const size_t row = group * kByteRows;
         const int rows = static_cast<int>(std::min(kByteRows, rows_ - row));
-        float* out = flat ? place.room(worker) : y + row * pixels;
         const size_t step = flat ? flat_step() : pixels;
-        finish.weight_sums = &sums_[row];
-        finish.weight_scales = &scales_[row];
-        finish.bias = &bias_[row];
-        kernels_.multiply(packed_.data() + row * depth() * kWordChannels, depth(), offsets_.data(), words, chunks,
-                          static_cast<int>(count), out, step, rows, finish);
-        for (int r = 0; r < rows && unfinished; ++r)
-          place.kernels.activate(fused_.activation, fused_.first, fused_.second, out + static_cast<size_t>(r) * step + begin, end - begin);
-        if (!flat) continue;
-        for (size_t r = 0; r < static_cast<size_t>(rows); ++r) copy_flat(out + r * step, begin, end, y + (row + r) * pixels);
+        const ByteFinish finish{all.starts + row, all.scales + row, all.biases + row, all.limits, all.small};
+        const int8_t* weight = packed_.data() + row * depth() * kWordChannels;
+        // Of words, each is a pixel of four rows.
+        const size_t first_map = bounds_.out > 0 ? row / kWordChannels : row;
+        const size_t maps = bounds_.out > 0 ? quads_of(static_cast<size_t>(rows)) : static_cast<size_t>(rows);
+        float* out = flat ? place.room(worker) : y + first_map * pixels;
+        if (bounds_.out > 0)
+          kernels_.multiply_to_words(weight, depth(), offsets_.data(), words, chunks, static_cast<int>(count),
+                                     reinterpret_cast<uint32_t*>(out), step, rows, finish);
+        else
+          kernels_.multiply(weight, depth(), offsets_.data(), words, chunks, static_cast<int>(count), out, step, rows, finish);
+        for (size_t map = 0; map < maps && unfinished; ++map)
+          place.kernels.activate(fused_.activation, fused_.first, fused_.second, out + map * step + begin, end - begin);
+        for (size_t map = 0; map < maps && flat; ++map) copy_flat(out + map * step, begin, end, y + (first_map + map) * pixels);
       }
     }
   }
@@ -222,27 +247,29 @@ class ByteConv final : public Op {
 
   static constexpr size_t kRow = 256;  // words of a row that is split by strides, at once
 
-  std::vector<float> bias_;
   Window window_;
   Fused fused_;
+  ByteBounds bounds_;
   const ByteKernels& kernels_;
   size_t rows_, channels_, height_, width_, out_h_, out_w_;
   ImageLayout layout_;
-  std::vector<int32_t> offsets_, sums_;
-  std::vector<float> scales_;
+  std::vector<int32_t> offsets_;
   std::vector<int8_t> packed_;
+  ByteRows made_;
+  bool spoiled_ = false;  // by a weight or a bias that is no number: as all that follows would be
 };
 
 }  // namespace
 
-bool gains_by_bytes(const Shape& input, const Weight& weight, size_t groups) {
+bool gains_by_bytes(const Shape& input, const Matrix& weight, size_t groups) {
   constexpr double kLeastDensity = 0.12;  // below, what is left in floats takes less time
-  return groups == 1 && input[0] >= kWordChannels - 1 && weight.columns() <= kMostByteColumns && weight.density() >= kLeastDensity;
+  const double density = static_cast<double>(weight.entries) / static_cast<double>(weight.rows * weight.columns);
+  return groups == 1 && input[0] >= kWordChannels - 1 && weight.columns <= kMostByteColumns && density >= kLeastDensity;
 }
 
 std::unique_ptr<Op> make_byte_conv(const Shape& input, const Shape& output, const Weight& weight, std::vector<float> bias,
-                                   const Window& window, const Fused& fused, const Traits& traits) {
-  return std::make_unique<ByteConv>(input, output, weight, std::move(bias), window, fused, traits);
+                                   const Window& window, const Fused& fused, const ByteBounds& bounds, const Traits& traits) {
+  return std::make_unique<ByteConv>(input, output, weight, std::move(bias), window, fused, bounds, traits);
 }
 
 }  // namespace membound

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bytes.h"
 #include "names.h"
 
 namespace membound {
@@ -105,8 +106,9 @@ Made conv_of(const OpPlan& plan, const Attributes& given, const Traits& traits) 
               weight.columns == input[0] / groups * static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w),
           "a convolution's groups");
   Weight stored(weight);
-  if (given.has("int8") && gains_by_bytes(input, stored, groups))
-    return make_byte_conv(input, output, stored, bias_of(plan), window, plan.fused, traits);
+  if (given.has("int8") && gains_by_bytes(input, weight, groups))
+    return make_byte_conv(input, output, stored, bias_of(plan), window, plan.fused, plan.bytes, traits);
+  if (plan.bytes.in > 0) return make_byte_depthwise(input, output, stored, bias_of(plan), window, plan.fused, plan.bytes, traits);
   return make_conv(input, output, std::move(stored), bias_of(plan), window, groups, plan.fused, traits);
 }
 
@@ -301,6 +303,38 @@ Made pad_of(const OpPlan& plan, const Attributes& given, const Traits&) {
   return make_pad(input_of(plan), pad, given.single("value"));
 }
 
+// Whether an operator is a convolution that may read bytes. What else must hold of it is checked when it is made.
+bool may_take_bytes(const OpPlan& plan) {
+  const Attributes given(plan);
+  if (plan.op != "conv" || !given.has("int8") || plan.input_shapes.size() != 1 || input_of(plan).size() != 3) return false;
+  const size_t groups = given.size("groups");
+  return gains_by_bytes(input_of(plan), weight_of(plan), groups) || takes_bytes(input_of(plan), weight_of(plan), given.window(), groups);
+}
+
+// What the outputs of each operator lie within, where they stay bytes (ByteBounds): they have a bound, and convolutions that read
+// bytes are all that reads them.
+std::vector<float> bounds_of_bytes(const std::vector<OpPlan>& plans, const std::vector<size_t>& outputs) {
+  std::vector<float> bounds(plans.size() + 1, 0.0f);
+  std::vector<size_t> root(plans.size() + 1, 0);  // the value that a folded one is
+  const auto bound_of = [&](size_t value) -> float& { return bounds[root[value]]; };
+  std::vector<bool> takes(plans.size(), false);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const OpPlan& plan = plans[i];
+    takes[i] = may_take_bytes(plan);
+    root[i + 1] = plan.op == "folded" ? root[plan.inputs[0]] : i + 1;
+    const Sums limits = limits_of(plan.fused.activation, plan.fused.first, plan.fused.second);
+    if (takes[i] && limits.limited && limits.low == 0.0f && limits.high > 0.0f && std::isfinite(limits.high)) bounds[i + 1] = limits.high;
+  }
+  for (size_t i = 0; i < plans.size(); ++i)
+    if (!takes[i] && plans[i].op != "folded")
+      for (size_t input : plans[i].inputs) bound_of(input) = 0.0f;
+  for (size_t output : outputs) bound_of(output) = 0.0f;
+  for (size_t i = 0; i < plans.size(); ++i)  // depthwise ones make bytes of bytes alone
+    if (takes[i] && Attributes(plans[i]).size("groups") > 1 && bound_of(plans[i].inputs[0]) == 0.0f) bounds[i + 1] = 0.0f;
+  for (size_t value = 1; value < bounds.size(); ++value) bounds[value] = bound_of(value);
+  return bounds;
+}
+
 using Maker = Made (*)(const OpPlan&, const Attributes&, const Traits&);
 
 const std::map<std::string, Maker> kMakers = {
@@ -331,18 +365,27 @@ std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits) {
 
 std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& input_shape,
                              const std::vector<size_t>& outputs, const Traits& traits, std::vector<std::unique_ptr<Op>>& ops) {
-  std::vector<size_t> sizes{elements(input_shape)};
+  std::vector<size_t> values{elements(input_shape)};  // numbers of each,
   for (const OpPlan& plan : plans) {
     require(plan.inputs.size() == plan.input_shapes.size(), "inputs without shapes");
     for (size_t i = 0; i < plan.inputs.size(); ++i)
-      require(plan.inputs[i] < sizes.size() && elements(plan.input_shapes[i]) == sizes[plan.inputs[i]],
+      require(plan.inputs[i] < values.size() && elements(plan.input_shapes[i]) == values[plan.inputs[i]],
               "a value used before it is there");
-    ops.push_back(make_op(plan, traits));
-    ops.back()->inputs = plan.inputs;
-    sizes.push_back(elements(plan.output_shape));
+    values.push_back(elements(plan.output_shape));
   }
   require(!outputs.empty(), "no output");
-  for (size_t output : outputs) require(output < sizes.size(), "an output that is not there");
+  for (size_t output : outputs) require(output < values.size(), "an output that is not there");
+  const std::vector<float> bounds = bounds_of_bytes(plans, outputs);
+  std::vector<size_t> sizes{values[0]};  // and the floats that they take
+  for (const OpPlan& given : plans) {
+    const size_t value = sizes.size();
+    OpPlan plan = given;
+    plan.bytes = {plan.inputs.empty() ? 0.0f : bounds[plan.inputs[0]], bounds[value]};
+    ops.push_back(make_op(plan, traits));
+    ops.back()->inputs = plan.inputs;
+    const Shape& shape = plan.output_shape;
+    sizes.push_back(plan.bytes.out > 0 ? floats_of_bytes(shape[0], shape[1] * shape[2]) : values[value]);
+  }
   return sizes;
 }
 

@@ -28,8 +28,9 @@ def quantized(image: np.ndarray) -> tuple[np.ndarray, np.float32]:
     low, high = min(image.min(), np.float32(0)), max(image.max(), np.float32(0))
     scale = np.float32(high - low) / np.float32(255)
     zero = np.rint(-low / scale)
-    # Multiplied and added at once, as fused, then rounded to single precision, then to whole numbers.
-    steps = (image.astype(np.float64) * np.float64(np.float32(1) / scale) + (zero - 128)).astype(np.float32)
+    steps = image.astype(np.float64) * np.float64(np.float32(1) / scale) + (
+        zero - 128
+    )  # as fused: not rounded between
     return np.clip(np.rint(steps), -128, 127) + 128 - zero, scale
 
 
