@@ -2,13 +2,14 @@
 
 import struct
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from architectures import ARCHITECTURES, build
-from nets import FORMATS, VALUES, expected, normal, stored, thin
+from nets import FORMATS, RELU6, VALUES, chain, conv, expected, normal, stored, thin
 
 from membound import zoo
 from membound.capture import capture
@@ -34,6 +35,21 @@ def architectures(share: int = 1) -> Iterator[Case]:
         yield name, network, x, expected(network, x), 1e-4, "float"
         integers = Net(network, isa="scalar", engine="int8", threads=1)  # which tests/run/test_int8.py checks
         yield f"{name}, int8", network, x, integers(x), 1e-4, "int8"
+
+
+def mobile_blocks() -> Iterator[Case]:
+    """Blocks whose images stay bytes in the engine int8, by every depthwise kernel and of sizes that leave rests."""
+    for number, (kernel, stride, side) in enumerate(product((3, 5, 7), (1, 2), (7, 14, 37))):
+        wide = 6 + number
+        pad = (kernel // 2, 0, kernel - 1, 1)
+        layers = [
+            conv(wide, 5, act=RELU6),
+            conv(wide, wide, kernel, stride, pad, wide, RELU6),
+            conv(9, wide, 3, 1, (1, 1, 1, 1)),
+        ]
+        network, x = chain((5, side, side + 1), layers, number), normal(number, 2, 5, side, side + 1)
+        integers = Net(network, isa="scalar", engine="int8", threads=1)
+        yield f"block {number}, int8", network, x, integers(x), 1e-6, "int8"
 
 
 def dump(path: Path, cases: Iterable[Case]) -> int:

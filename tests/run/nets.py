@@ -19,6 +19,7 @@ from membound.store.model import Model, StoredModel
 FORMATS = ("dense", "bitmask", "indexed", "csr", "delta", "rice")
 VALUES = ("f32", "f16", "p4", "p2", "p8")
 ISAS = _core.isas()
+RELU6 = ("clip", 0.0, 6.0)
 
 
 def stored(model: Model, formats: str | Mapping[str, str] = "dense", values: str = "f32") -> StoredModel:
@@ -35,6 +36,26 @@ def one_node(op: str, shape, attributes=None, tensors=None, inputs=(0,), others=
     nodes = (*others, node)
     arrays = {f"node.{role}": np.asarray(array, np.float32) for role, array in tensors.items()}
     return Model(Graph(tuple(shape), nodes, len(nodes)), arrays)
+
+
+def conv(rows, columns, kernel=1, stride=1, pad=(0, 0, 0, 0), groups=1, act=None):
+    """A convolution's weight shape and attributes."""
+    window = {"stride": (stride, stride), "pad": pad, "dilation": (1, 1), "groups": groups}
+    return (rows, columns // groups, kernel, kernel), window | ({} if act is None else {"act": act})
+
+
+def chain(shape, layers, seed=0, thin="1", bias=1.0) -> StoredModel:
+    """Convolutions one after another; the weights of each are drawn from the seed and its number."""
+    nodes, tensors = [], {}
+    for number, (weight, attributes) in enumerate(layers):
+        roles = {"w": f"{number}.w", "b": f"{number}.b"}
+        nodes.append(Node("conv", (number,), attributes, roles))
+        fan_in = np.prod(weight[1:])
+        tensors[roles["w"]] = thinned(
+            normal(seed + number, *weight) * np.float32(fan_in**-0.5), thin, seed + number
+        )
+        tensors[roles["b"]] = normal(seed + 50 + number, weight[0]) * np.float32(bias)
+    return stored(Model(Graph(shape, tuple(nodes), len(nodes)), tensors))
 
 
 def expected(model: StoredModel, x: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from nets import ISAS, normal, stored, thinned
+from nets import ISAS, RELU6, chain, conv, normal, stored
 from profiles import examples
 from test_int8 import quantized
 from torch import nn
@@ -16,29 +16,8 @@ from membound.store.formats import decode
 from membound.store.graph import Graph, Node
 from membound.store.model import Model, StoredModel
 
-RELU6 = ("clip", 0.0, 6.0)
 BOUND = np.float32(6)
 WHOLE_BIAS, START = 2.0**21, 2.0**20  # how far a bias goes in bytes, and what is left of it in sums
-
-
-def conv(rows, columns, kernel=1, stride=1, pad=(0, 0, 0, 0), groups=1, act=None):
-    """A convolution's weight shape and attributes."""
-    window = {"stride": (stride, stride), "pad": pad, "dilation": (1, 1), "groups": groups}
-    return (rows, columns // groups, kernel, kernel), window | ({} if act is None else {"act": act})
-
-
-def chain(shape, layers, seed=0, thin="1", bias=1.0) -> StoredModel:
-    """Convolutions one after another."""
-    nodes, tensors = [], {}
-    for number, (weight, attributes) in enumerate(layers):
-        roles = {"w": f"{number}.w", "b": f"{number}.b"}
-        nodes.append(Node("conv", (number,), attributes, roles))
-        fan_in = np.prod(weight[1:])
-        tensors[roles["w"]] = thinned(
-            normal(seed + number, *weight) * np.float32(fan_in**-0.5), thin, seed + number
-        )
-        tensors[roles["b"]] = normal(seed + 50 + number, weight[0]) * np.float32(bias)
-    return stored(Model(Graph(shape, tuple(nodes), len(nodes)), tensors))
 
 
 def in_integers(model: StoredModel, layers, x: np.ndarray) -> np.ndarray:
@@ -158,7 +137,7 @@ def test_what_is_no_number_spoils_its_image_alone(isa, wrong, layers):
 
 
 def test_what_others_read_too_stays_floats():
-    """A sum reads what the first layer makes: so no bytes are kept of it, and the layers behind it measure their range."""
+    """A sum reads what the first layer makes: no bytes are kept of it."""
     layers = [conv(16, 8, act=RELU6), conv(16, 16, 3, 1, (1, 1, 1, 1), groups=16, act=RELU6)]
     plain = chain((8, 20, 20), layers)
     nodes = (*plain.graph.nodes, Node("add", (1, 2), {}, {}))
@@ -181,8 +160,8 @@ def test_a_mobile_network_is_close_to_its_floats(tmp_path):
     def block(channels, wide, rows, kernel, stride):
         return nn.Sequential(
             nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(),
-            nn.Conv2d(wide, wide, kernel, stride, kernel // 2, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(),
-            nn.Conv2d(wide, rows, 1, bias=False), nn.BatchNorm2d(rows),
+            nn.Conv2d(wide, wide, kernel, stride, kernel // 2, groups=wide, bias=False),
+            nn.BatchNorm2d(wide), nn.ReLU6(), nn.Conv2d(wide, rows, 1, bias=False), nn.BatchNorm2d(rows),
         )  # fmt: skip
 
     net = nn.Sequential(
