@@ -1,12 +1,32 @@
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 
-/** The network in libclassifier. In a package of your own, rename the function in classifier_jni.cpp, too. */
+/** The network in libclassifier, for Android and for a desktop. In a package of your own, change JAVA in classifier_jni.cpp, too. */
 public final class Classifier {
     static {
         System.loadLibrary("classifier");
     }
 
     private Classifier() {}
+
+    /**
+     * Make the network ready. The first call decides; without one, the first picture opens it with one thread.
+     *
+     * @param threads from 1 to 256; 0 takes all cores
+     */
+    public static void open(int threads) {
+        open(null, threads);
+    }
+
+    /**
+     * The same with the network of a file that `membound export --cpp-file` wrote, such as one that the app has downloaded.
+     *
+     * @return null if the file serves; otherwise why not: then the network that is open, or compiled in, does
+     */
+    public static String open(String path, int threads) {
+        byte[] why = openFile(path == null ? null : (path + "\0").getBytes(StandardCharsets.UTF_8), threads);
+        return why == null ? null : new String(why, StandardCharsets.UTF_8);
+    }
 
     /**
      * The scores of a picture, one for each class.
@@ -16,23 +36,12 @@ public final class Classifier {
      */
     public static native float[] scores(ByteBuffer pixels, int width, int height, int rowBytes);
 
-    /** On a desktop: java -Djava.library.path=build Classifier picture.png */
-    public static void main(String[] files) throws java.io.IOException {
-        for (String file : files) {
-            java.awt.image.BufferedImage image = javax.imageio.ImageIO.read(new java.io.File(file));
-            int width = image.getWidth(), height = image.getHeight();
-            ByteBuffer pixels = ByteBuffer.allocateDirect(4 * width * height);
-            for (int argb : image.getRGB(0, 0, width, height, null, 0, width)) {
-                pixels.putInt(argb << 8 | argb >>> 24);
-            }
-            float[] scores = scores(pixels, width, height, 4 * width);
-            int best = 0;
-            for (int i = 1; i < scores.length; i++) {
-                if (scores[i] > scores[best]) {
-                    best = i;
-                }
-            }
-            System.out.println(file + ": class " + best + ", score " + scores[best]);
-        }
+    /** The name of a class; "" where the network has no names. */
+    public static String name(int index) {
+        return new String(nameBytes(index), StandardCharsets.UTF_8);
     }
+
+    private static native byte[] openFile(byte[] path, int threads);
+
+    private static native byte[] nameBytes(int index);
 }

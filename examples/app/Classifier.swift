@@ -1,4 +1,22 @@
 import CoreGraphics
+import CoreVideo
+
+/// Make the network ready, for 1 to 256 threads; 0 takes all cores. The first call decides; without one, the first picture
+/// opens it with one thread. `update` is a file that `membound export --cpp-file` wrote, such as one that the app has
+/// downloaded. Returns nil if all is well; otherwise why not: then the network that is open, or compiled in, serves instead.
+func openClassifier(update: String? = nil, threads: Int32 = 1) -> String? {
+    var why = [CChar](repeating: 0, count: 400)
+    switch classifier_open_update(update, threads, &why, why.count) {
+    case 1: return nil
+    case 0: return update == nil ? nil : String(cString: why)
+    default: return "no network can be opened: threads go from 0 to 256, or there is not enough memory"
+    }
+}
+
+/// The name of a class; "" where the network has no names.
+func className(_ index: Int) -> String {
+    return String(cString: classifier_class(Int32(index)))
+}
 
 /// The scores of a picture, one for each class; nil where it cannot be drawn.
 func scores(of picture: CGImage) -> [Float]? {
@@ -9,9 +27,24 @@ func scores(of picture: CGImage) -> [Float]? {
     else { return nil }
     canvas.draw(picture, in: CGRect(x: 0, y: 0, width: width, height: height))
     guard let pixels = canvas.data else { return nil }
+    return scores(ofPixels: pixels, width: width, height: height, rowBytes: canvas.bytesPerRow, bgra: false)
+}
+
+/// The scores of a frame of the camera, which must be upright; nil unless it is in kCVPixelFormatType_32BGRA.
+func scores(of frame: CVPixelBuffer) -> [Float]? {
+    guard CVPixelBufferGetPixelFormatType(frame) == kCVPixelFormatType_32BGRA else { return nil }
+    CVPixelBufferLockBaseAddress(frame, .readOnly)
+    defer { CVPixelBufferUnlockBaseAddress(frame, .readOnly) }
+    guard let pixels = CVPixelBufferGetBaseAddress(frame) else { return nil }
+    return scores(
+        ofPixels: pixels, width: CVPixelBufferGetWidth(frame), height: CVPixelBufferGetHeight(frame),
+        rowBytes: CVPixelBufferGetBytesPerRow(frame), bgra: true)
+}
+
+private func scores(ofPixels pixels: UnsafeMutableRawPointer, width: Int, height: Int, rowBytes: Int, bgra: Bool) -> [Float]? {
     var given = classifier_picture(
         pixels: UnsafePointer(pixels.assumingMemoryBound(to: UInt8.self)), width: UInt32(width),
-        height: UInt32(height), pixel_bytes: 4, row_bytes: UInt32(canvas.bytesPerRow))
+        height: UInt32(height), pixel_bytes: 4, row_bytes: UInt32(rowBytes), bgra: bgra ? 1 : 0)
     var scores = [Float](repeating: 0, count: Int(classifier_outputs()))
     return classifier_classify(&given, &scores) < 0 ? nil : scores
 }

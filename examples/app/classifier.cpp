@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdio>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "net.h"
@@ -100,7 +103,7 @@ void resize(const classifier_picture &picture, uint8_t *image) {
     line += across.skipped * picture.pixel_bytes;
     uint8_t *to = rows.data() + (y - top) * kSide * 3;
     for (const Taps &taps : across.taps)
-      for (size_t c = 0; c < 3; ++c) *to++ = apply(taps, line + c, picture.pixel_bytes);
+      for (size_t c = 0; c < 3; ++c) *to++ = apply(taps, line + (picture.bgra ? 2 - c : c), picture.pixel_bytes);
   }
   for (Taps taps : down.taps) {
     taps.first -= top;
@@ -113,21 +116,37 @@ void resize(const classifier_picture &picture, uint8_t *image) {
   }
 }
 
+std::mutex opening;
 net *network = nullptr;  // kept for as long as the program runs
+std::string opened_file;  // whose network it is; empty: the one that is compiled in
+
+int open_once(const char *path, int threads, char *why, size_t why_size) {
+  const std::lock_guard<std::mutex> lock(opening);
+  const std::string file = path == nullptr ? "" : path;
+  if (network != nullptr) {
+    if (!file.empty() && file == opened_file) return 1;
+    if (path != nullptr && why != nullptr) std::snprintf(why, why_size, "another network is open already: the first call decides");
+    return 0;
+  }
+  if (path != nullptr) network = net_open_file(path, threads, why, why_size);
+  if (network != nullptr) {
+    opened_file = file;
+    return 1;
+  }
+  network = net_open(threads);
+  return network == nullptr ? -1 : 0;
+}
 
 }  // namespace
 
 int classifier_open(int threads) { return classifier_open_update(nullptr, threads, nullptr, 0) < 0 ? -1 : 0; }
 
 int classifier_open_update(const char *path, int threads, char *why, size_t why_size) {
-  static std::once_flag once;
-  static int opened = -1;
-  std::call_once(once, [&] {
-    if (path != nullptr) network = net_open_file(path, threads, why, why_size);
-    opened = network == nullptr ? 0 : 1;
-    if (network == nullptr) network = net_open(threads);
-  });
-  return network == nullptr ? -1 : opened;
+  try {
+    return open_once(path, threads, why, why_size);
+  } catch (const std::exception &) {  // no exception may reach a caller in C
+    return -1;
+  }
 }
 
 uint32_t classifier_input_bytes(void) { return kSide * kSide * NET_CHANNELS; }
@@ -136,11 +155,11 @@ uint32_t classifier_outputs(void) { return NET_OUTPUTS; }
 
 int classifier_prepare(const classifier_picture *picture, uint8_t *image) {
   const bool known = picture->pixel_bytes == 3 || picture->pixel_bytes == 4;
-  if (picture->pixels == nullptr || picture->width == 0 || picture->height == 0 || !known) return -1;
+  if (picture->pixels == nullptr || picture->width == 0 || picture->height == 0 || !known || picture->bgra > 1) return -1;
   if (picture->row_bytes < uint64_t{picture->width} * picture->pixel_bytes) return -1;
   try {
     resize(*picture, image);
-  } catch (const std::bad_alloc &) {  // no exception may reach a caller in C
+  } catch (const std::bad_alloc &) {
     return -1;
   }
   return 0;

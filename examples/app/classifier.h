@@ -10,21 +10,22 @@
 extern "C" {
 #endif
 
-/* Pixels begin with R, G, B: 3 bytes each, or 4, of which the last is ignored. Pictures must be upright. */
+/* Pixels begin with R, G, B, or with B, G, R: 3 bytes each, or 4, of which the last is ignored. Pictures must be upright. */
 typedef struct {
   const uint8_t *pixels;
   uint32_t width, height;
   uint32_t pixel_bytes; /* 3 or 4 */
   uint32_t row_bytes;   /* from one row to the next: width * pixel_bytes, or more */
+  uint32_t bgra;        /* 0: R, G, B; 1: B, G, R, as the frames of AVCapture (BGRA) and OpenCV (BGR) are */
 } classifier_picture;
 
-/* Make the network ready for as many threads; 0 takes all cores. The first call decides, and one that runs the network is
- * such a call, with one thread. Returns 0, or -1 when memory is short. */
+/* Make the network ready for 1 to 256 threads; 0 takes all cores. The first call that succeeds decides, and one that runs the
+ * network is such a call, with one thread. Returns 0, or -1: no such number of threads, or memory is short. */
 int classifier_open(int threads);
 
 /* The same with the network of a file that `membound export --cpp-file` wrote, such as one that the app has downloaded. If it
- * cannot be opened, the network that is compiled in serves instead. Returns 1 if the file did, 0 if not, and why, in words,
- * in `why`, which may be NULL; -1 when memory is short. */
+ * cannot be opened, the network that is compiled in serves instead; if another network is open already, that one does.
+ * Returns 1 if the file serves, 0 if not, and why, in words, in `why`, which may be NULL; -1 as above. */
 int classifier_open_update(const char *path, int threads, char *why, size_t why_size);
 
 uint32_t classifier_input_bytes(void); /* of the image that classifier_run takes */
@@ -32,7 +33,8 @@ uint32_t classifier_outputs(void);     /* how many scores there are */
 
 /* Resize and crop a picture to the network's image, as net.read() does it in Python: of tall pictures, and of gray ones
  * made of color, some pixels are off by 1 of 255; all others are the same.
- * Returns 0, or -1 for a picture that cannot be: no pixels, or rows shorter than their pixels. */
+ * Returns 0, or -1 for a picture that cannot be: no pixels, rows shorter than their pixels, or a field that has
+ * another value than those above (set all, or begin with `= {0}`). */
 int classifier_prepare(const classifier_picture *picture, uint8_t *image);
 
 /* Run the network on an image. `scores` may be NULL. Returns the best class (of a network that gives masks: 0), or -1 when

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no
 class Picture(ctypes.Structure):
     _fields_ = [
         ("pixels", ctypes.c_void_p),
-        *((name, ctypes.c_uint32) for name in ("width", "height", "pixel_bytes", "row_bytes")),
+        *((name, ctypes.c_uint32) for name in ("width", "height", "pixel_bytes", "row_bytes", "bgra")),
     ]
 
 
@@ -38,11 +38,16 @@ def small(channels: int) -> nn.Module:
     return nn.Sequential(*layers).eval()
 
 
+NAMES = ["ox", "née", "owl 🦉", "fox", "yak"]
+
+
 def exported(channels: int, folder: Path) -> tuple[mb.Net, Path]:
-    """A network, and its C++."""
+    """A network, and its C++; one of color has names of classes."""
     file = folder / "net.safetensors"
     prepare = mb.data.Preprocess(scale=1 / 128, mean=[128.0] * channels)
-    mb.save(small(channels), file, torch.zeros(1, channels, SIDE, SIDE), preprocess=prepare)
+    classes = NAMES if channels == 3 else None
+    example = torch.zeros(1, channels, SIDE, SIDE)
+    mb.save(small(channels), file, example, preprocess=prepare, classes=classes)
     mb.export_cpp(file, folder / "cpp")
     return mb.load(file, threads=1), folder / "cpp"
 
@@ -86,11 +91,13 @@ def draw(width: int, height: int, seed: int = 0) -> np.ndarray:
     return (128 + 100 * waves + noise).clip(0, 255).astype(np.uint8)
 
 
-def prepared(app: ctypes.CDLL, pixels: np.ndarray, channels: int, padding: int = 0) -> np.ndarray:
+def prepared(
+    app: ctypes.CDLL, pixels: np.ndarray, channels: int, padding: int = 0, bgra: int = 0
+) -> np.ndarray:
     """[C, H, W] of what the app makes of a picture whose rows end with some spare bytes."""
     height, width, depth = pixels.shape
     rows = np.pad(pixels.reshape(height, -1), ((0, 0), (0, padding)))
-    picture = Picture(rows.ctypes.data, width, height, depth, rows.shape[1])
+    picture = Picture(rows.ctypes.data, width, height, depth, rows.shape[1], bgra)
     image = np.zeros((SIDE, SIDE, channels), np.uint8)
     assert app.classifier_prepare(ctypes.byref(picture), ctypes.c_void_p(image.ctypes.data)) == 0
     return image.transpose(2, 0, 1)
@@ -112,6 +119,8 @@ def test_a_picture_becomes_the_image_that_python_reads(app, size, tmp_path):
         assert np.array_equal(found, wanted[0])
     with_alpha = np.dstack([pixels, np.full(pixels.shape[:2], 9, np.uint8)])
     assert np.array_equal(found, prepared(library, with_alpha, channels, padding=5))
+    of_a_camera = np.ascontiguousarray(with_alpha[:, :, [2, 1, 0, 3]])
+    assert np.array_equal(found, prepared(library, of_a_camera, channels, padding=5, bgra=1))
 
 
 def test_an_image_gets_the_scores_of_the_runtime(app):
@@ -126,7 +135,8 @@ def test_an_image_gets_the_scores_of_the_runtime(app):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"width": 0}, {"height": 0}, {"pixel_bytes": 2}, {"row_bytes": 29}, {"pixels": None}]
+    "wrong",
+    [{"width": 0}, {"height": 0}, {"pixel_bytes": 2}, {"row_bytes": 29}, {"pixels": None}, {"bgra": 2}],
 )
 def test_a_picture_that_cannot_be_is_refused(app, wrong):
     _, _, library = app
@@ -151,11 +161,25 @@ def program(name: str, folder: Path) -> Path:
     return folder / name
 
 
-def test_the_program_of_the_page_runs(network, tmp_path):
-    net, folder = network(3)
-    compile_app(folder, tmp_path / "app", program("app.cpp", tmp_path))
-    black = net.preprocess(np.zeros((1, 3, SIDE, SIDE), np.uint8))
-    assert int(run(tmp_path / "app")) == net(black).argmax()
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_program_of_the_page_runs(network, tmp_path, channels):
+    """On a frame in color, of which a gray network must not take red alone."""
+    net, folder = network(channels)
+    source = program("app.cpp", tmp_path)
+    code, camera = source.read_text(), "  net *network = net_open(1);"
+    assert camera in code
+    drawn = "  for (size_t i = 0; i < frame.size(); ++i) frame[i] = static_cast<uint8_t>(i * i / 7 + (i % 4) * 60);\n"
+    scores = '  for (float score : scores) std::printf("%a\\n", score);\n  net_close'
+    source.write_text(code.replace(camera, drawn + camera).replace("  net_close", scores))
+    compile_app(folder, tmp_path / "app", source)
+    at = np.arange(4 * SIDE * SIDE)
+    frame = (at * at // 7 + at % 4 * 60).astype(np.uint8).reshape(SIDE, SIDE, 4)[:, :, :3]
+    gray = (frame @ [0.299, 0.587, 0.114] + 0.5).astype(np.uint8)[..., None]
+    image = (gray if channels == 1 else frame).transpose(2, 0, 1)[None]
+    best, *found = run(tmp_path / "app").split()
+    wanted = net(net.preprocess(np.ascontiguousarray(image)))[0]
+    assert int(best) == wanted.argmax()
+    assert np.array_equal([float.fromhex(each) for each in found], wanted)
 
 
 def segmenter(folder: Path) -> tuple[mb.Net, Path]:
@@ -194,7 +218,13 @@ def test_updates_of_the_page_and_of_the_example(network, tmp_path):
     torch.manual_seed(1)
     module = nn.Sequential(nn.Conv2d(3, 2, 5), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 20 * 20, 5)).eval()
     prepare = mb.data.Preprocess(scale=1 / 64, mean=[100.0] * 3)
-    mb.save(module, tmp_path / "newer.safetensors", torch.zeros(1, 3, SIDE, SIDE), preprocess=prepare)
+    mb.save(
+        module,
+        tmp_path / "newer.safetensors",
+        torch.zeros(1, 3, SIDE, SIDE),
+        preprocess=prepare,
+        classes=NAMES,
+    )
     mb.export_cpp_file(tmp_path / "newer.safetensors", tmp_path / "newer.net")
     newer = mb.load(tmp_path / "newer.safetensors", threads=1)
     compile_app(folder, tmp_path / "update", program("update.cpp", tmp_path))
@@ -206,7 +236,7 @@ def test_updates_of_the_page_and_of_the_example(network, tmp_path):
     given = [tmp_path / "classify", tmp_path / "picture.ppm", 1, 1]
     scores = newer(newer.preprocess(net.read(tmp_path / "picture.ppm")))[0]
     done = run(*given, tmp_path / "newer.net")
-    assert done.startswith(f"class {scores.argmax()}, score {scores.max():.6g}\n")
+    assert done.startswith(f"class {scores.argmax()}: {NAMES[scores.argmax()]}, score {scores.max():.6g}\n")
     words = [*map(str, given), str(folder / "net.h")]
     refused = subprocess.run(words, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -220,12 +250,90 @@ def jdk() -> Path | None:
     return home if home is not None and (home / "include" / "jni.h").is_file() else None
 
 
-def test_the_wrapper_for_java_compiles(tmp_path):
+def test_android_has_all_that_the_class_for_it_needs(tmp_path):
+    """No java.awt, no javax.imageio: those are for the desktop's main alone."""
+    if shutil.which("javac") is None:
+        pytest.skip("there is no JDK")
+    run("javac", "--limit-modules", "java.base", "-d", tmp_path, APP / "Classifier.java")
+
+
+UTF_8 = ["-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8"]  # up to Java 17, and from 18 on
+CHECK = """import java.nio.ByteBuffer;
+
+public final class Check {
+    public static void main(String[] words) {
+        int width = 30, height = 20, rowBytes = 4 * width + 8, size = rowBytes * (height - 1) + 4 * width;
+        ByteBuffer pixels = ByteBuffer.allocateDirect(size);
+        for (int i = 0; i < size; i++) pixels.put(i, (byte) (i * i / 7));
+        try {
+            Classifier.open(257);
+        } catch (IllegalArgumentException error) {
+            System.out.println(error.getMessage());
+        }
+        System.out.println(Classifier.open("n\\u00e9e.net", 2));
+        System.out.println(Classifier.open("missing", 2));
+        for (float score : Classifier.scores(pixels, width, height, rowBytes))
+            System.out.println(Float.toHexString(score));
+        for (int i = -1; i < 6; i++) System.out.println(Classifier.name(i).codePoints().boxed().toList());
+        try {
+            Classifier.scores(ByteBuffer.allocateDirect(size - 1), width, height, rowBytes);
+        } catch (IllegalArgumentException error) {
+            System.out.println(error.getMessage());
+        }
+    }
+}
+"""
+
+
+def test_java_calls_the_network(network, tmp_path):
+    """Names in any script, an update, threads, and a plane of a camera whose last row has no padding."""
     home = jdk()
     if home is None or not (home / "include" / "linux").is_dir():
         pytest.skip("there is no JDK")
+    net, folder = network(3)
+    update = tmp_path / "née.net"
+    mb.export_cpp_file(net, update)
     include = [f"-I{home / 'include'}", f"-I{home / 'include' / 'linux'}"]
-    run("c++", "-std=c++17", "-fsyntax-only", *STRICT, *include, APP / "classifier_jni.cpp")
+    compile_once(APP / "classifier_jni.cpp", folder, "-O1", *STRICT, *include)
+    compile_app(folder, tmp_path / "libclassifier.so", APP / "classifier_jni.cpp")
+    (tmp_path / "Check.java").write_text(CHECK)
+    run(
+        "javac",
+        "-d",
+        tmp_path,
+        APP / "Classifier.java",
+        APP / "ClassifyPicture.java",
+        tmp_path / "Check.java",
+    )
+
+    def java(*words: object) -> list[str]:
+        library = [f"-Djava.library.path={tmp_path}", *UTF_8]
+        return run("java", "-cp", tmp_path, *library, *words, at=tmp_path).splitlines()
+
+    rows, padded = np.zeros((20, 128), np.uint8), np.arange(128 * 19 + 120)
+    rows.reshape(-1)[: len(padded)] = padded * padded // 7
+    Image.fromarray(rows[:, :120].reshape(20, 30, 4)[:, :, :3]).save(tmp_path / "frame.png")
+    wanted = net(net.preprocess(net.read(tmp_path / "frame.png")))[0]
+    refused, opened, second, *scores = java("Check")
+    assert refused.startswith("no network can be opened: threads go from 0 to 256")
+    assert (opened, second) == ("null", "another network is open already: the first call decides")
+    assert np.array_equal([float.fromhex(score) for score in scores[:5]], wanted)
+    names = ["", *NAMES, ""]
+    assert scores[5:12] == [str([ord(letter) for letter in name]) for name in names]
+    assert scores[12] == "the buffer is smaller than the picture"
+    best = wanted.argmax()
+    (said,) = java("ClassifyPicture", "frame.png")
+    assert said.startswith(f"class {best}: ")
+    assert float(said.split("score ")[1]) == pytest.approx(wanted[best], rel=1e-6)
+
+
+def test_a_network_is_opened_once(app, tmp_path):
+    _, _, library = app
+    why = ctypes.create_string_buffer(400)
+    assert library.classifier_open(1) == 0
+    assert library.classifier_open_update(str(tmp_path / "none").encode(), 1, why, 400) == 0
+    assert why.value == b"another network is open already: the first call decides"
+    assert library.classifier_open_update(b"", 1, None, 0) == 0
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no cmake")
@@ -257,10 +365,10 @@ def check_program(program: Path, net: mb.Net, folder: Path) -> str:
     Image.fromarray(draw(64, 48)).save(folder / "picture.png")
     Image.fromarray(draw(64, 48)).save(folder / "picture.ppm")
     scores = net(net.preprocess(net.read(folder / "picture.png")))[0]
-    wanted = f"class {scores.argmax()}, score "
+    wanted = f"class {scores.argmax()}: {NAMES[scores.argmax()]}, score "
     said = run(program, folder / "picture.ppm", 2, 3)
     assert said.startswith(wanted)
-    assert float(said.split()[3]) == pytest.approx(scores.max(), rel=1e-4)
+    assert float(said.split("score ")[1].split()[0]) == pytest.approx(scores.max(), rel=1e-4)
     return wanted
 
 
@@ -278,6 +386,8 @@ def test_the_folder_builds_and_java_calls_it(tmp_path):
     wanted = check_program(tmp_path / "build" / "classify", net, tmp_path)
     if not java:
         return
-    run("javac", "-d", tmp_path, APP / "Classifier.java")
-    library = f"-Djava.library.path={tmp_path / 'build'}"
-    assert wanted in run("java", "-cp", tmp_path, library, "Classifier", tmp_path / "picture.png")
+    run("javac", "-d", tmp_path, APP / "Classifier.java", APP / "ClassifyPicture.java")
+    library = [f"-Djava.library.path={tmp_path / 'build'}", *UTF_8]
+    assert run("java", "-cp", tmp_path, *library, "ClassifyPicture", tmp_path / "picture.png").startswith(
+        wanted
+    )

@@ -109,6 +109,7 @@ def _write_cpp(request: Request) -> Written:
             "fit with uint8 images, or say in Python how pixels became floats: mb.fit(..., pixels=...)"
         )
     facts = {"weight_bytes": made.weight_bytes, "file_bytes": made.file_bytes, "kept": list(made.kept)}
+    build = f"{folder}/build"
     return Written(
         {"out": str(folder), **facts, "engine": request.engine},
         [
@@ -116,7 +117,7 @@ def _write_cpp(request: Request) -> Written:
             *_say_kept(made.kept),
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
             f"engine    {_say_engine(request.engine)}",
-            f"try it    cmake -S {folder} -B {folder}/build && make -C {folder}/build && {folder}/build/main",
+            f"try it    cmake -S {folder} -B {build} && cmake --build {build} -j 4 && {build}/main --check",
         ],
         None if made.prepares and made.takes_pixels else absent,
     )

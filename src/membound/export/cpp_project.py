@@ -121,7 +121,7 @@ model file, `net.cpp` what is computed with them, and `membound/` the kernels: N
 chosen as the program runs. Any C++17 compiler of the GCC or Clang family builds it for a 64-bit CPU. It needs no other
 library.
 {how}
-    cmake -S . -B build && make -C build && build/main
+    cmake -S . -B build && cmake --build build -j 4 && build/main
 
 In a CMake project of your own:
 
