@@ -35,7 +35,7 @@ def build_app(file: Path, folder: Path) -> tuple[Path, Path, int]:
     shutil.rmtree(fresh, ignore_errors=True)
     weight_bytes = mb.export_cpp(file, fresh).weight_bytes
     if made.exists():  # of another network: the kernels are the same, and compiled
-        for name in ("net.h", "net.cpp", "weights.cpp", "main.cpp"):
+        for name in ("net.h", "net.cpp", "weights.cpp", "net_test.h", "net_test.cpp", "main.cpp"):
             shutil.copy(fresh / name, made / name)
     else:
         shutil.copytree(fresh, made)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, build
 from cpp_library import ROOT, Library, build_library, kernels, pointer, pointers, run
-from nets import normal, one_node, stored
+from nets import ISAS, normal, one_node, stored
 from profiles import chiefly
 from torch import nn
 
@@ -195,10 +195,11 @@ def test_masks_have_a_class_for_each_pixel(tmp_path):
     assert np.array_equal(found, wanted)
     assert np.array_equal(mask, wanted.argmax(0))
     program, folder = tmp_path / "main", tmp_path / "cpp"
-    sources = [folder / name for name in ("main.cpp", "net.cpp", "weights.cpp")]
+    sources = [folder / name for name in ("main.cpp", "net.cpp", "net_test.cpp", "weights.cpp")]
     run("c++", "-std=c++17", "-pthread", f"-I{folder}", *sources, kernels(), "-o", program)
     counts = np.bincount(net(np.zeros((1, 2, 6, 5), np.float32))[0].argmax(0).ravel(), minlength=3)
     assert run(program).startswith("".join(f"class {c}: {count} pixels\n" for c, count in enumerate(counts)))
+    assert run(program, "--check").startswith("self test: 0 of 90 outputs are wrong")
 
 
 @needs_compiler
@@ -388,6 +389,79 @@ def test_networks_of_every_kind(name, tmp_path):
         assert np.array_equal(one, mb.load(folder / "net.safetensors", threads=1)(x[:1])[0])
 
 
+# --- the self test ---
+
+STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+
+
+def build_check(folder: Path, prefix: str = "net") -> Path:
+    """The example with kernels that are compiled already; what is compiled, too, is not compiled again."""
+    objects = []
+    for name in ("main", prefix, f"{prefix}_test", "weights"):
+        objects.append(folder / f"{name}.o")
+        if not objects[-1].exists():
+            run("c++", "-std=c++17", *STRICT, "-c", folder / f"{name}.cpp", "-o", objects[-1])
+    run("c++", "-pthread", *objects, kernels(), "-o", folder / "main")
+    return folder / "main"
+
+
+def check(program: Path, isa: str) -> tuple[int, str]:
+    environment = {**os.environ, "MEMBOUND_ISA": isa}
+    done = subprocess.run([program, "--check", "2"], capture_output=True, text=True, env=environment)
+    return done.returncode, done.stdout + done.stderr
+
+
+def pixels_net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(512, 7))
+
+
+@needs_compiler
+@pytest.mark.parametrize("engine", chiefly(["int8"], ["float", "int8"]))
+def test_the_self_test_passes_and_finds_a_damaged_weight(engine, tmp_path):
+    """Of pixels, which it prepares. Every instruction set passes; one word of the weights with other signs fails."""
+    how = Preprocess(scale=1 / 64, mean=np.array([120.0, 110.0, 100.0]))
+    mb.save(pixels_net().eval(), tmp_path / "net.safetensors", torch.zeros(1, 3, 12, 12), preprocess=how)
+    folder = tmp_path / "cpp"
+    mb.export_cpp(tmp_path / "net.safetensors", folder, prefix="cats", engine=engine)
+    program = build_check(folder, "cats")
+    for isa in ISAS:
+        code, said = check(program, isa)
+        assert code == 0, said
+        assert said.startswith("self test: 0 of 7 outputs are wrong, the worst is off by ")
+    done = subprocess.run([program, "--check", "999"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "self test: the network cannot be opened or run\n")
+    (first, *_), weights = (
+        re.findall(r"0x\w{16}", (folder / "weights.cpp").read_text()),
+        folder / "weights.cpp",
+    )
+    damaged = f"0x{int(first, 16) ^ 0x8000000080000000:016x}"
+    weights.write_text(weights.read_text().replace(first, damaged, 1))
+    (folder / "weights.o").unlink()
+    code, said = check(build_check(folder, "cats"), "scalar")
+    assert (code, bool(re.match(r"self test: [1-7] of 7 outputs are wrong", said))) == (1, True), said
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", chiefly(["several"], ["numbers", "several"]))
+def test_the_self_test_of_other_inputs_and_outputs(kind, tmp_path):
+    file, folder = tmp_path / "net.safetensors", tmp_path / "cpp"
+    torch.manual_seed(0)
+    if kind == "numbers":  # trained on floats
+        how = Preprocess(mean=np.array([0.5]), std=np.array([2.0]), takes="float32")
+        mb.save(
+            nn.Sequential(nn.Flatten(), nn.Linear(20, 4)).eval(),
+            file,
+            torch.zeros(1, 1, 4, 5),
+            preprocess=how,
+        )
+    else:  # words, of which there are 7, and an image
+        mb.save(Ports().eval(), file, (torch.tensor([[1, 6, 0]]), torch.rand(1, 2, 3, 3)))
+    mb.export_cpp(file, folder)
+    count = {"numbers": 4, "several": 21}[kind]
+    assert check(build_check(folder), "scalar")[1].startswith(f"self test: 0 of {count} outputs are wrong")
+
+
 def build_folder(folder: Path, *options: str) -> Path:
     """The folder as its README says; the example."""
     build = folder.parent / "build"
@@ -401,6 +475,7 @@ def check_example(program: list[object], folder: Path, net: mb.Net, tmp_path: Pa
     pixels = np.random.default_rng(2).integers(0, 256, (28, 28, 1), np.uint8)
     (tmp_path / "image.raw").write_bytes(pixels.tobytes())
     scores = net(net.preprocess(pixels.transpose(2, 0, 1)[None]))[0]
+    assert run(*program, "--check").startswith("self test: 0 of 10 outputs are wrong")
     said = run(*program, tmp_path / "image.raw", 2)
     best = int(scores.argmax())
     found = re.match(r"best (\d+): (.*), score (\S+)\n[\d.]+ ms, \d+ bytes of memory\n$", said)

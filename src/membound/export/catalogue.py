@@ -113,7 +113,8 @@ def _write_cpp(request: Request) -> Written:
     return Written(
         {"out": str(folder), **facts, "engine": request.engine},
         [
-            f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, the kernels, main.cpp, CMakeLists.txt",
+            f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, {prefix}_test.cpp, the kernels, main.cpp, "
+            "CMakeLists.txt",
             *_say_kept(made.kept),
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
             f"engine    {_say_engine(request.engine)}",

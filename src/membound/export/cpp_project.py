@@ -1,13 +1,14 @@
 """A folder with a network as C++ for apps: its plan and weights, the kernels' sources, a C header, how to build it."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from membound.errors import ModelError, check_path_like
 from membound.export import cpp_templates as templates
 from membound.export import folder as folders
+from membound.export.cpp_selftest import selftest_files
 from membound.export.cpp_source import Source, check_prefix, make_source, renamed
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
@@ -59,9 +60,9 @@ def export_cpp(
     else:
         check_path_like(net, "net")
         model, engine = read(find_model_file(Path(net))), chosen_engine(engine)
-        Net(model, threads=1)  # what cannot be run is refused here, not on a phone
+    ready = Net(model, threads=1, engine=engine)  # what cannot be run is refused here, not on a phone
     source = make_source(model, prefix, engine)
-    kept = write_project(Path(folder), source, prefix, engine)
+    kept = write_project(Path(folder), source, selftest_files(ready, prefix), prefix, engine)
     how = preprocess_of(model)
     pixels = how is not None and how.takes == "uint8"
     return CppFolder(
@@ -81,12 +82,15 @@ def kernel_files() -> list[Path]:
     raise ModelError("the sources of the kernels are not installed: reinstall membound")
 
 
-def write_project(folder: Path, source: Source, prefix: str, engine: str = "float") -> list[str]:
+def write_project(
+    folder: Path, source: Source, tests: Mapping[str, str], prefix: str, engine: str
+) -> list[str]:
     """The folder, whole or not at all. Gives the names of files that were edited since an earlier export, and stay."""
     files: dict[str, Iterable[bytes]] = {
         f"{prefix}.h": [source.header.encode()],
         f"{prefix}.cpp": [source.source.encode()],
         "weights.cpp": source.constants.text(prefix),
+        **{name: [text.encode()] for name, text in tests.items()},
         "main.cpp": [source.main.encode()],
         "CMakeLists.txt": [renamed(templates.CMAKE, prefix).encode()],
         "README.md": [renamed(readme_text(source, engine), prefix).encode()],
@@ -121,7 +125,13 @@ model file, `net.cpp` what is computed with them, and `membound/` the kernels: N
 chosen as the program runs. Any C++17 compiler of the GCC or Clang family builds it for a 64-bit CPU. It needs no other
 library.
 {how}
-    cmake -S . -B build && cmake --build build -j 4 && build/main
+    cmake -S . -B build && cmake --build build -j 4 && build/main --check && build/main
+
+`main --check` is the self test: the network runs on noise, and its outputs must be those that Python gave. `net_test.h`
+declares it as `net_selftest`, for an app to call when you try another phone or another compiler; a program that does
+not call it does not contain it. Outputs may be off by NET_TEST_TOLERANCE of the largest, because CPUs of another kind
+add in another order; on the kind that exported it, they are the same, bit for bit. One input cannot show every flipped
+bit.
 
 In a CMake project of your own:
 

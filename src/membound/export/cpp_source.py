@@ -32,9 +32,10 @@ mutable namespace new noexcept not nullptr operator or private protected public 
 return short signed sizeof static struct switch template this throw true try typedef typeid typename union unsigned
 using virtual void volatile while xor
 """
-# What net.cpp calls its own.
+# What net.cpp, net_test.cpp and main.cpp call their own.
 OWN = """
-class_names code_of input_shape main means membound std needed none opened_by outputs plan preparation stds weight_bytes
+check class_names code_of input_shape is_check largest least_ms main means membound std needed noise none opened_by
+outputs plan preparation run_on_noise stds wanted weight_bytes
 """
 
 
@@ -217,7 +218,7 @@ def _real(number: float) -> str:
     return str(int(number)) if number == int(number) and abs(number) < 2**53 else repr(float(number))
 
 
-def _float(number: float) -> str:
+def float_text(number: float) -> str:
     """As C++ writes a float32."""
     text = f"{float(np.float32(number)):.9g}"
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
@@ -256,7 +257,7 @@ def describe_interface(model: StoredModel) -> str:
     said = f"inputs {sizes[0]}, outputs {sizes[1]}"
     if how is not None and len(model.shapes[0]) == 3:
         crop = "" if how.crop is None else " or more"
-        side = _image_size(model, how)
+        side = image_size(model, how)
         said += f", images of {side[0]} x {side[1]}{crop} in {_number(how).removesuffix('_t')}"
     elif how is not None:
         said += f", numbers in {_number(how).removesuffix('_t')}"
@@ -305,7 +306,7 @@ def _preparation(how: Preprocess, shape: Sequence[int], constants: Constants, pr
     image, lines = how.mean_image, ""
     for name, array in (("mean", how.mean if image is None else None), ("std", how.std)):
         if array is not None:
-            numbers = ", ".join(map(_float, array))
+            numbers = ", ".join(map(float_text, array))
             lines += f"const float {name}s[] = {{{numbers}}};\n"
     mean = "nullptr" if how.mean is None else "means"
     if image is not None:
@@ -313,7 +314,7 @@ def _preparation(how: Preprocess, shape: Sequence[int], constants: Constants, pr
         mean = f"reinterpret_cast<const float*>({prefix}_weights) + {place // 4}"
     return (
         f"{lines}const membound::Preparation preparation{{{', '.join(map(str, takes))}, "
-        f"{'true' if crops else 'false'}, {_float(how.scale)}, {mean}, "
+        f"{'true' if crops else 'false'}, {float_text(how.scale)}, {mean}, "
         f"{'nullptr' if how.std is None else 'stds'}, {rows}, {columns}}};\n"
     )
 
@@ -340,7 +341,7 @@ def _header(
     if model.classes is not None:
         macros.append(("CLASSES", len(model.classes)))
     if how is not None and len(shape) == 3:
-        sides = _image_size(model, how)
+        sides = image_size(model, how)
         macros += [("IMAGE_HEIGHT", sides[0]), ("IMAGE_WIDTH", sides[1])]
         macros += [("TAKES_PIXELS", 1)] if how.takes == "uint8" else []
     lines = "".join(
@@ -366,7 +367,7 @@ def _gives(outputs: Sequence[Port]) -> tuple[str, str, str]:
     return templates.BEST, templates.API_BEST, templates.TELL_BEST
 
 
-def _image_size(model: StoredModel, how: Preprocess) -> Sequence[int]:
+def image_size(model: StoredModel, how: Preprocess) -> Sequence[int]:
     """Height and width of the images that the network was trained on, before a crop."""
     if how.mean_image is not None:
         return how.mean_image.shape[1:]
@@ -417,11 +418,12 @@ def _main(
     else:
         text, image = templates.MAIN, how is not None and len(shape) == 3
         text = text.replace("@tell@", _gives(outputs)[2])
+        count, prepare = prepare_call(how, shape)
         parts = {
             "what": "an image (rows of pixels, channels side by side)" if image else "the numbers",
             "number": "float" if how is None else _number(how),
-            "count": "NET_IMAGE_HEIGHT * NET_IMAGE_WIDTH * NET_CHANNELS" if image else "NET_INPUT_FLOATS",
-            "prepare": _PREPARES[0 if how is None else 1 + image],
+            "count": count,
+            "prepare": prepare,
             "name": '"", ""'
             if model.classes is None
             else '": ", net_class(best) ? net_class(best) : "no name"',
@@ -431,11 +433,16 @@ def _main(
     return renamed(text.replace("@beginning@", templates.MAIN_BEGINNING), prefix)
 
 
-_PREPARES = (
-    "(input = numbers, NET_OK)",
-    "net_prepare(numbers.data(), input.data())",
-    "net_prepare_hwc(numbers.data(), NET_IMAGE_HEIGHT, NET_IMAGE_WIDTH, input.data())",
-)
+def prepare_call(how: Preprocess | None, shape: Sequence[int]) -> tuple[str, str]:
+    """How many `numbers` there are in an input as it comes, and the call that prepares it as `input`."""
+    if how is None:
+        return "NET_INPUT_FLOATS", "(input = numbers, NET_OK)"
+    if len(shape) != 3:
+        return "NET_INPUT_FLOATS", "net_prepare(numbers.data(), input.data())"
+    return (
+        "NET_IMAGE_HEIGHT * NET_IMAGE_WIDTH * NET_CHANNELS",
+        "net_prepare_hwc(numbers.data(), NET_IMAGE_HEIGHT, NET_IMAGE_WIDTH, input.data())",
+    )
 
 
 def _sizes(ports: Sequence[Port]) -> str:

@@ -302,9 +302,11 @@ MAIN_BEGINNING = """#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "net.h"
+#include "net_test.h"
 
 // The least time of many runs, in milliseconds.
 template <class Run>
@@ -320,11 +322,28 @@ static double least_ms(const Run& run) {
   return least;
 }
 
+// The self test; what the program returns.
+static int check(int threads) {
+  double worst = 0;
+  const int wrong = net_selftest(threads, &worst);
+  if (wrong < 0) {
+    std::fprintf(stderr, "self test: the network cannot be opened or run\\n");
+    return 1;
+  }
+  std::printf("self test: %d of %d outputs are wrong, the worst is off by %.2g of the largest (%g is allowed)\\n",
+              wrong, NET_TEST_OUTPUTS, worst, NET_TEST_TOLERANCE);
+  return wrong != 0;
+}
+
+static bool is_check(int argc, char** argv) { return argc > 1 && std::strcmp(argv[1], "--check") == 0; }
+
 """
 MAIN = """// Runs the network on @what@ in a file, prints what it says and how long it takes.
 //
 //   main [FILE [THREADS]]       without a file, on zeros
+//   main --check [THREADS]      the self test of net_test.h
 @beginning@int main(int argc, char** argv) {
+  if (is_check(argc, argv)) return check(argc > 2 ? std::atoi(argv[2]) : 1);
   std::vector<@number@> numbers(@count@);
   std::vector<float> input(NET_INPUT_FLOATS), output(NET_OUTPUTS);
   if (argc > 1) {
@@ -362,7 +381,9 @@ TELL_MASK = """  std::vector<uint8_t> mask(NET_OUTPUT_HEIGHT * NET_OUTPUT_WIDTH)
     std::printf("class %zu: %zu pixels\\n", c, (size_t)std::count(mask.begin(), mask.end(), (uint8_t)c));
 """
 MAIN_OF_MANY = """// Runs the network on zeros, and prints how long it takes: main [THREADS]
+// The self test of net_test.h: main --check [THREADS]
 @beginning@int main(int argc, char** argv) {
+  if (is_check(argc, argv)) return check(argc > 2 ? std::atoi(argv[2]) : 1);
   const size_t takes[] = {@takes@}, gives[] = {@gives@};
   std::vector<std::vector<float>> inputs, outputs;
   for (size_t floats : takes) inputs.emplace_back(floats);
@@ -402,7 +423,8 @@ if(NOT TARGET membound_kernels)  # another network of the same program may have 
     VISIBILITY_INLINES_HIDDEN ON)
 endif()
 
-add_library(net net.cpp weights.cpp)  # static, or with -DBUILD_SHARED_LIBS=ON shared
+# Static, or with -DBUILD_SHARED_LIBS=ON shared. A static library's self test is in a program only if it is called.
+add_library(net net.cpp net_test.cpp weights.cpp)
 target_link_libraries(net PRIVATE membound_kernels)
 target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 set_target_properties(net PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
@@ -412,5 +434,7 @@ if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR AND NOT CMAKE_SYSTEM_NAME 
   add_executable(main main.cpp)
   target_link_libraries(main PRIVATE net)
   target_compile_features(main PRIVATE cxx_std_17)
+  enable_testing()
+  add_test(NAME selftest COMMAND main --check)
 endif()
 """
