@@ -6,8 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import membound as mb
@@ -115,6 +117,62 @@ def test_no_preprocessing_is_said_by_the_export_and_by_the_example(tmp_path, cap
         found = subprocess.run(words, capture_output=True, text=True, check=False)
         assert found.returncode
         assert said in found.stderr
+
+
+def test_a_picture_without_preprocessing_names_the_argument_that_says_it(tmp_path, capsys):
+    Image.new("L", (8, 8)).save(tmp_path / "photo.png")
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)).eval()
+    mb.save(net, tmp_path / "net.safetensors", torch.zeros(1, 1, 8, 8), classes=["a", "b", "c"])
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", str(tmp_path / "net.safetensors"), str(tmp_path / "photo.png")])
+    assert stopped.value.code == 1
+    assert "save it with preprocess=..., or prepare them yourself" in capsys.readouterr().err
+
+
+WRONG = {"bytes": b"\x89PNG" * 5000, "list": list(range(5000)), "array": np.zeros(5000)}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_what_is_no_path_is_told_without_its_content(wrong, tmp_path):
+    net = mb.Net(mb.save(nn.Linear(4, 3), tmp_path / "net.safetensors", torch.zeros(1, 4)))
+    for call in (
+        lambda: mb.load(wrong),
+        lambda: mb.save(nn.Linear(4, 3), wrong, torch.zeros(1, 4)),
+        lambda: mb.inspect(wrong),
+        lambda: mb.export_c(wrong, tmp_path / "c"),
+        lambda: mb.export_cpp(wrong, tmp_path / "c"),
+        lambda: mb.export_cpp(net, wrong),
+        lambda: mb.export_cpp(net, tmp_path / "c", prefix=wrong),
+        lambda: mb.export_cpp_file(net, wrong),
+        lambda: mb.data.load(wrong),
+        lambda: mb.zoo.load_caffemodel(mb.zoo.lenet(), wrong),
+        lambda: mb.fit(nn.Linear(4, 3), wrong, "1KB"),
+        lambda: mb.fit(nn.Linear(4, 3), (torch.zeros(8, 4), torch.zeros(8).long()), "1KB", run_dir=wrong),
+    ):
+        with pytest.raises(MemboundError) as raised:
+            call()
+        said = str(raised.value)
+        assert len(said) < 200, said[:300]
+        assert "\n" not in said
+    if isinstance(wrong, bytes):
+        with pytest.raises(ModelError, match=r"^path is bytes \(20,000 of them\): a path is needed"):
+            mb.load(wrong)
+
+
+def test_an_export_over_another_network_says_what_changed(tmp_path, capsys):
+    def export(inputs: int, names: list[str] | None) -> str:
+        net = nn.Sequential(nn.Flatten(), nn.Linear(inputs, 3)).eval()
+        mb.save(net, tmp_path / "net.safetensors", torch.zeros(1, inputs), classes=names)
+        with pytest.raises(SystemExit):
+            main(["export", str(tmp_path / "net.safetensors"), "--cpp", str(tmp_path / "cpp")])
+        return "".join(line for line in capsys.readouterr().out.splitlines() if line.startswith("changed"))
+
+    assert export(4, ["owl", "née", "fox"]) == ""
+    assert export(4, ["owl", "née", "fox"]) == ""
+    must = ": an app that relies on it must change, too"
+    assert export(5, ["owl", "née", "fox"]) == f"changed   was inputs 4; is inputs 5{must}"
+    assert export(5, ["owl", "cat", "fox"]) == f"changed   was class 1 'née'; is class 1 'cat'{must}"
+    assert export(5, None) == f"changed   was 3 classes; is no names of classes{must}"
 
 
 def test_tflite_is_no_export_but_cpp_is(capsys):

@@ -56,15 +56,38 @@ def install(extra: str) -> str:
     return f"in a checkout of membound, pip install '.[{extra}]'"
 
 
-def check_path_like(path: object, name: str) -> None:
+MOST_SHOWN = 60  # characters of a value in a message
+
+
+def shown(value: object) -> str:
+    """A value that a caller gave, for one line of a message: a file's content would fill the screen.
+
+    >>> shown("net"), shown(bytes(20_464))
+    ("'net'", 'bytes (20,464 of them)')
+    >>> shown(list(range(100)))
+    '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 1... (list)'
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"{type(value).__name__} ({len(value):,} of them)"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({type(value).__name__})"
+
+
+def check_path_like(path: object, name: str, kind: type[MemboundError] = ModelError) -> None:
     """Refuse what cannot be a path at all.
 
     >>> check_path_like(3, "folder")
     Traceback (most recent call last):
     membound.errors.ModelError: folder=3: a path is needed, as text or a pathlib.Path
+    >>> check_path_like(bytes(20_464), "path")
+    Traceback (most recent call last):
+    membound.errors.ModelError: path is bytes (20,464 of them): a path is needed, as text or a pathlib.Path
     """
-    if not isinstance(path, str | os.PathLike) or not (text := os.fspath(path)) or "\0" in str(text):
-        raise ModelError(f"{name}={path!r}: a path is needed, as text or a pathlib.Path", about=name)
+    if isinstance(path, str | os.PathLike) and (text := os.fspath(path)) and "\0" not in str(text):
+        return
+    given = shown(path)
+    said = f"{name} is {given}" if isinstance(path, bytes | bytearray | memoryview) else f"{name}={given}"
+    raise kind(f"{said}: a path is needed, as text or a pathlib.Path", about=name)
 
 
 def say_no_folder(folder: Path) -> str:

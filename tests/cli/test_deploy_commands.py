@@ -1,5 +1,6 @@
 """inspect, run and evaluate FILE: what they say, what they write, and what they refuse in one line."""
 
+import hashlib
 import io
 import json
 import os
@@ -68,6 +69,7 @@ def test_inspect_as_json(file, capsys):
     assert run("inspect", file, "--json") == 0
     facts = loads(capsys.readouterr().out)
     assert facts["file_bytes"] == os.path.getsize(file)
+    assert facts["sha256"] == hashlib.sha256(Path(file).read_bytes()).hexdigest()
     assert facts["weight_bytes"] == sum(layer["bytes"] for layer in facts["layers"])
     assert facts["file_bytes"] == facts["header_bytes"] + facts["weight_bytes"] + facts["mean_image_bytes"]
     assert facts["dense_bytes"] == 4 * (36 + 4 + 160) == facts["paper"]["dense_bytes"]
@@ -96,6 +98,7 @@ def test_inspect_as_a_table(file, capsys):
     assert run("inspect", file) == 0
     said = capsys.readouterr().out
     assert "2x64 of 2x80" in said
+    assert f"sha256    {hashlib.sha256(Path(file).read_bytes()).hexdigest()}\n" in said
     assert f"{os.path.getsize(file):,} bytes: weights" in said
     assert "nonzeros  35 of 200 parameters" in said
     assert "input     1x6x6 of uint8, pixels" in said

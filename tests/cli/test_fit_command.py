@@ -1,5 +1,6 @@
 """fit as a user meets it: a budget in, files out, told what came of it; and one line for whatever is wrong."""
 
+import hashlib
 import json
 import os
 import re
@@ -125,6 +126,7 @@ def test_every_key_of_json_is_documented(arguments, capsys):
     assert [key for key in found if f"`{key}`" not in top] == []
     assert [key for each in found["finals"] for key in each if f"`{key}`" not in final] == []
     for each in found["finals"]:
+        assert each["sha256"] == hashlib.sha256(Path(each["file"]).read_bytes()).hexdigest()
         seeds = each.get("seeds") or {"mean": None, "std": None}
         assert (each["mean"], each["std"]) == (seeds["mean"], seeds["std"])
 

@@ -1,5 +1,6 @@
 """The first screen of the report: four numbers beside dense and 8 bits; what is worse is as large as what is better."""
 
+import html
 import re
 from statistics import mean, stdev
 
@@ -142,6 +143,20 @@ def test_a_narrow_screen_shows_what_was_decided_first():
 
 def test_the_snippet_prepares_images():
     assert "x = net.preprocess(images)" in page()
+    assert "net.classes" not in page()
+
+
+def test_the_snippet_reads_a_picture_and_names_its_class():
+    text = plain(
+        page(takes_pictures=True, class_names=["cat", "dog"], classes=[{"name": "cat", "images": 1}])
+    )
+    assert 'x = net.preprocess(net.read("photo.jpg"))' in html.unescape(text)
+    assert "print(net.classes[y[0].argmax()])" in text
+
+
+def test_the_page_says_the_digest_of_the_file():
+    assert "n.safetensors: SHA-256 12ab" in plain(page(sha256="12ab"))
+    assert "SHA-256" not in page()
 
 
 def test_a_report_from_python(tmp_path):

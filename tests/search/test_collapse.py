@@ -81,6 +81,16 @@ def test_the_reason_depends_on_the_dense_network(dense, says):
     assert say_advice({"finals": [{"name": "b"}, final]})[0].startswith("a says class 3")
 
 
+def test_the_class_has_its_name_and_a_tiny_file_may_be_too_small():
+    training = {"steps": 100, "usual_steps": 5000}
+    final = {"collapsed": 1, "class_names": ["apple", "pear"], "training": training, "file_bytes": 412}
+    said, why = say_advice({"finals": [final]})
+    assert said.startswith("It says class 1 (pear) of everything")
+    assert why.endswith("Train longer: steps=5000. 412 bytes may be too few, too: raise the budget.")
+    assert "too few" not in say_advice({"finals": [final | {"file_bytes": 4120}]})[1]
+    assert say_advice({"finals": [final | {"class_names": ["0", "1"]}]})[0].startswith("It says class 1 of")
+
+
 @pytest.mark.parametrize(
     ("steps", "losses", "short"),
     [

@@ -81,6 +81,7 @@ def _print(facts: dict[str, Any]) -> None:
         + (f", mean image {image:,}" if image else "")
         + (f", packing {parts['other_bytes']:,}" if parts["other_bytes"] else ""),
     )
+    say("sha256", facts["sha256"])
     say("dense", f"{facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
     for word, text in on_device(facts):
         say(word, text)

@@ -10,7 +10,7 @@ from membound.data.masks import is_segmentation, load_masks
 from membound.data.named import NAMED
 from membound.data.npz import load_npz
 from membound.data.splits import Dataset
-from membound.errors import DataError
+from membound.errors import DataError, check_path_like
 from membound.signatures import known_keywords
 
 _ALLOWED = (
@@ -43,6 +43,8 @@ def load(
     >>> digits.train.labels[:8].tolist(), digits.classes[:3]
     ([5, 0, 4, 1, 9, 2, 1, 3], ('0', '1', '2'))
     """
+    if not isinstance(source, str | os.PathLike):
+        check_path_like(source, "source", DataError)
     name = os.fspath(source)
     path = None if name in NAMED else _resolve(name)
     is_folder = path is not None and path.is_dir()

@@ -109,6 +109,12 @@ def _write_cpp(request: Request) -> Written:
             "fit with uint8 images, or say in Python how pixels became floats: mb.fit(..., pixels=...)"
         )
     facts = {"weight_bytes": made.weight_bytes, "file_bytes": made.file_bytes, "kept": list(made.kept)}
+    facts |= {"changed": made.changed}
+    changed = (
+        []
+        if made.changed is None
+        else [f"changed   {made.changed}: an app that relies on it must change, too"]
+    )
     build = f"{folder}/build"
     return Written(
         {"out": str(folder), **facts, "engine": request.engine},
@@ -116,6 +122,7 @@ def _write_cpp(request: Request) -> Written:
             f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, {prefix}_test.cpp, the kernels, main.cpp, "
             "CMakeLists.txt",
             *_say_kept(made.kept),
+            *changed,
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
             f"engine    {_say_engine(request.engine)}",
             f"try it    cmake -S {folder} -B {build} && cmake --build {build} -j 4 && {build}/main --check",
@@ -197,7 +204,7 @@ def _write_anew(request: Request) -> Written:
     assert target is not None
     before, stored = source.stat().st_size, reencode(source, target, request.values, prefer)
     line = f"file      {target}: {stored.file_bytes:,} bytes ({before:,} before)"
-    return Written({"out": str(target), **inspect(stored)}, [line])
+    return Written({"out": str(target), **inspect(target)}, [line])
 
 
 def _write_model_file(request: Request) -> Written:
@@ -235,7 +242,7 @@ def _write_model_file(request: Request) -> Written:
         return replace(written, lines=[*written.lines, *([say_assumed(weights)] if silent else [])])
     assert request.target is not None
     stored = write(request.target, captured, values, prefer)
-    facts = {"out": str(request.target), **inspect(stored)}
+    facts = {"out": str(request.target), **inspect(request.target)}
     lines = [
         f"file      {request.target}: {facts['file_bytes']:,} bytes ({facts['dense_bytes']:,} dense)",
         f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters",
@@ -266,7 +273,7 @@ def _write_rounded(request: Request, found: "Rounded") -> Written:
 
     if request.target is not None:
         found.write(request.target)
-    facts = inspect(found.stored)
+    facts = inspect(found.stored if request.target is None else request.target)
     rows = [
         ("", "values", "bytes", "accuracy", "errors"),
         *(

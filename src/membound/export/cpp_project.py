@@ -1,11 +1,12 @@
 """A folder with a network as C++ for apps: its plan and weights, the kernels' sources, a C header, how to build it."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from membound.errors import ModelError, check_path_like
+from membound.errors import ModelError, check_path_like, shown
 from membound.export import cpp_templates as templates
 from membound.export import folder as folders
 from membound.export.cpp_selftest import selftest_files
@@ -30,6 +31,7 @@ class CppFolder:
     prepares: bool = True  # whether it has net_prepare,
     takes_pixels: bool = True  # and that takes pixels, as they are in pictures
     kept: tuple[str, ...] = ()  # files of an earlier export that you edited, and stay
+    changed: str | None = None  # what an app relies on and is not as in the earlier export: shapes, classes
 
 
 @known_keywords
@@ -62,12 +64,53 @@ def export_cpp(
         model, engine = read(find_model_file(Path(net))), chosen_engine(engine)
     ready = Net(model, threads=1, engine=engine)  # what cannot be run is refused here, not on a phone
     source = make_source(model, prefix, engine)
+    before = _read_earlier(Path(folder) / f"{prefix}.cpp")
     kept = write_project(Path(folder), source, selftest_files(ready, prefix), prefix, engine)
     how = preprocess_of(model)
     pixels = how is not None and how.takes == "uint8"
     return CppFolder(
-        Path(folder), source.constants.nbytes, model.file_bytes, how is not None, pixels, tuple(kept)
+        Path(folder),
+        source.constants.nbytes,
+        model.file_bytes,
+        how is not None,
+        pixels,
+        tuple(kept),
+        None if before is None else describe_change(before, source.source),
     )
+
+
+def describe_change(before: str, after: str) -> str | None:
+    """What two texts of net.cpp say of inputs, outputs and classes, where they differ."""
+    (old, old_names), (new, new_names) = map(_interface, (before, after))
+    was, now = ([part for part in one if part not in other] for one, other in ((old, new), (new, old)))
+    if len(old_names) != len(new_names):
+        for said, names in ((was, old_names), (now, new_names)):
+            said.append(f"{len(names)} classes" if names else "no names of classes")
+    elif old_names != new_names:
+        number = next(i for i, name in enumerate(old_names) if name != new_names[i])
+        for said, names in ((was, old_names), (now, new_names)):
+            said.append(f"class {number} {shown(names[number])}")
+    return f"was {', '.join(was)}; is {', '.join(now)}" if was or now else None
+
+
+def _interface(source: str) -> tuple[list[str], list[str]]:
+    """Shapes and sizes, as describe_interface lists them, and the names of the classes."""
+    found = re.search(r"const membound::Interface needed\{\w+, \"([^\"]*)\"", source)
+    parts = [] if found is None else found[1].split(", ")
+    listed = re.search(
+        r"^static const char\* const class_names\[\] = \{\n(.*?)^\};", source, re.DOTALL | re.MULTILINE
+    )
+    escaped = [] if listed is None else re.findall(r'^    "(.*)",$', listed[1], re.MULTILINE)
+    names = [re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), name.encode()) for name in escaped]
+    plain = [part for part in parts if not re.search(r"classes \(\w+\)$", part)]
+    return plain, [name.decode(errors="replace") for name in names]
+
+
+def _read_earlier(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return None
 
 
 def kernel_files() -> list[Path]:

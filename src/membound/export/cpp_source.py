@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data import Preprocess
-from membound.errors import ModelError
+from membound.errors import ModelError, shown
 from membound.export import cpp_templates as templates
 from membound.machine import own_version
 from membound.run.common import preprocess_of
@@ -49,20 +49,15 @@ def check_prefix(prefix: str) -> None:
     Traceback (most recent call last):
     membound.errors.ModelError: prefix='int' is a reserved word of C or C++: choose another, such as net or digits
     """
-    if prefix in RESERVED.split():
-        raise ModelError(
-            f"prefix={prefix!r} is a reserved word of C or C++: choose another, such as net or digits",
-            about="prefix",
-        )
-    if prefix in OWN.split():
-        raise ModelError(
-            f"prefix={prefix!r}: the code has a use for that name itself: choose another, such as net or digits",
-            about="prefix",
-        )
     if not isinstance(prefix, str) or not NAME.fullmatch(prefix):
-        raise ModelError(
-            f"prefix={prefix!r}: a name in C is needed, in lower case, such as net or digits", about="prefix"
-        )
+        why = ": a name in C is needed, in lower case"
+    elif prefix in RESERVED.split():
+        why = " is a reserved word of C or C++: choose another"
+    elif prefix in OWN.split():
+        why = ": the code has a use for that name itself: choose another"
+    else:
+        return
+    raise ModelError(f"prefix={shown(prefix)}{why}, such as net or digits", about="prefix")
 
 
 def renamed(text: str, prefix: str) -> str:

@@ -1,6 +1,5 @@
 """A folder that an export writes, whole or not at all: over an earlier export of its kind, never over other files."""
 
-import hashlib
 import json
 import os
 import secrets
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from membound.errors import ModelError
 from membound.export.hub_folder import check_folder
-from membound.store.whole import write_whole
+from membound.store.whole import digest_file, write_whole
 
 WROTE = "/* A network that membound wrote:"  # how the headers of all exports begin
 MANIFEST = ".membound.json"  # what was written, so that the next export knows what was edited since
@@ -41,7 +40,7 @@ def write_files(
         for name, parts in files.items():
             (aside / name).parent.mkdir(exist_ok=True)
             write_whole(aside / name, parts)
-        digests = {name: _digest(aside / name) for name in files}
+        digests = {name: digest_file(aside / name) for name in files}
         write_whole(aside / MANIFEST, [json.dumps(digests, indent=1).encode() + b"\n"])
         if not _is_ours(folder, header, line):
             aside.rename(folder)
@@ -63,14 +62,14 @@ def _replace(
         for name in digests
         if name in may_be_edited
         and (folder / name).exists()
-        and _digest(folder / name) not in (digests[name], before.get(name))
+        and digest_file(folder / name) not in (digests[name], before.get(name))
     ]
     for name in digests:
         if name not in kept:
             (folder / name).parent.mkdir(exist_ok=True)
             os.replace(aside / name, folder / name)
     for name, digest in before.items():
-        if name not in digests and (folder / name).is_file() and _digest(folder / name) == digest:
+        if name not in digests and (folder / name).is_file() and digest_file(folder / name) == digest:
             (folder / name).unlink()
     os.replace(aside / MANIFEST, folder / MANIFEST)
     return kept
@@ -101,7 +100,3 @@ def _read_manifest(folder: Path) -> dict[str, str]:
         for name, digest in found.items()
         if isinstance(digest, str) and not Path(name).is_absolute() and ".." not in Path(name).parts
     }
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -10,6 +10,7 @@ Facts = Mapping[str, Any]
 SHORT = 0.1  # of the usual steps
 HALF = 0.5  # of the usual steps: short where the network is below dense
 BEYOND_CHANCE = 2  # standard errors
+FEW_BYTES = 1000  # of a file: little but its header
 FALLING = 0.9  # of the loss a quarter before the end
 
 
@@ -33,7 +34,7 @@ def say_advice(result: Facts) -> list[str]:
     for final in finals:
         if final.get("collapsed") is not None:
             it = f"{final.get('name')}" if len(finals) > 1 else "It"
-            said = f"{it} says class {final['collapsed']} of everything"
+            said = f"{it} says class {_name_class(final)} of everything"
             return [
                 f"{said}: it has learned nothing but which class is usual.",
                 f"Why: {_why(final, result)}",
@@ -75,10 +76,24 @@ def _say_below(finals: list[Facts], result: Facts) -> list[str]:
     return []
 
 
+def _name_class(final: Facts) -> str:
+    """
+    >>> _name_class({"collapsed": 1, "class_names": ["apple", "pear"]}), _name_class({"collapsed": 1})
+    ('1 (pear)', '1')
+    """
+    number, names = int(final["collapsed"]), final.get("class_names") or ()
+    name = str(names[number]) if number < len(names) else ""
+    return f"{number} ({name})" if name not in ("", str(number)) else str(number)
+
+
 def _why(final: Facts, result: Facts) -> str:
     if _is_short(final):
         steps, usual = map(show_count, _steps(final))
-        return f"it was trained for {steps} steps, and {usual} are usual. {_longer(final, result)}"
+        small = find_number(final, "file_bytes") or FEW_BYTES
+        room = (
+            f" {show_count(small)} bytes may be too few, too: raise the budget." if small < FEW_BYTES else ""
+        )
+        return f"it was trained for {steps} steps, and {usual} are usual. {_longer(final, result)}{room}"
     ours, theirs = find_number(final, "accuracy"), find_number(find_part(result, "dense"), "accuracy")
     if ours is None or theirs is None:
         return "the dense network, trained beside it, would tell whether the budget is too small or training fails."

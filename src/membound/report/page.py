@@ -215,7 +215,7 @@ def _make_usage(result: Facts) -> Markup | None:
     python = (
         f"import membound as mb\n\n{save}net = mb.load({literal}{engine})\n"
         f"{_say_prepare(finals[0])}\n"
-        "y = net(x)  # numpy in, numpy out"
+        f"{_say_call(finals[0])}"
     )
     quoted = shlex.quote(files[0])
     evaluated = f" --data {shlex.quote(data)}" if data and not save else " --data DATA"
@@ -244,11 +244,34 @@ def _say_prepare(final: Facts) -> str:
     >>> _say_prepare({"input_shape": [40, 49]})
     'x = net.preprocess(examples)  # as in training: [N, 40, 49], as the data was'
     """
+    if final.get("takes_pictures"):
+        return 'x = net.preprocess(net.read("photo.jpg"))  # or images as in training: uint8 [N, C, H, W]'
     name = name_of_examples(final)
     if name == "images":
         return "x = net.preprocess(images)  # as in training: [N, C, H, W], uint8 or as the data was"
     shape = ", ".join(map(str, ("N", *(final.get("input_shape") or ["..."]))))
     return f"x = net.preprocess({name})  # as in training: [{shape}], as the data was"
+
+
+def _say_call(final: Facts) -> str:
+    """The call, and what its numbers mean where they are the scores of classes that have names.
+
+    >>> print(_say_call({"class_names": ["cat", "dog"], "classes": [{"name": "cat"}]}))
+    y = net(x)  # numpy in, numpy out
+    print(net.classes[y[0].argmax()])
+    """
+    call = "y = net(x)  # numpy in, numpy out"
+    named = final.get("class_names") and final.get("classes")
+    return f"{call}\nprint(net.classes[y[0].argmax()])" if named else call
+
+
+def _say_digests(result: Facts) -> str | None:
+    """
+    >>> _say_digests({"finals": [{"file": "a.safetensors", "sha256": "12ab"}]})
+    'a.safetensors: SHA-256 12ab'
+    """
+    found = [final for final in find_rows(result, "finals") if find_text(final, "sha256")]
+    return "; ".join(f"{final.get('file')}: SHA-256 {final['sha256']}" for final in found) or None
 
 
 def _code(text: str) -> Markup:
@@ -267,6 +290,7 @@ def _make_origin(result: Facts) -> Markup | None:
     environment = find_part(result, "environment")
     seconds = find_number(result, "seconds")
     facts = {
+        "file": _say_digests(result),
         "strategy": find_text(result, "strategy"),
         "seed": find_text(result, "seed"),
         "training": _say_training(result),

@@ -44,5 +44,7 @@ def stated_preprocess(model: StoredModel) -> Preprocess:
     """The same; a file that does not say it is refused."""
     found = preprocess_of(model)
     if found is None:
-        raise ModelError("this file does not say how images are prepared: prepare them yourself")
+        raise ModelError(
+            "this file does not say how images are prepared: save it with preprocess=..., or prepare them yourself"
+        )
     return found

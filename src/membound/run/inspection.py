@@ -17,6 +17,7 @@ from membound.signatures import known_keywords
 from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.store.sizes import total_bytes
+from membound.store.whole import digest_file
 from membound.units import LEVELS, parse_clock, parse_level
 
 
@@ -26,7 +27,7 @@ class Inspection(dict[str, Any]):
     - `file_bytes` are all of it: `header_bytes`, `weight_bytes`, `mean_image_bytes`, and filling. `parts` has the same
       by what bytes are for: `value_bytes`, `position_bytes`, `scale_bytes`, `bias_bytes`, `palette_bytes`,
       `mean_image_bytes`, `header_bytes` and `other_bytes`; `position_entropy_bytes` is the least that positions could
-      take on average.
+      take on average. `sha256` is the digest of the file, as `sha256sum` prints it; None of a network in memory.
     - `dense_bytes` is the network in float32, `ratio` how many times the file that is, `paper` has bytes in the paper's
       formats: `dense_bytes`, `indexed_bytes`, `best_bytes`.
     - `parameters`, `nonzeros` (biases too) and `weight_nonzeros`; `operators`, how many.
@@ -73,9 +74,11 @@ def inspect(
     where none is given), `compiled` with '-Os' or '-O2'.
     """
     hz, level = None if clock is None else parse_clock(clock), parse_level(compiled)
+    digest = None
     if not isinstance(model, StoredModel):
         check_path_like(model, "model")
-        model = read(find_model_file(Path(model)))
+        path = find_model_file(Path(model))
+        model, digest = read(path), digest_file(path)
     original = {name: model.original_shapes.get(name, tensor.shape) for name, tensor in model.tensors.items()}
     layers = list_layers(model)
     counted = {layer["name"]: (original[layer["name"]], layer["nonzeros"]) for layer in layers}
@@ -83,6 +86,7 @@ def inspect(
     image = model.mean_image
     facts = {
         "file_bytes": model.file_bytes,
+        "sha256": digest,
         "header_bytes": model.header_bytes,
         "weight_bytes": sum(layer["bytes"] for layer in layers),
         "mean_image_bytes": 0 if image is None else image.nbytes,

@@ -77,6 +77,13 @@ def advice_for(model: StoredModel, shape: Sequence[int], found: Sequence[int]) -
     return "; a frame of another size goes through net.read(frame) first" if frame or batch else ""
 
 
+def takes_pictures(model: StoredModel) -> bool:
+    """Whether `read` gives what `preprocess` takes."""
+    is_one = len(model.graph.taken) == 1
+    pixels = model.preprocess is not None and taken_by(model.preprocess) == "uint8"
+    return is_one and pixels and image_side(model, model.shapes[0]) is not None
+
+
 def image_side(model: StoredModel, shape: Sequence[int]) -> int | None:
     """The side of the square images that the network was trained on, before a crop; None if it takes no such images."""
     if model.mean_image is not None:

@@ -20,6 +20,7 @@ from membound.report.verdict import show_seeds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
 from membound.run.net import Net
+from membound.run.pictures import takes_pictures
 from membound.search import timing
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
@@ -59,7 +60,8 @@ class Fitted:
       mean since the point before, on training images), `seconds`, `nonzeros` and, where there are test images,
       `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
       `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them (None of another task);
-      `input_shape`, of one example;
+      `input_shape`, of one example; `takes_pictures`, whether `net.read` reads pictures for it; `class_names`, those in
+      the file, or None;
       `asked`, the `call`, its `strategy`, `strategy_source` (a digest, of a score of your own) and `seed`;
       `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
       several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values` and `layers` of each.
@@ -335,6 +337,7 @@ def write_report(
         ),  # calls, not networks
         budget_kind=kinds_of_bound.pop(),
         files=["net.safetensors"],  # a name to copy: only who saves it knows its own
+        written=False,
         names=names or _names_apart(found),
     )
     page.write_report(path, summary | {"unsaved": True})
@@ -377,6 +380,8 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         memory = {"host_memory_bytes" if target.micro else "memory_bytes": here, "memory_isa": target.isa}
     return {
         "input_shape": None if len(facts.get("inputs", ())) > 1 else facts["input_shape"],
+        "takes_pictures": takes_pictures(stored),
+        "class_names": stored.classes,
         "file_bytes": stored.file_bytes,
         "header_bytes": stored.header_bytes,
         **memory,

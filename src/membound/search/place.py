@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from membound.errors import MemboundError
+from membound.errors import MemboundError, TrainingError, check_path_like
 from membound.search.option import Option
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Place:
     progress: bool = True
 
     def __post_init__(self) -> None:
+        if self.run_dir is not None:
+            check_path_like(self.run_dir, "run_dir", TrainingError)
         if self.tensorboard and self.run_dir is None:
             raise MemboundError(
                 "curves for TensorBoard are kept in the run directory: name one as run_dir",

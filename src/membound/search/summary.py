@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from membound.machine import describe
+from membound.store.whole import digest_file
 
 Fitted = Any  # a search.deployed.Fitted, whose own report imports this module
 PACKAGES = ("membound", "torch", "numpy", "ray")
@@ -23,6 +24,7 @@ def summarise(
     budget_kind: str = "file",
     within: float | None = None,
     files: Sequence[object] = (),
+    written: bool = True,
     command: str | None = None,
     device: str = "cpu",
     score_name: str | None = None,
@@ -30,14 +32,16 @@ def summarise(
 ) -> dict[str, Any]:
     """All that `membound.report` shows of a fit, as JSON.
 
-    `budget_kind` is what the budgets count: file, ram or nonzeros; `files` are those that were written, in the order
-    of `results`; `score_name` is for a task with a score of its own, whose numbers are no percentages; `names`
-    are the networks', where they are not called by their budgets.
+    `budget_kind` is what the budgets count: file, ram or nonzeros; `files` are those of `results`, in their order, or
+    only names for them if they are not `written`; `score_name` is for a task with a score of its own, whose numbers are
+    no percentages; `names` are the networks', where they are not called by their budgets.
     """
     about = describe(PACKAGES)
     paths = [str(file) for file in files] + [None] * (len(results) - len(files))
     finals = [
-        describe_final(result, path, budget_kind, within) for result, path in zip(results, paths, strict=True)
+        describe_final(result, path, budget_kind, within)
+        | {"sha256": digest_file(path) if written and path is not None else None}
+        for result, path in zip(results, paths, strict=True)
     ]
     if names is not None:
         finals = [{**final, "name": name} for final, name in zip(finals, names, strict=True)]

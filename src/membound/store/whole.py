@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 from collections.abc import Iterable
@@ -24,6 +25,12 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"{path}: cannot be written: {reason}") from None
+
+
+def digest_file(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file, as sha256sum prints it."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def replace_file(target: Path, parts: Iterable[bytes | memoryview]) -> None:

@@ -10,7 +10,7 @@ from torch.utils import data as torch_data
 
 from membound.data import ArraySplit, Dataset, Preprocess, Split, channel_moments, subsample, validation_split
 from membound.data.examples import ExampleSplit
-from membound.errors import DataError
+from membound.errors import DataError, shown
 from membound.train.arrays import Array, as_array, as_inputs, as_targets
 from membound.train.batches import RESIDENT_BYTES
 from membound.train.items import ItemSplit, from_items
@@ -131,8 +131,10 @@ def _refuse_unusable(data: Any) -> None:
     kind = type(data).__name__
     if data is None:
         raise DataError(f"there is no data (None): pass {_WANTED}")
-    if isinstance(data, str | bytes | Path):
-        raise DataError(f"the data is a name, {str(data)!r}: pass mb.data.load({str(data)!r})")
+    if isinstance(data, bytes | bytearray):
+        raise DataError(f"the data is {shown(data)}: pass {_WANTED}")
+    if isinstance(data, str | Path):
+        raise DataError(f"the data is a name, {shown(str(data))}: pass mb.data.load({shown(str(data))})")
     if _is_array(data):
         raise DataError(f"the data is one {kind} without targets: pass both, (x, y)")
     if isinstance(data, Iterator):

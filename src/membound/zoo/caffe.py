@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from membound.errors import WeightsError
+from membound.errors import WeightsError, check_path_like
 from membound.zoo.placement import place
 from membound.zoo.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, Malformed, fields, varint
 
@@ -90,6 +90,7 @@ def load_caffemodel(net: nn.Module, path: Path, names: Mapping[str, str] | None 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
     """Errors within name the file."""
+    check_path_like(path, "path", WeightsError)
     try:
         yield
     except Malformed as fact:
