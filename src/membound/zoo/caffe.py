@@ -90,7 +90,8 @@ def load_caffemodel(net: nn.Module, path: Path, names: Mapping[str, str] | None 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
     """Errors within name the file."""
-    check_path_like(path, "path", WeightsError)
+    if not isinstance(path, str | os.PathLike):
+        check_path_like(path, "path", WeightsError)
     try:
         yield
     except Malformed as fact:
