@@ -260,6 +260,15 @@ def tell_left_out(dataset: Any) -> None:
             typer.echo(note, err=True)
 
 
+def tell_layout(dataset: Any) -> None:
+    """What the shape of floats was taken for, where it could be something else."""
+    from membound.data.npz import reading_notes
+    from membound.report.advice import in_options
+
+    for note in reading_notes(dataset):
+        typer.echo(in_options(note), err=True)
+
+
 def tell_drawn(dataset: Any) -> None:
     """That a folder without train and test was split, and so only a part of it counts."""
     for note in dataset.notes:

@@ -10,6 +10,7 @@ from membound.report.text import find_number, find_part, find_rows, show_count
 Facts = Mapping[str, Any]
 SHORT = 0.1  # of the usual steps
 HALF = 0.5  # of the usual steps: short where the network is below dense
+KEYWORDS = {"widths=[1, 1.5, 2]": "--widths 1,1.5,2", "give layout ": "give --layout "}  # of notes
 FALLING = 0.9  # of the loss a quarter before the end
 
 
@@ -55,7 +56,17 @@ def say_note(note: str, command: object) -> str:
     >>> say_note("a wider network may be more accurate (widths=[1, 1.5, 2])", "membound fit lenet")
     'a wider network may be more accurate (--widths 1,1.5,2)'
     """
-    return note.replace("widths=[1, 1.5, 2]", "--widths 1,1.5,2") if _is_command(command) else note
+    return in_options(note) if _is_command(command) else note
+
+
+def in_options(note: str) -> str:
+    """
+    >>> in_options("if that is wrong, give layout NCHW")
+    'if that is wrong, give --layout NCHW'
+    """
+    for keyword, option in KEYWORDS.items():
+        note = note.replace(keyword, option)
+    return note
 
 
 def _is_command(command: object) -> bool:
