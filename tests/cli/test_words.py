@@ -149,7 +149,10 @@ def test_floats_that_may_be_sequences_are_read_with_a_word(layout, tmp_path, mon
     np.savez("places.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     given = ("one_channel_nets:flat", "--data", "places.npz", "--device", "cpu", "--steps", "2", "--out")
     said = "x is read as height x width x channels = 6 x 5 x 1; if that is wrong, give --layout NCHW\n"
-    for command in (("train", *given, "b.safetensors"), ("fit", *given, "a.safetensors", "--budget", "4KB", "--no-dense")):
+    for command in (
+        ("train", *given, "b.safetensors"),
+        ("fit", *given, "a.safetensors", "--budget", "4KB", "--no-dense"),
+    ):
         assert run(*command, *layout) == 0
         assert (said in capsys.readouterr().err) is not bool(layout)
     assert run("data", "places.npz", *layout) == 0

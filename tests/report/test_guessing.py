@@ -12,7 +12,9 @@ from membound.report.text import Score
 from membound.report.verdict import make_lines
 from membound.search.summary import summarise
 
-FOUR = [{"name": str(each), "images": images, "errors": 0} for each, images in enumerate((129, 125, 125, 121))]
+FOUR = [
+    {"name": str(each), "images": images, "errors": 0} for each, images in enumerate((129, 125, 125, 121))
+]
 
 
 def judged(right: int, **more: object) -> dict[str, object]:
@@ -20,7 +22,9 @@ def judged(right: int, **more: object) -> dict[str, object]:
     return {"accuracy": right / 5, "errors": 500 - right, "images": 500, "classes": FOUR, **more}
 
 
-@pytest.mark.parametrize(("right", "guesses"), [(100, True), (125, True), (148, True), (155, False), (480, False)])
+@pytest.mark.parametrize(
+    ("right", "guesses"), [(100, True), (125, True), (148, True), (155, False), (480, False)]
+)
 def test_an_accuracy_within_two_standard_errors_of_the_most_common_class_is_a_guess(right, guesses):
     assert is_guessing(judged(right)) is guesses
 
@@ -44,7 +48,9 @@ def test_it_is_said_first_with_the_steps_whatever_dense_does(dense):
     final = judged(125, training=training, input_shape=[10, 49, 1], name="7KB")
     result = {"finals": [final], "dense": dense, "command": "membound fit x"}
     first, second, *rest = make_lines(result, Score())
-    assert first.startswith("No better than guessing (26 % of the test examples are of one class): 25.00 ± 1.94 %")
+    assert first.startswith(
+        "No better than guessing (26 % of the test examples are of one class): 25.00 ± 1.94 %"
+    )
     assert "spread of dense" not in " ".join([first, second])
     assert second == "Why: it was trained for 10 steps, and 2,000 are usual. Train longer: --steps 2000."
     page = make_page(result)
@@ -70,7 +76,9 @@ def test_the_reason_is_not_always_the_steps(steps, dense, says):
 def test_of_several_networks_those_that_guess_are_named():
     good, bad = judged(480, name="9KB", file_bytes=9000), judged(125, name="5KB", file_bytes=5000)
     lines = make_lines({"finals": [good, bad]}, Score())
-    assert lines[0].startswith("No better than guessing (26 % of the test images are of one class): 5KB. 2 networks")
+    assert lines[0].startswith(
+        "No better than guessing (26 % of the test images are of one class): 5KB. 2 networks"
+    )
     assert lines[1].startswith("Why: ")
     assert "guessing: all" in make_lines({"finals": [bad, bad]}, Score())[0].replace(
         " (26 % of the test images are of one class)", ""
@@ -92,5 +100,7 @@ def test_a_fit_of_noise_says_it_in_its_record_too():
     summary = summarise([fitted], network="net", data="noise", strategy="x", seed=0, seconds=1.0)
     assert summary["finals"][0]["no_better_than_guessing"] is True
     told = np.eye(4, 8, dtype=np.float32)[y] * 4
-    learned = mb.fit(net, (told, y), 2000, test_data=(told[:40], y[:40]), steps=200, lr=0.1, dense=False, device="cpu")
+    learned = mb.fit(
+        net, (told, y), 2000, test_data=(told[:40], y[:40]), steps=200, lr=0.1, dense=False, device="cpu"
+    )
     assert not learned.no_better_than_guessing

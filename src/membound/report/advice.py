@@ -10,7 +10,11 @@ from membound.report.text import find_number, find_part, find_rows, show_count
 Facts = Mapping[str, Any]
 SHORT = 0.1  # of the usual steps
 HALF = 0.5  # of the usual steps: short where the network is below dense
-KEYWORDS = {"widths=[1, 1.5, 2]": "--widths 1,1.5,2", "give layout ": "give --layout "}  # of notes
+KEYWORDS = {
+    "widths=[1, 1.5, 2]": "--widths 1,1.5,2",
+    "give layout ": "give --layout ",
+    'compiled="O2"': "--compiled O2",
+}
 FALLING = 0.9  # of the loss a quarter before the end
 
 
