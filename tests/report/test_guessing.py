@@ -47,7 +47,7 @@ def test_it_is_said_first_with_the_steps_whatever_dense_does(dense):
     training = {"steps": 10, "usual_steps": 2000}
     final = judged(125, training=training, input_shape=[10, 49, 1], name="7KB")
     result = {"finals": [final], "dense": dense, "command": "membound fit x"}
-    first, second, *rest = make_lines(result, Score())
+    first, second, *_ = make_lines(result, Score())
     assert first.startswith(
         "No better than guessing (26 % of the test examples are of one class): 25.00 ± 1.94 %"
     )

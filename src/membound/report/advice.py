@@ -103,7 +103,8 @@ def _why(final: Facts, result: Facts) -> str:
         return "the dense network learned more, so this budget is too small for it. Raise the budget."
     if _is_short(final, HALF):
         steps, usual = map(show_count, _steps(final))
-        return f"the dense network did no better, and {steps} steps are few: {usual} are usual. {_longer(final, result)}"
+        few = f"{steps} steps are few: {usual} are usual"
+        return f"the dense network did no better, and {few}. {_longer(final, result)}"
     return "the dense network did no better. Look at the labels, the learning rate, and how often each class occurs."
 
 

@@ -1,4 +1,4 @@
-"""Whether a network is better than always saying the most common class: where not, nothing else is worth saying first."""
+"""Whether a network beats always saying the most common class: where it does not, that is said first."""
 
 from collections.abc import Mapping
 from typing import Any
