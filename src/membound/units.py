@@ -37,7 +37,8 @@ def parse_bytes(text: str | int, parts: str = "") -> int:
         write = "Write" if short else "write"
         raise MemboundError(
             f"{str(text)!r} is not a size{parts and ' or a part'}:{meant} {write} plain bytes (40960), a number with "
-            f"KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), as in '40 KiB'{parts and f', {parts}'}"
+            "KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), as in '40 KiB'"
+            f"{parts and f', {parts}'}"
         )
     return round(float(match[1]) * UNITS[match[2].lower()])
 

@@ -82,6 +82,8 @@ def _print(facts: dict[str, Any]) -> None:
         + (f", packing {parts['other_bytes']:,}" if parts["other_bytes"] else ""),
     )
     say("dense", f"{facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
+    if "micro" in facts:
+        say("id", f"{facts['micro']['identity']} (NET_ID of its C)")
     for word, text in on_device(facts):
         say(word, text)
     if memory is None:

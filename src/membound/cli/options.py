@@ -160,8 +160,8 @@ def open_in_integers(file: Path) -> Any:
         return open_in_integers(file)
     except Uncalibrated:
         raise MemboundError(
-            f"{file} is not calibrated for a microcontroller, it does not say how its values are rounded to int8: write "
-            f"a file that does, membound export {shlex.quote(str(file))} --int8 NEW.safetensors --data DATA"
+            f"{file} is not calibrated for a microcontroller, it does not say how its values are rounded to int8: "
+            f"write a file that does, membound export {shlex.quote(str(file))} --int8 NEW.safetensors --data DATA"
         ) from None
 
 

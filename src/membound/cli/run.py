@@ -32,7 +32,8 @@ def run_command(
         typer.Option(
             metavar="PATH",
             help="Where the output goes: a .npy file (default: INPUT.out.npy, of several outputs .npz; for pictures, "
-            "nowhere). With --engine micro an .npz file has the device's integers, too. Of a network that gives masks, a .png file for a picture, or a new folder for many.",
+            "nowhere). With --engine micro, an .npz file has the device's integers, too. Of a network that gives "
+            "masks, a .png file for a picture, or a new folder for many.",
         ),
     ] = None,
     threads: Threads = 0,
@@ -74,8 +75,10 @@ def run_command(
         outputs = _run(net, _given(input[0], target))
     integers = outputs.pop("integers") if engine == "micro" else None
     if target is not None:
-        both = integers is not None and target.suffix == ".npz"
-        write_outputs(target, {**outputs, "integers": integers} if both else outputs)
+        if integers is not None and target.suffix == ".npz":
+            write_outputs(target, {**outputs, "integers": integers})
+        else:
+            write_outputs(target, outputs)
     output = next(iter(outputs.values()))
     top = top_classes(net, output)
     if as_json:
