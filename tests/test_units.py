@@ -31,6 +31,12 @@ def test_what_is_no_size_is_refused(text):
         parse_bytes(text)
 
 
+@pytest.mark.parametrize(("text", "meant"), [("2K", "2KB"), ("2 m", "2 mB"), ("40Ki", "40KiB")])
+def test_a_unit_without_its_b_is_asked_for(text, meant):
+    with pytest.raises(MemboundError, match=rf"did you mean {meant}\? Write plain bytes"):
+        parse_bytes(text)
+
+
 def test_sizes_are_written():
     assert [format_bytes(n) for n in (0, 1023, 1024, 1024**2, 3 * 1024**3)] == [
         "0 B", "1023 B", "1.0 KiB", "1.00 MiB", "3.00 GiB",

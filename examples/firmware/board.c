@@ -6,8 +6,11 @@ extern uint32_t stack_top[], data_begin[], data_end[], data_in_flash[], bss_begi
 int main(void);
 void reset(void);
 
-__attribute__((section(".vectors"), used)) static void (*const vectors[16])(void) = {
-    [0] = (void (*)(void))stack_top, [1] = reset, [15] = board_interrupt};
+/* Where the stack begins, then handlers: of reset, the first, and of SysTick, exception 15. */
+__attribute__((section(".vectors"), used)) static const struct {
+  uint32_t *stack;
+  void (*handlers[15])(void);
+} vectors = {stack_top, {[0] = reset, [14] = board_interrupt}};
 
 #define TIMER ((volatile uint32_t *)0xE000E010)  /* SysTick, which every Cortex-M4 has */
 #define CLOCK ((volatile uint32_t *)0x40000000)  /* a timer of this board, 25 MHz */
@@ -37,13 +40,19 @@ void board_sleep(void) { __asm__ volatile("wfi"); }
 
 uint32_t board_ticks(void) { return ~CLOCK[1]; }
 
-void board_print(int32_t number) {
+static void send(const char *text) {
+  while (*text != '\0') SERIAL[0] = (uint32_t)*text++;
+}
+
+void board_print(const char *before, int32_t number, const char *after) {
   char text[12];
   uint32_t at = 0, rest = number < 0 ? 0u - (uint32_t)number : (uint32_t)number;
   do text[at++] = (char)('0' + rest % 10u);
   while ((rest /= 10u) != 0u);
+  send(before);
   if (number < 0) SERIAL[0] = '-';
   while (at != 0u) SERIAL[0] = (uint32_t)text[--at];
+  send(after);
   SERIAL[0] = '\n';
 }
 

@@ -32,7 +32,7 @@ int main(void) {
   int done;
   uint32_t i, begin, ticks, longest = 0;
   board_start();
-  board_print(net_selftest(&context)); /* first: how many outputs are wrong, 0 on a board that computes right */
+  board_print("self test: ", net_selftest(&context), " outputs wrong"); /* 0 on a board that computes right */
   net_start(&context); /* before every picture */
   do {
     while (filled == used) board_sleep();
@@ -42,9 +42,9 @@ int main(void) {
     if (ticks > longest) longest = ticks;
     used = used + 1u;
   } while (!done);
-  for (i = 0; i < NET_OUTPUTS; i++) board_print(net_output(&context, i));
-  board_print((int32_t)net_best(&context)); /* the class */
-  board_print((int32_t)longest);            /* last: the longest call, which other tasks have to wait for */
+  for (i = 0; i < NET_OUTPUTS; i++) board_print("output ", net_output(&context, i), "");
+  board_print("class ", (int32_t)net_best(&context), "");
+  board_print("longest call: ", (int32_t)longest, " ticks of " BOARD_TICK); /* which other tasks have to wait for */
   board_stop();
   return 0;
 }

@@ -47,6 +47,10 @@ class ModelError(MemboundError):
     rule: int | None = None
 
 
+class Uncalibrated(ModelError):
+    """A network that does not say how a microcontroller rounds its values."""
+
+
 def install(extra: str) -> str:
     """How to get what an extra brings; membound is installed from a checkout.
 

@@ -32,9 +32,13 @@ def parse_bytes(text: str | int, parts: str = "") -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*", str(text))
     if match is None or match[2].lower() not in UNITS:
+        short = match is not None and f"{match[2].lower()}b" in UNITS  # 2K, 2Ki
+        meant = f" did you mean {str(text).strip()}B?" if short else ""
+        write = "Write" if short else "write"
         raise MemboundError(
-            f"{str(text)!r} is not a size{parts and ' or a part'}: write plain bytes (40960), a number with KB, MB, "
-            f"GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), as in '40 KiB'{parts and f', {parts}'}"
+            f"{str(text)!r} is not a size{parts and ' or a part'}:{meant} {write} plain bytes (40960), a number with "
+            "KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), as in '40 KiB'"
+            f"{parts and f', {parts}'}"
         )
     return round(float(match[1]) * UNITS[match[2].lower()])
 

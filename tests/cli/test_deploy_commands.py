@@ -614,7 +614,8 @@ def test_an_export_that_there_is_not_says_which_there_is(file, tmp_path, capsys)
     assert "bench has no --engine: it runs the file in floats" in refused(
         capsys, "bench", file, "--engine", "int8"
     )
-    assert "choose float or int8" in refused(capsys, "run", file, tmp_path / "x.npy", "--engine", "micro")
+    said = refused(capsys, "run", file, tmp_path / "x.npy", "--engine", "micro")
+    assert "--int8 NEW.safetensors --data DATA" in said
 
 
 def test_flash_is_the_budget_of_a_microcontroller(tmp_path, capsys):

@@ -142,6 +142,27 @@ def test_sequences_that_are_read_as_pictures_or_without_a_width_name_the_layout(
     assert said.endswith("takes a sequence as [channels, time, 1], in the layout NCHW (--layout)\n")
 
 
+@pytest.mark.parametrize("layout", [(), ("--layout", "NHWC")])
+def test_floats_that_may_be_sequences_are_read_with_a_word(layout, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("one_channel_nets.py").write_text(
+        "from torch import nn\ndef flat():\n    return nn.Sequential(nn.Flatten(), nn.Linear(30, 2))\n"
+    )
+    x, y = np.random.default_rng(0).normal(size=(20, 6, 5, 1)).astype(np.float32), np.arange(20) % 2
+    np.savez("places.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    given = ("one_channel_nets:flat", "--data", "places.npz", "--device", "cpu", "--steps", "2", "--out")
+    said = "x is read as height x width x channels = 6 x 5 x 1; if that is wrong, give --layout NCHW\n"
+    for command in (
+        ("train", *given, "b.safetensors"),
+        ("fit", *given, "a.safetensors", "--budget", "4KB", "--no-dense"),
+    ):
+        assert run(*command, *layout) == 0
+        assert (said in capsys.readouterr().err) is not bool(layout)
+    assert run("data", "places.npz", *layout) == 0
+    assert ("if that is wrong, give --layout NCHW" in capsys.readouterr().out) is not bool(layout)
+
+
 def test_a_command_names_the_options_that_an_error_is_about(data, capsys):
     fit = ("fit", "lenet", "--data", "own.npz", "--out", "out.safetensors", "--budget", "4KiB")
     assert refused(capsys, *fit, "--values", "f8").endswith("choose auto, p1 to p8, f16 or f32 (--values)\n")

@@ -41,7 +41,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for Cortex-M")
 def test_the_example_links_and_gives_the_engines_outputs(folder):
     subprocess.run(
-        [*command_of("arm-none-eabi-gcc"), "-Wall", "-Wextra", "-Wconversion", "-Werror"], check=True
+        [*command_of("arm-none-eabi-gcc"), "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror"],
+        check=True,
     )
     if shutil.which(EMULATOR) is None:
         pytest.skip("it links; there is no emulator to run it")
@@ -49,11 +50,14 @@ def test_the_example_links_and_gives_the_engines_outputs(folder):
     net, picture = micro(NETWORKS["lenet"]()), np.zeros((1, 1, 28, 28), np.uint8)
     picture[:, :, 4:24, 12:15] = 255
     outputs = net.integers(picture).reshape(-1).tolist()
-    wrong, *found, best, longest = map(int, done.stdout.split())
-    assert wrong == 0
-    assert found == outputs
-    assert longest > 0
-    assert outputs[best] == max(outputs)
+    wrong, *found, best, longest = done.stdout.splitlines()
+    assert wrong == "self test: 0 outputs wrong"
+    assert found == [f"output {number}" for number in outputs]
+    assert outputs[int(best.removeprefix("class "))] == max(outputs)
+    ticks = re.fullmatch(r"longest call: (\d+) ticks of (40 ns)", longest)
+    assert ticks is not None
+    assert int(ticks[1]) > 0
+    assert f"A tick is {ticks[2]}" in PAGE
 
 
 @pytest.mark.parametrize("cpu", FLAGS)
@@ -119,7 +123,8 @@ def test_floats_run_on_the_example_board_with_and_without_an_fpu(cpu, folder):
         "  board_start();\n  net_start(&context);\n  for (uint32_t y = 0; y < NET_HEIGHT; y++) {\n"
         "    for (uint32_t c = 0; c < NET_CHANNELS; c++) row[c] = net_input(numbers[y * NET_CHANNELS + c], c);\n"
         "    net_feed_row(&context, row, 1, NET_CHANNELS);\n  }\n"
-        "  for (uint32_t i = 0; i < NET_OUTPUTS; i++) board_print(net_output(&context, i));\n  board_stop();\n}\n"
+        '  for (uint32_t i = 0; i < NET_OUTPUTS; i++) board_print("", net_output(&context, i), "");\n'
+        "  board_stop();\n}\n"
     )
     _, *rest = command_of("arm-none-eabi-gcc")
     subprocess.run([*FLAGS[cpu].split(), *rest[rest.index("-Os") :]], check=True)

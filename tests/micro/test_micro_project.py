@@ -160,9 +160,7 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
     with pytest.raises(ModelError, match="does not say how its values are rounded to int8: give images="):
         mb.export_c(plain, tmp_path / "three")
     assert not (tmp_path / "three").exists()
-    with pytest.raises(
-        ModelError, match="value 0 is rounded to int8: calibrate it on training images with the command"
-    ):
+    with pytest.raises(ModelError, match=r"not calibrated .* net = mb.export_c\(file, folder, images=x\)"):
         mb.load(plain, engine="micro")
 
 
@@ -215,6 +213,44 @@ def test_a_program_that_was_edited_stays(calibrated, tmp_path, capsys):
     assert (folder / "net.c").read_text() == project_files(net.plan)["net.c"]
     assert run("export", file, "--c", folder, "--json") == 0
     assert json.loads(capsys.readouterr().out)["kept"] == ["main.c"]
+
+
+def features() -> MicroNet:
+    """A network of floats."""
+    build = Builder((3, 4, 5), 0)
+    build.conv(0, 2, kernel=1)
+    return micro(build.store("p8", preprocess={"mean": [1.0] * 3, "std": [2.0] * 3, "takes": "float32"}))
+
+
+@needs_gcc
+@pytest.mark.parametrize("prefix", ["net", "kws"])
+def test_a_program_that_stays_over_another_kind_of_input_is_told_and_does_not_compile(
+    calibrated, tmp_path, capsys, prefix
+):
+    _, pixels, _ = calibrated
+    floats = tmp_path / "floats.safetensors"
+    made = features()
+    floats.write_bytes(b"".join(with_activations(made.model, made._remake.keywords["activations"])))
+    said = {
+        pixels: f"feed bytes without {prefix}_input\n",
+        floats: f"make bytes of them with {prefix}_input\n",
+    }
+    for first, second in ((pixels, floats), (floats, pixels)):
+        folder = tmp_path / first.stem
+        command = ["gcc", "-std=c99", "-fsyntax-only", f"-I{folder}", folder / "main.c"]
+        assert run("export", first, "--c", folder, "--prefix", prefix) == 0
+        (folder / "main.c").write_text((folder / "main.c").read_text() + "/* mine */\n")
+        subprocess.run(command, check=True)
+        capsys.readouterr()
+        assert run("export", first, "--c", folder, "--prefix", prefix) == 0
+        assert "it was written for" not in capsys.readouterr().out
+        assert run("export", second, "--c", folder, "--prefix", prefix) == 0
+        told = capsys.readouterr().out
+        assert said[second] in told
+        assert f"({prefix.upper()}_ID)" in told
+        failed = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert failed.returncode != 0
+        assert "this main.c feeds" in failed.stderr
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "net.h"])
@@ -386,6 +422,8 @@ def test_a_network_has_the_same_identity_in_c_and_in_its_file(calibrated, tmp_pa
         )
     assert run("export", file, "--c", tmp_path / "c", "--json") == 0
     assert json.loads(capsys.readouterr().out)["identity"] == known
+    assert run("inspect", file) == 0
+    assert re.search(rf"^id +{known} \(NET_ID of its C\)$", capsys.readouterr().out, re.MULTILINE)
     other = mb.load(file, engine="micro").plan.net
     bias = other.ops[-1].bias
     assert identify(other) == known[2:]

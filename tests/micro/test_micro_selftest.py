@@ -106,7 +106,7 @@ def test_the_self_test_passes_on_the_example_board(tmp_path):
     write_project(tmp_path / "c", micro(NETWORKS["lenet"]()))
     (tmp_path / "main.c").write_text(
         '#include "board.h"\n#include "net_test.h"\nstatic net_context context;\nvoid board_interrupt(void) {}\n'
-        "int main(void) {\n  board_start();\n  board_print(net_selftest(&context));\n  board_stop();\n}\n"
+        'int main(void) {\n  board_start();\n  board_print("", net_selftest(&context), "");\n  board_stop();\n}\n'
     )
     example, c = ROOT / "examples" / "firmware", tmp_path / "c"
     sources = [

@@ -291,6 +291,16 @@ def test_how_to_use_it_has_a_loop_in_c():
         in plain(page(micro=DEVICE | {"flash_not_included": "net_input"})).split("How to use it")[1]
     )
     assert "net_feed_row" not in page()
+    assert "next_row() is yours: a row of the image */" in usage
+    features = page(micro=DEVICE, input_shape=[10, 49, 1])
+    assert "next_row() is yours: a row of the example */" in features
+
+
+def test_borders_are_those_of_cells():
+    """Collapsed ones belong to the table, and a cell that sticks hides some of them at narrow widths."""
+    style = page()
+    assert "position: sticky" in style
+    assert "border-collapse: separate" in style
 
 
 def test_no_error_is_not_no_doubt():

@@ -177,4 +177,3 @@ def test_a_mobile_network_is_close_to_its_floats(tmp_path):
     wanted = net(torch.from_numpy(x)).detach().numpy()
     assert np.abs(floats(x) - wanted).max() < 1e-4 * np.abs(wanted).max()
     assert 0 < np.abs(integers(x) - wanted).max() < 0.05 * np.abs(wanted).max()
-    assert integers.memory().arena < 0.6 * floats.memory().arena

@@ -245,9 +245,12 @@ def test_the_commands(file, tmp_path, capsys, monkeypatch):
         assert np.array_equal(np.load(f"{engine}.npy"), scores)
         capsys.readouterr()
     assert command("run", file, "x.npy", "--engine", "micro") == 1
-    assert (
-        "membound evaluate FILE --data DATA --engine micro: choose float or int8" in capsys.readouterr().err
-    )
+    said = f"membound export {file} --int8 NEW.safetensors --data DATA"
+    assert said in capsys.readouterr().err  # it is not calibrated
+    assert command("run", file, "x.npy", "--engine", "int4") == 1
+    assert "there is no engine 'int4': choose float, int8 or micro" in capsys.readouterr().err
+    assert command("export", file, "--cpp", "cpp", "--engine", "micro") == 1
+    assert "is for membound evaluate and membound run" in capsys.readouterr().err
     assert command("export", file, "--cpp", "cpp", "--engine", "int4") == 1
     assert "there is no engine 'int4': choose float or int8" in capsys.readouterr().err
     assert command("export", file, "--onnx", "net.onnx", "--engine", "int8") == 1

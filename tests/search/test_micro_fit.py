@@ -94,6 +94,7 @@ def test_flash_and_time_are_bounded_as_c_is_compiled(fitted, tmp_path):
     assert 0.85 * allowed < micro["ms"] == micro["at_O2"]["ms"] <= allowed < micro["at_Os"]["ms"]
     assert micro["at_Os"]["flash_bytes"] < budget - 1_000
     assert any("compiled with -O2, where" in note for note in bound.facts["tried"])
+    assert not any("time is the bound" in note for note in bound.facts["tried"])
     (_, flash), _, (_, speed) = on_device(describe_final(bound))
     assert "of code at -O2 for a Cortex-M4" in flash
     assert flash.endswith(f"{micro['at_Os']['flash_bytes']:,} if compiled with -Os")
@@ -339,6 +340,12 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
     [
         ({"budget": 2_000}, "(2,000 bytes of flash) cannot be met: with one weight in each layer"),
         ({"ram": 500}, "500 bytes of RAM cannot be met: this network takes"),
+        (
+            {"ram": 500},
+            "the output of layer 'conv1' takes most (360 bytes for 5 of 12 rows of 6 x 12); fewer",
+        ),
+        ({"ram": 500}, "a larger stride there help, or a smaller width of the whole network (widths)"),
+        ({"budget": 0}, "; allow at least that; examples"),
         ({"ram": 500}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
         ({"budget": None}, "the target micro needs a budget, which bounds its flash"),
         ({"model": Normalized}, "the microcontroller's runtime has no lrn"),

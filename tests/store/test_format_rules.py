@@ -387,6 +387,7 @@ def test_a_file_that_breaks_a_rule_is_refused_by_it(rule, words, make, sound):
     assert message.startswith("net.safetensors: ")
     assert message.endswith(f"(rule {rule} of docs/FORMAT.md)")
     assert re.search(words, message) or words in message
+    assert any(advice in message for advice in ("again", "upgrade", "not a model file")), "what to do"
     assert "\n" not in message
     assert len(message) < 400
     message.encode()
@@ -409,3 +410,14 @@ def test_files_are_refused_with_their_path(tmp_path, sound, mmap):
     path.write_bytes(sound.pack() + b"\0")
     with pytest.raises(ModelError, match=r"broken\.safetensors: .*\(rule 11 "):
         read(path, mmap=mmap)
+
+
+def test_what_may_be_damage_says_what_to_do_and_a_newer_file_does_not(tmp_path, sound):
+    path = tmp_path / "broken.safetensors"
+    path.write_bytes(sound.pack() + b"\0")
+    with pytest.raises(ModelError, match=r"; the file may be damaged: fetch or write it again \(rule 11 "):
+        read(path)
+    newer = next(make for rule, words, make in (case.values for case in CASES) if "newer" in str(words))
+    with pytest.raises(ModelError, match="upgrade") as caught:
+        read_bytes(newer(sound.copy()), "net.safetensors")
+    assert "damaged" not in str(caught.value)

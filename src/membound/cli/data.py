@@ -41,6 +41,8 @@ def _print(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from membound.report.advice import in_options
+
     console = Console()
     shape = " x ".join(map(str, facts["shape"]))
     count = len(facts["classes"])
@@ -60,7 +62,7 @@ def _print(facts: dict[str, Any]) -> None:
     if facts["labels"]:
         _print_classes(console, facts)
     for note in facts["notes"]:
-        console.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
+        console.print(f"note: {escape(in_options(note))}", highlight=False, soft_wrap=True)
 
 
 def _print_classes(console: Any, facts: dict[str, Any]) -> None:

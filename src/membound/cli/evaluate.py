@@ -41,15 +41,7 @@ def evaluate_command(
         ),
     ] = None,
     device: options.Device = "auto",
-    engine: Annotated[
-        str,
-        typer.Option(
-            "--engine",
-            metavar="ENGINE",
-            help="How a model file is run: float, int8 (convolutions in 8 bits), or micro (as a microcontroller does).",
-            autocompletion=options.completed("float", "int8", "micro"),
-        ),
-    ] = "float",
+    engine: options.AnyEngine = "float",
     as_json: options.Json = False,
 ) -> None:
     """Measure the accuracy of a model file, or of weights.
@@ -58,8 +50,7 @@ def evaluate_command(
 
     membound evaluate net.safetensors --data mnist
     """
-    if engine not in ("float", "int8", "micro"):
-        raise MemboundError(f"there is no engine {engine!r}: choose float, int8 or micro")
+    options.check_engine(engine)
     if init is None and _is_model_file(net):
         unused = {"--name": name, "--mean": mean, "--device": None if device in ("auto", "cpu") else device}
         if given := [option for option, value in unused.items() if value is not None]:
@@ -128,10 +119,10 @@ def _evaluate_file(
     as_json: bool,
 ) -> None:
     from membound.data import load
-    from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation, open_in_integers
+    from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
 
     net = (
-        open_in_integers(file)
+        options.open_in_integers(file)
         if engine == "micro"
         else open_for_evaluation(file, batch, options.engine(engine))
     )

@@ -83,6 +83,8 @@ def _print(facts: dict[str, Any]) -> None:
     )
     say("sha256", facts["sha256"])
     say("dense", f"{facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
+    if "micro" in facts:
+        say("id", f"{facts['micro']['identity']} (NET_ID of its C)")
     for word, text in on_device(facts):
         say(word, text)
     if memory is None:

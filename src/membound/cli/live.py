@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from membound.report.advice import in_options
 from membound.report.text import shorten, show_count
 from membound.search.forecast import Forecast
 from membound.search.jobs import Job, Order, Outcome, Show
@@ -160,7 +161,7 @@ def _show_loss(loss: float | None) -> str:
 def watched(verbose: bool) -> Iterator[tuple[Watch, Board | None]]:
     """Whom a fit tells, on stderr: a table when a person watches, else lines; `verbose` says all."""
     if not sys.stderr.isatty():
-        yield by_lines(), None
+        yield by_lines(_write), None
         return
     board = Board()
 
@@ -177,7 +178,12 @@ def watched(verbose: bool) -> Iterator[tuple[Watch, Board | None]]:
         redirect_stdout=False,
     )
     with live:
-        yield Watch(board.show, done, board.say, note=write_line, expect=board.expect), board
+        yield Watch(board.show, done, board.say, note=_write, expect=board.expect), board
+
+
+def _write(text: str) -> None:
+    """A line in the words of a command, which has options."""
+    write_line(in_options(text))
 
 
 def _size(facts: dict[str, Any]) -> int | None:

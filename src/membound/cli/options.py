@@ -1,6 +1,7 @@
 """Options that several commands share, and how their values are read."""
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +121,15 @@ Engine = Annotated[
         autocompletion=completed("float", "int8"),
     ),
 ]
+AnyEngine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="How a model file is run: float, int8 (convolutions in 8 bits), or micro (as a microcontroller does).",
+        autocompletion=completed("float", "int8", "micro"),
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
@@ -127,12 +137,32 @@ def engine(name: str) -> Literal["float", "int8"]:
     """An engine that runs on CPUs."""
     if name == "micro":
         raise MemboundError(
-            "the engine micro, a microcontroller's integers, is for membound evaluate FILE --data DATA --engine micro: "
-            "choose float or int8"
+            "the engine micro, a microcontroller's integers, is for membound evaluate and membound run: choose float "
+            "or int8"
         )
     if name not in ("float", "int8"):
         raise MemboundError(f"there is no engine {name!r}: choose float or int8")
     return "int8" if name == "int8" else "float"
+
+
+def check_engine(name: str) -> None:
+    """Whether there is an engine of this name."""
+    if name not in ("float", "int8", "micro"):
+        raise MemboundError(f"there is no engine {name!r}: choose float, int8 or micro")
+
+
+def open_in_integers(file: Path) -> Any:
+    """The network in a model file, as a microcontroller computes it; of one that is not calibrated, how to do that."""
+    from membound.errors import Uncalibrated
+    from membound.run.evaluation import open_in_integers
+
+    try:
+        return open_in_integers(file)
+    except Uncalibrated:
+        raise MemboundError(
+            f"{file} is not calibrated for a microcontroller, it does not say how its values are rounded to int8: "
+            f"write a file that does, membound export {shlex.quote(str(file))} --int8 NEW.safetensors --data DATA"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -258,6 +288,15 @@ def tell_left_out(dataset: Any) -> None:
     for note in dataset.notes:
         if note.startswith("images left out"):
             typer.echo(note, err=True)
+
+
+def tell_layout(dataset: Any) -> None:
+    """What the shape of floats was taken for, where it could be something else."""
+    from membound.data.npz import reading_notes
+    from membound.report.advice import in_options
+
+    for note in reading_notes(dataset):
+        typer.echo(in_options(note), err=True)
 
 
 def tell_drawn(dataset: Any) -> None:

@@ -12,6 +12,7 @@ from membound.errors import MemboundError
 
 SHOWN = 10  # images whose classes are printed
 AT_ONCE = 64  # pictures
+MOST_INTEGERS = 100  # outputs of one example that are printed
 
 Threads = Annotated[int, typer.Option(min=0, max=256, metavar="N", help="Threads; 0 takes every CPU.")]
 
@@ -31,11 +32,12 @@ def run_command(
         typer.Option(
             metavar="PATH",
             help="Where the output goes: a .npy file (default: INPUT.out.npy, of several outputs .npz; for pictures, "
-            "nowhere). Of a network that gives masks, a .png file for a picture, or a new folder for many.",
+            "nowhere). With --engine micro, an .npz file has the device's integers, too. Of a network that gives "
+            "masks, a .png file for a picture, or a new folder for many.",
         ),
     ] = None,
     threads: Threads = 0,
-    engine: options.Engine = "float",
+    engine: options.AnyEngine = "float",
     as_json: options.Json = False,
 ) -> None:
     """Run a model file on pictures or an array; write the output.
@@ -44,17 +46,17 @@ def run_command(
 
     membound run scans.safetensors photo.png --out mask.png
     """
-    from membound.run.files import find_model_file, run_array, run_arrays, top_classes, write_outputs
+    from membound.run.files import run_arrays, top_classes, write_outputs
     from membound.run.masks import gives_masks
-    from membound.run.net import load
 
+    options.check_engine(engine)
     given, input = input, _with_folders(input)
     pictures = _are_pictures(input)
     masks = pictures and out is not None and out.suffix in (".png", "")
     if not masks:
         _check_names(input[0], out)
-    net = load(find_model_file(file), threads=threads, engine=options.engine(engine))
-    if masks or (pictures and out is None and len(net.outputs) == 1 and gives_masks(net.output_shape)):
+    net = _open(file, threads, engine)
+    if masks or (pictures and out is None and _count_outputs(net) == 1 and gives_masks(net.output_shape)):
         _run_masks(net, given, input, out, as_json)
         return
     target = _target(net, input[0], out, pictures)
@@ -66,11 +68,17 @@ def run_command(
     if pictures:
         outputs = _run_pictures(net, input)
     elif input[0].suffix == ".npz":
+        if engine == "micro":
+            raise MemboundError(f"{input[0]}: the engine micro takes one array: give it in a .npy file")
         outputs = run_arrays(net, _given(input[0], target))
     else:
-        outputs = run_array(net, _given(input[0], target))
+        outputs = _run(net, _given(input[0], target))
+    integers = outputs.pop("integers") if engine == "micro" else None
     if target is not None:
-        write_outputs(target, outputs)
+        if integers is not None and target.suffix == ".npz":
+            write_outputs(target, {**outputs, "integers": integers})
+        else:
+            write_outputs(target, outputs)
     output = next(iter(outputs.values()))
     top = top_classes(net, output)
     if as_json:
@@ -83,9 +91,62 @@ def run_command(
             facts["inputs"] = list(map(str, input))
         if len(outputs) > 1:
             facts["outputs"] = {name: list(each.shape) for name, each in outputs.items()}
+        if integers is not None:
+            facts |= {"integers": integers.tolist(), **_rounding(net)}
         options.print_json(facts)
     else:
         _print(target, outputs, top, list(map(str, input)) if pictures else None)
+        if integers is not None:
+            _print_integers(net, integers, list(map(str, input)) if pictures else None)
+
+
+def _open(file: Path, threads: int, engine: str) -> Any:
+    from membound.run.files import find_model_file
+    from membound.run.net import load
+
+    if engine == "micro":
+        if threads:
+            raise MemboundError("--threads: the engine micro has none: leave it out")
+        return options.open_in_integers(file)
+    net = load(find_model_file(file), threads=threads, engine=options.engine(engine))
+    if net.model.activations:
+        typer.echo(
+            "this file is made for a microcontroller, whose numbers may differ a little from these: --engine micro "
+            "gives them",
+            err=True,
+        )
+    return net
+
+
+def _count_outputs(net: Any) -> int:
+    """A microcontroller's network has one."""
+    return len(getattr(net, "outputs", [net]))
+
+
+def _run(net: Any, array: Any) -> Any:
+    """Outputs by name; of a microcontroller's network with its integers."""
+    from membound.run.files import run_array, run_integers
+    from membound.run.micro_net import MicroNet
+
+    return run_integers(net, array) if isinstance(net, MicroNet) else run_array(net, array)
+
+
+def _print_integers(net: Any, integers: Any, names: list[str] | None) -> None:
+    """The device's own numbers, of as many examples as classes are printed of."""
+    shown = SHOWN if names is None else len(names)
+    for number, row in enumerate(integers[:shown].reshape(len(integers[:shown]), -1)):
+        if row.size > MOST_INTEGERS:
+            break
+        example = f"{number:>4}" if names is None else names[number]
+        typer.echo(f"{example}  integers {' '.join(map(str, row))}")
+    found = _rounding(net)
+    meant = f"score = {found['scale']:.6g} * (integer - {found['zero']})".replace("- -", "+ ")
+    typer.echo(f"device  as a microcontroller computes it, bit for bit: {meant}")
+
+
+def _rounding(net: Any) -> dict[str, float]:
+    last = net.plan.net.quantizations[net.plan.net.output]
+    return {"scale": float(last.scale), "zero": int(last.zero)}
 
 
 def _with_folders(given: list[Path]) -> list[Path]:
@@ -129,7 +190,7 @@ def _run_masks(net: Any, given: list[Path], pictures: list[Path], out: Path | No
     from membound.export.hub_folder import check_folder
     from membound.run.masks import gives_masks, mask_names, refuse_mask, shares, to_masks, write_masks
 
-    if out is not None and (len(net.outputs) != 1 or not gives_masks(net.output_shape)):
+    if out is not None and (_count_outputs(net) != 1 or not gives_masks(net.output_shape)):
         refuse_mask(out, net.output_shape)
     one = out is not None and out.suffix == ".png"
     if one and (len(pictures) > 1 or any(path.is_dir() for path in given)):
@@ -144,7 +205,7 @@ def _run_masks(net: Any, given: list[Path], pictures: list[Path], out: Path | No
 
     def masks() -> Iterator[Any]:
         for begin in range(0, len(pictures), AT_ONCE):
-            (scores,) = _run_pictures(net, pictures[begin : begin + AT_ONCE]).values()
+            scores = next(iter(_run_pictures(net, pictures[begin : begin + AT_ONCE]).values()))
             for mask in to_masks(scores):
                 found.append(shares(mask, net.classes))
                 yield mask
@@ -177,10 +238,8 @@ def _run_pictures(net: Any, paths: list[Path]) -> Any:
     """Some at a time, however many there are."""
     import numpy as np
 
-    from membound.run.files import run_array
-
     parts = [paths[begin : begin + AT_ONCE] for begin in range(0, len(paths), AT_ONCE)]
-    found = [run_array(net, net.read(*part)) for part in parts]
+    found = [_run(net, net.read(*part)) for part in parts]
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
 
@@ -196,12 +255,14 @@ def _check_names(given: Path, out: Path | None) -> None:
 
 def _target(net: Any, given: Path, out: Path | None, pictures: bool) -> Path | None:
     """Where the output goes."""
-    suffix = ".npy" if len(net.outputs) == 1 else ".npz"
+    suffix = ".npy" if _count_outputs(net) == 1 else ".npz"
+    if out is not None and out.suffix == ".npz" and not hasattr(net, "outputs"):
+        return out  # scores and integers
     if out is None:
         return None if pictures else given.with_name(f"{given.stem}.out{suffix}")
     if out.suffix != suffix:
         raise MemboundError(
-            f"--out {out}: the network has {len(net.outputs)} outputs, which go into an {suffix} file: let its name "
+            f"--out {out}: the network has {_count_outputs(net)} outputs, which go into an {suffix} file: let its name "
             f"end in {suffix}"
         )
     return out

@@ -136,6 +136,7 @@ def train_command(
         skip_corrupt=source.skip_corrupt, cache=source.cache,
     )  # fmt: skip
     options.tell_left_out(dataset)
+    options.tell_layout(dataset)
     model = options.network(net, dataset, seed)
     rules = job.combine_rules(
         model,

@@ -1,5 +1,6 @@
 """Data sets in .npz files: x_train, y_train, x_test, y_test; or, of several inputs, x_train.NAME and so on."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ LAYOUTS = ("NHW", "NCHW", "NHWC")
 FEATURES = ("NF", "NCL")  # features without a place, and those along one axis, such as time
 _CHANNELS = (1, 3, 4)  # the channel counts that tell NCHW from NHWC
 _MOST_CLASSES = 100_000
+READ_AS = "x is read as "  # how a note begins that says what its shape was taken for
 
 
 def load_npz(path: Path, layout: str | None = None) -> Dataset:
@@ -32,8 +34,9 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
         return _several(path, x_train, y_train, x_test, y_test)
     if layout is not None and layout not in (*LAYOUTS, *FEATURES):
         raise DataError(f"layout {layout!r} is not known: allowed are {', '.join((*LAYOUTS, *FEATURES))}")
+    notes = describe_reading(x_train, layout)
     if y_train.dtype.kind == "f" or (y_train.ndim >= 2 and y_train.shape[1:] != (1,)):
-        return _beyond_classes(path, (x_train, y_train, x_test, y_test), layout)
+        return replace(_beyond_classes(path, (x_train, y_train, x_test, y_test), layout), notes=notes)
     kind: Any = ExampleSplit if _are_features(x_train, layout) else ArraySplit
     train, test = (
         kind(_images(path, name, x, layout), _labels(path, name.replace("x_", "y_"), y, len(x)))
@@ -48,7 +51,7 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
             f"{path}: x_train is {x_train.dtype} but x_test is {x_test.dtype}: both must be uint8 (0 to 255) or both "
             "floating point, on the same scale"
         )
-    return _of_classes(path, train, test)
+    return replace(_of_classes(path, train, test), notes=notes)
 
 
 def _of_classes(path: Path, train: Any, test: Any) -> Dataset:
@@ -143,6 +146,32 @@ def channels_first(x: Array, layout: str | None) -> Array:
     if x.ndim == 3:
         return x[:, None]
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if layout == "NHWC" else x
+
+
+def describe_reading(x: Array, layout: str | None) -> tuple[str, ...]:
+    """A note where floats of one channel may as well be sequences of many: nothing fails, and nothing is learned.
+
+    >>> describe_reading(np.zeros((5, 10, 49, 1)), None)
+    ('x is read as height x width x channels = 10 x 49 x 1; if that is wrong, give layout NCHW',)
+    >>> describe_reading(np.zeros((5, 10, 49, 1)), "NCHW"), describe_reading(np.zeros((5, 1, 28, 28)), None)
+    ((), ())
+    """
+    if layout is not None or x.ndim != 4 or x.dtype.kind != "f":
+        return ()
+    _, first, middle, last = x.shape
+    if last == 1:
+        names, other = "height x width x channels", "NCHW"
+    elif first == 1 and middle != last:
+        names, other = "channels x height x width", "NHWC"
+    else:
+        return ()
+    sizes = f"{first} x {middle} x {last}"
+    return (f"{READ_AS}{names} = {sizes}; if that is wrong, give layout {other}",)
+
+
+def reading_notes(data: object) -> list[str]:
+    """What a data set's notes say of that."""
+    return [note for note in getattr(data, "notes", ()) if str(note).startswith(READ_AS)]
 
 
 def _read(path: Path) -> list[Any]:

@@ -42,6 +42,9 @@ MAIN = r"""/* Reads images from the standard input, row by row, and prints the o
 
 #include "net.h"
 
+#ifdef NET_INPUT_SCALE
+#error "this main.c feeds pixels, and this network takes floats: make bytes of them with net_input of net.h"
+#endif
 #if !defined(ARDUINO) && !defined(PLATFORMIO) /* there this folder is a library, and the program is yours */
 int main(void) {
   static net_context context;
@@ -72,6 +75,9 @@ MAIN_OF_NUMBERS = r"""/* Reads examples of floats from the standard input, row b
 
 #include "net.h"
 
+#ifndef NET_INPUT_SCALE
+#error "this main.c feeds floats, and this network takes pixels: feed their bytes as they are"
+#endif
 #if !defined(ARDUINO) && !defined(PLATFORMIO) /* there this folder is a library, and the program is yours */
 int main(void) {
   static net_context context;
@@ -233,6 +239,24 @@ def write_project(
         renamed(FIRST_LINE, prefix),
         may_be_edited,
     )
+
+
+def header_of(folder: Path, prefix: str = "net") -> str:
+    """The header of an earlier export; empty where there is none."""
+    try:
+        return (folder / f"{prefix}.h").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def say_other_input(header: str, plan: MicroPlan, prefix: str = "net") -> str | None:
+    """What to do about a program that was written for an earlier `header`, where that took another kind of input."""
+    took_floats = f"#define {prefix.upper()}_INPUT_SCALE " in header
+    if not header or took_floats is not plan.net.takes_pixels:
+        return None
+    if took_floats:
+        return f"it was written for floats, and this network takes pixels: feed bytes without {prefix}_input"
+    return f"it was written for pixels, and this network takes floats: make bytes of them with {prefix}_input"
 
 
 def readme_text(

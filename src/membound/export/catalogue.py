@@ -78,13 +78,17 @@ def _write_hub(request: Request) -> Written:
 
 
 def _write_c(request: Request) -> Written:
+    from membound.export.c_project import header_of, say_other_input
     from membound.export.micro import Way, facts_of, lines_of, write_c
 
     folder, prefix, way = request.target, request.prefix, Way(request.clock, request.compiled)
     assert folder is not None
+    header = header_of(folder, prefix)
     found, kept = write_c(folder, request.source, request.data, request.layout, request.size, prefix, way)
     names = f"{prefix}.c, {prefix}.h, the runtime, {prefix}_test.c, main.c, CMakeLists.txt, README.md"
     lines = [f"folder    {folder}: {names}", *_say_kept(kept), *lines_of(found, way, prefix)]
+    if "main.c" in kept and (other := say_other_input(header, found.net.plan, prefix)):
+        lines.insert(2, f"          {other}")
     return Written({"out": str(folder), "kept": kept, **facts_of(found, way)}, lines)
 
 

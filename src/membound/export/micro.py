@@ -225,13 +225,14 @@ def facts_of(found: Calibrated, way: Way = Way()) -> dict[str, Any]:
 def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net") -> list[str]:
     memory, facts = found.net.memory(way.level), facts_of(found, way)
     lines = [
+        f"id        {facts['identity']} ({prefix.upper()}_ID)",
         f"flash     {say_flash(facts)}",
         f"ram       {memory.ram:,} bytes: {memory.context:,} of context, {memory.stack} of stack; arena: "
         f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
         f"speed     {say_speed(facts)}",
     ]
     if memory.not_included is not None:
-        lines.insert(1, f"          {memory.not_included.replace('net_input', f'{prefix}_input')}")
+        lines.insert(2, f"          {memory.not_included.replace('net_input', f'{prefix}_input')}")
     if found.accuracy is not None:
         lines.append(
             f"accuracy  {found.accuracy:.2f} % in integers, {found.float_accuracy:.2f} % in floating point, of "

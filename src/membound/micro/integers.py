@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from membound.errors import ModelError
+from membound.errors import ModelError, Uncalibrated
 from membound.micro.arithmetic import (
     HIGH,
     LIMIT,
@@ -108,11 +108,10 @@ def make_integers(
                 f"{MOST_CHANNELS} channels and {MOST_SIDE} a side are allowed"
             )
     given = model.activations if activations is None else activations
-    missing = sorted(quantized_values(found) - set(given))
-    if missing:
-        raise ModelError(
-            f"the file does not say how value {missing[0]} is rounded to int8: calibrate it on training images "
-            "with the command membound export, which writes a new file as int8"
+    if not quantized_values(found) <= set(given):
+        raise Uncalibrated(
+            "the network is not calibrated for a microcontroller, it does not say how its values are rounded to int8: "
+            "net = mb.export_c(file, folder, images=x) calibrates it on some hundred training examples x"
         )
     found_scales = {value: _checked(value, *given[value]) for value in quantized_values(found)}
     scales = share_scales(found, found_scales)

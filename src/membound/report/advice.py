@@ -4,18 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from membound.report.eight_bits import uncertainty
+from membound.report.guessing import BEYOND_CHANCE, is_guessing
 from membound.report.text import find_number, find_part, find_rows, show_count
 
 Facts = Mapping[str, Any]
 SHORT = 0.1  # of the usual steps
 HALF = 0.5  # of the usual steps: short where the network is below dense
-BEYOND_CHANCE = 2  # standard errors
 FEW_BYTES = 1000  # of a file: little but its header
+KEYWORDS = {
+    "widths=[1, 1.5, 2]": "--widths 1,1.5,2",
+    "give layout ": "give --layout ",
+    'compiled="O2"': "--compiled O2",
+}
 FALLING = 0.9  # of the loss a quarter before the end
 
 
 def say_advice(result: Facts) -> list[str]:
-    """Why a network says one class of everything, or else that its training was too short.
+    """Why a network says one class of everything or only guesses, or else that its training was too short.
 
     >>> training = {"steps": 60, "usual_steps": 5000, "batch_size": 16}
     >>> curves = [{"iteration": 30, "loss": 0.9}, {"iteration": 60, "loss": 0.5}]
@@ -39,6 +44,8 @@ def say_advice(result: Facts) -> list[str]:
                 f"{said}: it has learned nothing but which class is usual.",
                 f"Why: {_why(final, result)}",
             ]
+    if guessing := [final for final in finals if is_guessing(final)]:
+        return [f"Why: {_why(guessing[0], result)}"]
     short = [final for final in finals if _is_short(final) and _still_falls(final)]
     if not short:
         return _say_below(finals, result)
@@ -54,7 +61,17 @@ def say_note(note: str, command: object) -> str:
     >>> say_note("a wider network may be more accurate (widths=[1, 1.5, 2])", "membound fit lenet")
     'a wider network may be more accurate (--widths 1,1.5,2)'
     """
-    return note.replace("widths=[1, 1.5, 2]", "--widths 1,1.5,2") if _is_command(command) else note
+    return in_options(note) if _is_command(command) else note
+
+
+def in_options(note: str) -> str:
+    """
+    >>> in_options("if that is wrong, give layout NCHW")
+    'if that is wrong, give --layout NCHW'
+    """
+    for keyword, option in KEYWORDS.items():
+        note = note.replace(keyword, option)
+    return note
 
 
 def _is_command(command: object) -> bool:
@@ -99,6 +116,10 @@ def _why(final: Facts, result: Facts) -> str:
         return "the dense network, trained beside it, would tell whether the budget is too small or training fails."
     if theirs > 1.05 * ours:
         return "the dense network learned more, so this budget is too small for it. Raise the budget."
+    if _is_short(final, HALF):
+        steps, usual = map(show_count, _steps(final))
+        few = f"{steps} steps are few: {usual} are usual"
+        return f"the dense network did no better, and {few}. {_longer(final, result)}"
     return "the dense network did no better. Look at the labels, the learning rate, and how often each class occurs."
 
 

@@ -28,6 +28,7 @@ from membound.report.text import (
     find_rows,
     find_score,
     find_text,
+    name_of_example,
     name_of_examples,
     show_count,
     show_duration,
@@ -43,7 +44,7 @@ FIRMWARE = """/* with FOLDER/ on the include path, and its .c files compiled but
 
 static net_context context; /* all RAM but the stack */
 net_start(&context);
-while (!net_feed_row(&context, next_row(), 1, NET_CHANNELS)) {} /* next_row() is yours: a row of the image */
+while (!net_feed_row(&context, next_row(), 1, NET_CHANNELS)) {} /* next_row() is yours: a row of the EXAMPLE */
 uint32_t found = net_best(&context); /* the number of the class */"""
 OF_FLOATS = (
     "/* a row has NET_WIDTH * NET_CHANNELS bytes, each net_input(number, channel) of one of your numbers */"
@@ -235,6 +236,7 @@ def _make_usage(result: Facts) -> Markup | None:
     if micro:
         floats = find_text(find_part(first, "micro"), "flash_not_included")
         called = FIRMWARE.replace("FOLDER", find_folder(first, several))
+        called = called.replace("EXAMPLE", name_of_example(first))
         in_c = _code(f"{called}\n{OF_FLOATS}" if floats else called)
     return join(_code(python), _code(shell), in_c, tag("p", others, class_="note") if others else None)
 

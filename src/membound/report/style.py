@@ -45,7 +45,8 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 }
 .scroll th.text:first-child { position: sticky; left: 0; background: var(--page); }
 .scroll:focus-visible, summary:focus-visible { outline: 2px solid var(--s0); outline-offset: 2px; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9375rem; }
+/* Not collapsed: such borders belong to the table, and are lost under a cell that sticks. */
+table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums; font-size: .9375rem; }
 th, td { padding: 6px 14px 6px 0; text-align: right; white-space: nowrap; vertical-align: top; }
 th:last-child, td:last-child { padding-right: 2px; }
 th.text, td.text { text-align: left; }

@@ -19,6 +19,7 @@ from membound.report.device import (
     show_ram,
     unbroken,
 )
+from membound.report.guessing import is_guessing, say_share
 from membound.report.markup import Markup, join, tag
 from membound.report.paired import BETTER, WITHIN, WORSE
 from membound.report.spread import are_too_few, compare, say_rule
@@ -233,6 +234,9 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
         for name, net in others
         if (told := compare_scores(final, net, score)) is not None
     ]
+    if is_guessing(final):
+        words = tag("strong", "no better than guessing", class_=WORSE)
+        lines.insert(0, tag("p", words, f": {say_share(final)}", class_="against"))
     if seeds:
         head, shown = f"{head}, {show_count(find_number(seeds, 'count'))} seeds", show_seeds(seeds, score)
         return _draw(head, shown, lines)

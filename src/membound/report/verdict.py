@@ -7,6 +7,7 @@ from typing import Any
 from membound.report.advice import say_advice
 from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import least_accuracy, say_beaten, say_taken, uncertainty
+from membound.report.guessing import is_guessing, say_share
 from membound.report.spread import say_against_dense, say_rule
 from membound.report.text import (
     Score,
@@ -33,12 +34,19 @@ def make_verdict(result: Facts, score: Score) -> str:
     >>> dense = {"accuracy": 99.12, "file_bytes": 1724320}
     >>> make_verdict({"finals": [{"accuracy": 98.97, "file_bytes": 20412}], "dense": dense}, Score())
     '98.97 % in 20,412 bytes: 1.2 % of the dense file, 0.15 points below dense.'
+    >>> classes = [{"images": 25}, {"images": 75}]
+    >>> make_verdict({"finals": [{"accuracy": 75.0, "errors": 25, "images": 100, "classes": classes}]}, Score())
+    'No better than guessing (75 % of the test images are of one class): 75.00 ± 4.33 %.'
     """
     finals = find_rows(result, "finals")
     dense = find_part(result, "dense")
     if len(finals) > 1:
         return _say_several(finals, dense, score)
     (final,) = finals
+    members = final.get("members")
+    together = f", {show_count(len(members))} networks together" if members else ""
+    if is_guessing(final):  # however dense compares
+        return f"{_say_guessing(final)}: {_say_one(final, score)}{together}.{_say_dense(dense, score)}"
     size = find_number(final, "file_bytes")
     share = None if is_micro(result) else divide(size, find_number(dense, "file_bytes"))
     against = [
@@ -47,9 +55,15 @@ def make_verdict(result: Facts, score: Score) -> str:
         _say_unequal(find_number(final, "steps"), find_number(dense, "steps")),
     ]
     known = [words for words in against if words]
-    members = final.get("members")
-    together = f", {show_count(len(members))} networks together" if members else ""
     return f"{_say_one(final, score)}{together}" + (f": {', '.join(known)}." if known else ".")
+
+
+def _say_guessing(final: Facts) -> str:
+    return f"No better than guessing ({say_share(final)})"
+
+
+def _say_dense(dense: Facts, score: Score) -> str:
+    return "" if find_number(dense, "accuracy") is None else f" Dense: {_say_one(dense, score)}."
 
 
 def _say_unequal(ours: float | None, theirs: float | None) -> str | None:
@@ -349,6 +363,9 @@ def _say_several(finals: list[Facts], dense: Facts, score: Score) -> str:
     if len(limits) == 1 and None not in limits:
         low, best = f"{low} ({find_text(ranked[0], 'name')})", f"{best} ({find_text(ranked[-1], 'name')})"
     words = f"{len(finals)} networks, from {low} to {best}"
+    if guessing := [find_text(final, "name") or "" for final in finals if is_guessing(final)]:
+        which = "all" if len(guessing) == len(finals) else ", ".join(guessing)
+        words = f"{_say_guessing(ranked[0])}: {which}. {words}"
     return words + (f"; dense: {_say_one(dense, score)}." if dense else ".")
 
 

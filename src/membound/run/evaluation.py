@@ -168,7 +168,8 @@ def _check_images(net: Net | MicroNet, dataset: Dataset) -> None:
     if net.model.preprocess is None and images.dtype != np.float32:
         raise DataError(
             f"the file does not say how images are prepared, and those of {dataset.name} are {images.dtype}: "
-            "save the network with its preprocess, or prepare the images as float32 in an .npz"
+            "save the network again with preprocess=mb.data.Preprocess(...), or prepare the images as float32 in an "
+            ".npz"
         )
     if net.model.preprocess is not None and taken_by(net.model.preprocess) == "uint8" != images.dtype:
         raise DataError(

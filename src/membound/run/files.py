@@ -165,6 +165,21 @@ def run_array(net: Net | MicroNet, array: Array) -> dict[str, npt.NDArray[np.flo
         )
     if isinstance(net, Net) and net.inputs[0].whole and array.ndim and len(array):
         return _by_name(net, net(array))
+    _check_array(array)
+    return _by_name(net, net(prepare(net, array)))
+
+
+def run_integers(net: MicroNet, array: Array) -> dict[str, Array]:
+    """What the device gives for an array: scores as `output`, and the int8 that they stand for as `integers`.
+
+    uint8 is what the device is fed with; float32 is taken as `run_array` does.
+    """
+    _check_array(array)
+    integers = net.integers(prepare(net, array))
+    return {"output": net.scores(integers), "integers": integers}
+
+
+def _check_array(array: Array) -> None:
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"the input has the shape {array.shape}: there is nothing in it to run")
     if array.dtype not in (np.uint8, np.float32):
@@ -175,7 +190,6 @@ def run_array(net: Net | MicroNet, array: Array) -> dict[str, npt.NDArray[np.flo
         raise DataError(
             "the input has values that are not finite (NaN or infinity): the output would mean nothing"
         )
-    return _by_name(net, net(prepare(net, array)))
 
 
 def top_classes(

@@ -161,14 +161,17 @@ class MicroNet:
         self._core = core_of(self.plan)
 
     def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        last = self.plan.net.quantizations[self.plan.net.output]
         if np.asarray(x).dtype in (np.uint8, np.int8) and not self.plan.net.takes_pixels:
             raise ModelError(
                 "this file does not say how pixels are prepared: give float32, prepared as in training; integers() "
                 "takes the bytes that the device is fed with"
             )
-        found = (self.integers(x).astype(np.float64) - last.zero) * last.scale
-        return found.astype(np.float32)
+        return self.scores(self.integers(x))
+
+    def scores(self, integers: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:
+        """What the device's outputs stand for: scale * (q - zero)."""
+        last = self.plan.net.quantizations[self.plan.net.output]
+        return ((integers.astype(np.float64) - last.zero) * last.scale).astype(np.float32)
 
     def integers(self, x: npt.ArrayLike) -> npt.NDArray[np.int8]:
         """The outputs as the device has them, int8 [batch, ...].

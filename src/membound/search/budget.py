@@ -15,7 +15,7 @@ from membound.search.micro import MicroBytes, check_ram, say_examples
 from membound.search.problem import AUTO, Problem, Target
 from membound.store.values import value_type
 from membound.train.evaluation import Score
-from membound.units import CLOCK, LEVELS, parse_bytes, show_clock
+from membound.units import CLOCK, LEVELS, parse_bytes, show_clock, show_ms
 
 NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
 
@@ -133,7 +133,7 @@ def make_plans(
 
 def _lacks_unit(limit: Limit, what: str) -> bool:
     """Whether somebody who wrote 20 may have meant 20 KB: nobody asks for so few bytes."""
-    return what == "a budget" and limit.text.isdecimal() and limit.number < 100
+    return what == "a budget" and limit.text.isdecimal() and 0 < limit.number < 100
 
 
 def _check_time(problem: Problem, limit: Limit, least: int) -> None:
@@ -160,15 +160,35 @@ def describe_device(micro: Mapping[str, Any], limit: int, target: Target) -> lis
     >>> print(*describe_device(micro, 8000, Target(cycles=4_000_000, compiled="-O2")))
     time: an estimated 49.9 ms an example at 80 MHz, compiled with -O2, where 50 ms are allowed; flash takes 5,000 of \
 8,000 bytes
+    >>> micro |= {"at_O2": {"flash_bytes": 6700, "ms": 28.0}}
+    >>> describe_device(micro, 8000, Target(cycles=4_000_000))[1]
+    'time is the bound here, not flash: compiled with -O2 this network would take 28 ms in 6,700 of 8,000 bytes of \
+flash, which leaves time for more weights (compiled="O2")'
+    >>> len(describe_device(micro, 6000, Target(cycles=4_000_000)))
+    1
     """
     if target.cycles is None:
         return describe_spare(micro["flash_bytes"], limit, micro["ram_bytes"], target.memory)
     clock = micro["clock_hz"]
-    return [
+    allowed = 1e3 * target.cycles / clock
+    said = [
         f"time: an estimated {micro['ms']:.3g} ms an example at {show_clock(clock)}"
         f"{'' if target.level == LEVELS[0] else f', compiled with {target.level}'}, where "
-        f"{1e3 * target.cycles / clock:.3g} ms are allowed; flash takes {micro['flash_bytes']:,} of {limit:,} bytes"
+        f"{allowed:.3g} ms are allowed; flash takes {micro['flash_bytes']:,} of {limit:,} bytes"
     ]
+    faster = micro.get("at_O2")
+    if (
+        faster
+        and target.level == LEVELS[0]
+        and micro["ms"] >= NEARLY * allowed
+        and faster["flash_bytes"] <= limit
+    ):
+        said.append(
+            f"time is the bound here, not flash: compiled with -O2 this network would take {show_ms(faster['ms'])} in "
+            f"{faster['flash_bytes']:,} of {limit:,} bytes of flash, which leaves time for more weights "
+            '(compiled="O2")'
+        )
+    return said
 
 
 def describe_left_over(

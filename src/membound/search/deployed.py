@@ -13,6 +13,7 @@ from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.device import show_flash, show_ram
 from membound.report.eight_bits import TAKEN
+from membound.report.guessing import is_guessing
 from membound.report.paired import Comparison, compare_networks, find_unequal
 from membound.report.spread import compare
 from membound.report.text import Score, json_values, show_milliseconds
@@ -146,6 +147,11 @@ class Fitted:
         return None if found is None else found[1]
 
     @property
+    def no_better_than_guessing(self) -> bool:
+        """Whether always saying the most common class of what was tested would be as accurate, within chance."""
+        return is_guessing({**self.facts, **self._judged})
+
+    @property
     def _judged(self) -> dict[str, Any]:
         """What says how good it is."""
         names = ("accuracy", "errors", "images")
@@ -204,6 +210,7 @@ class Fitted:
             "mean",
             "std",
             "verdict",
+            "no_better_than_guessing",
             "accuracy",
             "accuracy_on",
             "errors",
@@ -223,7 +230,8 @@ class Fitted:
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""
-        return f"Fitted({bound}{self._show_size()}, {self._show_judged()}{self._show_dense()})"
+        guessing = ", no better than guessing" if self.no_better_than_guessing else ""
+        return f"Fitted({bound}{self._show_size()}, {self._show_judged()}{guessing}{self._show_dense()})"
 
     def _show_judged(self) -> str:
         """The accuracy; of several seeds mean ± standard deviation."""

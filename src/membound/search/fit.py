@@ -13,6 +13,7 @@ from typing import Any, Unpack, overload
 
 from torch import nn
 
+from membound.data.npz import reading_notes
 from membound.data.several import inputs_of
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
@@ -164,7 +165,10 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             tell_resumed(directory, watch)
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
-        tried = describe_training(problem, choices)
+        reading = reading_notes(examples.train_data)
+        for note in reading:
+            watch.note(note)
+        tried = [*reading, *describe_training(problem, choices)]
         watch.note(describe_work(problem, bound, choices))
         together = place.workers is not None or trains_together(problem.make(choices.seed), device)
         at_once = 7 if together and world.size == 1 else 1

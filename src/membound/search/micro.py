@@ -54,10 +54,6 @@ class MicroBytes(FileBytes):
         stored = _fullest(model, value_types(model, chosen) if isinstance(chosen, str) else chosen)
         return _plan_of(stored, self.level)
 
-    def dense_ram(self) -> int:
-        """The RAM of the network with all of its channels."""
-        return ram_of(self.plan(self.dense_state()))
-
 
 def _fullest(model: Model, types: Mapping[str, str]) -> StoredModel:
     """The same network with as many different weights as their types allow, and scales of rows where any may be."""
@@ -118,13 +114,35 @@ def ram_of(plan: MicroPlan) -> int:
 
 def check_ram(measure: MicroBytes, allowed: int) -> None:
     """Whether a network runs in so much RAM with all of its channels: zeros do not make its maps smaller."""
-    needed = measure.dense_ram()
+    plan = measure.plan(measure.dense_state())
+    needed = ram_of(plan)
     if needed > allowed:
         raise MemboundError(
             f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them stack), "
-            f"however few weights it has; allow that, or take a narrower network{say_examples(measure)}",
+            f"however few weights it has; allow that much, or change the network: {_say_largest(plan)}"
+            f"{say_examples(measure)}",
             about=("ram", "layout"),
         )
+
+
+def _say_largest(plan: MicroPlan) -> str:
+    """Which value takes most of the RAM, by the layer that gives it, and what makes it smaller."""
+    net, layout = plan.net, plan.layout
+    sizes = [buffer.nbytes for buffer in layout.buffers]
+    for op in (net.ops[number] for number in layout.states):  # a mean has sums of 4 bytes beside it
+        assert op.pool is not None
+        sizes[op.output] += 4 * op.channels * op.pool.size[1]
+    value = max(range(len(sizes)), key=sizes.__getitem__)
+    (channels, height, width), rows = net.images[value], layout.buffers[value].rows
+    many = f"{rows} of {height} rows" if height > 1 else "one row"
+    taken = f"{sizes[value]:,} bytes for {many} of {channels} x {width}"
+    names = [op.name for op in net.ops if op.output == value]
+    if not names:
+        return f"its input takes most ({taken}); smaller examples help"
+    return (
+        f"the output of layer {names[0]!r} takes most ({taken}); fewer channels or a larger stride there help, or "
+        "a smaller width of the whole network (widths)"
+    )
 
 
 def refuse_recurrent(model: nn.Module) -> None:

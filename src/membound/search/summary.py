@@ -93,6 +93,7 @@ def describe_final(
         "accuracy_on": result.accuracy_on,
         "errors": result.errors,
         "images": result.images,
+        "no_better_than_guessing": result.no_better_than_guessing,
         "verdict": result.verdict,
         "mean": result.mean,
         "std": result.std,

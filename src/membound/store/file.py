@@ -33,6 +33,7 @@ from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
 MAP_FROM = 1 << 20  # bytes: smaller files are read into memory
+ADVISED = ("again", "upgrade", "not a model file")  # words of errors that say themselves what to do
 
 
 def read(path: str | os.PathLike[str], mmap: bool | None = None) -> StoredModel:
@@ -84,7 +85,9 @@ def _named(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except ModelError as error:
         rule = f" (rule {error.rule} of docs/FORMAT.md)" if error.rule else ""
-        named = ModelError(f"{os.fspath(path)}: {error}{rule}")
+        known = not rule or any(words in str(error) for words in ADVISED)
+        advice = "" if known else "; the file may be damaged: fetch or write it again"
+        named = ModelError(f"{os.fspath(path)}: {error}{advice}{rule}")
         named.rule = error.rule
         raise named from None
     except OSError as error:

@@ -1,0 +1,49 @@
+"""Whether a network beats always saying the most common class: where it does not, that is said first."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from membound.report.eight_bits import uncertainty
+from membound.report.text import find_number, find_part, find_rows, find_text, name_of_examples
+
+Facts = Mapping[str, Any]
+BEYOND_CHANCE = 2  # standard errors
+
+
+def share_of_one_class(net: Facts) -> float | None:
+    """The percentage that is right without looking: of the most common class of what was tested.
+
+    None where one class is all there is, or where the score is no accuracy.
+
+    >>> share_of_one_class({"classes": [{"images": 30}, {"images": 50}, {"images": 20}]})
+    50.0
+    """
+    counts = [find_number(each, "images") or 0.0 for each in find_rows(net, "classes")]
+    return 100 * max(counts) / sum(counts) if sum(map(bool, counts)) > 1 else None
+
+
+def is_guessing(net: Facts) -> bool:
+    """Whether the accuracy, the mean of several seeds, is no more than chance above that share.
+
+    >>> classes = [{"images": 250}, {"images": 250}]
+    >>> is_guessing({"accuracy": 53.0, "errors": 235, "images": 500, "classes": classes})
+    True
+    >>> is_guessing({"accuracy": 58.0, "errors": 210, "images": 500, "classes": classes})
+    False
+    """
+    share, error = share_of_one_class(net), uncertainty(net)
+    accuracy = find_number(find_part(net, "seeds"), "mean")
+    if accuracy is None:
+        accuracy = find_number(net, "accuracy")
+    if share is None or error is None or accuracy is None:
+        return False
+    return accuracy <= share + BEYOND_CHANCE * error
+
+
+def say_share(net: Facts) -> str:
+    """
+    >>> say_share({"accuracy_on": "test", "classes": [{"images": 129}, {"images": 371}], "input_shape": [40]})
+    '74 % of the test examples are of one class'
+    """
+    on = find_text(net, "accuracy_on") or "test"
+    return f"{share_of_one_class(net) or 0:.0f} % of the {on} {name_of_examples(net)} are of one class"

@@ -1,0 +1,79 @@
+"""membound run --engine micro: the device's integers, and the scores that they stand for."""
+
+import json
+
+import numpy as np
+import pytest
+from deployed import refused, run
+from micro_networks import NETWORKS, micro, prepared, some_images
+
+import membound as mb
+from membound.run.calibration import with_activations
+
+NOTE = "may differ a little from these: --engine micro gives them\n"
+
+
+def written(net, path):
+    path.write_bytes(b"".join(with_activations(net.model, net._remake.keywords["activations"])))
+    return path
+
+
+@pytest.fixture
+def given(tmp_path, monkeypatch):
+    """A network, its file, and pixels in x.npy."""
+    monkeypatch.chdir(tmp_path)
+    net = micro(NETWORKS["lenet"]())
+    images = some_images(net.model, 12)
+    np.save("x.npy", images)
+    return net, written(net, tmp_path / "net.safetensors"), images
+
+
+def test_pixels_give_the_bits_of_the_device(given, capsys):
+    net, file, images = given
+    q = net.integers(images)
+    assert run("run", file, "x.npy", "--engine", "micro") == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert f"   0  integers {' '.join(map(str, q[0]))}\n" in said.out
+    assert "  11  integers" not in said.out
+    assert "as a microcontroller computes it, bit for bit: score = " in said.out
+    assert np.array_equal(np.load("x.out.npy"), mb.load(file, engine="micro")(images))
+    assert run("run", file, "x.npy", "--engine", "micro", "--out", "both.npz", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["integers"] == q.tolist()
+    with np.load("both.npz") as both:
+        assert both["integers"].dtype == np.int8
+        assert np.array_equal(both["integers"], q)
+        scores = facts["scale"] * (q.astype(np.float64) - facts["zero"])
+        assert np.array_equal(both["output"], scores.astype(np.float32))
+
+
+def test_floats_that_are_prepared_are_rounded_as_the_device_does(given, capsys):
+    net, file, images = given
+    np.save("prepared.npy", np.asarray(prepared(net.model, images), np.float32))
+    assert run("run", file, "prepared.npy", "--engine", "micro", "--json") == 0
+    wanted = net.integers(np.load("prepared.npy"))
+    assert json.loads(capsys.readouterr().out)["integers"] == wanted.tolist()
+
+
+def test_without_the_option_it_is_said_that_the_device_may_differ(given, capsys):
+    net, file, _ = given
+    assert run("run", file, "x.npy") == 0
+    assert capsys.readouterr().err.endswith(NOTE)
+    plain = file.with_name("plain.safetensors")
+    plain.write_bytes(b"".join(with_activations(net.model, {})))
+    assert run("run", plain, "x.npy") == 0
+    assert capsys.readouterr().err == ""
+    said = refused(capsys, "run", plain, "x.npy", "--engine", "micro")
+    assert f"membound export {plain} --int8 NEW.safetensors --data DATA" in said
+
+
+def test_what_a_microcontroller_has_not_is_refused(given, capsys):
+    _, file, images = given
+    assert "micro has none: leave it out" in refused(
+        capsys, "run", file, "x.npy", "--engine", "micro", "--threads", 2
+    )
+    np.savez("x.npz", image=images)
+    assert "takes one array" in refused(capsys, "run", file, "x.npz", "--engine", "micro")
+    np.save("wrong.npy", images[:, :, :5])
+    assert "the input has the shape" in refused(capsys, "run", file, "wrong.npy", "--engine", "micro")
