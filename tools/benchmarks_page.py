@@ -82,10 +82,10 @@ and 4 where nothing is said), widths, and how long the bound tightens (60 % of t
 RECIPES = """## The default recipe
 
 `fit` with its defaults, beside the dense network of the same seed that it trains: mean ± standard deviation over seeds.
-*gain* is fitted less dense, in points, paired by seed, ± half its 95 % confidence interval. First on training
-images that were held out, by which the dense network became the default teacher: *none* goes without, *hard* listens to
-it more (0.9 of the loss, temperature 4), *unsteady* lets it pull harder than labels do (temperature 2). *averaged* goes without and ends with an average of the weights of the last
-quarter, which gives nothing: it is not part of the recipe.
+*gain* is fitted less dense, in points, paired by seed, ± half its 95 % confidence interval. First on training images
+that were held out, by which the dense network became the default teacher: *none* goes without, *hard* listens to it
+more (0.9 of the loss, temperature 4), *unsteady* lets it pull harder than labels do (temperature 2). *averaged* goes
+without and ends with an average of the weights of the last quarter, which gives nothing: it is not part of the recipe.
 """
 
 RECIPES_TEST = """Then on test images, with the defaults. Nothing was tuned on Fashion-MNIST (28x28 pixels). That the
