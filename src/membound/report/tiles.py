@@ -108,7 +108,7 @@ def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:
     found = compare(ours, theirs)
     if found is None:
         return None
-    gap, verdict = found
+    gap, verdict = found.difference, found.verdict
     if gap == 0:
         return "the same", EVEN
     shown = f"{abs(gap):.2f} points" if score.percent else f"{abs(gap):.3g}"

@@ -90,6 +90,7 @@ def describe_final(
         "errors": result.errors,
         "images": result.images,
         "verdict": result.verdict,
+        "against_dense": None if result.against_dense is None else result.against_dense.to_dict(),
         "mean": result.mean,
         "std": result.std,
         "members": list(result.members),
