@@ -290,13 +290,22 @@ def training(found: dict[str, Any]) -> list[str]:
         mine = [row for row in found["rows"] if row["method"] == method]
         rows.append(
             [
-                method, f"{summary['accuracy']:.2f} ± {summary['std']:.2f}", bytes_at_most(mine, found["bytes"]),
+                method, show_accuracy(summary), bytes_at_most(mine, found["bytes"]),
                 f"{sum(row['nonzeros'] for row in mine) / len(mine):,.0f}",
                 "–" if summary["ms_a_step"] is None else f"{summary['ms_a_step']:.2f}",
             ]
         )  # fmt: skip
     head = ["method", "test accuracy, %", "bytes at most", "nonzero weights", "ms a step"]
     return [f"{title}:\n", *table(head, rows), *say_ties(found["rows"])]
+
+
+def show_accuracy(summary: dict[str, Any]) -> str:
+    """
+    >>> show_accuracy({"accuracy": 98.5, "std": 0.1}), show_accuracy({"accuracy": 98.5, "std": None})
+    ('98.50 ± 0.10', '98.50')
+    """
+    spread = "" if summary["std"] is None else f" ± {summary['std']:.2f}"
+    return f"{summary['accuracy']:.2f}{spread}"
 
 
 def say_ties(rows: list[dict[str, Any]]) -> list[str]:

@@ -98,6 +98,7 @@ def test_inspect_as_a_table(file, capsys):
     assert "2x64 of 2x80" in said
     assert f"{os.path.getsize(file):,} bytes: weights" in said
     assert "nonzeros  35 of 200 parameters" in said
+    assert "dense     800 bytes of parameters in float32, without a header: " in said
     assert "input     1x6x6 of uint8, pixels" in said
 
 

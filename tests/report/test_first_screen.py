@@ -36,6 +36,7 @@ def test_every_number_is_beside_dense_and_8_bits():
         ("worse", "2.2 times slower"), ("better", "29 times smaller"), ("better", "8.5 times smaller"),
     ]  # fmt: skip
     assert "98.97 ± 0.10 %" in page()
+    assert '<strong class="better">84 times smaller</strong> dense file: ' in page()
     assert ("worse", "worse by 0.32 points") in told(page(accuracy=98.8, errors=120))
     assert ("better", "better by 0.28 points") in told(page(accuracy=99.4, errors=60))
     assert ("better", "2.0 times faster") in told(page(latency=0.05))

@@ -81,7 +81,8 @@ def _print(facts: dict[str, Any]) -> None:
         + (f", mean image {image:,}" if image else "")
         + (f", packing {parts['other_bytes']:,}" if parts["other_bytes"] else ""),
     )
-    say("dense", f"{facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
+    whole = f"{facts['dense_bytes']:,} bytes of parameters in float32, without a header"
+    say("dense", f"{whole}: {facts['ratio']:.1f} times this file")
     for word, text in on_device(facts):
         say(word, text)
     if memory is None:
