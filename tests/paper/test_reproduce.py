@@ -236,7 +236,7 @@ def test_data_that_are_not_there_are_said_before_anything_is_trained(
     assert stopped.value.code == 1
     assert f"{name} needs the data of quick: cifar10 is in none of these folders" in " ".join(said.split())
     assert ("or leave quick out: --net lenet" in " ".join(said.split())) == instead
-    assert list((tmp_path / "out").iterdir()) == []  # no network was trained
+    assert list(tmp_path.iterdir()) == []  # nothing was trained, nor a folder made
 
 
 def test_a_folder_in_a_folder_that_is_not_there_is_refused(tmp_path, capsys):
@@ -245,6 +245,10 @@ def test_a_folder_in_a_folder_that_is_not_there_is_refused(tmp_path, capsys):
     assert stopped.value.code == 1
     assert "create it with mkdir -p" in " ".join(capsys.readouterr().err.split())
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        main(["reproduce", "frontier", "--quick", "--out", str(tmp_path / "file")])
+    assert "file is a file, not a folder" in " ".join(capsys.readouterr().err.split())
 
 
 def test_one_seed_has_no_spread(tiny, networks, tmp_path):

@@ -127,10 +127,8 @@ def reproduce_command(
 
     names = work.choose(name)
     choose_device(device)  # said before a folder is made
-    if not draw:
-        if not out.parent.is_dir():
-            raise MemboundError(f"--out {out}: {say_no_folder(out.parent)}")
-        out.mkdir(exist_ok=True)  # what cannot be written to is said before anything is trained
+    if not draw and (not out.parent.is_dir() or out.is_file()):
+        raise MemboundError(f"--out {out}: {say_no_folder(out if out.is_file() else out.parent)}")
     documents = {}
     try:
         with contextlib.ExitStack() as stack:
@@ -149,6 +147,7 @@ def reproduce_command(
                         dataset, init, mapped, steps, candidate_steps or 10_000, seeds or 1, batch_size
                     )
                 _check_data(names, lab)
+                out.mkdir(exist_ok=True)  # what cannot be written to is said before anything is trained
             for each in names:
                 if lab is None:
                     documents[each] = work.read(out, each)

@@ -290,16 +290,22 @@ def say_best(result: Facts) -> str | None:
 def say_unlike(result: Facts) -> str | None:
     """What networks differ in beside method and budget, each against the first: no fair race.
 
+    That dense in 8 bits took the place of some of several budgets is said of all of them elsewhere.
+
     >>> finals = [{"name": name, "training": {"steps": steps}} for name, steps in (("A", 9), ("B", 9), ("C", 5))]
     >>> say_unlike({"finals": finals}), say_unlike({"finals": finals[:2]})
     ('Not alike: A and C: steps 9 and 5.', None)
+    >>> budgets = [{"name": "8KB", "limit": 8000, "is_dense_in_8_bits": True}, {"name": "4KB", "limit": 4000}]
+    >>> say_unlike({"finals": budgets}), say_unlike({"finals": [each | {"limit": 8000} for each in budgets]})
+    (None, 'Not alike: 8KB and 4KB: file dense in 8 bits and fitted.')
     """
     first, *others = ({**final, "limit": None} for final in find_rows(result, "finals"))
-    found = [
-        f"{find_text(first, 'name')} and {find_text(other, 'name')}: {', '.join(unequal)}"
-        for other in others
-        if (unequal := find_unequal(first, other))
-    ]
+    is_race = have_one_budget(result)
+    found = []
+    for other in others:
+        unequal = [each for each in find_unequal(first, other) if is_race or not each.startswith("file ")]
+        if unequal:
+            found.append(f"{find_text(first, 'name')} and {find_text(other, 'name')}: {', '.join(unequal)}")
     return f"Not alike: {'; '.join(found)}." if found else None
 
 
