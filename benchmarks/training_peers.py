@@ -27,6 +27,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from statistics import fmean, stdev
 from typing import Any
@@ -185,6 +186,9 @@ def torch_prune(trial: Trial, limit: int) -> float:
     return trial.run(after)
 
 
+WAYS = {"one shot": one_shot, "one shot, tuned": one_shot_tuned, "torch prune": torch_prune}
+
+
 def torchao(trial: Trial, sparsity: float, kind: str) -> float:
     from torchao.prototype.pat.optim import PruneOptimizer
 
@@ -261,8 +265,7 @@ def fitted(
         way = method
         for words in (", uniform", *ROUNDED):
             way = way.removesuffix(words)
-        ways = {"one shot": one_shot, "one shot, tuned": one_shot_tuned, "torch prune": torch_prune}
-        seconds = ways[way](trial, limit)
+        seconds = WAYS[way](trial, limit)
         state = trial.state()
         if values is not None:
             files = replace(files, values=values)
@@ -281,6 +284,19 @@ def fitted(
 METHODS = (
     "one shot", "one shot, tuned", "torch prune", "torch prune, uniform", "torchao", "torchao, uniform", "membound"
 )  # fmt: skip
+VARIED = ("", ", uniform", *ROUNDED)  # each way, with the same part of each layer, or rounded
+KNOWN = (*(f"{way}{more}" for way in WAYS for more in VARIED), *METHODS[-3:], "membound, few bits")
+
+
+def known_methods(text: str) -> str:
+    """The same, if every method between its semicolons is one: said before anything is trained."""
+    for name in text.split(";"):
+        if name not in KNOWN:
+            meant = get_close_matches(name, KNOWN, 1)
+            hint = f"did you mean {meant[0]!r}? " if meant else ""
+            listed = "; ".join(KNOWN)
+            raise argparse.ArgumentTypeError(f"there is no method {name!r}: {hint}choose from {listed}")
+    return text
 
 
 def one_seed(options: argparse.Namespace, seed: int, tries: int = TRIES) -> list[dict[str, Any]]:
@@ -324,7 +340,9 @@ def main() -> None:
         "--untimed", action="store_true", help="leave out what a step takes: others use the machine"
     )
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--methods", default=";".join(METHODS))
+    parser.add_argument(
+        "--methods", type=known_methods, default=";".join(METHODS), help=f"by semicolons: {'; '.join(KNOWN)}"
+    )
     parser.add_argument("--out", default="results/training-peers-lenet.json")
     options = parser.parse_args()
     rows: list[dict] = []

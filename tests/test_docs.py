@@ -12,6 +12,7 @@ import int8_page
 import pytest
 import readme_table
 import reproduction_page
+from paired_results import comparisons
 
 import membound as mb
 from membound.cli import main
@@ -107,7 +108,7 @@ def compared() -> list[str]:
         numbers.append(f"{row['error']:.2f} ± {row['std']:.2f}")
     for row in results("pretrained-alexnet-smaller")["summary"]:
         ahead = row["points"]["mean"]
-        numbers.append(f"{abs(ahead):.2f} points {'ahead' if ahead > 0 else 'behind'}")
+        numbers.append(f"{'+' if ahead > 0 else '−'}{abs(ahead):.2f} ± ")
         numbers.append(f"1/{row['times_smaller']:.1f}")
     search = results("greedy-quick")["summary"]
     return [*numbers, f"{search['seconds']:.0f} s", f"{search['times_faster']:.1f} times"]
@@ -375,6 +376,7 @@ def test_every_spread_in_the_documents_was_measured():
     """The other way round: what pages say is in some result."""
     files = (ROOT / "results").rglob("*.json")
     known = set().union(*(measured_spreads(json.loads(path.read_text())) for path in files))
+    known |= {f"{abs(each.difference):.2f} ± {each.uncertainty:.2f}" for each in comparisons().values()}
     for page in PAGES:
         if page == reproduction_page.make_page():  # made of its numbers, with deviations computed there
             continue

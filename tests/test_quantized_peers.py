@@ -1,5 +1,6 @@
 """What the races call quantized training is what it says: few values, the gradients of the equation, honest bytes."""
 
+import argparse
 import copy
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from _networks import narrow_lenet, narrow_quick
 from _quantized import bits_of, fake_quantized, quantize_, stored_bytes
-from training_peers import summarize
+from training_peers import KNOWN, known_methods, summarize
 
 from membound import zoo
 from membound.zoo.efficientnet_lite0 import Same
@@ -110,3 +111,13 @@ def test_one_seed_has_no_standard_deviation():
     both = summarize(rows, [{**row, "ms_a_step": None} for row in rows])
     assert list(both) == ["a", "b"]
     assert both["b"] == {"accuracy": 98.5, "std": pytest.approx(0.7071, abs=1e-4), "ms_a_step": None}
+
+
+def test_methods_are_checked_before_anything_is_trained():
+    assert known_methods(";".join(KNOWN)) == ";".join(KNOWN)
+    with pytest.raises(
+        argparse.ArgumentTypeError, match="no method 'membound, few bit': did you mean 'membound, few bits'"
+    ):
+        known_methods("torch prune;membound, few bit")
+    with pytest.raises(argparse.ArgumentTypeError, match=r"choose from one shot; .*; torch prune;"):
+        known_methods("")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from membound.report.paired import Comparison, show_difference, student
 from membound.store.whole import replace_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +57,8 @@ the largest of all leave whole layers without any.
 
 Two things differ between methods at once, and these tables do not tell them apart: how zeros are made, and how layers
 share them. The others compare magnitudes, of the whole network or of each layer (`uniform`); membound compares LAMP
-scores. Spreads are standard deviations over the seeds. Methods whose spreads overlap are called a tie.
+scores. Spreads are standard deviations over the seeds. Two methods are a tie where the 95 % confidence interval of
+their difference, paired by seed, holds 0 ([the rule](FITTING.md#several-seeds)).
 """
 
 BEST = """## The best network for the bytes
@@ -79,11 +81,11 @@ and 4 where nothing is said), widths, and how long the bound tightens (60 % of t
 
 RECIPES = """## The default recipe
 
-`fit` with its defaults, beside the dense network of the same seed that it trains: mean and spread of the seeds. *gain*
-is fitted less dense, in points. First on training images that were held out, by which the dense network became the
-default teacher: *none* goes without, *hard* listens to it more (0.9 of the loss, temperature 4), *unsteady* lets it
-pull harder than labels do (temperature 2). *averaged* goes without and ends with an average of the weights of the last
-quarter, which gives nothing: it is not part of the recipe.
+`fit` with its defaults, beside the dense network of the same seed that it trains: mean ± standard deviation over seeds.
+*gain* is fitted less dense, in points, paired by seed, ± half its 95 % confidence interval. First on training images
+that were held out, by which the dense network became the default teacher: *none* goes without, *hard* listens to it
+more (0.9 of the loss, temperature 4), *unsteady* lets it pull harder than labels do (temperature 2). *averaged* goes
+without and ends with an average of the weights of the last quarter, which gives nothing: it is not part of the recipe.
 """
 
 RECIPES_TEST = """Then on test images, with the defaults. Nothing was tuned on Fashion-MNIST (28x28 pixels). That the
@@ -165,7 +167,7 @@ def recipes() -> list[str]:
                 each["case"],
                 each["way"],
                 *(f"{each[key]['mean']:.2f} ± {each[key]['std']:.2f} %" for key in ("dense", "fitted")),
-                f"{each['gain']['mean']:+.2f} ± {each['gain']['std']:.2f}",
+                show_gain(each["gain"]),
                 f"{each['dense_bytes']:,}",
                 f"{each['most_bytes']:,}",
                 f"{each['steps']:,}",
@@ -176,6 +178,16 @@ def recipes() -> list[str]:
         head = ["", "teacher", "dense", "fitted", "gain", "bytes of dense", "bytes", "steps", "seeds"]
         parts += [about, *table(head, rows), made(found.get("made_by", [found])[0], name)]
     return parts
+
+
+def show_gain(gain: dict[str, float]) -> str:
+    """A mean difference with half its 95 % confidence interval, which is what ± means of differences.
+
+    >>> show_gain({"mean": 0.65, "std": 0.29, "n": 3})
+    '+0.65 ± 0.72'
+    """
+    count = int(gain["n"])
+    return show_difference(gain["mean"], student(count) * gain["std"] / count**0.5, "+")
 
 
 def read(name: str) -> Any:
@@ -278,29 +290,48 @@ def training(found: dict[str, Any]) -> list[str]:
         mine = [row for row in found["rows"] if row["method"] == method]
         rows.append(
             [
-                method, f"{summary['accuracy']:.2f} ± {summary['std']:.2f}", bytes_at_most(mine, found["bytes"]),
+                method, show_accuracy(summary), bytes_at_most(mine, found["bytes"]),
                 f"{sum(row['nonzeros'] for row in mine) / len(mine):,.0f}",
                 "–" if summary["ms_a_step"] is None else f"{summary['ms_a_step']:.2f}",
             ]
         )  # fmt: skip
     head = ["method", "test accuracy, %", "bytes at most", "nonzero weights", "ms a step"]
-    return [f"{title}:\n", *table(head, rows), *say_ties(found["summary"])]
+    return [f"{title}:\n", *table(head, rows), *say_ties(found["rows"])]
 
 
-def say_ties(summary: dict[str, Any]) -> list[str]:
-    """Which methods are as good as the best, as far as these seeds say.
-
-    >>> say_ties({"a": {"accuracy": 98.5, "std": 0.1}, "b": {"accuracy": 98.4, "std": 0.1}})
-    ['a and b are a tie.\\n']
-    >>> say_ties({"a": {"accuracy": 98.5, "std": 0.1}, "b": {"accuracy": 97.4, "std": 0.1}})
-    ['a is ahead of all others by more than the spreads.\\n']
+def show_accuracy(summary: dict[str, Any]) -> str:
     """
-    best = max(summary, key=lambda method: summary[method]["accuracy"])
-    least = summary[best]["accuracy"] - summary[best]["std"]
-    ties = [name for name, row in summary.items() if row["accuracy"] + row["std"] >= least]
+    >>> show_accuracy({"accuracy": 98.5, "std": 0.1}), show_accuracy({"accuracy": 98.5, "std": None})
+    ('98.50 ± 0.10', '98.50')
+    """
+    spread = "" if summary["std"] is None else f" ± {summary['std']:.2f}"
+    return f"{summary['accuracy']:.2f}{spread}"
+
+
+def say_ties(rows: list[dict[str, Any]]) -> list[str]:
+    """Which methods are as good as the best, as far as these seeds say: paired by seed, as `Comparison` judges.
+
+    >>> a = [{"method": "a", "seed": seed, "accuracy": 98.5 + seed / 10} for seed in range(3)]
+    >>> b = [{**row, "method": "b", "accuracy": row["accuracy"] - 0.1 * row["seed"]} for row in a]
+    >>> c = [{**row, "method": "c", "accuracy": row["accuracy"] - 1} for row in a]
+    >>> say_ties(a + b + c), say_ties(a + c)
+    (['a and b are a tie.\\n'], ['a is better than all others.\\n'])
+    """
+    scores: dict[str, dict[int, float]] = {}
+    for row in rows:
+        scores.setdefault(row["method"], {})[row["seed"]] = row["accuracy"]
+    best = max(scores, key=lambda method: sum(scores[method].values()) / len(scores[method]))
+    ties = [name for name, theirs in scores.items() if name == best or not beats(scores[best], theirs)]
     if ties == [best]:
-        return [f"{best} is ahead of all others by more than the spreads.\n"]
+        return [f"{best} is better than all others.\n"]
     return [f"{' and '.join(ties)} are a tie.\n"]
+
+
+def beats(ours: dict[int, float], theirs: dict[int, float]) -> bool:
+    """Whether a method is better than another over the seeds that both have."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    found = Comparison.of([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds], seeds)
+    return found.verdict == "better"
 
 
 def bytes_at_most(rows: list[dict[str, Any]], limit: int) -> str:

@@ -101,6 +101,7 @@ def test_inspect_as_a_table(file, capsys):
     assert f"sha256    {hashlib.sha256(Path(file).read_bytes()).hexdigest()}\n" in said
     assert f"{os.path.getsize(file):,} bytes: weights" in said
     assert "nonzeros  35 of 200 parameters" in said
+    assert "dense     800 bytes of parameters in float32, without a header: " in said
     assert "input     1x6x6 of uint8, pixels" in said
 
 

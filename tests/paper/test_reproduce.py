@@ -16,10 +16,10 @@ from profiles import chiefly
 from membound import data
 from membound.cli import main
 from membound.data import ArraySplit, Dataset, subsample
-from membound.errors import MemboundError
+from membound.errors import DataError, MemboundError
 from membound.paper import FIGURES, figure, lab, progress, thresholding
 from membound.paper.lab import Lab, Size
-from membound.paper.reproduce import choose, read, reproduce
+from membound.paper.reproduce import choose, nets_of, read, reproduce
 from membound.search.workshop import this_process
 from membound.train.updates import l0_project
 
@@ -208,3 +208,51 @@ def test_numbers_of_an_earlier_version_claim_nothing():
     del numbers["earlier"]
     assert "projection, our track" in thresholding.table(numbers)[0]
     assert len(thresholding.claims(numbers)) == 4
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_trains_the_networks_whose_data_are_looked_for(name):
+    module = figure(name)
+    named = set(
+        re.findall(r'\bstudy\((?:lab, )?"(\w+)"|\bStudy\(lab, "(\w+)"', Path(module.__file__).read_text())
+    )
+    found = {net for both in named for net in both if net} or {"lenet", "quick"}  # of panels, all there are
+    assert set(nets_of(name, make_lab(None))) == found
+
+
+@pytest.mark.parametrize(("name", "instead"), [("layers", True), ("kernels", False)])
+def test_data_that_are_not_there_are_said_before_anything_is_trained(
+    name, instead, tmp_path, monkeypatch, capsys
+):
+    def load(data_name):
+        if data_name == "cifar10":
+            raise DataError("cifar10 is in none of these folders")
+        return made_up(data_name)
+
+    monkeypatch.setattr(lab, "load", load)
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", name, "--quick", "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 1
+    assert f"{name} needs the data of quick: cifar10 is in none of these folders" in " ".join(said.split())
+    assert ("or leave quick out: --net lenet" in " ".join(said.split())) == instead
+    assert list(tmp_path.iterdir()) == []  # nothing was trained, nor a folder made
+
+
+def test_a_folder_in_a_folder_that_is_not_there_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", "frontier", "--quick", "--out", str(tmp_path / "nope" / "x")])
+    assert stopped.value.code == 1
+    assert "create it with mkdir -p" in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        main(["reproduce", "frontier", "--quick", "--out", str(tmp_path / "file")])
+    assert "file is a file, not a folder" in " ".join(capsys.readouterr().err.split())
+
+
+def test_one_seed_has_no_spread(tiny, networks, tmp_path):
+    """Of every number in a table; the fixture trains one seed."""
+    for name in ("frontier", "kernels"):
+        numbers = reproduce(name, make_lab(networks), tmp_path)["numbers"]
+        assert not [cell for row in figure(name).table(numbers) for cell in row if "±" in cell]

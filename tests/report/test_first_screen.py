@@ -37,6 +37,7 @@ def test_every_number_is_beside_dense_and_8_bits():
         ("worse", "2.2 times slower"), ("better", "29 times smaller"), ("better", "8.5 times smaller"),
     ]  # fmt: skip
     assert "98.97 ± 0.10 %" in page()
+    assert '<strong class="better">84 times smaller</strong> dense file: ' in page()
     assert ("worse", "worse by 0.32 points") in told(page(accuracy=98.8, errors=120))
     assert ("better", "better by 0.28 points") in told(page(accuracy=99.4, errors=60))
     assert ("better", "2.0 times faster") in told(page(latency=0.05))
@@ -204,7 +205,7 @@ def test_two_seeds_are_too_few_to_tell():
     assert ("even", "2.25 points below: too few seeds to tell") in told(text)
     assert '<span class="words">too few seeds to tell</span>' in text
     more = page(dense=DENSE | {"seeds": over_seeds(96.6, 96.3, 96.5)}, seeds=over_seeds(94.0, 94.4, 94.3))
-    assert "worse than dense by 2.23 points." in more
+    assert "worse than dense by 2.23 ± 0.87 points." in more
 
 
 def test_the_headline_of_several_seeds_is_their_mean_and_each_is_listed():
@@ -212,9 +213,9 @@ def test_the_headline_of_several_seeds_is_their_mean_and_each_is_listed():
     text = page(dense=DENSE | {"seeds": over_seeds(99.0, 99.06, 98.94, first=4)}, seeds=seeds)
     verdict = re.search(r'<p class="verdict">(.*?)</p>', text)[1]
     assert verdict.startswith("98.90 ± 0.06 % over 3 seeds in 20,412 bytes: ")
-    assert verdict.endswith("within the spread of dense (0.10 points below).")
+    assert verdict.endswith("within the spread of dense (0.10 ± 0.22 points below).")
     better = page(dense=DENSE | {"seeds": over_seeds(98.76, 98.66, 98.68, first=4)}, seeds=seeds)
-    assert "1.2 % of the dense file, better than dense by 0.20 points." in better
+    assert "1.2 % of the dense file, better than dense by 0.200 ± 0.025 points." in better
     assert "Seed 4: 98.97 %, seed 5: 98.86 %, seed 6: 98.87 %." in text
     own = {"finals": [NET | {"seeds": seeds}], "dense": DENSE, "score_name": "mean IoU"}
     assert "Mean IoU 98.9 ± 0.061 over 3 seeds" in make_page(own)

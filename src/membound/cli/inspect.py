@@ -82,7 +82,8 @@ def _print(facts: dict[str, Any]) -> None:
         + (f", packing {parts['other_bytes']:,}" if parts["other_bytes"] else ""),
     )
     say("sha256", facts["sha256"])
-    say("dense", f"{facts['dense_bytes']:,} bytes as float32, {facts['ratio']:.1f} times the file")
+    whole = f"{facts['dense_bytes']:,} bytes of parameters in float32, without a header"
+    say("dense", f"{whole}: {facts['ratio']:.1f} times this file")
     if "micro" in facts:
         say("id", f"{facts['micro']['identity']} (NET_ID of its C)")
     for word, text in on_device(facts):

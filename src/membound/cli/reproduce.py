@@ -11,18 +11,17 @@ import typer
 
 from membound.cli import options
 from membound.cli.tables import print_grouped
-from membound.errors import MemboundError
+from membound.errors import DataError, MemboundError, say_no_folder
 
 if TYPE_CHECKING:
     from membound.paper.lab import Size
 
 try:
-    from membound.paper import FIGURES, LARGE
+    from membound.paper import FIGURES, LARGE, PANELS
 except ModuleNotFoundError:  # it is in a clone of the repository, not in the wheel
-    FIGURES = LARGE = ()
+    FIGURES = LARGE = PANELS = ()
 
 INSTALL = "pip install -e '.[train,paper]'"
-PANELS = ("memory", "layers", "partial")  # figures with a panel for each network
 
 
 def reproduce_command(
@@ -128,8 +127,8 @@ def reproduce_command(
 
     names = work.choose(name)
     choose_device(device)  # said before a folder is made
-    if not draw:
-        out.mkdir(parents=True, exist_ok=True)  # what cannot be written to is said before anything is trained
+    if not draw and (not out.parent.is_dir() or out.is_file()):
+        raise MemboundError(f"--out {out}: {say_no_folder(out if out.is_file() else out.parent)}")
     documents = {}
     try:
         with contextlib.ExitStack() as stack:
@@ -147,6 +146,8 @@ def reproduce_command(
                     lab.imagenet = Task(
                         dataset, init, mapped, steps, candidate_steps or 10_000, seeds or 1, batch_size
                     )
+                _check_data(names, lab)
+                out.mkdir(exist_ok=True)  # what cannot be written to is said before anything is trained
             for each in names:
                 if lab is None:
                     documents[each] = work.read(out, each)
@@ -185,6 +186,21 @@ def _lab(
 
     with ray_cluster(ray, device=device) as workers:
         yield Lab(folder, workers, chosen, size, tuple(nets or NETS), longer, **told)
+
+
+def _check_data(names: list[str], lab: Any) -> None:
+    """All that is needed is read before anything is trained: a figure of both networks begins with the other one."""
+    from membound.paper.reproduce import nets_of
+
+    for name in names:
+        nets = nets_of(name, lab)
+        for net in nets:
+            try:
+                lab.images(net)
+            except DataError as error:
+                others = [other for other in nets if other != net]
+                instead = f"; or leave {net} out: --net {others[0]}" if others and len(names) == 1 else ""
+                raise DataError(f"{name} needs the data of {net}: {error}{instead}") from error
 
 
 def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path) -> None:

@@ -15,6 +15,8 @@ FIGURES: tuple[str, ...] = (
     "frontier",
 )
 LARGE: tuple[str, ...] = ("imagenet",)  # made by name only: needs a folder of images
+PANELS: tuple[str, ...] = ("memory", "layers", "partial")  # of LeNet and of CIFAR-10-quick, or of one of them
+OF_LENET: tuple[str, ...] = ("frontier",)  # all others are of CIFAR-10-quick
 
 
 def figure(name: str) -> ModuleType:

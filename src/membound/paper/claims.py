@@ -25,13 +25,14 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else 0.0, "n": len(values)}
 
 
-def show(value: Mapping[str, float]) -> str:
+def show(value: Mapping[str, float], places: int = 2) -> str:
     """Mean and spread for a table; one seed has none.
 
     >>> show({"mean": 1.0, "std": 0.25}), show({"mean": 1.0, "std": 0.0, "n": 1})
     ('1.00 ± 0.25', '1.00')
     """
-    return f"{value['mean']:.2f}" if value.get("n") == 1 else f"{value['mean']:.2f} ± {value['std']:.2f}"
+    shown = f"{value['mean']:.{places}f}"
+    return shown if value.get("n") == 1 else f"{shown} ± {value['std']:.{places}f}"
 
 
 def above(value: Mapping[str, float], other: Mapping[str, float] | float, by: float = 0.0) -> Margin:

@@ -98,7 +98,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
 def table(result: dict[str, Any]) -> list[list[str]]:
     rows = [["nonzero weights", "with biases", "test error, %", "target", "published at about this count"]]
     for row in result["rows"]:
-        error = f"{row['error']['mean']:.3f} ± {row['error']['std']:.3f}"
+        error = show(row["error"], 3)
         if row["weights"] is None:
             rows.append([f"{row['weight_nonzeros']:,} (dense)", f"{row['nonzeros']:,}", error, "", ""])
             continue

@@ -85,7 +85,7 @@ def table(result: dict[str, Any]) -> list[list[str]]:
         good = converged(result, method)
         losses = spread([row["curve"][-1]["loss"] for row in mine]) if mine else None
         accuracies = spread([row["accuracy"] for row in mine]) if mine else None
-        loss = "-" if losses is None else f"{losses['mean']:.3f} ± {losses['std']:.3f}"
+        loss = "-" if losses is None else show(losses, 3)
         rows.append(
             [name, f"{sum(good)} of {len(good)}", loss,
              "-" if accuracies is None else show(accuracies)]

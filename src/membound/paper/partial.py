@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from membound.paper.baselines import density_threshold, factorise, threshold_
-from membound.paper.claims import Margin, above, claim, spread
+from membound.paper.claims import Margin, above, claim, show, spread
 from membound.paper.lab import NETS, Facts, Lab, Study, undecayed
 from membound.search.jobs import Job
 from membound.search.problem import Fresh
@@ -241,13 +241,12 @@ def table(result: dict[str, Any]) -> list[list[str]]:
         dense = panel["dense"]
         rows.append(
             [panel["title"], "l2, dense", "", f"{panel['size']:,}", f"{4 * panel['size']:,}",
-             f"{dense['mean']:.2f} ± {dense['std']:.2f}"]
+             show(dense)]
         )  # fmt: skip
         for method, name in METHODS.items():
             for point in curve(panel, method):
-                accuracy = point["accuracy"]
                 rows.append(
                     [panel["title"], name, f"{point['strength']:g}", f"{point['nonzeros']:,.0f}",
-                     f"{point['bytes']:,.0f}", f"{accuracy['mean']:.2f} ± {accuracy['std']:.2f}"]
+                     f"{point['bytes']:,.0f}", show(point["accuracy"])]
                 )  # fmt: skip
     return rows

@@ -3,7 +3,7 @@
 import datetime
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 
 from membound import machine
 from membound.errors import DataError, MemboundError
-from membound.paper import FIGURES, LARGE, figure
+from membound.paper import FIGURES, LARGE, OF_LENET, PANELS, figure
 from membound.paper.lab import NETS, Lab
 from membound.store.whole import replace_file
 
@@ -29,6 +29,13 @@ def choose(name: str) -> list[str]:
         meant = f"did you mean {near[0]}?" if near else f"choose {', '.join(known)}"
         raise MemboundError(f"there is no figure {name!r}: {meant}")
     return [name]
+
+
+def nets_of(name: str, lab: Lab) -> Sequence[str]:
+    """The networks of a figure, whose data have to be there."""
+    if name in LARGE:
+        return ()
+    return lab.nets if name in PANELS else ("lenet",) if name in OF_LENET else ("quick",)
 
 
 def reproduce(name: str, lab: Lab, folder: Path) -> dict[str, Any]:

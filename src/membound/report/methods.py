@@ -8,7 +8,14 @@ from membound.report import marks
 from membound.report.axes import Frame, Scale, draw_figure, find_ticks, show_tick, widen
 from membound.report.device import find_flash
 from membound.report.markup import Markup, join, tag
-from membound.report.paired import ALIKE, WITHIN, Comparison, compare_networks, show_difference
+from membound.report.paired import (
+    ALIKE,
+    WITHIN,
+    Comparison,
+    compare_networks,
+    find_unequal,
+    show_difference,
+)
 from membound.report.scatter import Point, find_beside, find_point
 from membound.report.tables import draw_table
 from membound.report.text import ABSENT, Score, find_number, find_part, find_rows, find_text, shorten
@@ -278,6 +285,28 @@ def say_best(result: Facts) -> str | None:
     if not beaten:
         return f"Paired by seed, {name} is ahead, but {is_tied}."
     return f"Paired by seed, {name} is better than {_list(beaten)}{f'; {is_tied}' if tied else ''}."
+
+
+def say_unlike(result: Facts) -> str | None:
+    """What networks differ in beside method and budget, each against the first: no fair race.
+
+    That dense in 8 bits took the place of some of several budgets is said of all of them elsewhere.
+
+    >>> finals = [{"name": name, "training": {"steps": steps}} for name, steps in (("A", 9), ("B", 9), ("C", 5))]
+    >>> say_unlike({"finals": finals}), say_unlike({"finals": finals[:2]})
+    ('Not alike: A and C: steps 9 and 5.', None)
+    >>> budgets = [{"name": "8KB", "limit": 8000, "is_dense_in_8_bits": True}, {"name": "4KB", "limit": 4000}]
+    >>> say_unlike({"finals": budgets}), say_unlike({"finals": [each | {"limit": 8000} for each in budgets]})
+    (None, 'Not alike: 8KB and 4KB: file dense in 8 bits and fitted.')
+    """
+    first, *others = ({**final, "limit": None} for final in find_rows(result, "finals"))
+    is_race = have_one_budget(result)
+    found = []
+    for other in others:
+        unequal = [each for each in find_unequal(first, other) if is_race or not each.startswith("file ")]
+        if unequal:
+            found.append(f"{find_text(first, 'name')} and {find_text(other, 'name')}: {', '.join(unequal)}")
+    return f"Not alike: {'; '.join(found)}." if found else None
 
 
 def _list(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from membound.report.device import find_folder, is_micro, say_export, say_way
 from membound.report.eight_bits import say_beaten, say_taken
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, breakable, join, tag
-from membound.report.methods import make_columns, make_duels, say_best
+from membound.report.methods import make_columns, make_duels, say_best, say_unlike
 from membound.report.scatter import make_scatter
 from membound.report.spread import say_rule
 from membound.report.style import SCRIPT, STYLE
@@ -103,6 +103,8 @@ def make_page(result: Facts) -> str:
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
     advice = [tag("p", *_keep_options(line), class_="note") for line in say_advice(result)]
+    if unlike := say_unlike(result):
+        advice.insert(0, tag("p", unlike, class_="verdict"))
     tiles = make_tiles(result, score)
     first = find_rows(result, "finals")[0]
     rule = None if tiles or columns else say_rule(first, find_part(result, "dense"))  # said of columns below

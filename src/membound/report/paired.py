@@ -12,9 +12,15 @@ from membound.report.text import find_number, find_part
 
 Facts = Mapping[str, Any]
 BETTER, WORSE, WITHIN = "better", "worse", "within the spread"
+FITTED, IN_8_BITS = "fitted", "dense in 8 bits"
 ALIKE = 1.01  # times the smallest budget that the largest may be, where budgets count as equal
 NORMAL = 1.959964  # standard errors to either side that hold 95 % of a normal distribution
 STUDENT = (12.7062, 4.30265, 3.18245, 2.77645)  # the same of Student's t with 1 to 4 degrees of freedom
+TRAINING = (  # that should be alike
+    "steps", "batch_size", "optimizer", "peak_lr", "momentum", "weight_decay", "every", "augment", "smoothing",
+    "precision", "teacher", "temperature", "teacher_part",
+)  # fmt: skip
+TEACHING = ("teacher", "temperature", "teacher_part")
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,8 @@ class Comparison:
     this says nothing.
 
     With one seed in common, `uncertainty` is 1.96 sqrt(a^2 + b^2), of the standard errors a and b over test images,
-    and says nothing of another seed. Where there are none (a score of your own), it is None, and so is `verdict`.
+    and says nothing of another seed. Where there are none (a score of your own, or `of` one pair of numbers), it is
+    None, and so is `verdict`: one seed has no interval.
     """
 
     difference: float
@@ -40,6 +47,13 @@ class Comparison:
     seeds: tuple[int, ...]  # that both have
     differences: tuple[float, ...]  # of each of these seeds
     unequal: tuple[str, ...] = ()  # what else the two fits differ in, ours first: no fair race
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers and the verdict, for JSON."""
+        names = ("difference", "uncertainty", "verdict", "seeds", "differences")
+        return {
+            name: list(found) if isinstance(found := getattr(self, name), tuple) else found for name in names
+        }
 
     @classmethod
     def of(
@@ -50,6 +64,8 @@ class Comparison:
         >>> found = Comparison.of([86.9, 87.6, 86.9], [85.1, 84.0, 84.5])
         >>> print(found)
         better by 2.60 ± 2.28
+        >>> print(Comparison.of([86.9], [85.1]))
+        higher by 1.80 (one seed: no interval)
         """
         known = list(range(len(ours)) if seeds is None else seeds)
         if not len(ours) == len(theirs) == len(known) or not known:
@@ -69,7 +85,7 @@ class Comparison:
     def _told(self) -> str:
         if self.verdict is None:
             side = "higher" if self.difference >= 0 else "lower"
-            return f"{side} by {show_difference(abs(self.difference), None)}"
+            return f"{side} by {show_difference(abs(self.difference), None)} (one seed: no interval)"
         if self.verdict == WITHIN:
             return f"{self.verdict}, {show_difference(self.difference, self.uncertainty, '+')}"
         return f"{self.verdict} by {show_difference(abs(self.difference), self.uncertainty)}"
@@ -85,18 +101,69 @@ def judge(gap: float, spread: float) -> str:
 
 
 def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
-    """What two fits differ in besides their method: budgets by more than a percent, steps, rates, teachers.
+    """What two fits differ in besides their method; what a record does not say is not claimed.
+
+    That is: budgets by more than a percent, the network, its training data, values, how it was trained and taught, and
+    whether dense in 8 bits took the place of what was fitted.
 
     >>> find_unequal({"limit": 3000, "training": {"steps": 9}}, {"limit": 2000, "training": {"steps": 5}})
     ('budgets 3,000 and 2,000', 'steps 9 and 5')
+    >>> find_unequal({"is_dense_in_8_bits": True, "asked": {"values": "auto"}}, {"asked": {"values": "f16"}})
+    ('file dense in 8 bits and fitted', 'values auto and f16')
     """
     limits = [find_number(net, "limit") or 0.0 for net in (ours, theirs)]
     found = [f"budgets {limits[0]:,.0f} and {limits[1]:,.0f}"] if max(limits) > ALIKE * min(limits) else []
-    mine, other = (find_part(net, "training") for net in (ours, theirs))
-    for key in ("steps", "batch_size", "optimizer", "peak_lr", "weight_decay", "augment", "teacher"):
-        if key in mine and key in other and mine[key] != other[key]:
-            found.append(f"{key.replace('_', ' ')} {mine[key]} and {other[key]}")
+    files = [_say_file(net) for net in (ours, theirs)]
+    replaced = files != [FITTED, FITTED]
+    if replaced:
+        found.append(f"file {files[0]} and {files[1]}")
+    for part, keys in (
+        ("asked", ("values",)),
+        ("digests", ("network", "training_data")),
+        ("training", TRAINING),
+    ):
+        mine, other = (find_part(net, part) for net in (ours, theirs))
+        for key in keys:
+            if replaced and key in TEACHING:  # nobody teaches dense
+                continue
+            if key in mine and key in other and mine[key] != other[key]:
+                found.append(f"{key.replace('_', ' ')} {mine[key]} and {other[key]}")
     return tuple(found)
+
+
+def say_other_tests(ours: Facts, theirs: Facts) -> str | None:
+    """What two networks were judged on, where that is not the same: then their scores cannot be compared.
+
+    >>> say_other_tests({"images": 40, "accuracy_on": "test"}, {"images": 9, "accuracy_on": "test"})
+    '40 test images and 9 test images'
+    >>> nets = [{"images": 40, "accuracy_on": "test", "digests": {"test_data": each}} for each in ("1a", "2b")]
+    >>> say_other_tests(*nets), say_other_tests(nets[0], {"images": 40, "accuracy_on": "test"})
+    ('other test images, 40 each (digests 1a and 2b)', None)
+    """
+    counts = [(net.get("images"), net.get("accuracy_on")) for net in (ours, theirs)]
+    if counts[0] != counts[1]:
+        return " and ".join(f"{images} {on} images" for images, on in counts)
+    first, second = (find_part(net, "digests").get("test_data") for net in (ours, theirs))
+    if first is None or second is None or first == second:
+        return None
+    images, on = counts[0]
+    return f"other {on} images, {images} each (digests {first} and {second})"
+
+
+def _say_file(net: Facts) -> str:
+    """Whether it is what was fitted, with every seed.
+
+    >>> _say_file({"seeds": {"seeds": [3, 4, 5], "is_dense_in_8_bits": [True, False, True]}})
+    'dense in 8 bits with seeds 3, 5'
+    """
+    seeds = find_part(net, "seeds")
+    taken = seeds.get("is_dense_in_8_bits") or [bool(net.get("is_dense_in_8_bits"))]
+    if not any(taken):
+        return FITTED
+    if all(taken):
+        return IN_8_BITS
+    which = [str(seed) for seed, is_taken in zip(seeds.get("seeds") or (), taken, strict=False) if is_taken]
+    return f"{IN_8_BITS} with {'seeds' if len(which) > 1 else 'seed'} {', '.join(which)}"
 
 
 def show_difference(value: float, spread: float | None, sign: str = "-") -> str:

@@ -203,9 +203,9 @@ def _members_cell(net: Facts, score: Score) -> Markup | None:
 def _verdict_cell(net: Facts, dense: Facts) -> Markup | str | None:
     """Better, worse or within the spread, of means where there are several seeds."""
     found = None if net is dense else compare(net, dense)
-    if found is None or found[1] != WITHIN:
-        return None if found is None else found[1]
-    words = "too few seeds to tell" if found[0] and are_too_few(net, dense) else WITHIN
+    if found is None or found.verdict != WITHIN:
+        return None if found is None else found.verdict
+    words = "too few seeds to tell" if found.difference and are_too_few(net, dense) else WITHIN
     return tag("span", words, class_="words")
 
 

@@ -58,7 +58,7 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     if len(finals) != 1 or not (dense or is_micro(result)):
         return None
     (final,), int8 = finals, find_part(dense, "int8")
-    file = _tile("file", _size, partial(find_number, key="file_bytes"), final, dense, int8)
+    file = _tile("file", _size, partial(find_number, key="file_bytes"), final, dense, int8, base="dense file")
     accuracy = _score_tile(final, dense, int8, score)
     if is_micro(result):
         tiles = [
@@ -109,7 +109,7 @@ def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:
     found = compare(ours, theirs)
     if found is None:
         return None
-    gap, verdict = found
+    gap, verdict = found.difference, found.verdict
     if gap == 0:
         return "the same", EVEN
     shown = f"{abs(gap):.2f} points" if score.percent else f"{abs(gap):.3g}"
@@ -140,13 +140,14 @@ def _tile(
     dense: Facts,
     int8: Facts,
     note: str | None = None,
+    base: str = "dense",
 ) -> Markup | None:
     ours = find(final)
     if ours is None:
         return None
     lines = [
         _line(*compare_amounts(ours, theirs, ("smaller", "larger")), name, show(theirs))
-        for name, net in (("dense", dense), ("8 bits", int8))
+        for name, net in ((base, dense), ("8 bits", int8))
         if (theirs := find(net)) is not None
     ]
     if note is not None:

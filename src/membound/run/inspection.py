@@ -28,7 +28,8 @@ class Inspection(dict[str, Any]):
       by what bytes are for: `value_bytes`, `position_bytes`, `scale_bytes`, `bias_bytes`, `palette_bytes`,
       `mean_image_bytes`, `header_bytes` and `other_bytes`; `position_entropy_bytes` is the least that positions could
       take on average. `sha256` is the digest of the file, as `sha256sum` prints it; None of a network in memory.
-    - `dense_bytes` is the network in float32, `ratio` how many times the file that is, `paper` has bytes in the paper's
+    - `dense_bytes` are its parameters in float32, without a header, `ratio` how many times the file that is (a report
+      compares with the dense file, which has one), `paper` has bytes in the paper's
       formats: `dense_bytes`, `indexed_bytes`, `best_bytes`.
     - `parameters`, `nonzeros` (biases too) and `weight_nonzeros`; `operators`, how many.
     - `arena_bytes`, working memory of one image, and `memory_bytes`, by instruction set; None without the compiled
@@ -54,7 +55,7 @@ class Inspection(dict[str, Any]):
         return html_block(
             f"{self['file_bytes']:,} bytes: {self['nonzeros']:,} of {self['parameters']:,} parameters are not zero",
             show_layers(self["layers"]),
-            note=f"{self['dense_bytes']:,} bytes dense, {self['ratio']:.1f} times the file{arena}",
+            note=f"{self['dense_bytes']:,} bytes of parameters in float32, {self['ratio']:.1f} times the file{arena}",
         )
 
 

@@ -14,7 +14,7 @@ from membound.report import page
 from membound.report.device import show_flash, show_ram
 from membound.report.eight_bits import TAKEN
 from membound.report.guessing import is_guessing
-from membound.report.paired import Comparison, compare_networks, find_unequal
+from membound.report.paired import Comparison, compare_networks, find_unequal, say_other_tests
 from membound.report.spread import compare
 from membound.report.text import Score, json_values, show_milliseconds
 from membound.report.verdict import show_seeds
@@ -44,16 +44,16 @@ class Fitted:
     - `dense` has the same facts about the dense network beside it, or is None; with `pretrained=True` also
       `given_accuracy`, that of the network as it was given: dense is that one, trained on.
     - Of several seeds, all fields are those of the first; `seeds`, `accuracies`, `mean` and `std` are of all of them,
-      and `dense["seeds"]` has the same of dense. `verdict` compares with dense, `compare` with another network.
+      and `dense["seeds"]` has the same of dense. `verdict` and `against_dense` compare with dense, `compare` with
+      another network.
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
       judged on validation images.
     - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes` and the `memory_isa` that they are for
       ('every': on any CPU), `latency_ms` (one image, on `threads` threads of this machine) and its `latency_spread`,
       `engine_int8` (the latency of the same file with `mb.load(file, engine="int8")`), `fits_in_8_bits` (whether the
-      dense network does) and
-      `is_dense_in_8_bits`, where it was the better one and this is it; `is_estimate`, whether `accuracy` is a twin's;
-      `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of `mb.inspect` (`Inspection` lists their
-      keys); `steps` and `seconds` of training;
+      dense network does) and `is_dense_in_8_bits` (whether it was the better one, and this is it); `is_estimate`,
+      whether `accuracy` is a twin's; `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of
+      `mb.inspect` (`Inspection` lists their keys); `steps` and `seconds` of training;
       `training`, its `optimizer`, `peak_lr`, `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
       `momentum`,
       `ramp`, `every`, `seed`, `augment`, `smoothing`, `precision`, `teacher` (None where there was none),
@@ -62,8 +62,9 @@ class Fitted:
       `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
       `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them (None of another task);
       `input_shape`, of one example; `takes_pictures`, whether `net.read` reads pictures for it; `class_names`, those in
-      the file, or None;
-      `asked`, the `call`, its `strategy`, `strategy_source` (a digest, of a score of your own) and `seed`;
+      the file, or None; `digests` of the `network` and of its
+      `training_data` and `test_data`, by which `compare` notices other ones;
+      `asked`, the `call`, its `strategy`, `strategy_source` (a digest, of a score of your own), `values` and `seed`;
       `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
       several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values` and `layers` of each.
     - For a microcontroller, `flash` and `ram` are bytes and `ms` is the estimated time of an image (None for other
@@ -143,8 +144,13 @@ class Fitted:
         seed by the standard errors over test images. None where there is no dense network, or nothing says how far a
         score may be off.
         """
-        found = None if self.dense is None else compare(self._judged, self.dense)
-        return None if found is None else found[1]
+        found = self.against_dense
+        return None if found is None else found.verdict
+
+    @property
+    def against_dense(self) -> Comparison | None:
+        """The difference to dense, how far that may be off (95 %), and the verdict; None without a dense network."""
+        return None if self.dense is None else compare(self._judged, self.dense)
 
     @property
     def no_better_than_guessing(self) -> bool:
@@ -154,9 +160,9 @@ class Fitted:
     @property
     def _judged(self) -> dict[str, Any]:
         """What says how good it is."""
-        names = ("accuracy", "errors", "images")
+        names = ("accuracy", "accuracy_on", "errors", "images")
         return {name: getattr(self, name) for name in names} | {
-            name: self.facts.get(name) for name in ("seeds", "asked")
+            name: self.facts.get(name) for name in ("seeds", "asked", "digests")
         }
 
     def compare(self, other: "Fitted") -> Comparison:
@@ -164,13 +170,12 @@ class Fitted:
 
         `fits["mine"].compare(fits["LAMP"])` is paired by seed: the mean of the differences, how far that may be off,
         and 'better', 'worse' or 'within the spread'. Print it, or read its fields. `unequal` lists what else the two
-        differ in, such as budgets or steps.
+        differ in: budgets, the network, training data, values, how they were trained, or that dense in 8 bits took the
+        place of a fitted network. Networks that were judged on other images are refused.
         """
         if not isinstance(other, Fitted):
             raise MemboundError(f"compare takes what fit gives, not a {type(other).__name__}: give a Fitted")
-        ours, theirs = ((each.images, each.accuracy_on) for each in (self, other))
-        if ours != theirs:
-            shown = " and ".join(f"{images} {on} images" for images, on in (ours, theirs))
+        if shown := say_other_tests(self._judged, other._judged):
             raise MemboundError(f"these networks were judged on {shown}: give both fits the same test_data")
         found = compare_networks(self._judged, other._judged)
         if found is None:
@@ -220,9 +225,10 @@ class Fitted:
             "file_bytes",
             "values",
         )
-        asked = self.facts.get("asked", {})
+        asked, against = self.facts.get("asked", {}), self.against_dense
         found = {name: asked.get(name) for name in ("strategy", "strategy_source")}
         found |= {name: getattr(self, name) for name in names}
+        found["against_dense"] = None if against is None else against.to_dict()
         rest = {name: getattr(self, name) for name in ("members", "dense", "history", "facts")}
         about = {"training": self.facts.get("training"), "environment": environment()}
         plain: dict[str, Any] = json_values(found | about | rest)
@@ -333,6 +339,11 @@ def write_report(
     if len(kinds_of_bound) > 1:
         bounds = " and ".join(sorted(kinds_of_bound))
         raise MemboundError(f"these networks have bounds on {bounds}: write a report for each kind")
+    for each in found[1:]:
+        if shown := say_other_tests(found[0]._judged, each._judged):
+            raise MemboundError(
+                f"these networks were judged on {shown}: give all fits the same test_data, or write a report for each"
+            )
     summary = summarise(
         found,
         network=network or type(found[0].model).__name__,

@@ -1,7 +1,7 @@
 """The final networks: what was trained becomes what is deployed, judged through the runtime that deploys it."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,10 +28,12 @@ from membound.search.trim import trim_
 from membound.search.workshop import Workshop
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
+from membound.train.fingerprints import architecture_digest, data_digest, network_digest
 from membound.train.rules import load_plain_
 from membound.train.several import plain
 
 WORTH_SAYING = 0.02  # of the weights, cut after training
+SHORT = 8  # digits of a digest that people read
 
 
 class Finals:
@@ -39,6 +41,7 @@ class Finals:
 
     def __init__(self, workshop: Workshop, bound: Bound, choices: Choices, watch: Watch) -> None:
         self.workshop, self.bound, self.choices, self.watch = workshop, bound, choices, watch
+        self.asked = workshop.problem  # before widths are tried
         self.candidates: list[dict[str, Any]] = []  # that the search has tried
         self.tried: list[str] = []  # what a person should know of it
         self.dense_file: StoredModel | None = None  # for races against it
@@ -58,6 +61,18 @@ class Finals:
         """Whether only images held out of the training ones can judge."""
         data = self.problem.data
         return data.test is None and data.given is None and data.validation is not None
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """What tells apart networks, training data and what judges: fits are compared where these are the same."""
+        data, model = self.asked.data, self.asked.make(self.choices.seed)
+        judges = data.test or data.given or data.train  # of which twins are judged by a part
+        start = network_digest if self.choices.pretrained else architecture_digest
+        return {
+            "network": f"{type(plain(model)).__name__} {start(model)[:SHORT]}",
+            "training_data": data_digest(data.train)[:SHORT],
+            "test_data": data_digest(judges)[:SHORT],
+        }
 
     def remember(self, candidates: list[dict[str, Any]]) -> None:
         """Those that are not known yet: a search may go over the same ones twice."""
@@ -188,6 +203,8 @@ class Finals:
                 "seconds": seconds,
                 "is_estimate": self.estimates,
                 "classes": classes,
+                "digests": self.digests,
+                "is_dense_in_8_bits": False,
                 "fits_in_8_bits": fits(int8, self.bound, plan.limit.number, self.ram_limit),
                 "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }

@@ -32,6 +32,7 @@ def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[
         "strategy": choices.strategy_name,
         "strategy_source": source_digest(choices.strategy) if callable(choices.strategy) else None,
         "kind": bound.kind,
+        "values": bound.values,
         "seconds": time.monotonic() - begun,  # of the whole call
     }
     first = [replace(found, facts={**found.facts, "asked": asked}) for found in runs[0]]
@@ -74,7 +75,7 @@ def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) ->
         return replace(first, dense=dense)
     values = [each.values for each in all_of_them]
     mine |= {"file_bytes": [each.file_bytes for each in all_of_them], "values": values}
-    mine |= {"layers": [each.facts["layers"] for each in all_of_them]}
+    mine |= {name: [each.facts[name] for each in all_of_them] for name in ("layers", "is_dense_in_8_bits")}
     facts = {**first.facts, "seeds": mine}
     if len(set(values)) > 1:
         by_seed = ", ".join(f"{each} with seed {seed}" for each, seed in zip(values, seeds, strict=True))

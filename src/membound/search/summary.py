@@ -95,6 +95,7 @@ def describe_final(
         "images": result.images,
         "no_better_than_guessing": result.no_better_than_guessing,
         "verdict": result.verdict,
+        "against_dense": None if result.against_dense is None else result.against_dense.to_dict(),
         "mean": result.mean,
         "std": result.std,
         "members": list(result.members),

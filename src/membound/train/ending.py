@@ -47,7 +47,8 @@ def _tell_stale(model: nn.Module, constrained: Sequence[Target], steps: int) -> 
         warnings.warn(
             f"batch norm: '{left[0]}'{more} left the bound between projections, so running statistics are partly those "
             "of denser networks; average them again with torch.optim.swa_utils.update_bn(train_loader, model), or "
-            "project with every=1 in the last steps",
+            "project with every=1 in the last steps. Ignore this where you do so next, or keep only an averaged model "
+            "whose statistics you update",
             StaleStatistics,
             stacklevel=STACK,
         )

@@ -16,6 +16,10 @@ from membound.train.task import Task
 from membound.train.updates import Update
 
 IMAGES = 8  # of a split that are looked at
+SAMPLE, BLOCK = (
+    64,
+    1024,
+)  # examples that stand for those that are not in memory; and those that are taken at once
 
 
 def digest(*parts: Any) -> str:
@@ -32,9 +36,38 @@ def digest(*parts: Any) -> str:
 
 def network_digest(model: nn.Module) -> str:
     """Of the architecture and the weights that it starts from: other ones make another run."""
-    # Modules print themselves, some with addresses, which change from process to process.
-    architecture = re.sub(r"0x[0-9a-f]+", "", str(model)).encode()
-    return digest(architecture, *(weight.detach().cpu() for weight in model.parameters()))
+    return digest(_architecture(model), *(weight.detach().cpu() for weight in model.parameters()))
+
+
+def architecture_digest(model: nn.Module) -> str:
+    """Of its layers and the shapes of their parameters, whatever weights it starts from.
+
+    >>> one, other = nn.Linear(2, 3), nn.Linear(2, 3)
+    >>> architecture_digest(one) == architecture_digest(other) != architecture_digest(nn.Linear(2, 4))
+    True
+    """
+    shapes = [(name, tuple(weight.shape)) for name, weight in model.named_parameters()]
+    return digest(_architecture(model), repr(shapes).encode())
+
+
+def _architecture(model: nn.Module) -> bytes:
+    """Modules print themselves, some with addresses, which change from process to process."""
+    return re.sub(r"0x[0-9a-f]+", "", str(model)).encode()
+
+
+def data_digest(split: Split) -> str:
+    """Of all labels and examples; of examples that are not in memory, a sample that is the same at every reading.
+
+    Examples that a user varies at random have the digest of their labels and shape alone.
+    """
+    examples = getattr(split, "images", None)
+    if examples is None:
+        some = np.linspace(0, len(split) - 1, min(len(split), SAMPLE)).astype(np.int64)
+        examples, again = split.read(some), split.read(some)
+        if examples.tobytes() != again.tobytes():
+            examples = examples[:0]
+    blocks = (examples[begin : begin + BLOCK] for begin in range(0, len(examples), BLOCK))
+    return digest(repr(list(split.shape)).encode(), split.labels, *blocks)
 
 
 def describe_split(split: Split) -> list[Any]:

@@ -125,6 +125,10 @@ def _kind(path: Path) -> str:
         return "torch"
     if len(start) == 9 and start[8:] == b"{" and start[6:8] == b"\0\0":
         return "safetensors"
+    if path.suffix:
+        raise WeightsError(
+            f"{path}: {path.suffix} is no weights file: give .safetensors, {TORCH_SUFFIXES[0]} or .caffemodel"
+        )
     return "caffemodel"
 
 

@@ -1,0 +1,139 @@
+"""Fits that are compared: whatever else they differ in is noticed, and other test images are refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import membound as mb
+from membound.report.page import make_page
+from membound.report.paired import find_unequal
+from membound.train.fingerprints import data_digest
+from membound.train.user_data import as_split
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(120, 12)).astype(np.float32)
+Y = (X[:, 0] + 0.7 * RANDOM.normal(size=120) > 0).astype(int)
+TRAIN, TEST, OTHER = (X[:40], Y[:40]), (X[40:80], Y[40:80]), (X[80:], Y[80:])
+HOW = {
+    "budget": "90%", "values": "f16", "teacher": "none", "dense": False, "steps": 3, "batch_size": 16, "device": "cpu",
+    "progress": False,
+}  # fmt: skip
+
+
+def make() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def make_other() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def fit(model=make, train=TRAIN, test=TEST, **more):
+    return mb.fit(model, train, test_data=test, **(HOW | more))
+
+
+@pytest.fixture(scope="module")
+def first():
+    return fit()
+
+
+def test_another_strategy_is_a_fair_race(first):
+    assert first.compare(fit(strategy="uniform")).unequal == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"values": "p8"}, "values f16 and p8"),
+        ({"smoothing": 0.1}, "smoothing 0.0 and 0.1"),
+        ({"every": 2}, "every 5 and 2"),
+        ({"lr": 0.3}, "peak lr "),
+        ({"model": make_other}, "network Sequential "),
+        ({"train": (X[:40] + 1, Y[:40])}, "training data "),
+        ({"train": (X[:40], 1 - Y[:40])}, "training data "),
+    ],
+)
+def test_what_is_not_alike_is_said(first, more, said, tmp_path):
+    other = fit(**more)
+    found = first.compare(other)
+    assert [each for each in found.unequal if each.startswith(said)], found.unequal
+    assert len(found.unequal) == 1
+    assert f"; not alike: {said}" in str(found)
+    mb.write_report({"mine": first, "theirs": other}, tmp_path / "r.html")
+    assert f"Not alike: mine and theirs: {said}" in (tmp_path / "r.html").read_text()
+
+
+def test_other_test_images_of_the_same_number_are_refused(first, tmp_path):
+    other = fit(test=OTHER)
+    assert (other.images, other.accuracy_on) == (first.images, first.accuracy_on)
+    with pytest.raises(
+        mb.MemboundError, match=r"other test images, 40 each .* give both fits the same test_data"
+    ):
+        first.compare(other)
+    with pytest.raises(mb.MemboundError, match="other test images, 40 each"):
+        mb.write_report({"mine": first, "theirs": other}, tmp_path / "r.html")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_held_out_images_are_of_the_same_training_data():
+    """They differ from seed to seed; fits that share a seed are compared."""
+    ours, theirs = (fit(test=None, seed=0, seeds=2), fit(test=None, seed=1, seeds=2))
+    assert ours.facts["is_estimate"]
+    assert ours.compare(theirs).seeds == (1,)
+    with pytest.raises(mb.MemboundError, match="other validation images"):
+        ours.compare(fit(train=OTHER, test=None))
+
+
+def test_dense_in_8_bits_is_no_fitted_network(first):
+    assert first.facts["is_dense_in_8_bits"] is False
+    taken = replace(first, facts=first.facts | {"is_dense_in_8_bits": True})
+    assert first.compare(taken).unequal == ("file fitted and dense in 8 bits",)
+    seeds = {"seeds": [0, 1], "accuracies": [1.0, 2.0], "is_dense_in_8_bits": [False, True]}
+    some = replace(first, facts=first.facts | {"seeds": seeds})
+    assert first.compare(some).unequal == ("file fitted and dense in 8 bits with seed 1",)
+
+
+def test_a_record_without_digests_claims_nothing(first, tmp_path):
+    known = {key: value for key, value in first.facts.items() if key not in ("digests", "is_dense_in_8_bits")}
+    known["asked"] = {key: value for key, value in known["asked"].items() if key != "values"}
+    old, other = replace(first, facts=known), fit(test=OTHER, values="p8")
+    assert find_unequal(old.facts, other.facts) == ()
+    assert old.compare(other).unequal == ()
+    mb.write_report([old, other], tmp_path / "r.html")
+    finals = [{"name": name, "accuracy": 98.0, "file_bytes": 1000} for name in "ab"]
+    assert "Not alike" not in make_page({"finals": finals})
+
+
+def test_the_difference_to_dense_is_in_the_record():
+    fitted = fit(dense=True, seeds=3)
+    found = fitted.to_dict()["against_dense"]
+    gaps = [
+        ours - dense
+        for ours, dense in zip(fitted.accuracies, fitted.dense["seeds"]["accuracies"], strict=True)
+    ]
+    assert found["differences"] == pytest.approx(gaps)
+    assert found["difference"] == pytest.approx(np.mean(gaps))
+    # One image is 2.5 points: no standard deviation counts as less.
+    assert found["uncertainty"] == pytest.approx(4.30265 * max(np.std(gaps, ddof=1), 2.5) / 3**0.5)
+    assert (found["verdict"], found["seeds"]) == (fitted.verdict, [0, 1, 2])
+    assert fit().to_dict()["against_dense"] is None
+
+
+class Noisy(Dataset):
+    def __init__(self, noise: float) -> None:
+        self.noise = noise
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int):
+        return torch.from_numpy(X[index]) + self.noise * torch.rand(12), int(Y[index])
+
+
+def test_examples_that_vary_at_random_have_the_digest_of_their_labels():
+    assert data_digest(as_split(Noisy(1.0))) == data_digest(as_split(Noisy(2.0)))
+    assert data_digest(as_split(Noisy(0.0))) != data_digest(as_split(Noisy(1.0)))
