@@ -73,8 +73,8 @@ struct alignas(8) FourSteps {
   uint16_t windows[4];
 };
 
-// Where the columns of a weight meet an image. There may be a table, of a channel after another: column c area + t is at
-// c step + table[t]. Without one, a column is at so many steps.
+// Where the columns of a weight meet an image. There may be a table of them all, one channel after another: column c area + t is
+// at table[c area + t], and that is c step + table[t]: kernels use either. Without one, a column is at so many steps.
 struct Places {
   const int32_t* table;
   int32_t area, step;

@@ -77,7 +77,8 @@ class Conv final : public Op {
     if (by_channel_ || together_for(batch, traits).rows > 0 ||
         !may_be_decoded(weight_, image(layout), weight_.rows() / groups_, traits))
       return needs(batch, traits);
-    if (const Image banded = banded_image(traits); banded.banded) return {0, room_of_banded(banded, traits) + band_floats(banded)};
+    if (const Image banded = banded_image(traits); banded.banded)
+      return {lines(weight_.columns()), room_of_banded(banded, traits) + band_floats(banded)};
     return {layout.in_place ? 0 : channels_ * layout.channel_floats + kSlack,
             product_room(weight_, image(layout, true), weight_.rows() / groups_, traits)};
   }
@@ -179,7 +180,13 @@ class Conv final : public Op {
 
   void run_banded(const Image& banded, const float* input, float* output, size_t batch, const Workplace& place) const {
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, channels = channels_ / groups_;
-    const Product product(weight_, banded, rows, finish(), place.kernels);
+    auto* offsets = reinterpret_cast<int32_t*>(place.shared);  // in a band, channels follow each other sooner
+    for (size_t column = 0; column < weight_.columns(); ++column)
+      offsets[column] = offsets_[column % banded.channel_columns] +
+                        static_cast<int32_t>(column / banded.channel_columns * banded.channel_floats);
+    Image image = banded;
+    image.offsets = offsets;
+    const Product product(weight_, image, rows, finish(), place.kernels);
     const double operations = weight_.density() * static_cast<double>(batch * weight_.rows() * weight_.columns() * pixels);
     const Tasks tasks = product.cut_into_tiles(batch * groups_, place.worth(operations));
     const size_t room = room_of_banded(banded, place.kernels.traits);

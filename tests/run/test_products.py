@@ -122,6 +122,13 @@ BLOCKS = {
 }
 
 
+LARGE = {  # beyond 65,536 floats
+    "by threes": ((64, 40, 40), (32, 64, 3, 3), {"pad": (1, 1, 1, 1)}),
+    "groups": ((96, 27, 27), (64, 48, 5, 5), {"pad": (2, 2, 2, 2), "groups": 2}),
+    "by sevens": ((40, 44, 44), (24, 40, 7, 7), {"pad": (3, 3, 3, 3)}),
+}
+
+
 @pytest.mark.parametrize("thin", ["1", "0.3", "0.05", "rows", "zero"])
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.one_in(9)
@@ -131,6 +138,14 @@ def test_convolutions_across_blocks(name, thin):
         values = VALUES[(number + len(name)) % len(VALUES)]
         act = ACTS[(number + len(name) + len(thin)) % len(ACTS)]
         product("conv", shape, weight, 3, thin, format, values, 1, 1, act=act, **attributes)
+
+
+@pytest.mark.parametrize("format", ["csr", "rice"])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_images_are_laid_out_tile_by_tile(name, format):
+    """What a tile reads comes to a band of its own: channels are nearer to each other there than in the image."""
+    shape, weight, attributes = LARGE[name]
+    product("conv", shape, weight, 3, "0.1", format, "f32", 1, 1, **attributes)
 
 
 @pytest.mark.parametrize("act", [None, ("relu",), ("clip", 0.0, 6.0)])
