@@ -91,7 +91,9 @@ def networks(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("replay") / "networks.bin"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, about padding='same'
-        return path, replay.dump(path, [*replay.architectures(share), *replay.mobile_blocks(), *replay.large_images()])
+        return path, replay.dump(
+            path, [*replay.architectures(share), *replay.mobile_blocks(), *replay.large_images()]
+        )
 
 
 @pytest.mark.skipif(tool("cmake") is None, reason="cmake is absent")

@@ -54,8 +54,12 @@ def mobile_blocks() -> Iterator[Case]:
 
 def large_images() -> Iterator[Case]:
     """Sparse convolutions of images that are laid out tile by tile."""
-    for number, (channels, side, kernel, groups) in enumerate(((64, 40, 3, 1), (96, 27, 5, 2), (40, 44, 7, 1))):
-        network = chain((channels, side, side), [conv(32, channels, kernel, 1, (kernel // 2,) * 4, groups)], number, "0.1")
+    for number, (channels, side, kernel, groups) in enumerate(
+        ((64, 40, 3, 1), (96, 27, 5, 2), (40, 44, 7, 1))
+    ):
+        network = chain(
+            (channels, side, side), [conv(32, channels, kernel, 1, (kernel // 2,) * 4, groups)], number, "0.1"
+        )
         x = normal(number, 2, channels, side, side)
         yield f"large image {number}", network, x, expected(network, x), 1e-5, "float"
 

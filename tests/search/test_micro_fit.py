@@ -382,7 +382,9 @@ def test_flash_and_ram_are_said_part_by_part(fitted):
     assert on_device({}) == []
 
 
-def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys):
+def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fitted.save("my net.safetensors")
     summary = summarise([fitted], network="small", data="digits", strategy="global", seed=0, seconds=1.0,
                         files=["my net.safetensors"])  # fmt: skip
     tell(summary, None, None, None, as_json=False)

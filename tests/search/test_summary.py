@@ -1,6 +1,8 @@
 """The summary of a fit: plain JSON that the report draws, whatever the budget counts."""
 
+import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from torch import nn
@@ -42,12 +44,20 @@ def fitted(name="1KB", limit=1000, size=990, **changes) -> Fitted:
     return Fitted(**(fields | changes))
 
 
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("net.safetensors").write_bytes(b"a network")
+
+
+@pytest.mark.usefixtures("written")
 def test_one_budget():
     summary = summarise([fitted()], **ABOUT, files=["net.safetensors"])
     assert json.loads(json.dumps(summary)) == summary
     assert summary["budget"] == {"kind": "file", "limit": 1000, "text": "1KB"}
     (final,) = summary["finals"]
     assert final["file"] == "net.safetensors"
+    assert final["sha256"] == hashlib.sha256(b"a network").hexdigest()
     assert (final["members"], final["verdict"], final["mean"], final["std"]) == (
         [],
         "within the spread",
@@ -62,6 +72,7 @@ def test_one_budget():
     assert summary["environment"]["versions"].keys() >= {"python", "torch"}
 
 
+@pytest.mark.usefixtures("written")
 def test_the_report_draws_all_of_it():
     page = make_page(summarise([fitted()], **ABOUT, files=["net.safetensors"]))
     for words in ("lenet on mnist in 1KB", "97.00 %", "6", "What each layer keeps", "Training", "The search",
