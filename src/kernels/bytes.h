@@ -96,13 +96,11 @@ struct ByteKernels {
   void (*unite)(const int8_t* planes, size_t step, size_t n, uint32_t* words);
 
   // Depthwise: `rows` rows of n outputs of a channel, by a square kernel of 3, 5 or 7 in steps of 1 or 2, as floats or signed
-  // bytes. The image is padded, its rows `pitch` bytes apart; kByteSlack bytes behind it are read. `taps` has the words of a row
-  // of the kernel after another, four columns each. What `finish` has is this channel's. Up to kByteSlack bytes behind those of y
-  // may be written.
-  void (*depthwise)(const uint8_t* x, size_t pitch, const int8_t* taps, int kernel, int stride, size_t rows, size_t n, float* y,
-                    const ByteFinish& finish);
-  void (*depthwise_to_bytes)(const uint8_t* x, size_t pitch, const int8_t* taps, int kernel, int stride, size_t rows, size_t n,
-                             int8_t* y, const ByteFinish& finish);
+  // bytes: the other one is null. The image is padded, its rows `pitch` bytes apart; kByteSlack bytes behind it are read. `taps`
+  // has the words of a row of the kernel after another, four columns each. What `finish` has is this channel's. Up to kByteSlack
+  // bytes behind those that are made may be written.
+  void (*depthwise)(const uint8_t* x, size_t pitch, const int8_t* taps, int kernel, int stride, size_t rows, size_t n, float* floats,
+                    int8_t* bytes, const ByteFinish& finish);
 };
 
 constexpr size_t kByteSlack = 64;

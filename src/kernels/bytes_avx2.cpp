@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kWidth = 8;
 constexpr int kVectors = 1;
+constexpr int kStrip = 1;
 constexpr int32_t kShift = 0;
 
 using Vec = __m256;

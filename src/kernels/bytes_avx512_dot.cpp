@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kWidth = 16;
 constexpr int kVectors = 3;
+constexpr int kStrip = 4;
 constexpr int32_t kShift = 0;
 
 using Vec = __m512;

@@ -12,6 +12,7 @@ namespace {
 #include "bytes_neon.inc"
 
 constexpr int kVectors = 2;
+constexpr int kStrip = 1;
 
 // Products of 16 bits, of which two fit into as many, then pairs of these.
 inline __attribute__((always_inline)) void add_dot(Ints& sum, Ints x, Ints weight) {

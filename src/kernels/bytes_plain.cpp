@@ -133,26 +133,21 @@ float depthwise_at(const uint8_t* x, size_t pitch, const int8_t* taps, size_t si
   return finished(sum, 0, finish);
 }
 
-void depthwise(const uint8_t* x, size_t pitch, const int8_t* taps, int kernel, int stride, size_t rows, size_t n, float* y,
-               const ByteFinish& finish) {
+void depthwise(const uint8_t* x, size_t pitch, const int8_t* taps, int kernel, int stride, size_t rows, size_t n, float* floats,
+               int8_t* bytes, const ByteFinish& finish) {
   const auto side = static_cast<size_t>(kernel), step = static_cast<size_t>(stride);
   for (size_t r = 0; r < rows; ++r)
-    for (size_t p = 0; p < n; ++p)
-      y[r * n + p] = within(depthwise_at(x + r * step * pitch + p * step, pitch, taps, side, finish), finish.limits);
-}
-
-void depthwise_to_bytes(const uint8_t* x, size_t pitch, const int8_t* taps, int kernel, int stride, size_t rows, size_t n, int8_t* y,
-                        const ByteFinish& finish) {
-  const auto side = static_cast<size_t>(kernel), step = static_cast<size_t>(stride);
-  for (size_t r = 0; r < rows; ++r)
-    for (size_t p = 0; p < n; ++p)
-      y[r * n + p] = static_cast<int8_t>(signed_byte(depthwise_at(x + r * step * pitch + p * step, pitch, taps, side, finish)));
+    for (size_t p = 0; p < n; ++p) {
+      const float found = depthwise_at(x + r * step * pitch + p * step, pitch, taps, side, finish);
+      if (bytes) bytes[r * n + p] = static_cast<int8_t>(signed_byte(found));
+      else floats[r * n + p] = within(found, finish.limits);
+    }
 }
 
 }  // namespace
 
 const ByteKernels& plain_byte_kernels() {
-  static constexpr ByteKernels kernels{kLine, 0, range, to_words, multiply, multiply_to_words, split, unite, depthwise, depthwise_to_bytes};
+  static constexpr ByteKernels kernels{kLine, 0, range, to_words, multiply, multiply_to_words, split, unite, depthwise};
   return kernels;
 }
 

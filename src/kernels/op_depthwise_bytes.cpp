@@ -104,14 +104,10 @@ class ByteDepthwise final : public Op {
             const ByteFinish finish{&starts_[channel], &scales_[channel], &biases_[channel], limits, true};
             const uint8_t* plane = planes + c * plane_bytes();
             const int8_t* taps = &packed_[channel * channel_bytes()];
-            if (to_bytes_) {
-              kernels_.depthwise_to_bytes(plane, pitch_, taps, window_.kernel_w, window_.stride_w, high, out_w_,
-                                          made + c * made_bytes(), finish);
-              continue;
-            }
-            float* out = y + channel * pixels + row * out_w_;
-            kernels_.depthwise(plane, pitch_, taps, window_.kernel_w, window_.stride_w, high, out_w_, out, finish);
-            if (unfinished) place.kernels.activate(fused_.activation, fused_.first, fused_.second, out, floats);
+            float* out = to_bytes_ ? nullptr : y + channel * pixels + row * out_w_;
+            kernels_.depthwise(plane, pitch_, taps, window_.kernel_w, window_.stride_w, high, out_w_, out,
+                               to_bytes_ ? made + c * made_bytes() : nullptr, finish);
+            if (unfinished && out) place.kernels.activate(fused_.activation, fused_.first, fused_.second, out, floats);
           }
           if (to_bytes_) kernels_.unite(made, made_bytes(), floats, bytes + quad * pixels + row * out_w_);
         }
