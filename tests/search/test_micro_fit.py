@@ -412,3 +412,18 @@ def test_the_command_fits_for_a_microcontroller(tmp_path, capsys):
     assert facts["micro"]["flash_bytes"] <= 9_000
     assert facts["memory_limit"] == 4_000
     assert (tmp_path / "n.report.html").exists()
+
+
+def test_a_smaller_width_meets_a_bound_on_ram_that_the_network_itself_does_not():
+    def network(width: int = 8) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(1, width, 3), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(width * 36, 10)
+        )
+
+    asked = {"target": "micro", "steps": 2, "dense": False, "seed": 0}
+    needed = mb.fit(network, digits(0, 200), "12KB", **asked).facts["micro"]["ram_bytes"]
+    with pytest.raises(MemboundError, match="bytes of RAM cannot be met"):
+        mb.fit(network, digits(0, 200), "12KB", ram=needed - 1, **asked)
+    found = mb.fit(network, digits(0, 200), "12KB", ram=needed - 1, widths=[0.5, 1], **asked)
+    assert found.facts["width"] == 0.5
+    assert found.facts["micro"]["ram_bytes"] < needed

@@ -143,6 +143,8 @@ def _evaluate_file(
         f"({facts['errors']:,} errors in {facts['images']:,} {name_examples(dataset.shape)})"
     )
     _print_worst(facts["classes"])
+    if engine != "float":
+        typer.echo(f"engine    {engine}")
     typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")
 
 

@@ -57,16 +57,27 @@ class Comparison:
 
     @classmethod
     def of(
-        cls, ours: Sequence[float], theirs: Sequence[float], seeds: Sequence[int] | None = None
+        cls,
+        ours: Sequence[float],
+        theirs: Sequence[float],
+        seeds: Sequence[int] | None = None,
+        images: int | None = None,
     ) -> "Comparison":
         """Of scores that are paired by their place: the first of `ours` and of `theirs` have the same seed.
+
+        `images` are those that accuracies in percent were counted on: then the standard deviation of differences counts
+        as no less than one of these, as when fits are compared. Without it, seeds that differ alike prove a difference.
 
         >>> found = Comparison.of([86.9, 87.6, 86.9], [85.1, 84.0, 84.5])
         >>> print(found)
         better by 2.60 ± 2.28
         >>> print(Comparison.of([86.9], [85.1]))
         higher by 1.80 (one seed: no interval)
+        >>> print(Comparison.of([90.0, 90.0], [91.0, 91.0], images=100))
+        within the spread, −1.00 ± 8.98
         """
+        if images is not None and images < 1:
+            raise MemboundError(f"images={images}: give how many there were, from 1 up", about="images")
         known = list(range(len(ours)) if seeds is None else seeds)
         if not len(ours) == len(theirs) == len(known) or not known:
             raise MemboundError(
@@ -76,7 +87,7 @@ class Comparison:
         if not all(map(math.isfinite, values)):
             raise MemboundError("a score is missing or not finite: leave its seed out of both")
         differences = [round(a - b, 9) for a, b in zip(values, values[len(ours) :], strict=False)]
-        return _pair(differences, known)
+        return _pair(differences, known, 0.0 if images is None else 100 / images)
 
     def __str__(self) -> str:
         return f"{self._told}; not alike: {'; '.join(self.unequal)}" if self.unequal else self._told

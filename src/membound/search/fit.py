@@ -35,7 +35,7 @@ from membound.search.seeds import fit_seeds
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.wider import WIDER, widened
-from membound.search.widths import SHARE, check_width
+from membound.search.widths import SHARE, check_width, of_width
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
 from membound.train.fingerprints import (
@@ -157,7 +157,9 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         problem = with_memory(problem, limits[0], bound.memory)
     if allowed_ms is not None and bound.is_micro:
         problem = with_time(problem, limits[0], allowed_ms)
-    plans = make_plans(problem, limits, bound.members, bound.average, choices.seed)
+    widths = choices.widths if isinstance(choices.widths, tuple) else (1.0,)
+    narrowest = of_width(problem, min(widths))  # what this one cannot be brought under, none can
+    plans = make_plans(narrowest, limits, bound.members, bound.average, choices.seed)
     run_dir = None if place.run_dir is None else Path(place.run_dir)
     described, parameters = _describe(problem, bound, choices), {**PARAMETERS, "wanted.amounts": bound.name}
     with open_together(world, run_dir, described, parameters) as directory:

@@ -38,10 +38,10 @@ def check_width(model: object) -> None:
 
 def of_width(problem: Problem, factor: float) -> Problem:
     """The same problem with a network so many times as wide."""
-    make = problem.make
-    assert isinstance(make, Fresh)
     if factor == 1:
         return problem
+    make = problem.make
+    assert isinstance(make, Fresh)
     factory: Callable[..., nn.Module] = make.factory
     return replace(problem, make=Fresh(partial(factory, width=widened(factory, factor))))
 

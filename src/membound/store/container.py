@@ -46,6 +46,11 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
     size = len(buffer)
     if size < 8:  # rule 1
         refuse(1, f"cut short, or not a model file: {size} bytes, where its header alone has more")
+    if buffer[:8].tobytes() == b"MBAPPNET":
+        refuse(
+            1,
+            "this is a network for an app, as an export as cpp-file writes it: take the file that it was made from",
+        )
     length = int.from_bytes(buffer[:8].tobytes(), "little")
     if not 2 <= length <= min(MAX_HEADER, size - 8):  # rule 1
         refuse(
