@@ -208,12 +208,12 @@ def test_the_page_rejects_what_a_network_is_not_sure_of(tmp_path):
     outputs = net(images).astype(np.float64).reshape(60, -1)
     second, best = np.sort(outputs, 1)[:, -2:].T
     least = float(np.median(best - second))  # random weights are never as sure as 2.2
-    assert recipe.count("2.2 /") == 1
+    assert recipe.count("2.2f /") == 1
     write_project(tmp_path, net)
     program = (tmp_path / "main.c").read_text()
     shown = program.index("    for (uint32_t i = 0; i < NET_OUTPUTS")
     until = program.index("    net_start(&context);\n    came = 0;")
-    body = recipe.replace("2.2 /", f"{least} /") + 'printf("%d\\n", (int)found);\n'
+    body = recipe.replace("2.2f /", f"{least}f /") + 'printf("%d\\n", (int)found);\n'
     (tmp_path / "main.c").write_text(program[:shown] + body + program[until:])
     flags = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O1"]
     subprocess.run(["gcc", *flags, "main.c", *SOURCES, "-o", "main"], cwd=tmp_path, check=True)

@@ -50,7 +50,7 @@ def assert_alike(one, other, close=CLOSE):
 
 def test_a_killed_process_ends_the_fit_and_the_same_call_ends_where_one_process_does(ranks, tmp_path):
     """At the ninth checkpoint of 24 steps the last process is gone; the first says so, and what to do."""
-    assert ranks.run("plain", 2, "plain", resumable=True, kill=9) == [1, -9]
+    assert ranks.run("plain", 2, "plain", resumable=True, kill=9) == [1, -9], ranks.errors.read_text()[-2000:]
     said = ranks.errors.read_text()
     assert "another process of this run is gone, at step" in said
     assert "the same command goes on from the last checkpoint" in said
