@@ -21,7 +21,6 @@ from small import Small, digits
 from torch import nn
 
 import membound as mb
-from membound.capture.capture import Tracer
 from membound.errors import MemboundError
 from membound.search import jobs
 from membound.train import loop
@@ -71,6 +70,7 @@ def fit_case(case: str, out: Path, run_dir: Path | None = None) -> None:
 
 
 def _serve_one(order: dict[str, Any], rank: int) -> int:
+    torch.set_num_threads(1)
     jobs.Settings = partial(jobs.Settings, checkpoint_seconds=0)  # type: ignore[misc]
     if order["kill"] is not None and rank == order["ranks"] - 1:
         saves = iter(range(order["kill"]))
@@ -91,11 +91,14 @@ def _serve_one(order: dict[str, Any], rank: int) -> int:
 
 
 def serve() -> None:
-    torch.set_num_threads(1)
-    # What a fit loads on its way is loaded once.
-    for module in ("membound.search.fit", "torch.nn.parallel", "torch.distributed.algorithms.join"):
+    # What a fit loads on its way is loaded once. Nothing is computed: a fork has no threads of a pool made before it.
+    for module in (
+        "membound.search.fit",
+        "membound.capture.capture",
+        "torch.nn.parallel",
+        "torch.distributed.algorithms.join",
+    ):
         import_module(module)
-    Tracer(Small(), torch.zeros(1, 1, 28, 28))
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)
