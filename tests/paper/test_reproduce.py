@@ -179,6 +179,7 @@ def test_verdicts_that_an_earlier_version_wrote_of_a_smoke_test_are_dropped(tmp_
     assert read(tmp_path, "frontier")["claims"] == document["claims"]
 
 
+@pytest.mark.full
 def test_any_figure_takes_a_number_of_seeds(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(lab, "load", made_up)
     monkeypatch.setattr(Size, "steps", lambda self, full: 3)
