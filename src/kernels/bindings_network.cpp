@@ -147,7 +147,7 @@ class PyNetwork {
       weights_.push_back(each->weight);
     }
     std::vector<std::unique_ptr<Op>> ops;
-    std::vector<size_t> sizes = make_ops(read, input_shape, outputs, kernels.traits, ops);
+    std::vector<size_t> sizes = make_ops(std::move(read), input_shape, outputs, kernels.traits, ops);
     network_ = std::make_unique<Network>(std::move(sizes), std::move(ops), outputs, max_batch, threads, concurrency,
                                          kernels);
   }

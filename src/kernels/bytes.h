@@ -66,9 +66,15 @@ struct ByteRows {
   std::vector<int32_t> sums;
   bool small = true;  // (ByteFinish)
 
-  size_t bytes() const { return (scales.size() + biases.size()) * sizeof(float) + sums.size() * sizeof(int32_t); }
-  // Of an image whose 0 is stored as `from`, and whose scale is known; with `to`, for bytes with this scale, else for floats.
-  void finish(int32_t from, float scale, const Quantized* to, int32_t* starts, float* of_sums, float* of_biases) const;
+  // Makes biases those of bytes.
+  void make_bytes(const Quantized& to);
+  size_t bytes() const { return (scales.size() + biases.size() + rests_.size()) * sizeof(float) + sums.size() * sizeof(int32_t); }
+  // For an image whose 0 is stored as `from`, and whose scale is known.
+  void finish(int32_t from, float scale, int32_t* starts, float* of_sums) const;
+
+ private:
+  std::vector<float> rests_;  // of biases, in steps of the bytes that are made
+  float inverse_ = 1.0f;      // steps a unit
 };
 
 struct ByteKernels {

@@ -20,19 +20,30 @@ ByteScale byte_scale(const float* x, size_t n) {
   return {largest / 127.0f, largest > 1e-30f ? 127.0f / largest : 0.0f};
 }
 
-void ByteRows::finish(int32_t from, float scale, const Quantized* to, int32_t* starts, float* of_sums, float* of_biases) const {
+void ByteRows::make_bytes(const Quantized& to) {
   constexpr float kMostWhole = 1 << 21;  // what is so far away is beyond all bytes
+  inverse_ = 1.0f / to.scale;
+  rests_.assign(biases.size(), 0.0f);
+  for (size_t row = 0; row < biases.size(); ++row) {
+    const float bias = std::fma(biases[row], inverse_, static_cast<float>(to.zero - kSigned));
+    if (!std::isfinite(bias)) continue;  // whoever has it makes no bytes
+    const float whole = std::clamp(std::nearbyint(bias), -kMostWhole, kMostWhole);
+    biases[row] = kToWhole + whole;
+    rests_[row] = bias - whole;
+  }
+}
+
+void ByteRows::finish(int32_t from, float scale, int32_t* starts, float* of_sums) const {
+  constexpr float kMost = kMostStart;
   for (size_t row = 0; row < sums.size(); ++row) {
-    starts[row] = -from * sums[row] + (small ? kWholeBits : 0);
-    of_sums[row] = scale * scales[row];
-    of_biases[row] = biases[row];
-    if (to == nullptr || !std::isfinite(biases[row])) continue;
-    const float inverse = 1.0f / to->scale, bias = std::fma(biases[row], inverse, static_cast<float>(to->zero - kSigned));
-    const float whole = std::clamp(std::nearbyint(bias), -kMostWhole, kMostWhole), step = of_sums[row] * inverse;
-    const float most = static_cast<float>(kMostStart);
-    if (step > 0.0f) starts[row] += static_cast<int32_t>(std::clamp(std::nearbyint((bias - whole) / step), -most, most));
+    int32_t start = -from * sums[row] + (small ? kWholeBits : 0);
+    float step = scale * scales[row];
+    if (!rests_.empty()) {
+      step *= inverse_;
+      if (step > 0.0f) start += static_cast<int32_t>(std::clamp(rests_[row] / step, -kMost, kMost) + kToWhole - kToWhole);
+    }
+    starts[row] = start;
     of_sums[row] = step;
-    of_biases[row] = kToWhole + whole;
   }
 }
 

@@ -181,9 +181,9 @@ class Conv final : public Op {
   void run_banded(const Image& banded, const float* input, float* output, size_t batch, const Workplace& place) const {
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, channels = channels_ / groups_;
     auto* offsets = reinterpret_cast<int32_t*>(place.shared);  // in a band, channels follow each other sooner
-    for (size_t column = 0; column < weight_.columns(); ++column)
-      offsets[column] = offsets_[column % banded.channel_columns] +
-                        static_cast<int32_t>(column / banded.channel_columns * banded.channel_floats);
+    for (size_t channel = 0; channel < channels; ++channel)
+      for (size_t tap = 0; tap < banded.channel_columns; ++tap)
+        offsets[channel * banded.channel_columns + tap] = offsets_[tap] + static_cast<int32_t>(channel * banded.channel_floats);
     Image image = banded;
     image.offsets = offsets;
     const Product product(weight_, image, rows, finish(), place.kernels);

@@ -39,6 +39,7 @@ class ByteConv final : public Op {
     made_.biases = std::move(bias);
     made_.biases.resize(groups() * kByteRows, 0.0f);
     pack(weight);
+    if (bounds_.out > 0) made_.make_bytes(quantized({0.0f, bounds_.out}));
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
@@ -61,7 +62,7 @@ class ByteConv final : public Op {
   size_t groups() const { return divide_up(rows_, kByteRows); }
   size_t depth() const { return offsets_.size(); }
 
-  size_t finish_floats() const { return divide_up(3 * groups() * kByteRows, kLine) * kLine; }  // (ByteFinish)
+  size_t finish_floats() const { return divide_up(2 * groups() * kByteRows, kLine) * kLine; }  // (ByteFinish)
   bool is_read_in_place() const { return bounds_.in > 0 && layout_.unchanged; }
   // Whether rows of the output follow one another as those of the image do.
   bool is_whole() const { return layout_.plane_w == out_w_ || out_h_ == 1; }
@@ -109,10 +110,9 @@ class ByteConv final : public Op {
       return;
     }
     const Quantized how = quantized(range);
-    const size_t all = groups() * kByteRows;
     auto* starts = reinterpret_cast<int32_t*>(place.shared);
-    const Quantized to = quantized({0.0f, bounds_.out});
-    made_.finish(how.zero - kernels_.shift, how.scale, bounds_.out > 0 ? &to : nullptr, starts, place.shared + all, place.shared + 2 * all);
+    float* scales = place.shared + groups() * kByteRows;
+    made_.finish(how.zero - kernels_.shift, how.scale, starts, scales);
     auto* laid_out = reinterpret_cast<uint32_t*>(place.shared + finish_floats());
     if (!is_read_in_place())
       place.each_share(quads(), 1, static_cast<double>(floats), [&](const Share& share, int) {
@@ -131,7 +131,7 @@ class ByteConv final : public Op {
     place.each(blocks * parts, operations, [&](size_t task, int worker) {
       const size_t block = task / parts, part = task % parts;
       Part work{block * vectors / blocks, (block + 1) * vectors / blocks, groups() * part / parts, groups() * (part + 1) / parts};
-      const ByteFinish finish{starts, place.shared + all, place.shared + 2 * all, limits, made_.small};
+      const ByteFinish finish{starts, scales, made_.biases.data(), limits, made_.small};
       multiply(words, work, finish, unfinished, flat, y, place, worker);
     });
   }

@@ -25,14 +25,15 @@ class ByteDepthwise final : public Op {
     const size_t least = kWordChannels * side() * pitch_, each = kWordChannels * (stride() * pitch_ + out_w_);
     band_ = std::clamp<size_t>(kNear > least ? (kNear - least) / each : 0, 1, out_h_);
     const size_t padded = quads_of(channels_) * kWordChannels;
-    made_.biases = std::move(bias);
-    made_.biases.resize(padded, 0.0f);
-    pack(weight, padded);
+    ByteRows rows;
+    rows.biases = std::move(bias);
+    rows.biases.resize(padded, 0.0f);
+    pack(weight, rows);
+    if (to_bytes_) rows.make_bytes(quantized({0.0f, bounds.out}));
     starts_.resize(padded);
     scales_.resize(padded);
-    biases_.resize(padded);
-    const Quantized to = quantized({0.0f, bounds.out});
-    made_.finish(-kernels_.shift, quantized({0.0f, bounds.in}).scale, to_bytes_ ? &to : nullptr, starts_.data(), scales_.data(), biases_.data());
+    rows.finish(-kernels_.shift, quantized({0.0f, bounds.in}).scale, starts_.data(), scales_.data());
+    biases_ = std::move(rows.biases);
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
@@ -48,7 +49,7 @@ class ByteDepthwise final : public Op {
     return {0, kWordChannels * (plane_bytes() + made_bytes()) / sizeof(float)};
   }
   size_t table_bytes() const override {
-    return packed_.size() + 2 * made_.bytes();
+    return packed_.size() + starts_.size() * sizeof(int32_t) + (scales_.size() + biases_.size()) * sizeof(float);
   }
 
  private:
@@ -59,22 +60,22 @@ class ByteDepthwise final : public Op {
   size_t plane_bytes() const { return divide_up(((band_ - 1) * stride() + side()) * pitch_ + 2 * kByteSlack, sizeof(float)) * sizeof(float); }
   size_t made_bytes() const { return divide_up(band_ * out_w_ + kByteSlack, sizeof(float)) * sizeof(float); }
 
-  void pack(const Weight& weight, size_t padded) {
-    const size_t across = words_across(window_.kernel_w) * kWordChannels;
+  void pack(const Weight& weight, ByteRows& rows) {
+    const size_t across = words_across(window_.kernel_w) * kWordChannels, padded = rows.biases.size();
     packed_.assign(padded * channel_bytes(), 0);
-    made_.scales.assign(padded, 0.0f);
-    made_.sums.assign(padded, 0);
+    rows.scales.assign(padded, 0.0f);
+    rows.sums.assign(padded, 0);
     std::vector<float> room(DenseRows::room(weight));
     DenseRows taps(weight, scalar_net_kernels(), room.data());
     for (size_t channel = 0; channel < channels_; ++channel) {
       const float* from = taps(channel);
       const ByteScale scale = byte_scale(from, weight.columns());
-      made_.scales[channel] = scale.scale;
-      spoiled_ = spoiled_ || !std::isfinite(scale.scale) || !std::isfinite(made_.biases[channel]);
+      rows.scales[channel] = scale.scale;
+      spoiled_ = spoiled_ || !std::isfinite(scale.scale) || !std::isfinite(rows.biases[channel]);
       for (size_t tap = 0; tap < weight.columns(); ++tap) {
         const int8_t byte = scale.byte(from[tap]);
         packed_[channel * channel_bytes() + tap / side() * across + tap % side()] = byte;
-        made_.sums[channel] += byte;
+        rows.sums[channel] += byte;
       }
     }
   }
@@ -141,7 +142,6 @@ class ByteDepthwise final : public Op {
   bool to_bytes_;
   size_t pitch_, band_;  // bytes of a row that is laid out; rows of outputs at once
   std::vector<int8_t> packed_;
-  ByteRows made_;
   std::vector<int32_t> starts_;         // (ByteFinish)
   std::vector<float> scales_, biases_;
   bool spoiled_ = false;  // by a weight or a bias that is no number

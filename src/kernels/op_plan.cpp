@@ -363,7 +363,7 @@ std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits) {
   return maker->second(plan, Attributes(plan), traits);
 }
 
-std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& input_shape,
+std::vector<size_t> make_ops(std::vector<OpPlan> plans, const Shape& input_shape,
                              const std::vector<size_t>& outputs, const Traits& traits, std::vector<std::unique_ptr<Op>>& ops) {
   std::vector<size_t> values{elements(input_shape)};  // numbers of each,
   for (const OpPlan& plan : plans) {
@@ -377,9 +377,8 @@ std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& inpu
   for (size_t output : outputs) require(output < values.size(), "an output that is not there");
   const std::vector<float> bounds = bounds_of_bytes(plans, outputs);
   std::vector<size_t> sizes{values[0]};  // and the floats that they take
-  for (const OpPlan& given : plans) {
+  for (OpPlan& plan : plans) {
     const size_t value = sizes.size();
-    OpPlan plan = given;
     plan.bytes = {plan.inputs.empty() ? 0.0f : bounds[plan.inputs[0]], bounds[value]};
     ops.push_back(make_op(plan, traits));
     ops.back()->inputs = plan.inputs;

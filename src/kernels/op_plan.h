@@ -32,7 +32,7 @@ std::vector<std::string> known_ops();
 std::unique_ptr<Op> make_op(const OpPlan& plan, const Traits& traits);
 
 // Checks that every value is there when it is used, too. Returns the sizes of all values, the input's first.
-std::vector<size_t> make_ops(const std::vector<OpPlan>& plans, const Shape& input_shape,
+std::vector<size_t> make_ops(std::vector<OpPlan> plans, const Shape& input_shape,
                              const std::vector<size_t>& outputs, const Traits& traits, std::vector<std::unique_ptr<Op>>& ops);
 
 }  // namespace membound

@@ -112,22 +112,27 @@ Compiled = Annotated[
         autocompletion=completed("Os", "O2"),
     ),
 ]
+
+
+def _engine(help: str, *names: str) -> Any:
+    return typer.Option("--engine", metavar="ENGINE", help=help, autocompletion=completed(*names))
+
+
 Engine = Annotated[
     str,
-    typer.Option(
-        "--engine",
-        metavar="ENGINE",
-        help="How a CPU computes: float, or int8: convolutions in 8-bit integers, for files that keep many weights.",
-        autocompletion=completed("float", "int8"),
+    _engine(
+        "How a CPU computes: float, or int8: convolutions in 8-bit integers, for files that keep many weights.",
+        "float",
+        "int8",
     ),
 ]
 AnyEngine = Annotated[
     str,
-    typer.Option(
-        "--engine",
-        metavar="ENGINE",
-        help="How a model file is run: float, int8 (convolutions in 8 bits), or micro (as a microcontroller does).",
-        autocompletion=completed("float", "int8", "micro"),
+    _engine(
+        "How a model file is run: float, int8 (convolutions in 8 bits), or micro (as a microcontroller does).",
+        "float",
+        "int8",
+        "micro",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

@@ -49,7 +49,7 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
     if buffer[:8].tobytes() == b"MBAPPNET":
         refuse(
             1,
-            "this is a network for an app, as an export as cpp-file writes it: take the file that it was made from",
+            "this is a network for an app, written by export_cpp_file: use the .safetensors file it was made from",
         )
     length = int.from_bytes(buffer[:8].tobytes(), "little")
     if not 2 <= length <= min(MAX_HEADER, size - 8):  # rule 1
