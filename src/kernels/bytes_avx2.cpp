@@ -35,6 +35,7 @@ inline float all_lanes(Vec v, Operation operation) {
   for (size_t i = 1; i < kWidth; ++i) lanes[0] = operation(lanes[0], lanes[i]);
   return lanes[0];
 }
+constexpr bool kSpreadsNaN = false;
 inline float least(Vec v) {
   return all_lanes(v, [](float a, float b) { return b < a ? b : a; });
 }
@@ -60,6 +61,7 @@ inline Ints join(const Vec (&channels)[kWordChannels]) {
     words = _mm256_or_si256(_mm256_slli_epi32(words, 8), _mm256_and_si256(whole(channels[c]), fill_ints(255)));
   return _mm256_xor_si256(words, fill_ints(static_cast<int32_t>(0x80808080u)));
 }
+inline Ints join_near(const Vec (&channels)[kWordChannels]) { return join(channels); }
 template <int S>
 inline Ints windows(const uint8_t* p) {
   const Ints all = _mm256_loadu_si256(reinterpret_cast<const Ints*>(p));

@@ -25,6 +25,7 @@ inline Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 inline void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
 // Of these two, the second operand is the result where either is NaN.
 inline Vec within(Vec v, Vec low, Vec high) { return _mm512_min_ps(high, _mm512_max_ps(low, v)); }
+constexpr bool kSpreadsNaN = false;
 inline float least(Vec v) { return _mm512_reduce_min_ps(v); }
 inline float most(Vec v) { return _mm512_reduce_max_ps(v); }
 inline float total(Vec v) { return _mm512_reduce_add_ps(v); }
@@ -45,6 +46,7 @@ inline Ints join(const Vec (&channels)[kWordChannels]) {
     words = _mm512_or_si512(_mm512_slli_epi32(words, 8), _mm512_and_si512(whole(channels[c]), fill_ints(255)));
   return _mm512_xor_si512(words, fill_ints(static_cast<int32_t>(0x80808080u)));
 }
+inline Ints join_near(const Vec (&channels)[kWordChannels]) { return join(channels); }
 template <int S>
 inline Ints windows(const uint8_t* p) {
   const Ints places = _mm512_setr_epi32(0, 1, 2, 0, S, S + 1, S + 2, 0, 2 * S, 2 * S + 1, 2 * S + 2, 0, 3 * S, 3 * S + 1, 3 * S + 2, 0);
