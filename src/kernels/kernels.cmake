@@ -66,7 +66,7 @@ function(membound_kernels target)
   # What a network takes in memory is worked out with these: the same to the last bit on every CPU, with fused
   # multiplications or without. `app` prepares images as numpy does.
   if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-    foreach(name app bands bytes_plain op_conv op_conv_bytes op_depthwise_bytes op_linear plan product product_blocked product_dense weight)
+    foreach(name app bands bytes_plain op_conv op_conv_bytes op_depthwise_bytes op_linear plan product product_blocked product_dense together weight)
       set_source_files_properties(${kernels}/${name}.cpp PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
     endforeach()
   endif()

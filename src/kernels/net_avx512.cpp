@@ -115,6 +115,8 @@ inline int32_t store_sums(int32_t* p, const uint8_t* gaps, int32_t x) {
 using Ints = __m512i;
 inline Ints load_ints(const int32_t* p) { return _mm512_loadu_si512(p); }
 inline void store_ints(int32_t* p, Ints v) { _mm512_storeu_si512(p, v); }
+inline Ints as_ints(Vec v) { return _mm512_castps_si512(v); }
+inline Vec as_floats(Ints v) { return _mm512_castsi512_ps(v); }
 inline Ints fill_ints(int32_t x) { return _mm512_set1_epi32(x); }
 inline Ints count_up() { return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
 inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
@@ -177,11 +179,9 @@ void place(const int32_t* columns, int32_t base, size_t count, const Places& pla
 size_t count_below(const int32_t* numbers, size_t n, int32_t limit) {
   const Ints most = fill_ints(limit);
   for (size_t k = 0; k < n; k += kWidth) {
-    const __mmask16 below = _mm512_mask_cmplt_epi32_mask(0xffff, load_ints(numbers + k), most);
-    if (below != 0xffff) {
-      const size_t found = k + static_cast<size_t>(__builtin_popcount(below));
-      return found < n ? found : n;
-    }
+    const __mmask16 there = first_lanes(n - k < kWidth ? n - k : kWidth);  // what lies behind them may be below, too
+    const __mmask16 below = _mm512_mask_cmplt_epi32_mask(there, load_ints(numbers + k), most);
+    if (below != there) return k + static_cast<size_t>(__builtin_popcount(below));
   }
   return n;
 }

@@ -97,6 +97,26 @@ struct Segments {
   size_t cut_step, rows;
 };
 
+// Some rows of a few pixels, each of which is a vector: a lane for each image. Steps are in floats: `row` leads to the next row
+// of pixels, `step` to the next row of the weight.
+constexpr int kMostOfTile = 14;  // pixels
+struct Tile {
+  int rows, across;
+  const float* x;
+  size_t x_row;
+  const float* from;  // sums so far, row behind row; null: they start
+  size_t from_step;
+  float* to;
+  size_t to_row, to_step;
+};
+
+// Rows of pixels of one channel for windows: `rows` from `top` on, and in each `columns` from `left` on, zeros where these are beside
+// the image of h times w. Pixel c of a row goes to plane c % stride, if there is one, as number c / stride.
+struct Patch {
+  int h, w, top, left, rows, columns, stride, planes;
+  size_t pitch, plane;  // floats from one row to the next, and from plane to plane
+};
+
 struct NetKernels {
   const Traits& traits;
 
@@ -108,10 +128,17 @@ struct NetKernels {
   void (*accumulate_rows)(const int32_t* offsets, const float* values, size_t count, const float* x, size_t x_step,
                           float* y, size_t y_step, size_t rows, size_t n, const Sums& sums) = nullptr;
 
-  // The same for each row's part of a block: row r's sums begin at y[r y_step], and are `rows` times n, as many as a tile has
-  // or fewer. sums.start, if there, is row 0's.
-  void (*accumulate_each)(const Segments& segments, size_t block, const float* x, size_t x_step, float* y, size_t y_step,
-                          size_t rows, size_t n, const Sums& sums) = nullptr;
+  // The same for each row's part of a block: row r's sums begin at y[r y_step], and are n, as many as a tile has or fewer.
+  // sums.start, if there, is row 0's.
+  void (*accumulate_each)(const Segments& segments, size_t block, const float* x, float* y, size_t y_step, size_t n,
+                          const Sums& sums) = nullptr;
+
+  // The same of images side by side, for the first block. Null where nothing is taken so.
+  void (*accumulate_tiles)(const Segments& segments, const Tile& tile, const Sums& sums) = nullptr;
+
+  // Of each block in turn, its part of every row, so that what follows one another is read in its order: `to` gets them, offsets
+  // less `step` for each block before, and `cuts` where each part begins, and the last one ends. Null as above.
+  void (*sort_blocks)(const Segments& rows, size_t blocks, int32_t step, int32_t* offsets, float* values, uint32_t* cuts) = nullptr;
 
   // Rows of n floats, which lie steps apart, to other such rows.
   void (*copy_rows)(const float* from, size_t from_step, float* to, size_t to_step, size_t rows, size_t n) = nullptr;
@@ -124,10 +151,14 @@ struct NetKernels {
   void (*spread_rows)(const float* from, size_t from_step, int w, int first, int stride, size_t rows, float* to,
                       size_t n) = nullptr;
 
-  // As many images as a vector has lanes: pixel p of image i, from[i step + p], to lane i of vector p % w + p / w pitch of
-  // `to`, for p in [0, pixels). And back, from lane i of vector p to to[i step + p]. Null where nothing is taken so.
-  void (*interleave)(const float* from, size_t step, size_t pixels, size_t w, float* to, size_t pitch) = nullptr;
+  // As many images as a vector has lanes: pixel p of image i, from[i step + p], is lane i of vector p of `to`, for p in [0, pixels);
+  // and back. Null as above, as are the next two.
+  void (*interleave)(const float* from, size_t step, size_t pixels, float* to) = nullptr;
   void (*separate)(const float* from, size_t pixels, float* to, size_t step) = nullptr;
+  // A patch of a channel of images that are side by side (`step` is 0), or so many floats apart.
+  void (*lay_patch)(const float* channel, size_t step, const Patch& patch, float* to) = nullptr;
+  // A channel of images side by side; without a count, the largest.
+  void (*pool_tiles)(const float* x, int h, int w, float* y, int out_h, int out_w, const Window& window, const Count* count) = nullptr;
 
   // to[c to_step + r] = from[r from_step + c]: rows become columns.
   void (*turn)(const float* from, size_t from_step, size_t rows, size_t columns, float* to, size_t to_step) = nullptr;

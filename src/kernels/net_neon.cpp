@@ -174,11 +174,12 @@ void place(const int32_t* columns, int32_t base, size_t count, const Places& pla
 size_t count_below(const int32_t* numbers, size_t n, int32_t limit) {
   const int32x4_t end = vdupq_n_s32(limit);
   size_t k = 0;
-  for (; k < n; k += 4) {
+  for (; k + 4 <= n; k += 4) {
     const uint32_t below = vaddvq_u32(vshrq_n_u32(vcltq_s32(vld1q_s32(numbers + k), end), 31));
-    if (below < 4) return k + below < n ? k + below : n;
+    if (below < 4) return k + below;
   }
-  return n;
+  while (k < n && numbers[k] < limit) ++k;
+  return k;
 }
 
 constexpr size_t kGaps = 8;

@@ -16,6 +16,7 @@ namespace membound {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kWorthThread = 200000;  // floats of images that are parted: fewer are not worth another thread
 
 // Beyond all use, and so far from the limits that no product of sizes overflows.
 constexpr size_t kMostBatch = size_t{1} << 16, kMostCalls = size_t{1} << 10, kMostFloats = size_t{1} << 33;
@@ -88,18 +89,24 @@ Network::Network(std::vector<size_t> sizes, std::vector<std::unique_ptr<Op>> ops
   for (size_t size : sizes_) all += std::min(size, kMostFloats + 1);
   if (concurrency > kMostCalls || all > kMostFloats)
     throw std::invalid_argument("a network or a number of calls that is too large to run");
-  plan_ = plan_network(sizes_, ops_, outputs_, {kernels.traits, max_batch_, threads_});
-  arenas_ = new Arenas(plan_.batch.floats, concurrency_);
+  plans_ = plans_for({kernels.traits, max_batch_, threads_});
+  arenas_ = new Arenas(plans_.floats(), concurrency_);
 }
 
 Network::~Network() { delete arenas_.load(); }
 
+size_t Network::Plans::floats() const { return std::max(any.batch.floats, together.batch.floats); }
+
+Network::Plans Network::plans_for(const Target& target) const {
+  return {plan_network(sizes_, ops_, outputs_, target), plan_together(sizes_, ops_, outputs_, target)};
+}
+
 NetworkMemory Network::memory(const Target& target) const {
   check_target(target);
-  const NetworkPlan plan = plan_network(sizes_, ops_, outputs_, target);
-  size_t tables = plan.table_bytes() + sizes_.size() * sizeof(size_t);
+  const Plans plans = plans_for(target);
+  size_t tables = plans.any.table_bytes() + plans.together.table_bytes() + sizes_.size() * sizeof(size_t);
   for (const auto& op : ops_) tables += op->table_bytes() + op->table_bytes_on(target.traits);
-  return {tables, plan.batch.floats * sizeof(float), concurrency_};
+  return {tables, plans.floats() * sizeof(float), concurrency_};
 }
 
 // After a fork the threads of the parent are gone, with the arenas that they had taken and any lock that they held:
@@ -107,7 +114,7 @@ NetworkMemory Network::memory(const Target& target) const {
 Network::Arenas& Network::arenas() const {
   Arenas* current = arenas_.load();
   if (current->born != fork_count()) {
-    auto* fresh = new Arenas(plan_.batch.floats, concurrency_);
+    auto* fresh = new Arenas(plans_.floats(), concurrency_);
     if (arenas_.compare_exchange_strong(current, fresh)) return *fresh;
     delete fresh;  // another thread was faster; `current` is what it made
   }
@@ -122,21 +129,26 @@ void Network::run(const float* const* inputs, size_t batch, float* const* output
   };
   Arenas& arenas = this->arenas();
   const Taken taken{arenas, arenas.take()};
-  for (size_t done = 0; done < batch; done += max_batch_)
-    run_slice({inputs, done}, std::min(max_batch_, batch - done), outputs, taken.arena, seconds);
+  for (size_t done = 0, images = 0; done < batch; done += images) {
+    const size_t together = plans_.together.images;
+    const NetworkPlan& plan = together > 0 && batch - done >= together ? plans_.together : plans_.any;
+    images = std::min(plan.images, batch - done);
+    run_slice(plan, {inputs, done}, images, outputs, taken.arena, seconds);
+  }
 }
 
-void Network::run_slice(const Given& given, size_t batch, float* const* outputs, float* arena, double* seconds) const {
-  const Turn turn{arena, plan_.batch, batch, threads_, given};
-  if (plan_.by_image > 0) {
-    run_by_image(given, batch, arena, seconds);
+void Network::run_slice(const NetworkPlan& plan, const Given& given, size_t batch, float* const* outputs, float* arena,
+                        double* seconds) const {
+  const Turn turn{plan, arena, plan.batch, batch, threads_, given};
+  if (plan.by_image > 0) {
+    run_by_image(plan, given, batch, arena, seconds);
   } else {
     copy_input(0, turn);
   }
-  run_ops(plan_.by_image, ops_.size(), turn, seconds);
+  run_ops(plan.by_image, ops_.size(), turn, seconds);
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const size_t value = outputs_[i], size = sizes_[value];
-    std::memcpy(outputs[i] + given.first * size, arena + plan_.batch.values[value], batch * size * sizeof(float));
+    std::memcpy(outputs[i] + given.first * size, arena + plan.batch.values[value], batch * size * sizeof(float));
   }
 }
 
@@ -148,26 +160,26 @@ void Network::copy_input(size_t number, const Turn& turn) const {
 
 // Images side by side, a thread and a lane each, as long as there is one for most threads; then all threads take one
 // image after another.
-void Network::run_by_image(const Given& given, size_t batch, float* arena, double* seconds) const {
+void Network::run_by_image(const NetworkPlan& plan, const Given& given, size_t batch, float* arena, double* seconds) const {
   const auto run_image = [&](size_t image, const Turn& turn) {
     copy_input(0, turn);
-    run_ops(0, plan_.by_image, turn, seconds);
-    for (size_t number : plan_.kept)
-      std::memcpy(arena + plan_.batch.values[number] + image * sizes_[number], turn.base + turn.layout.values[number],
+    run_ops(0, plan.by_image, turn, seconds);
+    for (size_t number : plan.kept)
+      std::memcpy(arena + plan.batch.values[number] + image * sizes_[number], turn.base + turn.layout.values[number],
                   sizes_[number] * sizeof(float));
   };
-  float* lanes = arena + plan_.lanes_offset;
+  float* lanes = arena + plan.lanes_offset;
   size_t side_by_side = 0;
-  if (plan_.lanes > 1 && seconds == nullptr) {
+  if (plan.lanes > 1 && seconds == nullptr) {
     const size_t threads = static_cast<size_t>(threads_), rest = batch % threads;
     side_by_side = 2 * rest > threads ? batch : batch - rest;
   }
   if (side_by_side > 0) {
     std::exception_ptr failure;
     std::mutex failing;
-    parallel_for(static_cast<int>(plan_.lanes), side_by_side, [&](size_t image, int lane) {
+    parallel_for(static_cast<int>(plan.lanes), side_by_side, [&](size_t image, int lane) {
       try {
-        run_image(image, {lanes + static_cast<size_t>(lane) * plan_.beside.floats, plan_.beside, 1, 1, {given.inputs, given.first + image}});
+        run_image(image, {plan, lanes + static_cast<size_t>(lane) * plan.beside.floats, plan.beside, 1, 1, {given.inputs, given.first + image}});
       } catch (...) {
         std::lock_guard<std::mutex> lock(failing);
         failure = std::current_exception();
@@ -176,34 +188,71 @@ void Network::run_by_image(const Given& given, size_t batch, float* arena, doubl
     if (failure) std::rethrow_exception(failure);
   }
   for (size_t image = side_by_side; image < batch; ++image) 
-    run_image(image, {lanes, plan_.alone, 1, threads_, {given.inputs, given.first + image}});
+    run_image(image, {plan, lanes, plan.alone, 1, threads_, {given.inputs, given.first + image}});
 }
 
 // The operators [first, last).
 void Network::run_ops(size_t first, size_t last, const Turn& turn, double* seconds) const {
   using Clock = std::chrono::steady_clock;
-  std::vector<const float*> inputs;
+  const Stretch& together = turn.plan.together;
+  std::vector<const float*> inputs;  // of one operator after another
   for (size_t i = first; i < last; ++i) {
-    const Op& op = *ops_[i];
-    if (op.is_alias()) continue;
-    if (op.is_input()) {
+    if (ops_[i]->is_input()) {
       copy_input(static_cast<size_t>(std::find(inputs_.begin(), inputs_.end(), i + 1) - inputs_.begin()), turn);
       continue;
     }
-    inputs.clear();
-    for (size_t number : op.inputs) inputs.push_back(turn.base + turn.layout.values[number]);
-    Workplace place{kernels_, turn.threads, turn.base + turn.layout.shared[i], nullptr, plan_.worker_floats[i]};
-    if (turn.layout.workers[i] == kRoomy) {
-      const Needs liked = op.likes(turn.images, kernels_.traits);
-      place.workers = place.shared + with_slack(liked.shared);
-      place.worker_floats = with_slack(liked.worker);
-      place.roomy = true;
-    } else {
-      place.workers = turn.base + turn.layout.workers[i];
-    }
     const Clock::time_point begin = seconds ? Clock::now() : Clock::time_point();
-    op.run(inputs.data(), turn.base + turn.layout.values[i + 1], turn.images, place);
+    if (together.has(i)) {
+      if (!ops_[i]->is_alias()) run_together(i, turn);
+      if (i + 1 == together.last) part_images(turn);
+    } else if (!ops_[i]->is_alias()) {
+      run_op(i, turn, inputs);
+    } else {
+      continue;
+    }
     if (seconds) seconds[i] += std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+}
+
+void Network::run_op(size_t number, const Turn& turn, std::vector<const float*>& inputs) const {
+  const Op& op = *ops_[number];
+  inputs.clear();
+  for (size_t value : op.inputs) inputs.push_back(turn.base + turn.layout.values[value]);
+  Workplace place{kernels_, turn.threads, turn.base + turn.layout.shared[number], nullptr, turn.plan.worker_floats[number]};
+  if (turn.layout.workers[number] == kRoomy) {
+    const Needs liked = op.likes(turn.images, kernels_.traits);
+    place.workers = place.shared + with_slack(liked.shared);
+    place.worker_floats = with_slack(liked.worker);
+    place.roomy = true;
+  } else {
+    place.workers = turn.base + turn.layout.workers[number];
+  }
+  op.run(inputs.data(), turn.base + turn.layout.values[number + 1], turn.images, place);
+}
+
+void Network::run_together(size_t number, const Turn& turn) const {
+  const std::vector<size_t>& values = turn.plan.together.values;
+  std::vector<Beside> inputs;
+  for (size_t value : ops_[number]->inputs) {
+    const bool together = values[value] != kNowhere;
+    inputs.push_back({turn.base + (together ? values : turn.layout.values)[value], together});
+  }
+  const Workplace place{kernels_, turn.threads, turn.base + turn.layout.shared[number], turn.base + turn.layout.workers[number],
+                        turn.plan.worker_floats[number]};
+  ops_[number]->run_together(inputs.data(), turn.base + values[number + 1], place);
+}
+
+// Images that lie side by side, one behind the other.
+void Network::part_images(const Turn& turn) const {
+  constexpr size_t kAtOnce = 1024;  // elements
+  for (size_t value : turn.plan.together.leaving) {
+    const float* from = turn.base + turn.plan.together.values[value];
+    float* to = turn.base + turn.layout.values[value];
+    const size_t size = sizes_[value], parts = (size + kAtOnce - 1) / kAtOnce;
+    parallel_for(turn.images * size < kWorthThread ? 1 : turn.threads, parts, [&](size_t part, int) {
+      const size_t first = part * kAtOnce;
+      kernels_.separate(from + first * turn.images, std::min(kAtOnce, size - first), to + first, size);
+    });
   }
 }
 

@@ -54,6 +54,7 @@ class Network {
 
   // What operators run on: all images of a batch, or one of them.
   struct Turn {
+    const NetworkPlan& plan;
     float* base;
     const Layout& layout;
     size_t images;
@@ -61,10 +62,20 @@ class Network {
     Given given;
   };
 
-  void run_slice(const Given& given, size_t batch, float* const* outputs, float* arena, double* seconds) const;
-  void run_by_image(const Given& given, size_t batch, float* arena, double* seconds) const;
+  // Plans for a batch that is not side by side, and for one that is.
+  struct Plans {
+    NetworkPlan any, together;
+    size_t floats() const;
+  };
+  Plans plans_for(const Target& target) const;
+
+  void run_slice(const NetworkPlan& plan, const Given& given, size_t batch, float* const* outputs, float* arena, double* seconds) const;
+  void run_by_image(const NetworkPlan& plan, const Given& given, size_t batch, float* arena, double* seconds) const;
   void copy_input(size_t number, const Turn& turn) const;
   void run_ops(size_t first, size_t last, const Turn& turn, double* seconds) const;
+  void run_op(size_t number, const Turn& turn, std::vector<const float*>& inputs) const;
+  void run_together(size_t number, const Turn& turn) const;
+  void part_images(const Turn& turn) const;
   Arenas& arenas() const;
 
   std::vector<size_t> sizes_;
@@ -73,7 +84,7 @@ class Network {
   size_t max_batch_, concurrency_;
   int threads_;
   const NetKernels& kernels_;
-  NetworkPlan plan_;
+  Plans plans_;
 
   mutable std::atomic<Arenas*> arenas_{nullptr};
 };

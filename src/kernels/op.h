@@ -70,6 +70,13 @@ struct Needs {
   bool operator==(const Needs& other) const { return shared == other.shared && worker == other.worker; }
 };
 
+// A value of as many images as a vector has lanes. Together, they lie side by side: element i of image n is data[i lanes + n].
+// Else they lie one behind the other.
+struct Beside {
+  const float* data;
+  bool together;
+};
+
 class Op {
  public:
   virtual ~Op() = default;
@@ -90,8 +97,23 @@ class Op {
   // The value comes from the caller: the network copies it, nothing runs.
   virtual bool is_input() const { return false; }
   // Whether many images at once take less time than one after another, or than each thread taking its own.
-  virtual bool gains_by_batch(size_t batch, int threads, const Traits& traits) const {
-    (void)batch; (void)threads; (void)traits; return false;
+  virtual bool gains_by_batch() const { return false; }
+  // Of images side by side: whether the operator takes and makes them, on this instruction set; whether it also takes `parted`
+  // inputs, that lie one behind the other; and the multiplications of one image that take less time so, if any do;
+  // whether one image takes no more than is near one thread.
+  virtual bool takes_together(const Traits& traits) const {
+    (void)traits; return false;
+  }
+  virtual bool takes_parted() const { return false; }
+  virtual double gains_together(const Traits& traits) const {
+    (void)traits; return 0.0;
+  }
+  virtual bool is_near() const { return true; }
+  virtual Needs needs_together(bool parted, const Traits& traits) const {
+    (void)parted; (void)traits; return {};
+  }
+  virtual void run_together(const Beside* inputs, float* output, const Workplace& place) const {
+    (void)inputs; (void)output; (void)place;
   }
 
   std::vector<size_t> inputs;  // numbers of values

@@ -1,5 +1,6 @@
 // Convolutions.
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -16,18 +17,21 @@ namespace {
 constexpr size_t kRowsForCopy = 16;         // rows of a weight, each of which reads channels anew
 constexpr size_t kLarge = 65536;            // floats of an image that push others out of the second cache
 constexpr double kSecondCache = 131072;     // floats that a thread's second cache holds, with room to spare
+constexpr double kLeastOfFloat = 12;        // multiplications for each float of an image and its result
 
 class Conv final : public Op {
  public:
   Conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias, const Window& window,
        size_t groups, const Fused& fused, const Traits& traits)
       : weight_(std::move(weight)), bias_(std::move(bias)), window_(window), groups_(groups), fused_(fused),
-        channels_(input[0]), height_(input[1]), width_(input[2]), out_h_(output[1]), out_w_(output[2]) {
+        channels_(input[0]), height_(input[1]), width_(input[2]), out_h_(output[1]), out_w_(output[2]), traits_(&traits) {
     if (out_h_ == 1) window_.stride_h = 1;  // no step is taken: planes for it would only take memory
     if (out_w_ == 1) window_.stride_w = 1;
     // Few rows a channel, of several channels: others are cut by the weight's rows.
     by_channel_ = groups_ == channels_ && groups_ > 1 && weight_.rows() / groups_ < 8;
     layout_ = layout_for(traits);
+    if (traits.copies_to_lines && groups_ == 1)
+      for (const bool parted : {false, true}) together_[parted].emplace(weight_, window_, maps(), parted, traits);
     if (channels_ * layout_.channel_floats > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     offsets_ = window_offsets(layout_, window_, channels_ / groups_);
@@ -36,51 +40,50 @@ class Conv final : public Op {
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
     if (by_channel_ && is_read_in_place(window_, place.kernels.traits)) return run_in_place(inputs[0], output, batch, place);
     if (by_channel_) return run_by_channel(inputs[0], output, batch, place);
-    const size_t in_floats = channels_ * height_ * width_, out_floats = weight_.rows() * out_h_ * out_w_;
-    const auto lanes = static_cast<size_t>(place.kernels.traits.width);
     const float* x = inputs[0];
-    const Together together = together_for(batch, place.kernels.traits);
-    for (; together.rows > 0 && batch >= lanes; batch -= lanes) {
-      run_together(together, x, output, place);
-      x += lanes * in_floats;
-      output += lanes * out_floats;
-    }
-    if (batch == 0) return;
     if (place.roomy)
       if (const Image banded = banded_image(place.kernels.traits); banded.banded) return run_banded(banded, x, output, batch, place);
     place.roomy && bands_for(place.kernels.traits).rows > 0 ? run_bands(x, output, batch, place) : run_each(x, output, batch, place);
   }
 
-  Needs needs(size_t batch, const Traits& traits) const override {
-    const Needs each = needs_of_each(traits);
-    const Together together = together_for(batch, traits);
-    if (together.rows == 0) return each;
-    const size_t rows = weight_.rows() / groups_;
-    const size_t shared = lines(weight_.columns()) + channels_ * together.channel_floats;
-    const size_t worker = product_room(weight_, image(together, together.rows, offsets_.data(), traits), rows, traits);
-    return {std::max(each.shared, shared), std::max(each.worker, worker)};
-  }
-  // Of several threads that have an image each, none waits for another, and what one leaves for its next operator is in its
-  // own cache: that gains more, unless images or weights would come from far away each time.
-  bool gains_by_batch(size_t batch, int threads, const Traits& traits) const override {
-    const double floats = static_cast<double>(channels_ * height_ * width_ + weight_.rows() * out_h_ * out_w_) +
-                          weight_.density() * static_cast<double>(weight_.rows() * weight_.columns());
-    const bool apart = threads > 1 && batch >= static_cast<size_t>(threads) && floats <= kSecondCache;
-    return !apart && together_for(batch, traits).rows > 0;
-  }
+  Needs needs(size_t, const Traits& traits) const override { return needs_of_each(traits); }
   Needs likes(size_t batch, const Traits& traits) const override {
     const ImageLayout layout = layout_for(traits);
     const Bands bands = bands_for(traits);
-    if (bands.rows > 0 && together_for(batch, traits).rows == 0)
+    if (bands.rows > 0)
       return {lines(weight_.columns()) + bands.floats(channels_),
               product_room(weight_, image(bands, bands.rows, offsets_.data()), weight_.rows() / groups_, traits)};
-    if (by_channel_ || together_for(batch, traits).rows > 0 ||
-        !may_be_decoded(weight_, image(layout), weight_.rows() / groups_, traits))
+    if (by_channel_ || !may_be_decoded(weight_, image(layout), weight_.rows() / groups_, traits))
       return needs(batch, traits);
     if (const Image banded = banded_image(traits); banded.banded)
       return {lines(weight_.columns()), room_of_banded(banded, traits) + band_floats(banded)};
     return {layout.in_place ? 0 : channels_ * layout.channel_floats + kSlack,
             product_room(weight_, image(layout, true), weight_.rows() / groups_, traits)};
+  }
+  // Dense products are as fast as they are, and sum in another order.
+  bool takes_together(const Traits& traits) const override {
+    if (!traits.copies_to_lines) return false;
+    if (is_depthwise()) return true;
+    return groups_ == 1 && is_sparse(traits) && together(false, traits).works();
+  }
+  bool takes_parted() const override { return true; }
+  // Images side by side come from far away: that must be worth their way.
+  double gains_together(const Traits& traits) const override {
+    if (groups_ > 1 || window_.kernel_h * window_.kernel_w == 1) return 0.0;  // points are soon read
+    const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * out_h_ * out_w_);
+    return operations >= kLeastOfFloat * static_cast<double>(floats()) ? operations : 0.0;
+  }
+  // An image, its result and the weight stay in one core's second cache.
+  bool is_near() const override {
+    return static_cast<double>(floats()) + weight_.density() * static_cast<double>(weight_.rows() * weight_.columns()) <= kSecondCache;
+  }
+  Needs needs_together(bool parted, const Traits& traits) const override {
+    return is_depthwise() ? TogetherDepthwise(weight_, window_, maps(), traits).needs() : together(parted, traits).needs();
+  }
+  void run_together(const Beside* inputs, float* output, const Workplace& place) const override {
+    const Traits& traits = place.kernels.traits;
+    if (is_depthwise()) TogetherDepthwise(weight_, window_, maps(), traits).run(inputs[0], finish(), output, place);
+    else together(!inputs[0].together, traits).run(inputs[0], finish(), output, place);
   }
   size_t table_bytes() const override {
     return weight_.table_bytes() + bias_.size() * sizeof(float) + offsets_.size() * sizeof(int32_t);
@@ -129,6 +132,8 @@ class Conv final : public Op {
   // So fine that the last thread to finish is not late.
   static size_t parts_for(int threads) { return threads > 1 ? 4 * static_cast<size_t>(threads) : 1; }
   size_t parts_of(double floats, const Workplace& place) const { return std::min(channels_, parts_for(place.worth(floats))); }
+
+  bool is_sparse(const Traits& traits) const { return is_direct(weight_, image(layout_for(traits)), weight_.rows(), traits); }
 
   static size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
 
@@ -230,56 +235,14 @@ class Conv final : public Op {
     return image;
   }
 
-  Together together_for(size_t batch, const Traits& traits) const {
-    if (by_channel_ || !is_direct(weight_, image(layout_for(traits)), weight_.rows() / groups_, traits)) return {};
-    const double reads = weight_.density() * static_cast<double>(weight_.rows() / groups_);
-    const Together together = plan_together(window_, batch, channels_, out_h_, out_w_, reads, traits);
-    if (together.rows == 0) return {};
-    return may_be_decoded(weight_, image(together, together.rows, offsets_.data(), traits), weight_.rows() / groups_, traits)
-               ? together
-               : Together{};
+  size_t floats() const { return channels_ * height_ * width_ + weight_.rows() * out_h_ * out_w_; }
+  // Found once for the instruction set that runs: to find the best tiles takes microseconds.
+  TogetherProduct together(bool parted, const Traits& traits) const {
+    const std::optional<TogetherProduct>& known = together_[parted];
+    return known && traits_ == &traits ? *known : TogetherProduct(weight_, window_, maps(), parted, traits);
   }
-  Image image(const Together& together, size_t rows, const int32_t* offsets, const Traits& traits) const {
-    Image image;
-    image.offsets = offsets;
-    image.channel_columns = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
-    image.channel_floats = together.channel_floats;
-    image.row_step = static_cast<size_t>(window_.stride_h) * together.pitch * static_cast<size_t>(traits.width);
-    image.rows = rows;
-    image.pixels = out_w_ * static_cast<size_t>(traits.width);
-    image.together = image.decoded = true;
-    image.tile = together.tile;
-    image.tile_floats = together.tile_floats;
-    image.image_step = weight_.rows() * out_h_ * out_w_;
-    return image;
-  }
-
-  // As many images as a vector has lanes.
-  void run_together(const Together& together, const float* x, float* y, const Workplace& place) const {
-    const Traits& traits = place.kernels.traits;
-    const auto lanes = static_cast<size_t>(traits.width);
-    const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, in = height_ * width_;
-    auto* offsets = reinterpret_cast<int32_t*>(place.shared);
-    float* laid_out = place.shared + lines(weight_.columns());
-    place_columns(together, window_, weight_.columns(), traits, offsets);
-    const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * out_w_ * lanes);
-    const size_t parts = parts_of(static_cast<double>(channels_ * together.channel_floats), place);
-    for (size_t first = 0; first < out_h_; first += together.rows) {
-      place.each(parts, static_cast<double>(channels_ * together.channel_floats), [&](size_t part, int) {
-        for (size_t channel = channels_ * part / parts; channel < channels_ * (part + 1) / parts; ++channel)
-          lay_out_together(together, window_, x + channel * in, channels_ * in, height_, width_, first,
-                           laid_out + channel * together.channel_floats, place.kernels);
-      });
-      const size_t here = std::min(together.rows, out_h_ - first);
-      const Product product(weight_, image(together, here, offsets, traits), rows, finish(), place.kernels);
-      const Tasks tasks = product.cut(groups_, place.worth(operations * static_cast<double>(here)));
-      place.each(groups_ * tasks.count(), operations * static_cast<double>(here), [&](size_t task, int worker) {
-        const size_t group = task / tasks.count();
-        product.multiply(laid_out + group * (channels_ / groups_) * together.channel_floats, group * rows,
-                         y + group * rows * pixels + first * out_w_, pixels, tasks, task % tasks.count(), place.room(worker));
-      });
-    }
-  }
+  Maps maps() const { return {channels_, height_, width_, out_h_, out_w_}; }
+  bool is_depthwise() const { return groups_ == channels_ && weight_.rows() == groups_ && groups_ > 1; }
 
   // Band after band of the outputs.
   void run_bands(const float* x, float* y, size_t batch, const Workplace& place) const {
@@ -377,6 +340,8 @@ class Conv final : public Op {
   size_t channels_, height_, width_, out_h_, out_w_;
   bool by_channel_;
   ImageLayout layout_;
+  const Traits* traits_;
+  std::optional<TogetherProduct> together_[2];  // of images side by side, and of parted ones
 };
 
 }  // namespace

@@ -53,7 +53,7 @@ class Linear final : public Op {
   size_t table_bytes_on(const Traits& traits) const override {
     return traits.slices == sliced_ ? slices_.bytes() : Slices(weight_, traits).bytes();
   }
-  bool gains_by_batch(size_t, int, const Traits&) const override { return true; }  // the weight is read once for all
+  bool gains_by_batch() const override { return true; }  // the weight is read once for all
 
  private:
   // Enough vectors to fill a register: they are treated as a matrix.

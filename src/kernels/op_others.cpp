@@ -110,6 +110,10 @@ class Activate final : public Op {
       place.kernels.activate(fused_.activation, fused_.first, fused_.second, output + first, n);
     });
   }
+  bool takes_together(const Traits& traits) const override { return traits.copies_to_lines; }
+  void run_together(const Beside* inputs, float* output, const Workplace& place) const override {
+    run(&inputs[0].data, output, static_cast<size_t>(place.kernels.traits.width), place);  // element by element
+  }
 
  private:
   Maps maps_;
@@ -148,7 +152,7 @@ class Arithmetic final : public Op {
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
-    if (!has_constant_ && outer_.empty() && a_step_ == 1 && b_step_ == 1) return run_alike(inputs, output, batch, place);
+    if (is_alike()) return run_alike(inputs, output, batch, place);
     for (size_t n = 0; n < batch; ++n) {
       const float* left = has_constant_ && swap_ ? constant_.data() : inputs[0] + n * left_size_;
       const float* right = !has_constant_ ? inputs[1] + n * right_size_
@@ -167,7 +171,36 @@ class Arithmetic final : public Op {
   }
   size_t table_bytes() const override { return constant_.size() * sizeof(float); }
 
+  bool takes_together(const Traits& traits) const override { return traits.copies_to_lines && is_alike(); }
+  bool takes_parted() const override { return true; }
+  // What lies one behind the other is laid side by side some elements at a time.
+  void run_together(const Beside* inputs, float* output, const Workplace& place) const override {
+    const auto lanes = static_cast<size_t>(place.kernels.traits.width);
+    if (inputs[0].together && inputs[1].together) {
+      const float* both[2] = {inputs[0].data, inputs[1].data};
+      return run_alike(both, output, lanes, place);
+    }
+    place.each_share(size_, 1, static_cast<double>(lanes * size_ * 16), [&](const Share& share, int) {
+      constexpr size_t kAtOnce = 64;
+      float some[2][kAtOnce * kLine];
+      for (size_t first = share.first_map; first < share.last_map; first += kAtOnce) {
+        const size_t here = std::min(kAtOnce, share.last_map - first);
+        const float* operands[2];
+        for (size_t i = 0; i < 2; ++i) {
+          operands[i] = inputs[i].together ? inputs[i].data + first * lanes : some[i];
+          if (!inputs[i].together) place.kernels.interleave(inputs[i].data + first, size_, here, some[i]);
+        }
+        float* y = output + first * lanes;
+        place.kernels.binary(kind_, operands[0], 1, operands[1], 1, y, here * lanes);
+        if (fused_.activation != Activation::none)
+          place.kernels.activate(fused_.activation, fused_.first, fused_.second, y, here * lanes);
+      }
+    });
+  }
+
  private:
+  bool is_alike() const { return !has_constant_ && outer_.empty() && a_step_ == 1 && b_step_ == 1; }
+
   // Two values of one shape.
   void run_alike(const float* const* inputs, float* output, size_t batch, const Workplace& place) const {
     // Half of what one thread alone would read lies in another's cache: that takes longer than the sums.

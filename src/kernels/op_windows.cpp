@@ -39,6 +39,16 @@ class Pool final : public Op {
   }
   Needs needs(size_t, const Traits&) const override { return {0, static_cast<size_t>(w_) + 3 * kSlack}; }
 
+  bool takes_together(const Traits& traits) const override { return traits.copies_to_lines; }
+  void run_together(const Beside* inputs, float* output, const Workplace& place) const override {
+    const auto lanes = static_cast<size_t>(place.kernels.traits.width);
+    const size_t in = static_cast<size_t>(h_ * w_) * lanes, out = static_cast<size_t>(out_h_ * out_w_) * lanes;
+    place.each_share(channels_, 1, static_cast<double>(channels_ * in * 2), [&](const Share& share, int) {
+      for (size_t i = share.first_map; i < share.last_map; ++i)
+        place.kernels.pool_tiles(inputs[0].data + i * in, h_, w_, output + i * out, out_h_, out_w_, window_, average_ ? &count_ : nullptr);
+    });
+  }
+
  private:
   size_t channels_;
   int h_, w_, out_h_, out_w_;

@@ -6,7 +6,7 @@
 namespace membound {
 namespace {
 
-constexpr size_t kNowhere = static_cast<size_t>(-1);
+constexpr size_t kMostTogether = size_t{6} << 20;  // floats of an arena for images side by side
 
 // Something that needs a place while the operators [first, last] run.
 struct Tenant {
@@ -83,12 +83,36 @@ class Planner {
     for (size_t output : outputs) last_[root_[output]] = ops.size();
   }
 
-  NetworkPlan plan() {
-    const size_t batch = target_.max_batch, threads = static_cast<size_t>(target_.threads);
+  NetworkPlan plan() const { return plan(target_.max_batch, Stretch()); }
+
+  // Of all stretches that fit, the one that gains most, and of those the shortest. Of several threads that have an image each, whose
+  // every operator is near, none waits for another: that gains more.
+  NetworkPlan plan_together() const {
+    const auto lanes = static_cast<size_t>(target_.traits.width);
+    NetworkPlan best;
+    if (target_.max_batch < lanes) return best;
+    double most = 0.0;
+    for (size_t first = 0; first < ops_.size(); ++first) {
+      const Stretch stretch = stretch_from(first);
+      double gain = 0.0;
+      for (size_t i = stretch.first; i < stretch.last; ++i) gain += ops_[i]->gains_together(target_.traits);
+      if (gain == 0.0 || gain < most || (target_.threads > 1 && is_near(stretch))) continue;
+      NetworkPlan found = plan(lanes, stretch);
+      if (found.batch.floats > kMostTogether) continue;
+      most = gain;
+      best = std::move(found);
+    }
+    return best;
+  }
+
+ private:
+  NetworkPlan plan(size_t batch, Stretch stretch) const {
+    const auto threads = static_cast<size_t>(target_.threads);
     NetworkPlan plan;
-    plan.by_image = count_by_image();
-    for (size_t i = 0; i < ops_.size(); ++i)
-      plan.worker_floats.push_back(with_slack(needs(i, i < plan.by_image ? 1 : batch).worker));
+    plan.images = batch;
+    plan.by_image = stretch.last > 0 ? stretch.first : count_by_image();
+    plan.together = std::move(stretch);
+    for (size_t i = 0; i < ops_.size(); ++i) plan.worker_floats.push_back(with_slack(needs_in(plan, i).worker));
     std::vector<Tenant> tenants;
     if (plan.by_image > 0) {
       plan.lanes = 2 * batch > threads ? std::min(batch, threads) : 1;
@@ -106,18 +130,60 @@ class Planner {
       if (of_image) plan.kept.push_back(value);
       // Images come one by one: what is kept of the first is there while the last runs.
       const size_t first = of_image ? 0 : birth(value);
-      tenants.push_back({with_slack(sizes_[value] * batch), first, last_[value], &plan.batch.values[value]});
+      const size_t floats = with_slack(sizes_[value] * batch);
+      if (!of_image && value > 0 && plan.together.has(value - 1)) {
+        // Side by side, and behind the stretch one behind the other.
+        const size_t end = plan.together.last - 1;
+        tenants.push_back({floats, first, std::min(last_[value], end), &plan.together.values[value]});
+        if (last_[value] > end) {
+          plan.together.leaving.push_back(value);
+          tenants.push_back({floats, end, last_[value], &plan.batch.values[value]});
+        }
+        continue;
+      }
+      tenants.push_back({floats, first, last_[value], &plan.batch.values[value]});
     }
-    for (size_t i = plan.by_image; i < ops_.size(); ++i) add_rooms(i, batch, threads, plan, plan.batch, tenants);
+    for (size_t i = plan.by_image; i < ops_.size(); ++i) add_rooms(i, needs_in(plan, i), threads, plan, plan.batch, tenants);
     finish(plan.batch, tenants);
-    please(plan.by_image, ops_.size(), batch, threads, tenants, plan.batch);
+    for (size_t value = 0; value < plan.together.values.size(); ++value)
+      plan.together.values[value] = plan.together.values[root_[value]];
+    please(plan.together.last > 0 ? plan.together.last : plan.by_image, ops_.size(), batch, threads, tenants, plan.batch);
     return plan;
   }
 
- private:
   Needs needs(size_t op, size_t images) const { return ops_[op]->needs(images, target_.traits); }
-  bool gains_by_batch(size_t op) const {
-    return ops_[op]->gains_by_batch(target_.max_batch, target_.threads, target_.traits);
+  Needs needs_in(const NetworkPlan& plan, size_t op) const {
+    if (plan.together.has(op)) return ops_[op]->needs_together(reads_before(op, plan.together), target_.traits);
+    return needs(op, op < plan.by_image ? 1 : plan.images);
+  }
+
+  bool is_near(const Stretch& stretch) const {
+    for (size_t i = stretch.first; i < stretch.last; ++i)
+      if (!ops_[i]->is_near()) return false;
+    return true;
+  }
+
+  // Whether an operator reads what is no value of a stretch.
+  bool reads_before(size_t op, const Stretch& stretch) const {
+    return std::any_of(ops_[op]->inputs.begin(), ops_[op]->inputs.end(),
+                       [&](size_t value) { return root_[value] == 0 || !stretch.has(root_[value] - 1); });
+  }
+
+  // Operators from this one on that take images side by side, with no input from before them but one that may lie one behind
+  // the other.
+  Stretch stretch_from(size_t first) const {
+    Stretch stretch;
+    stretch.first = stretch.last = first;
+    for (size_t i = 0; i < first; ++i)
+      if (ops_[i]->gains_by_batch()) return stretch;  // all before are taken one by one
+    for (; stretch.last < ops_.size(); ++stretch.last) {
+      const Op& op = *ops_[stretch.last];
+      const bool before = reads_before(stretch.last, stretch);
+      if (op.is_input() || op.gains_by_batch() || (op.is_alias() && before)) break;
+      if (!op.is_alias() && (!op.takes_together(target_.traits) || (before && !op.takes_parted()))) break;
+    }
+    stretch.values.assign(sizes_.size(), kNowhere);
+    return stretch;
   }
   static size_t birth(size_t value) { return value == 0 ? 0 : value - 1; }
 
@@ -134,15 +200,14 @@ class Planner {
     if (target_.max_batch == 1) return 0;
     size_t count = 0;
     bool works = false;
-    for (; count < ops_.size() && !gains_by_batch(count); ++count)
+    for (; count < ops_.size() && !ops_[count]->gains_by_batch(); ++count)
       works = works || !(ops_[count]->is_alias() || ops_[count]->is_input());
     return works ? count : 0;
   }
 
-  void add_rooms(size_t op, size_t images, size_t threads, const NetworkPlan& plan, Layout& layout,
+  void add_rooms(size_t op, const Needs& needed, size_t threads, const NetworkPlan& plan, Layout& layout,
                  std::vector<Tenant>& tenants) const {
     if (ops_[op]->is_alias()) return;
-    const Needs needed = needs(op, images);
     layout.shared[op] = layout.workers[op] = 0;  // of operators that need none
     if (needed.shared > 0) tenants.push_back({with_slack(needed.shared), op, op, &layout.shared[op]});
     if (needed.worker > 0) tenants.push_back({plan.worker_floats[op] * threads, op, op, &layout.workers[op]});
@@ -155,7 +220,7 @@ class Planner {
       if (root_[value] == value)  // what is used later, or is the output, is there until all have run
         tenants.push_back({with_slack(sizes_[value]), birth(value), std::min(last_[value], plan.by_image),
                            &layout.values[value]});
-    for (size_t i = 0; i < plan.by_image; ++i) add_rooms(i, 1, threads, plan, layout, tenants);
+    for (size_t i = 0; i < plan.by_image; ++i) add_rooms(i, needs(i, 1), threads, plan, layout, tenants);
     finish(layout, tenants);
     please(0, plan.by_image, 1, threads, tenants, layout);
     return layout;
@@ -189,10 +254,15 @@ class Planner {
 }  // namespace
 
 size_t NetworkPlan::table_bytes() const {
-  size_t numbers = kept.size() + worker_floats.size();
+  size_t numbers = kept.size() + worker_floats.size() + together.leaving.size() + together.values.size();
   for (const Layout* layout : {&beside, &alone, &batch})
     numbers += layout->values.size() + layout->shared.size() + layout->workers.size();
   return numbers * sizeof(size_t);
+}
+
+NetworkPlan plan_together(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops,
+                          const std::vector<size_t>& outputs, const Target& target) {
+  return Planner(sizes, ops, outputs, target).plan_together();
 }
 
 NetworkPlan plan_network(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops,

@@ -19,6 +19,9 @@ struct Target {
 // With the slack behind it, in whole lines of the cache.
 constexpr size_t with_slack(size_t floats) { return (floats + kSlack + kLine - 1) / kLine * kLine; }
 
+// Of values that have no place.
+constexpr size_t kNowhere = static_cast<size_t>(-1);
+
 // Instead of where the workers' rooms begin: the operator has all that it likes, these right behind the shared room.
 constexpr size_t kRoomy = static_cast<size_t>(-2);
 
@@ -28,7 +31,17 @@ struct Layout {
   size_t floats = 0;
 };
 
+// Operators [first, last) that take as many images as a vector has lanes, side by side. Those of their values that others use
+// lie one behind the other then, too: `leaving`, and of each value where its images lie side by side.
+struct Stretch {
+  size_t first = 0, last = 0;
+  std::vector<size_t> leaving, values;
+  bool has(size_t op) const { return first <= op && op < last; }
+};
+
 struct NetworkPlan {
+  size_t images = 0;  // at once
+  Stretch together;
   // Of a batch, the first `by_image` operators take one image after another: what one operator leaves for the next is
   // still near, and there need not be room for all. Values that later operators use are kept.
   size_t by_image = 0;
@@ -45,6 +58,10 @@ struct NetworkPlan {
 };
 
 // `sizes`: floats of each value for one image; value 0 is the input, value k the output of ops[k - 1].
+// As many images as the target may have at once, or fewer; and exactly as many as a vector has lanes, some operators taking
+// them side by side: a plan of no images, where none gains by it.
+NetworkPlan plan_together(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops,
+                          const std::vector<size_t>& outputs, const Target& target);
 NetworkPlan plan_network(const std::vector<size_t>& sizes, const std::vector<std::unique_ptr<Op>>& ops,
                          const std::vector<size_t>& outputs, const Target& target);
 

@@ -175,7 +175,7 @@ void Product::finish_row(float* y, size_t n) const {
 bool Product::reads_lines(const float* x) const {
   const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
   return reinterpret_cast<uintptr_t>(x) % (kLine * sizeof(float)) == 0 &&
-         (image_.by_lines || image_.together || (image_.channel_columns == 1 && step % kLine == 0));
+         (image_.by_lines || (image_.channel_columns == 1 && step % kLine == 0));
 }
 
 // --- direct: nonzero by nonzero ---

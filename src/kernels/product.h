@@ -24,9 +24,6 @@ struct Image {
   size_t channel_floats = 0;         // floats of a channel that a row of output may touch, for blocking
   size_t row_step = 0;
   size_t rows = 1, pixels = 0;       // the output: rows of pixels
-  bool together = false;             // a pixel is as many as a vector has lanes, one of each image (Together);
-  size_t tile = 0, tile_floats = 0;  // then, rows that are summed at once, floats of a channel that these read,
-  size_t image_step = 0;             // and floats from one image's result to the next one's
   bool by_lines = false;             // every row that is read begins where a line of the cache does (Bands)
   bool decoded = false;              // there is room for decoded rows of the weight
   bool banded = false;               // nothing is laid out before: what a tile reads is, when its turn comes
@@ -57,6 +54,16 @@ bool may_be_decoded(const Weight& weight, const Image& image, size_t rows, const
 // Rows of outputs that are summed at once, where the image may be laid out for so many at a time; else 0. The weight is decoded
 // as a whole, so that nothing is laid out twice.
 size_t banded_rows(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
+
+// Entries that may be written behind those that are decoded.
+constexpr size_t kBehindDecoded = Weight::kLeastRead + kReadSlack;
+
+bool values_lie_in_file(const Weight& weight);
+
+// Where the entries of the rows [begin, end) meet an image, in `offsets`, and where the blocks of each row begin and end, in `cuts`:
+// so many of so many floats of the image each.
+void decode_rows(const Weight& weight, size_t begin, size_t end, const Places& places, size_t blocks, size_t block_floats,
+                 uint32_t* cuts, int32_t* offsets, const NetKernels& kernels);
 
 // How a product is cut into tasks.
 struct Tasks {
@@ -145,7 +152,6 @@ class Product {
   void multiply(const Source& source, size_t first_row, float* y, size_t y_step, const Tasks& tasks, size_t task,
                 float* room) const;
   void multiply_blocked(const Source& source, const Part& part, float* y, size_t y_step, float* room) const;
-  void decode(size_t begin, size_t end, uint32_t* cuts, int32_t* offsets) const;
   void multiply_dense(const float* x, const Part& part, float* y, size_t y_step, float* room) const;
   size_t find_chunks(size_t& first, size_t last, Chunk* chunks) const;
   void gather_pixels(const float* x, size_t begin, size_t end, size_t first, size_t last, float* out) const;

@@ -13,42 +13,38 @@ constexpr size_t kSumsAtOnce = 65536;     // as do their sums, in floats
 constexpr size_t kLeastRowsAtOnce = 8;    // of a group: fewer are not worth their way
 constexpr double kLeastOfBlock = 3;       // entries of a row's block, on the average
 constexpr size_t kMostVectors = 15;  // of short rows that are summed at once: of fewer, more channels stay near
-constexpr size_t kBehind = Weight::kLeastRead + kReadSlack;  // entries that may be written behind those that are decoded
 
 size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
+
+}  // namespace
 
 bool values_lie_in_file(const Weight& weight) {
   return weight.matrix().type == ValueType::f32 && weight.matrix().scales == nullptr;
 }
 
-}  // namespace
-
 Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& image, const Traits& traits) {
   const size_t width = static_cast<size_t>(traits.width), most = static_cast<size_t>(traits.tile) * width;
   const size_t channels = weight.columns() / image.channel_columns;
   BlockedPlan plan{};
-  plan.whole = !image.together && (image.row_step == image.pixels || image.rows == 1);
+  plan.whole = image.row_step == image.pixels || image.rows == 1;
   plan.extent = plan.whole ? image.rows * image.pixels : image.rows;
-  if (!plan.whole && (image.pixels > most || (!image.together && has_wide_gaps(image, traits)))) return {};
+  if (!plan.whole && (image.pixels > most || has_wide_gaps(image, traits))) return {};
   const auto most_tiles = static_cast<size_t>(traits.most_tiles);
   if (plan.whole && most_tiles > 0 && plan.extent > most_tiles * most) return {};
   const size_t of_rows = image.pixels > 2 * width ? most : std::max(image.pixels, std::min(most, kMostVectors * width));
-  const size_t fitting = image.together ? image.tile : plan.whole ? most : 1 + (of_rows - image.pixels) / image.row_step;
-  plan.tile = image.together ? image.tile : divide_up(plan.extent, divide_up(plan.extent, fitting));
+  const size_t fitting = plan.whole ? most : 1 + (of_rows - image.pixels) / image.row_step;
+  plan.tile = divide_up(plan.extent, divide_up(plan.extent, fitting));
   if (plan.whole) plan.tile = divide_up(plan.tile, width) * width;
   if (divide_up(plan.extent, plan.tile) < static_cast<size_t>(traits.least_tiles)) return {};
-  const size_t footprint = plan.whole       ? std::min(plan.tile, image.channel_floats)
-                           : image.together ? image.tile_floats
-                           : image.banded   ? image.channel_floats
-                                            : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
-  const size_t sums = image.together ? image.tile * image.pixels
-                      : plan.whole   ? plan.tile
-                                     : divide_up((plan.tile - 1) * image.row_step + image.pixels, width) * width;
+  const size_t footprint = plan.whole     ? std::min(plan.tile, image.channel_floats)
+                           : image.banded ? image.channel_floats
+                                          : image.channel_floats * plan.tile / image.rows + 2 * image.row_step;
+  const size_t sums = plan.whole ? plan.tile : divide_up((plan.tile - 1) * image.row_step + image.pixels, width) * width;
   const auto fitting_channels = [&](size_t floats) { return std::clamp<size_t>(floats / footprint, 1, channels); };
   // More may come from the second cache where every line is loaded once: aligned, or to be joined. So may those that no other
   // column of the kernel reads again, of short vectors.
   const bool joined = !plan.whole && traits.copies_to_lines, short_whole = plan.whole && traits.width <= 4;
-  const size_t quarters = image.together ? 8 : joined || short_whole ? 6 : 4;
+  const size_t quarters = joined || short_whole ? 6 : 4;
   const size_t near = fitting_channels(static_cast<size_t>(traits.near_floats) * quarters / 4);
   const double entries = weight.density() * static_cast<double>(near * image.channel_columns);
   const bool few = entries < kLeastOfBlock || entries * static_cast<double>(divide_up(sums, width)) < traits.least_work;
@@ -59,39 +55,34 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   plan.step = plan.whole ? 0 : sums;
   const size_t widest = std::max<size_t>(1, weight.widest());
   plan.group = std::min({weight.rows(), kEntriesAtOnce / widest, std::max<size_t>(1, kSumsAtOnce / sums)});
-  if (image.together) plan.group = std::max<size_t>(1, plan.group);
-  else if (plan.group < std::min(weight.rows(), kLeastRowsAtOnce)) return {};
+  if (plan.group < std::min(weight.rows(), kLeastRowsAtOnce)) return {};
   if (plan.group * weight.columns() > kMostPositions) return {};
   plan.entries = std::min(plan.group * widest, weight.matrix().entries);
   return plan;
 }
 
 size_t Product::blocked_room(const Weight& weight, const BlockedPlan& plan) {
-  const size_t decoded = lines(plan.entries + kBehind) * (values_lie_in_file(weight) ? 1 : 2);
+  const size_t decoded = lines(plan.entries + kBehindDecoded) * (values_lie_in_file(weight) ? 1 : 2);
   return lines(plan.group * (plan.blocks + 1)) + decoded + plan.group * plan.step;
 }
 
-// Where the rows [begin, end) meet the image, in `offsets`, and where the blocks of each row begin and end, in `cuts`.
-void Product::decode(size_t begin, size_t end, uint32_t* cuts, int32_t* offsets) const {
-  const Matrix& matrix = weight_.matrix();
-  const size_t first = weight_.row_start(begin), all = weight_.row_start(end) - first;
-  const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
-  const Places places{image_.offsets, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
-  const bool at_once = matrix.format == Format::csr && matrix.index_bytes == 2;  // columns lie in the file as they are
-  if (at_once) {
-    kernels_.short_columns(static_cast<const uint16_t*>(matrix.index) + first, all, matrix.columns, offsets);
-    kernels_.place(offsets, 0, all, places, offsets);
+void decode_rows(const Weight& weight, size_t begin, size_t end, const Places& places, size_t blocks, size_t block_floats,
+                 uint32_t* cuts, int32_t* offsets, const NetKernels& kernels) {
+  const Matrix& matrix = weight.matrix();
+  const size_t first = weight.row_start(begin), all = weight.row_start(end) - first;
+  const uint16_t* told = weight.short_columns();  // columns lie in the file as they are
+  if (told) {
+    kernels.short_columns(told + first, all, matrix.columns, offsets);
+    kernels.place(offsets, 0, all, places, offsets);
   } else {
-    weight_.read_positions(begin, end, offsets, kernels_);
+    weight.read_positions(begin, end, offsets, kernels);
   }
-  const auto block_step = static_cast<int32_t>(blocked_plan_.columns / image_.channel_columns * step);
   for (size_t row = begin, from = 0; row < end; ++row) {
-    const size_t to = weight_.row_start(row + 1) - first;
-    if (!at_once)
-      kernels_.place(offsets + from, static_cast<int32_t>((row - begin) * matrix.columns), to - from, places, offsets + from);
+    const size_t to = weight.row_start(row + 1) - first;
+    if (!told) kernels.place(offsets + from, static_cast<int32_t>((row - begin) * matrix.columns), to - from, places, offsets + from);
     *cuts++ = static_cast<uint32_t>(from);
-    for (size_t block = 1; block < blocked_plan_.blocks; ++block) {
-      from += kernels_.count_below(offsets + from, to - from, static_cast<int32_t>(block) * block_step);
+    for (size_t block = 1; block < blocks; ++block) {
+      from += kernels.count_below(offsets + from, to - from, static_cast<int32_t>(block * block_floats));
       *cuts++ = static_cast<uint32_t>(from);
     }
     *cuts++ = static_cast<uint32_t>(to);
@@ -107,16 +98,17 @@ size_t banded_rows(const Weight& weight, const Image& image, size_t rows, const 
 
 void Product::multiply_blocked(const Source& source, const Part& part, float* y, size_t y_step, float* room) const {
   const BlockedPlan& plan = blocked_plan_;
-  // Pixels of a row of the result, each of one image.
-  const size_t across = plan.whole ? 1 : image_.pixels / (image_.together ? static_cast<size_t>(kernels_.traits.width) : 1);
+  const size_t across = plan.whole ? 1 : image_.pixels;
   auto* cuts = reinterpret_cast<uint32_t*>(room);
   auto* offsets = reinterpret_cast<int32_t*>(room + lines(plan.group * (plan.blocks + 1)));
+  const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
+  const Places places{image_.offsets, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
   const bool in_file = values_lie_in_file(weight_);
-  float* decoded = reinterpret_cast<float*>(offsets) + lines(plan.entries + kBehind);
-  float* waiting = decoded + (in_file ? 0 : lines(plan.entries + kBehind));
+  float* decoded = reinterpret_cast<float*>(offsets) + lines(plan.entries + kBehindDecoded);
+  float* waiting = decoded + (in_file ? 0 : lines(plan.entries + kBehindDecoded));
   for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
     const size_t end = std::min(begin + plan.group, part.last_row), rows = end - begin;
-    decode(begin, end, cuts, offsets);
+    decode_rows(weight_, begin, end, places, plan.blocks, plan.columns / image_.channel_columns * step, cuts, offsets, kernels_);
     const float* values = static_cast<const float*>(weight_.matrix().values) + (in_file ? weight_.row_start(begin) : 0);
     if (!in_file) {
       weight_.read_values(begin, end, decoded, kernels_);
@@ -126,7 +118,7 @@ void Product::multiply_blocked(const Source& source, const Part& part, float* y,
       const size_t here = std::min(plan.tile, part.last - first);
       float* out = y + (begin - part.first_row) * y_step + first * across;
       const bool waits = plan.step > 0;
-      const size_t floats = plan.whole ? here : image_.together ? image_.pixels : (here - 1) * image_.row_step + image_.pixels;
+      const size_t floats = plan.whole ? here : (here - 1) * image_.row_step + image_.pixels;
       const float* from =
           image_.banded ? (*source.lay_out)(first, here) : source.x + first * (plan.whole ? 1 : image_.row_step);
       const Segments segments{offsets, values, cuts, plan.blocks + 1, rows};
@@ -134,16 +126,10 @@ void Product::multiply_blocked(const Source& source, const Part& part, float* y,
         const bool last = block + 1 == plan.blocks;
         const Sums how{block == 0 ? finish_.bias + begin : nullptr, last && limits_.limited, limits_.low, limits_.high, false,
                        reads_lines(from)};
-        kernels_.accumulate_each(segments, block, from, image_.row_step,
-                                 waits ? waiting : out, waits ? plan.step : y_step, image_.together ? here : 1, floats, how);
+        kernels_.accumulate_each(segments, block, from, waits ? waiting : out, waits ? plan.step : y_step, floats, how);
       }
       for (size_t row = 0; row < rows; ++row, out += y_step) {
         float* summed = waiting + row * plan.step;
-        if (image_.together) {
-          if (!limits_suffice_) finish_row(summed, here * image_.pixels);
-          kernels_.separate(summed, here * across, out, image_.image_step);
-          continue;
-        }
         if (waits) kernels_.copy_rows(summed, image_.row_step, out, image_.pixels, here, image_.pixels);
         if (!limits_suffice_) finish_row(out, plan.whole ? here : here * image_.pixels);
       }

@@ -1,99 +1,348 @@
 #include "together.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <iterator>
+
+
+#include "depthwise.h"
 
 namespace membound {
 namespace {
 
-constexpr long kMostWidth = 32;                  // pixels of a row that are taken at once, where strides part them
-constexpr size_t kFewPixels = 200;               // more fill vectors anyway, and a batch of them comes from far away,
-constexpr size_t kNearFloats = size_t{1} << 16;  // unless what a tile reads stays in the second cache
-constexpr size_t kMostFloats = size_t{1} << 20;  // of all channels, where there are several tiles
-constexpr size_t kSums = 14;                     // vectors at once: of fewer, more channels stay near
-constexpr double kFewestReads = 32;              // of a pixel by one column of the kernel, where strides part many of them
+// What steps take, in cycles: a multiplication whose pixels come from the first cache, or from so many lines of the second;
+constexpr struct { size_t lines; double cycles; } kLoads[] = {{448, 0.57}, {1024, 0.7}, {2048, 0.9}};
+constexpr double kFar = 1.25;                 // or from further away;
+constexpr double kNonzero = 1, kLatency = 4;  // one more of a row, with its few or many pixels;
+constexpr double kSum = 3, kRow = 25;         // a vector of sums to the second cache or from there; a row's part of a block;
+constexpr double kDecoded = 6;                // an entry that is decoded
+constexpr double kLaid = 3, kParted = 15;     // a vector that is laid out: of images side by side, or not
+constexpr size_t kBlockLines[] = {384, 800, 1536, size_t{1} << 30};  // of a block of channels: to choose from
+constexpr size_t kStripLines = 8192;          // of all channels, where whole rows of tiles are laid out at once
+constexpr size_t kSumsAtOnce = 98304;         // floats that wait in the second cache
+constexpr size_t kEntriesAtOnce = 262144;     // that are decoded at once: read in their order, they may come from far away
+constexpr size_t kCrowded = 1024;             // floats this far apart are in each other's place in the first cache
+constexpr size_t kRowsAtOnce = 16;            // of the weight, between two looks ahead
+constexpr size_t kDepthwiseFloats = 6144;     // of a channel that are laid out at once
 
-// A row of a channel to rows of planes: their pixel c is the row's pixel c stride + plane - pad.
-void lay_out_row(const Together& together, const Window& window, const float* row, size_t step, long width, float* out,
-                 const NetKernels& kernels) {
-  const long lanes = kernels.traits.width, stride = window.stride_w;
-  float some[kLine * kMostWidth];
-  for (long first = 0; first < width; first += kMostWidth) {  // of the row
-    const long here = std::min<long>(kMostWidth, width - first);
-    kernels.interleave(row + first, step, static_cast<size_t>(here), static_cast<size_t>(here), some, 0);
-    for (long i = 0; i < here; ++i) {
-      const long at = first + i + window.pad_left, plane = at % stride, column = at / stride;
-      if (plane >= static_cast<long>(together.planes) || column >= static_cast<long>(together.pitch)) continue;
-      std::memcpy(out + (plane * static_cast<long>(together.image_rows * together.pitch) + column) * lanes, some + i * lanes,
-                  static_cast<size_t>(lanes) * sizeof(float));
+size_t whole_lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
+
+size_t reach_h(const Window& window) { return static_cast<size_t>(window.dilation_h * (window.kernel_h - 1)); }
+size_t reach_w(const Window& window) { return static_cast<size_t>(window.dilation_w * (window.kernel_w - 1)); }
+size_t image_rows_of(const Window& window, size_t rows) { return (rows - 1) * static_cast<size_t>(window.stride_h) + reach_h(window) + 1; }
+size_t planes_of(const Window& window) { return std::min(static_cast<size_t>(window.stride_w), reach_w(window) + 1); }
+size_t pitch_of(const Window& window, size_t across) { return across + reach_w(window) / static_cast<size_t>(window.stride_w); }
+
+// Where the places of a window read in the patches of channels `step` floats apart.
+void place_window(const Window& window, size_t plane, size_t pitch, size_t lanes, size_t channels, size_t step, int32_t* offsets) {
+  const auto stride = static_cast<size_t>(window.stride_w);
+  for (size_t channel = 0; channel < channels; ++channel)
+    for (size_t i = 0; i < static_cast<size_t>(window.kernel_h); ++i)
+      for (size_t j = 0; j < static_cast<size_t>(window.kernel_w); ++j) {
+        const size_t down = i * static_cast<size_t>(window.dilation_h), across = j * static_cast<size_t>(window.dilation_w);
+        *offsets++ = static_cast<int32_t>(channel * step + across % stride * plane + (down * pitch + across / stride) * lanes);
+      }
+}
+
+// What the outputs from a row and a column on read.
+Patch patch_for(const Window& window, const Maps& maps, size_t row, size_t rows, size_t column, size_t columns, size_t pitch,
+                size_t plane) {
+  Patch patch{};
+  patch.h = static_cast<int>(maps.height);
+  patch.w = static_cast<int>(maps.width);
+  patch.top = static_cast<int>(row) * window.stride_h - window.pad_top;
+  patch.left = static_cast<int>(column) * window.stride_w - window.pad_left;
+  patch.rows = static_cast<int>(image_rows_of(window, rows));
+  patch.columns = static_cast<int>((columns - 1) * static_cast<size_t>(window.stride_w) + reach_w(window) + 1);
+  patch.stride = window.stride_w;
+  patch.planes = static_cast<int>(planes_of(window));
+  patch.pitch = pitch;
+  patch.plane = plane;
+  return patch;
+}
+
+// What will be read of some channels: it comes from far away, so it is asked for bit by bit, while there is other work.
+class Ahead {
+ public:
+  Ahead(const float* x, size_t channels, size_t channel_step, const Patch& patch, size_t lanes)
+      : from_(x), lanes_(lanes), row_step_(static_cast<size_t>(patch.w) * lanes), channel_step_(channel_step) {
+    const int top = std::clamp(patch.top, 0, patch.h), left = std::clamp(patch.left, 0, patch.w);
+    const int rows = std::clamp(patch.top + patch.rows, top, patch.h) - top;
+    from_ += (static_cast<size_t>(top) * static_cast<size_t>(patch.w) + static_cast<size_t>(left)) * lanes;
+    columns_ = static_cast<size_t>(std::clamp(patch.left + patch.columns, left, patch.w) - left);
+    rows_ = static_cast<size_t>(rows);
+    all_ = channels * rows_;
+  }
+
+  // So that by then `part` of `parts` have been asked for.
+  void fetch(size_t part, size_t parts) {
+    for (const size_t end = all_ * part / parts; done_ < end; ++done_) {
+      const float* row = from_ + done_ / rows_ * channel_step_ + done_ % rows_ * row_step_;
+      for (size_t c = 0; c < columns_; ++c) __builtin_prefetch(row + c * lanes_, 0, 2);
+    }
+  }
+
+ private:
+  const float* from_;
+  size_t lanes_, row_step_, channel_step_, rows_, columns_, all_, done_ = 0;
+};
+
+}  // namespace
+
+TogetherProduct::TogetherProduct(const Weight& weight, const Window& window, const Maps& maps, bool parted, const Traits& traits)
+    : weight_(weight), window_(window), maps_(maps), lanes_(static_cast<size_t>(traits.width)), parted_(parted) {
+  const bool points = window.kernel_h * window.kernel_w == 1 && window.stride_h == 1 && window.stride_w == 1 &&
+                      window.pad_top == 0 && window.pad_left == 0 && maps.height == maps.out_h && maps.width == maps.out_w;
+  if (points) {  // one row of pixels, read where they lie
+    maps_.width = maps_.out_w = maps.height * maps.width;
+    maps_.height = maps_.out_h = 1;
+    in_place_ = !parted && maps_.width * lanes_ % kCrowded != 0;
+  }
+  if (weight_.rows() == 0 || maps_.channels * maps_.height * maps_.width * lanes_ > kMostOffset) return;
+  find_plan();
+}
+
+// Of all shapes of a tile, and of blocks, what takes least.
+void TogetherProduct::find_plan() {
+  for (size_t rows = 1; rows <= std::min<size_t>(kMostOfTile, maps_.out_h); ++rows)
+    for (size_t across = 1; rows * across <= kMostOfTile && across <= maps_.out_w; ++across)
+      for (size_t lines : kBlockLines) {
+        const Plan plan = plan_tiles(rows, across, lines);
+        if (plan.rows > 0 && (plan_.rows == 0 || plan.cycles < plan_.cycles)) plan_ = plan;
+      }
+}
+
+TogetherProduct::Plan TogetherProduct::plan_tiles(size_t rows, size_t across, size_t block_lines) const {
+  const size_t down = divide_up(maps_.out_h, rows), right = divide_up(maps_.out_w, across), channels = maps_.channels;
+  if (divide_up(maps_.out_h, down) != rows || divide_up(maps_.out_w, right) != across) return {};  // no tile is so large
+  Plan plan;
+  plan.rows = rows;
+  plan.across = across;
+  plan.planes = planes_of(window_);
+  plan.image_rows = image_rows_of(window_, rows);
+  plan.pitch = pitch_of(window_, across);
+  const size_t lines = plan.planes * plan.image_rows * plan.pitch;  // of a channel that a tile reads
+  if (lines > kMostOffset / lanes_ / channels) return {};
+  plan.blocks = divide_up(channels, std::clamp<size_t>(block_lines / lines, 1, channels));
+  plan.channels = divide_up(channels, plan.blocks);
+  plan.blocks = divide_up(channels, plan.channels);
+  const size_t row_pitch = pitch_of(window_, maps_.out_w);
+  plan.whole_rows = !in_place_ && plan.blocks == 1 && right > 1 && channels * plan.planes * plan.image_rows * row_pitch <= kStripLines;
+  const double pixels = static_cast<double>(rows * across), tiles = static_cast<double>(down * right);
+  const double nonzeros = weight_.density() * static_cast<double>(weight_.columns()), blocks = static_cast<double>(plan.blocks);
+  const size_t near = plan.channels * lines;
+  double load = kFar;
+  for (size_t i = std::size(kLoads); i-- > 0;)
+    if (near <= kLoads[i].lines) load = kLoads[i].cycles;
+  double laid = in_place_ ? 0.0 : static_cast<double>(channels * lines) * (parted_ ? kParted : kLaid);
+  if (plan.whole_rows) {
+    laid = laid * static_cast<double>(row_pitch) / static_cast<double>(plan.pitch * right);
+    plan.pitch = row_pitch;
+  }
+  const double groups = std::max(1.0, std::ceil(nonzeros * static_cast<double>(weight_.rows()) / static_cast<double>(kEntriesAtOnce)));
+  const double of_row = nonzeros * std::max(pixels * load + kNonzero, kLatency) + (2 * blocks - 1) * pixels * kSum + blocks * kRow;
+  plan.laid = tiles * groups * laid;
+  plan.cycles = tiles * static_cast<double>(weight_.rows()) * of_row + plan.laid;
+  return plan;
+}
+
+size_t TogetherProduct::channel_step() const {
+  return (in_place_ ? maps_.height * maps_.width : plan_.planes * plan_.image_rows * plan_.pitch) * lanes_;
+}
+
+// Rows of the weight that are decoded at once, and how many entries they may have.
+size_t TogetherProduct::rows_at_once() const {
+  const size_t widest = std::max<size_t>(1, weight_.widest()), sums = plan_.blocks > 1 ? plan_.rows * plan_.across * lanes_ : 1;
+  const size_t most = std::min({kMostPositions / weight_.columns(), kEntriesAtOnce / widest, kSumsAtOnce / sums});
+  return std::clamp<size_t>(most, 1, weight_.rows());
+}
+size_t TogetherProduct::entries_at_once() const {
+  const size_t most = std::min(rows_at_once() * weight_.widest(), weight_.matrix().entries);
+  return whole_lines(most + kBehindDecoded);
+}
+
+// For sums that wait; before there are any, for what is decoded, as rows have it.
+size_t TogetherProduct::sums_room() const {
+  const size_t sums = plan_.blocks > 1 ? rows_at_once() * plan_.rows * plan_.across * lanes_ : 0;
+  const size_t arrays = values_lie_in_file(weight_) ? 1 : 2;
+  return whole_lines(std::max(sums, whole_lines(rows_at_once() * (plan_.blocks + 1)) + arrays * entries_at_once()));
+}
+
+Needs TogetherProduct::needs() const {
+  const size_t patch = in_place_ ? 0 : plan_.channels * channel_step();
+  return {weight_.columns(), whole_lines(rows_at_once() * plan_.blocks + 1) + 2 * entries_at_once() + sums_room() + patch};
+}
+
+// The first block of the rows [begin, end); the others lie behind it.
+Segments TogetherProduct::decode(size_t begin, size_t end, const int32_t* offsets, float* room, float* scratch,
+                                 const NetKernels& kernels) const {
+  const int area = window_.kernel_h * window_.kernel_w;
+  const size_t step = channel_step(), rows = end - begin, blocks = plan_.blocks, block_floats = plan_.channels * step;
+  const Places places{area > 1 ? offsets : nullptr, area, static_cast<int32_t>(step), weight_.columns()};
+  auto* cuts = reinterpret_cast<uint32_t*>(scratch);
+  auto* placed = reinterpret_cast<int32_t*>(scratch + whole_lines(rows_at_once() * (blocks + 1)));
+  decode_rows(weight_, begin, end, places, blocks, block_floats, cuts, placed, kernels);
+  const float* values = static_cast<const float*>(weight_.matrix().values) + weight_.row_start(begin);
+  if (!values_lie_in_file(weight_)) {
+    float* converted = reinterpret_cast<float*>(placed) + entries_at_once();
+    weight_.read_values(begin, end, converted, kernels);
+    values = converted;
+  }
+  auto* sorted_cuts = reinterpret_cast<uint32_t*>(room);
+  auto* sorted = reinterpret_cast<int32_t*>(room + whole_lines(rows_at_once() * blocks + 1));
+  float* sorted_values = reinterpret_cast<float*>(sorted) + entries_at_once();
+  kernels.sort_blocks({placed, values, cuts, blocks + 1, rows}, blocks, static_cast<int32_t>(block_floats), sorted, sorted_values, sorted_cuts);
+  return {sorted, sorted_values, sorted_cuts, 1, rows};
+}
+
+void TogetherProduct::run(const Beside& x, const Finish& finish, float* y, const Workplace& place) const {
+  auto* offsets = reinterpret_cast<int32_t*>(place.shared);
+  const size_t area = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
+  const size_t plane = plan_.image_rows * plan_.pitch * lanes_;
+  place_window(window_, plane, plan_.pitch, lanes_, weight_.columns() / area, channel_step(), offsets);
+  const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * maps_.out_h * maps_.out_w * lanes_);
+  const size_t right = plan_.whole_rows ? 1 : divide_up(maps_.out_w, plan_.across), units = divide_up(maps_.out_h, plan_.rows) * right;
+  // Each task decodes its rows of the weight, and lays out its part of the image.
+  const auto threads = static_cast<size_t>(place.worth(operations));
+  const double decoded = kDecoded * static_cast<double>(weight_.matrix().entries);
+  const bool by_rows = threads > 1 && (decoded > plan_.laid || units < threads);
+  const size_t row_tasks = by_rows ? std::min(2 * threads, divide_up(weight_.rows(), 8)) : 1;
+  const size_t image_tasks = threads == 1 || by_rows ? 1 : std::min(units, 2 * threads);
+  place.each(image_tasks * row_tasks, operations, [&](size_t task, int worker) {
+    const size_t rows = task % row_tasks, image = task / row_tasks;
+    const Part part{weight_.rows() * rows / row_tasks, weight_.rows() * (rows + 1) / row_tasks, units * image / image_tasks,
+                    units * (image + 1) / image_tasks};
+    multiply(x, finish, y, part, offsets, place.room(worker), place.kernels);
+  });
+}
+
+void TogetherProduct::multiply(const Beside& x, const Finish& finish, float* y, const Part& part, const int32_t* offsets, float* room,
+                               const NetKernels& kernels) const {
+  const size_t step = channel_step(), in = maps_.height * maps_.width, out = maps_.out_h * maps_.out_w * lanes_;
+  const size_t tile_floats = plan_.rows * plan_.across * lanes_;
+  float* waiting = room + whole_lines(rows_at_once() * plan_.blocks + 1) + 2 * entries_at_once();
+  float* laid_out = waiting + sums_room();
+  const size_t plane = plan_.image_rows * plan_.pitch * lanes_, pitch = plan_.pitch * lanes_;
+  const size_t image_step = x.together ? 0 : maps_.channels * in, pixel = x.together ? lanes_ : 1;
+  Sums how = limits_of(finish.activation, finish.first, finish.second);
+  const bool limited = how.limited, unfinished = !limited && finish.activation != Activation::none;
+  const auto lay_out = [&](size_t first_channel, size_t last_channel, const Patch& patch) {
+    float* to = laid_out;
+    for (size_t channel = first_channel; channel < last_channel; ++channel, to += step)
+      kernels.lay_patch(x.data + channel * in * pixel, image_step, patch, to);
+  };
+  const auto patch_of = [&](const Pixels& pixels) {
+    return patch_for(window_, maps_, pixels.top, pixels.rows, pixels.left, pixels.across, pitch, plane);
+  };
+  for (size_t begin = part.first_row; begin < part.last_row; begin += rows_at_once()) {
+    const size_t end = std::min(begin + rows_at_once(), part.last_row);
+    const Segments first_block = decode(begin, end, offsets, room, waiting, kernels);
+    for (size_t unit = part.first; unit < part.last; ++unit) {
+      const Pixels here = pixels_of(unit), next = unit + 1 < part.last ? pixels_of(unit + 1) : here;
+      const size_t tiles = divide_up(here.across, plan_.across);
+      for (size_t number = 0; number < tiles; ++number) {
+        Pixels pixels = here;
+        pixels.left = here.left + here.across * number / tiles;
+        pixels.across = here.left + here.across * (number + 1) / tiles - pixels.left;
+        float* result = y + begin * out + (pixels.top * maps_.out_w + pixels.left) * lanes_;
+        Tile tile{};
+        tile.rows = static_cast<int>(pixels.rows);
+        tile.across = static_cast<int>(pixels.across);
+        tile.x_row = in_place_ ? 0 : static_cast<size_t>(window_.stride_h) * pitch;
+        Segments segments = first_block;
+        for (size_t block = 0; block < plan_.blocks; ++block) {
+          const size_t channel = block * plan_.channels;
+          if (!in_place_ && number == 0)
+            lay_out(channel, std::min(channel + plan_.channels, maps_.channels), patch_of(here));
+          const bool last = block + 1 == plan_.blocks;
+          tile.x = in_place_ ? x.data + (channel * in + pixels.left) * lanes_ : laid_out + (pixels.left - here.left) * lanes_;
+          tile.from = block == 0 ? nullptr : waiting;
+          tile.to = last ? result : waiting;
+          tile.from_step = tile_floats;
+          tile.to_step = last ? out : tile_floats;
+          tile.to_row = (last ? maps_.out_w : pixels.across) * lanes_;
+          how.start = finish.bias + begin;
+          how.limited = last && limited;
+          const size_t then = last ? 0 : channel + plan_.channels;  // what is laid out, or read, behind this
+          const bool near_end = plan_.blocks > 1 || number + 1 == tiles;  // a row of tiles is laid out once
+          const size_t channels = x.together && near_end ? std::min(plan_.channels, maps_.channels - then) : 0;
+          Ahead ahead(x.data + then * in * lanes_, channels, in * lanes_, patch_of(last ? next : here), lanes_);
+          for (size_t row = begin; row < end; row += kRowsAtOnce) {
+            segments.rows = std::min(kRowsAtOnce, end - row);
+            ahead.fetch(row - begin + segments.rows, end - begin);
+            kernels.accumulate_tiles(segments, tile, how);
+            segments.cuts += segments.rows;
+            if (tile.from) tile.from += segments.rows * tile.from_step;
+            tile.to += segments.rows * tile.to_step;
+            how.start += segments.rows;
+          }
+        }
+        for (size_t row = begin; row < end && unfinished; ++row, result += out)
+          for (size_t i = 0; i < pixels.rows; ++i)
+            kernels.activate(finish.activation, finish.first, finish.second, result + i * maps_.out_w * lanes_, pixels.across * lanes_);
+      }
     }
   }
 }
 
-}  // namespace
-
-Together plan_together(const Window& window, size_t batch, size_t channels, size_t out_h, size_t out_w, double reads,
-                       const Traits& traits) {
-  const size_t width = static_cast<size_t>(traits.width);
-  if (!traits.copies_to_lines || batch < width || out_h * out_w < 2 || out_w > static_cast<size_t>(traits.tile) ||
-      window.kernel_h * window.kernel_w == 1)  // a pixel that is read once is not worth the way
-    return {};
-  const bool parted = window.stride_w > 1 && out_h * out_w > kSmallMap;  // pixels go their way one by one
-  if (parted && reads < kFewestReads) return {};
-  const size_t most_vectors = std::max(out_w, kSums);
-  const size_t down = static_cast<size_t>(window.stride_h), reach_h = static_cast<size_t>(window.dilation_h * (window.kernel_h - 1));
-  const size_t across = static_cast<size_t>(window.stride_w), reach_w = static_cast<size_t>(window.dilation_w * (window.kernel_w - 1));
-  Together together;
-  together.planes = std::min(across, reach_w + 1);
-  together.pitch = out_w + reach_w / across;
-  const auto image_rows = [&](size_t rows) { return (rows - 1) * down + reach_h + 1; };
-  const auto floats = [&](size_t rows) { return together.planes * image_rows(rows) * together.pitch * width; };
-  const size_t tiles = (out_h * out_w + most_vectors / out_w * out_w - 1) / (most_vectors / out_w * out_w);
-  together.tile = (out_h + tiles - 1) / tiles;
-  for (together.rows = out_h; together.rows > together.tile && channels * floats(together.rows) > kMostFloats;)
-    together.rows = (together.rows - 1) / together.tile * together.tile;  // whole tiles
-  together.image_rows = image_rows(together.rows);
-  together.channel_floats = floats(together.rows);
-  together.tile_floats = floats(together.tile);
-  const bool gains = out_h * out_w <= kFewPixels || channels * together.tile_floats <= kNearFloats;
-  return gains && channels * together.channel_floats <= 2 * kMostFloats ? together : Together{};
+// Of a unit of work: a tile, or a row of them.
+TogetherProduct::Pixels TogetherProduct::pixels_of(size_t unit) const {
+  const size_t down = divide_up(maps_.out_h, plan_.rows), right = plan_.whole_rows ? 1 : divide_up(maps_.out_w, plan_.across);
+  const size_t i = unit / right, j = unit % right;
+  const size_t top = maps_.out_h * i / down, left = maps_.out_w * j / right;
+  return {top, maps_.out_h * (i + 1) / down - top, left, maps_.out_w * (j + 1) / right - left};
 }
 
-void place_columns(const Together& together, const Window& window, size_t columns, const Traits& traits, int32_t* offsets) {
-  const auto high = static_cast<size_t>(window.kernel_h), wide = static_cast<size_t>(window.kernel_w);
-  const auto width = static_cast<size_t>(traits.width), stride = static_cast<size_t>(window.stride_w);
-  const size_t row = together.pitch * width, plane = together.image_rows * row;
-  const size_t down = static_cast<size_t>(window.dilation_h) * row;
-  for (size_t channel = 0, start = 0; channel * high * wide < columns; ++channel, start += together.channel_floats)
-    for (size_t i = 0; i < high; ++i)
-      for (size_t j = 0; j < wide; ++j) {
-        const size_t across = j * static_cast<size_t>(window.dilation_w);
-        *offsets++ = static_cast<int32_t>(start + across % stride * plane + i * down + across / stride * width);
+TogetherDepthwise::TogetherDepthwise(const Weight& weight, const Window& window, const Maps& maps, const Traits& traits)
+    : weight_(weight), window_(window), maps_(maps), lanes_(static_cast<size_t>(traits.width)),
+      across_(divide_up(maps.out_w, divide_up(maps.out_w, kMostOfTile))), planes_(planes_of(window)), pitch_(pitch_of(window, maps.out_w)) {
+  rows_ = std::min(maps_.out_h, kMostOfTile / across_);
+  strip_ = rows_;
+  while (strip_ < maps_.out_h && planes_ * image_rows_of(window_, strip_ + rows_) * pitch_ * lanes_ <= kDepthwiseFloats) strip_ += rows_;
+  strip_ = std::min(strip_, maps_.out_h);
+}
+
+size_t TogetherDepthwise::image_rows() const { return image_rows_of(window_, strip_); }
+
+Needs TogetherDepthwise::needs() const {
+  return {weight_.columns(), whole_lines(DenseRows::room(weight_)) + planes_ * image_rows() * pitch_ * lanes_};
+}
+
+void TogetherDepthwise::run(const Beside& x, const Finish& finish, float* y, const Workplace& place) const {
+  const size_t in = maps_.height * maps_.width, out = maps_.out_h * maps_.out_w * lanes_, taps = weight_.columns();
+  const size_t image_step = x.together ? 0 : maps_.channels * in, pixel = x.together ? lanes_ : 1;
+  const size_t pitch = pitch_ * lanes_, plane = image_rows() * pitch;
+  auto* offsets = reinterpret_cast<int32_t*>(place.shared);
+  place_window(window_, plane, pitch_, lanes_, 1, 0, offsets);
+  const Sums limits = limits_of(finish.activation, finish.first, finish.second);
+  const bool unfinished = !limits.limited && finish.activation != Activation::none;
+  const double operations = static_cast<double>(maps_.channels * (taps * out + in * lanes_));
+  place.each_share(maps_.channels, 1, operations, [&](const Share& share, int worker) {
+    DenseRows kernel(weight_, place.kernels, place.room(worker));
+    float* laid_out = place.room(worker) + whole_lines(DenseRows::room(weight_));
+    const uint32_t cuts[] = {0, static_cast<uint32_t>(taps)};
+    for (size_t channel = share.first_map; channel < share.last_map; ++channel) {
+      const Segments segments{offsets, kernel(channel), cuts, 2, 1};
+      Sums how = limits;
+      how.start = finish.bias + channel;
+      for (size_t top = 0; top < maps_.out_h; top += strip_) {
+        const size_t high = std::min(strip_, maps_.out_h - top);
+        place.kernels.lay_patch(x.data + channel * in * pixel, image_step, patch_for(window_, maps_, top, high, 0, maps_.out_w, pitch, plane), laid_out);
+        for (size_t row = 0; row < high; row += rows_)
+          for (size_t left = 0; left < maps_.out_w; left += across_) {
+            Tile tile{};
+            tile.rows = static_cast<int>(std::min(rows_, high - row));
+            tile.across = static_cast<int>(std::min(across_, maps_.out_w - left));
+            tile.x_row = static_cast<size_t>(window_.stride_h) * pitch;
+            tile.x = laid_out + row * tile.x_row + left * lanes_;
+            tile.to = y + channel * out + ((top + row) * maps_.out_w + left) * lanes_;
+            tile.to_row = maps_.out_w * lanes_;
+            place.kernels.accumulate_tiles(segments, tile, how);
+          }
       }
-}
-
-void lay_out_together(const Together& together, const Window& window, const float* channel, size_t step, size_t height,
-                      size_t width, size_t first, float* out, const NetKernels& kernels) {
-  const long all = static_cast<long>(together.image_rows), lanes = kernels.traits.width;
-  const long pitch = static_cast<long>(together.pitch), wide = static_cast<long>(width);
-  const long top = static_cast<long>(first) * window.stride_h - window.pad_top;
-  const long begin = std::clamp(-top, 0L, all), end = std::clamp(static_cast<long>(height) - top, begin, all);
-  const long left = std::min<long>(window.pad_left, pitch), there = std::min(wide, pitch - left);
-  if (window.stride_w > 1 || begin > 0 || end < all || left > 0 || there < pitch) std::fill_n(out, together.channel_floats, 0.0f);
-  if (window.stride_w > 1) {
-    for (long i = begin; i < end; ++i)
-      lay_out_row(together, window, channel + (top + i) * wide, step, wide, out + i * pitch * lanes, kernels);
-    return;
-  }
-  if (begin == end || there == 0) return;
-  const float* from = channel + (top + begin) * wide;
-  float* to = out + (begin * pitch + left) * lanes;
-  if (there == wide) {
-    kernels.interleave(from, step, static_cast<size_t>((end - begin) * wide), width, to, together.pitch);
-  } else {  // columns that no output reads are left out
-    for (long i = begin; i < end; ++i, from += wide, to += pitch * lanes)
-      kernels.interleave(from, step, static_cast<size_t>(there), static_cast<size_t>(there), to, together.pitch);
-  }
+      if (unfinished) place.kernels.activate(finish.activation, finish.first, finish.second, y + channel * out, out);
+    }
+  });
 }
 
 }  // namespace membound

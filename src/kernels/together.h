@@ -1,29 +1,76 @@
-// Convolutions of many images at once: the images of a batch lie side by side, as many as a vector has lanes, so that small
-// maps fill vectors and every load is a whole line of the cache. Some rows of outputs at a time.
+// Convolutions of many images at once: the images of a batch lie side by side, as many as a vector has lanes, so that maps of any
+// size fill vectors and every load is a whole line of the cache.
 #pragma once
 
 #include "op.h"
+#include "product.h"
 
 namespace membound {
 
-struct Together {
-  size_t rows = 0;            // of outputs, laid out at once; 0: images are taken one by one
-  size_t tile = 0;            // and summed at once
-  size_t image_rows = 0;      // that these read
-  size_t planes = 0;          // of the pixels of these that are a stride apart
-  size_t pitch = 0;           // pixels from one row of a plane to the next
-  size_t channel_floats = 0, tile_floats = 0;
+// What a convolution reads and makes, of one image.
+struct Maps {
+  size_t channels, height, width, out_h, out_w;
 };
 
-// Of images of so many channels; `reads`: of a pixel by one column of the kernel, on the average.
-Together plan_together(const Window& window, size_t batch, size_t channels, size_t out_h, size_t out_w, double reads,
-                       const Traits& traits);
+// Sparse, and of one group. The nonzeros of a block of channels, which stay in the nearest cache, meet one tile of pixels after
+// another; sums wait for the next block.
+class TogetherProduct {
+ public:
+  // `parted`: images of the input lie one behind the other.
+  TogetherProduct(const Weight& weight, const Window& window, const Maps& maps, bool parted, const Traits& traits);
 
-// Where each column of the weight reads.
-void place_columns(const Together& together, const Window& window, size_t columns, const Traits& traits, int32_t* offsets);
+  bool works() const { return plan_.rows > 0; }
+  Needs needs() const;
+  void run(const Beside& x, const Finish& finish, float* y, const Workplace& place) const;
 
-// The rows of a channel that outputs from row `first` on read, of images `step` floats apart.
-void lay_out_together(const Together& together, const Window& window, const float* channel, size_t step, size_t height,
-                      size_t width, size_t first, float* out, const NetKernels& kernels);
+ private:
+  struct Plan {
+    size_t rows = 0, across = 0;  // of a tile, at most
+    size_t channels = 0, blocks = 0;
+    size_t planes = 0, image_rows = 0, pitch = 0;  // of a patch: what the tiles that are laid out at once read of a channel
+    bool whole_rows = false;      // of tiles are laid out at once
+    double laid = 0, cycles = 0;  // what it takes to lay out the image, and all
+  };
+  struct Pixels {
+    size_t top, rows, left, across;
+  };
+  struct Part {
+    size_t first_row, last_row, first, last;  // of the weight; of what is laid out at once
+  };
+
+  void find_plan();
+  Plan plan_tiles(size_t rows, size_t across, size_t lines_near) const;
+  size_t channel_step() const;
+  size_t rows_at_once() const;
+  size_t entries_at_once() const;
+  size_t sums_room() const;
+  Segments decode(size_t begin, size_t end, const int32_t* offsets, float* room, float* scratch, const NetKernels& kernels) const;
+  Pixels pixels_of(size_t unit) const;
+  void multiply(const Beside& x, const Finish& finish, float* y, const Part& part, const int32_t* offsets, float* room,
+                const NetKernels& kernels) const;
+
+  const Weight& weight_;
+  Window window_;
+  Maps maps_;
+  size_t lanes_;
+  bool parted_, in_place_ = false;
+  Plan plan_;
+};
+
+// A kernel for each channel.
+class TogetherDepthwise {
+ public:
+  TogetherDepthwise(const Weight& weight, const Window& window, const Maps& maps, const Traits& traits);
+  Needs needs() const;
+  void run(const Beside& x, const Finish& finish, float* y, const Workplace& place) const;
+
+ private:
+  const Weight& weight_;
+  const Window window_;
+  const Maps maps_;
+  size_t lanes_, rows_, across_, strip_;  // rows and columns of a tile, and rows that are laid out at once
+  size_t planes_, pitch_;
+  size_t image_rows() const;
+};
 
 }  // namespace membound

@@ -463,17 +463,20 @@ void check_products(Random& random) {
       for (size_t columns : {65535, 65536, 65537, 70001}) check_linear(1, 4, columns, density, format, any_kind(random), random);
 }
 
-// A convolution with the room that it needs, with the room that it likes, and of many images at once: the same bits.
+// A convolution with the room that it needs, with the room that it likes, and of many images at once, one behind the other and side
+// by side: the same bits.
 struct Rooms {
+  using Room = std::unique_ptr<float, decltype(&std::free)>;
+  static Room room(size_t floats) {
+    const size_t bytes = (floats * sizeof(float) + 63) / 64 * 64;
+    float* found = static_cast<float*>(std::aligned_alloc(64, bytes));
+    std::fill_n(found, bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN());  // nothing is expected to be there
+    return {found, &std::free};
+  }
+
   static Floats run(const Op& op, const Floats& input, size_t in, size_t out, size_t batch, size_t at_once, int threads,
                     bool roomy, const NetKernels& kernels) {
     const Needs needs = roomy ? op.likes(at_once, kernels.traits) : op.needs(at_once, kernels.traits);
-    const auto room = [](size_t floats) {
-      const size_t bytes = (floats * sizeof(float) + 63) / 64 * 64;
-      float* found = static_cast<float*>(std::aligned_alloc(64, bytes));
-      std::fill_n(found, bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN());  // nothing is expected to be there
-      return std::unique_ptr<float, decltype(&std::free)>(found, &std::free);
-    };
     const size_t worker = with_slack(needs.worker);
     const auto shared = room(with_slack(needs.shared)), workers = room(worker * size_t(threads));
     const auto x = room(at_once * in + kSlack), y = room(at_once * out + kSlack);
@@ -486,6 +489,22 @@ struct Rooms {
     }
     return found;
   }
+
+  // As many images as there are lanes; the input `parted`, or side by side as the output is.
+  static Floats run_together(const Op& op, const Floats& input, size_t in, size_t out, bool parted, int threads, const NetKernels& kernels) {
+    const Needs needs = op.needs_together(parted, kernels.traits);
+    const size_t lanes = size_t(kernels.traits.width), worker = with_slack(needs.worker);
+    const auto shared = room(with_slack(needs.shared)), workers = room(worker * size_t(threads));
+    const auto x = room(lanes * in), y = room(lanes * out);
+    for (size_t n = 0; n < lanes; ++n)
+      for (size_t i = 0; i < in; ++i) x.get()[parted ? n * in + i : i * lanes + n] = input[n * in + i];
+    const Beside inputs[] = {{x.get(), !parted}};
+    op.run_together(inputs, y.get(), Workplace{kernels, threads, shared.get(), workers.get(), worker});
+    Floats found(lanes * out);
+    for (size_t n = 0; n < lanes; ++n)
+      for (size_t i = 0; i < out; ++i) found[n * out + i] = y.get()[i * lanes + n];
+    return found;
+  }
 };
 
 void check_rooms(Random& random) {
@@ -496,7 +515,9 @@ void check_rooms(Random& random) {
       {30, 8, 8, 25, 5, {5, 5, 1, 1, 2, 2, 1, 1}, 2, 2},    {200, 7, 6, 130, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},
       {16, 9, 12, 20, 1, {3, 3, 1, 1, 0, 0, 2, 2}, 0, 0},   {11, 3, 3, 30, 1, {2, 3, 1, 1, 3, 2, 1, 1}, 0, 1},
       {150, 7, 7, 40, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},   {300, 21, 23, 36, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},
-      {40, 14, 13, 24, 2, {3, 3, 2, 3, 1, 1, 1, 1}, 1, 1},
+      {40, 14, 13, 24, 2, {3, 3, 2, 3, 1, 1, 1, 1}, 1, 1},  {37, 9, 15, 37, 37, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},
+      {21, 17, 29, 21, 21, {5, 3, 2, 2, 2, 1, 1, 1}, 2, 1}, {48, 12, 15, 30, 1, {1, 1, 2, 2, 0, 0, 1, 1}, 0, 0},
+      {24, 8, 8, 90, 1, {1, 1, 1, 1, 0, 0, 1, 1}, 0, 0},
       // So large that each tile is laid out for itself.
       {52, 37, 36, 24, 1, {3, 3, 1, 1, 1, 1, 1, 1}, 1, 1},  {60, 41, 33, 20, 2, {5, 3, 1, 1, 4, 0, 2, 1}, 3, 1},
   };
@@ -522,10 +543,15 @@ void check_rooms(Random& random) {
           same = same && Rooms::run(*op, input, in, out, kBatch, kBatch, threads, false, kernels) == alone;
           if (likes) same = same && Rooms::run(*op, input, in, out, kBatch, 1, threads, true, kernels) == alone;
         }
+        const bool side_by_side = op->takes_together(kernels.traits);
+        const Floats first(alone.begin(), alone.begin() + std::ptrdiff_t(size_t(kernels.traits.width) * out));
+        for (int threads : {1, 3})
+          for (bool parted : {false, true})
+            if (side_by_side) same = same && Rooms::run_together(*op, input, in, out, parted, threads, kernels) == first;
         ++g_checks;
         of_lines += kernels.traits.copies_to_lines;
         roomy += likes;
-        together += op->gains_by_batch(kBatch, 1, kernels.traits);
+        together += side_by_side;
         banded += op->likes(1, kernels.traits).shared == 0 && op->needs(1, kernels.traits).shared > 0;
         if (same) continue;
         ++g_mismatches;
