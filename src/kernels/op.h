@@ -105,15 +105,13 @@ class Op {
     (void)traits; return false;
   }
   virtual bool takes_parted() const { return false; }
-  virtual double gains_together(const Traits& traits) const {
-    (void)traits; return 0.0;
-  }
+  virtual double gains_together() const { return 0.0; }
   virtual bool is_near() const { return true; }
   virtual Needs needs_together(bool parted, const Traits& traits) const {
     (void)parted; (void)traits; return {};
   }
-  virtual void run_together(const Beside* inputs, float* output, const Workplace& place) const {
-    (void)inputs; (void)output; (void)place;
+  virtual void run_together(const Beside* given, float* output, const Workplace& place) const {
+    (void)given; (void)output; (void)place;
   }
 
   std::vector<size_t> inputs;  // numbers of values

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kRowsForCopy = 16;         // rows of a weight, each of which reads channels anew
 constexpr size_t kLarge = 65536;            // floats of an image that push others out of the second cache
 constexpr double kSecondCache = 131072;     // floats that a thread's second cache holds, with room to spare
-constexpr double kLeastOfFloat = 12;        // multiplications for each float of an image and its result
+constexpr double kLeastOfFloat = 20;        // multiplications for each float of an image and its result
 
 class Conv final : public Op {
  public:
@@ -30,8 +30,8 @@ class Conv final : public Op {
     // Few rows a channel, of several channels: others are cut by the weight's rows.
     by_channel_ = groups_ == channels_ && groups_ > 1 && weight_.rows() / groups_ < 8;
     layout_ = layout_for(traits);
-    if (traits.copies_to_lines && groups_ == 1)
-      for (const bool parted : {false, true}) together_[parted].emplace(weight_, window_, maps(), parted, traits);
+    if (traits.copies_to_lines && !by_channel_)
+      for (const bool parted : {false, true}) together_[parted].emplace(weight_, window_, maps_of_group(), groups_, parted, traits);
     if (channels_ * layout_.channel_floats > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     offsets_ = window_offsets(layout_, window_, channels_ / groups_);
@@ -64,12 +64,12 @@ class Conv final : public Op {
   bool takes_together(const Traits& traits) const override {
     if (!traits.copies_to_lines) return false;
     if (is_depthwise()) return true;
-    return groups_ == 1 && is_sparse(traits) && together(false, traits).works();
+    return !by_channel_ && is_sparse(traits) && together(false, traits).works();
   }
   bool takes_parted() const override { return true; }
   // Images side by side come from far away: that must be worth their way.
-  double gains_together(const Traits& traits) const override {
-    if (groups_ > 1 || window_.kernel_h * window_.kernel_w == 1) return 0.0;  // points are soon read
+  double gains_together() const override {
+    if (is_depthwise() || window_.kernel_h * window_.kernel_w == 1) return 0.0;  // points are soon read
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * out_h_ * out_w_);
     return operations >= kLeastOfFloat * static_cast<double>(floats()) ? operations : 0.0;
   }
@@ -133,7 +133,7 @@ class Conv final : public Op {
   static size_t parts_for(int threads) { return threads > 1 ? 4 * static_cast<size_t>(threads) : 1; }
   size_t parts_of(double floats, const Workplace& place) const { return std::min(channels_, parts_for(place.worth(floats))); }
 
-  bool is_sparse(const Traits& traits) const { return is_direct(weight_, image(layout_for(traits)), weight_.rows(), traits); }
+  bool is_sparse(const Traits& traits) const { return is_direct(weight_, image(layout_for(traits)), weight_.rows() / groups_, traits); }
 
   static size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
 
@@ -239,9 +239,10 @@ class Conv final : public Op {
   // Found once for the instruction set that runs: to find the best tiles takes microseconds.
   TogetherProduct together(bool parted, const Traits& traits) const {
     const std::optional<TogetherProduct>& known = together_[parted];
-    return known && traits_ == &traits ? *known : TogetherProduct(weight_, window_, maps(), parted, traits);
+    return known && traits_ == &traits ? *known : TogetherProduct(weight_, window_, maps_of_group(), groups_, parted, traits);
   }
   Maps maps() const { return {channels_, height_, width_, out_h_, out_w_}; }
+  Maps maps_of_group() const { return {channels_ / groups_, height_, width_, out_h_, out_w_}; }
   bool is_depthwise() const { return groups_ == channels_ && weight_.rows() == groups_ && groups_ > 1; }
 
   // Band after band of the outputs.

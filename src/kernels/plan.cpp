@@ -95,7 +95,7 @@ class Planner {
     for (size_t first = 0; first < ops_.size(); ++first) {
       const Stretch stretch = stretch_from(first);
       double gain = 0.0;
-      for (size_t i = stretch.first; i < stretch.last; ++i) gain += ops_[i]->gains_together(target_.traits);
+      for (size_t i = stretch.first; i < stretch.last; ++i) gain += ops_[i]->gains_together();
       if (gain == 0.0 || gain < most || (target_.threads > 1 && is_near(stretch))) continue;
       NetworkPlan found = plan(lanes, stretch);
       if (found.batch.floats > kMostTogether) continue;

@@ -89,8 +89,10 @@ class Ahead {
 
 }  // namespace
 
-TogetherProduct::TogetherProduct(const Weight& weight, const Window& window, const Maps& maps, bool parted, const Traits& traits)
-    : weight_(weight), window_(window), maps_(maps), lanes_(static_cast<size_t>(traits.width)), parted_(parted) {
+TogetherProduct::TogetherProduct(const Weight& weight, const Window& window, const Maps& maps, size_t groups, bool parted,
+                                 const Traits& traits)
+    : weight_(weight), window_(window), maps_(maps), groups_(groups), rows_(weight.rows() / groups),
+      lanes_(static_cast<size_t>(traits.width)), parted_(parted) {
   const bool points = window.kernel_h * window.kernel_w == 1 && window.stride_h == 1 && window.stride_w == 1 &&
                       window.pad_top == 0 && window.pad_left == 0 && maps.height == maps.out_h && maps.width == maps.out_w;
   if (points) {  // one row of pixels, read where they lie
@@ -98,7 +100,7 @@ TogetherProduct::TogetherProduct(const Weight& weight, const Window& window, con
     maps_.height = maps_.out_h = 1;
     in_place_ = !parted && maps_.width * lanes_ % kCrowded != 0;
   }
-  if (weight_.rows() == 0 || maps_.channels * maps_.height * maps_.width * lanes_ > kMostOffset) return;
+  if (rows_ == 0 || groups_ * maps_.channels * maps_.height * maps_.width * lanes_ > kMostOffset) return;
   find_plan();
 }
 
@@ -139,10 +141,10 @@ TogetherProduct::Plan TogetherProduct::plan_tiles(size_t rows, size_t across, si
     laid = laid * static_cast<double>(row_pitch) / static_cast<double>(plan.pitch * right);
     plan.pitch = row_pitch;
   }
-  const double groups = std::max(1.0, std::ceil(nonzeros * static_cast<double>(weight_.rows()) / static_cast<double>(kEntriesAtOnce)));
+  const double groups = std::max(1.0, std::ceil(nonzeros * static_cast<double>(rows_) / static_cast<double>(kEntriesAtOnce)));
   const double of_row = nonzeros * std::max(pixels * load + kNonzero, kLatency) + (2 * blocks - 1) * pixels * kSum + blocks * kRow;
   plan.laid = tiles * groups * laid;
-  plan.cycles = tiles * static_cast<double>(weight_.rows()) * of_row + plan.laid;
+  plan.cycles = tiles * static_cast<double>(rows_) * of_row + plan.laid;
   return plan;
 }
 
@@ -154,7 +156,7 @@ size_t TogetherProduct::channel_step() const {
 size_t TogetherProduct::rows_at_once() const {
   const size_t widest = std::max<size_t>(1, weight_.widest()), sums = plan_.blocks > 1 ? plan_.rows * plan_.across * lanes_ : 1;
   const size_t most = std::min({kMostPositions / weight_.columns(), kEntriesAtOnce / widest, kSumsAtOnce / sums});
-  return std::clamp<size_t>(most, 1, weight_.rows());
+  return std::clamp<size_t>(most, 1, rows_);
 }
 size_t TogetherProduct::entries_at_once() const {
   const size_t most = std::min(rows_at_once() * weight_.widest(), weight_.matrix().entries);
@@ -204,15 +206,16 @@ void TogetherProduct::run(const Beside& x, const Finish& finish, float* y, const
   const size_t right = plan_.whole_rows ? 1 : divide_up(maps_.out_w, plan_.across), units = divide_up(maps_.out_h, plan_.rows) * right;
   // Each task decodes its rows of the weight, and lays out its part of the image.
   const auto threads = static_cast<size_t>(place.worth(operations));
-  const double decoded = kDecoded * static_cast<double>(weight_.matrix().entries);
+  const double decoded = kDecoded * static_cast<double>(weight_.matrix().entries / groups_);
   const bool by_rows = threads > 1 && (decoded > plan_.laid || units < threads);
-  const size_t row_tasks = by_rows ? std::min(2 * threads, divide_up(weight_.rows(), 8)) : 1;
+  const size_t row_tasks = by_rows ? std::min(2 * threads, divide_up(rows_, 8)) : 1;
   const size_t image_tasks = threads == 1 || by_rows ? 1 : std::min(units, 2 * threads);
-  place.each(image_tasks * row_tasks, operations, [&](size_t task, int worker) {
-    const size_t rows = task % row_tasks, image = task / row_tasks;
-    const Part part{weight_.rows() * rows / row_tasks, weight_.rows() * (rows + 1) / row_tasks, units * image / image_tasks,
+  const size_t of_group = maps_.channels * maps_.height * maps_.width * (x.together ? lanes_ : 1);
+  place.each(groups_ * image_tasks * row_tasks, operations, [&](size_t task, int worker) {
+    const size_t rows = task % row_tasks, image = task / row_tasks % image_tasks, group = task / row_tasks / image_tasks;
+    const Part part{group * rows_ + rows_ * rows / row_tasks, group * rows_ + rows_ * (rows + 1) / row_tasks, units * image / image_tasks,
                     units * (image + 1) / image_tasks};
-    multiply(x, finish, y, part, offsets, place.room(worker), place.kernels);
+    multiply({x.data + group * of_group, x.together}, finish, y, part, offsets, place.room(worker), place.kernels);
   });
 }
 
@@ -223,7 +226,7 @@ void TogetherProduct::multiply(const Beside& x, const Finish& finish, float* y, 
   float* waiting = room + whole_lines(rows_at_once() * plan_.blocks + 1) + 2 * entries_at_once();
   float* laid_out = waiting + sums_room();
   const size_t plane = plan_.image_rows * plan_.pitch * lanes_, pitch = plan_.pitch * lanes_;
-  const size_t image_step = x.together ? 0 : maps_.channels * in, pixel = x.together ? lanes_ : 1;
+  const size_t image_step = x.together ? 0 : groups_ * maps_.channels * in, pixel = x.together ? lanes_ : 1;
   Sums how = limits_of(finish.activation, finish.first, finish.second);
   const bool limited = how.limited, unfinished = !limited && finish.activation != Activation::none;
   const auto lay_out = [&](size_t first_channel, size_t last_channel, const Patch& patch) {

@@ -12,12 +12,12 @@ struct Maps {
   size_t channels, height, width, out_h, out_w;
 };
 
-// Sparse, and of one group. The nonzeros of a block of channels, which stay in the nearest cache, meet one tile of pixels after
+// Sparse. The nonzeros of a block of channels, which stay in the nearest cache, meet one tile of pixels after
 // another; sums wait for the next block.
 class TogetherProduct {
  public:
-  // `parted`: images of the input lie one behind the other.
-  TogetherProduct(const Weight& weight, const Window& window, const Maps& maps, bool parted, const Traits& traits);
+  // `maps` are those of a group. `parted`: images of the input lie one behind the other.
+  TogetherProduct(const Weight& weight, const Window& window, const Maps& maps, size_t groups, bool parted, const Traits& traits);
 
   bool works() const { return plan_.rows > 0; }
   Needs needs() const;
@@ -52,7 +52,7 @@ class TogetherProduct {
   const Weight& weight_;
   Window window_;
   Maps maps_;
-  size_t lanes_;
+  size_t groups_, rows_, lanes_;  // rows of a group
   bool parted_, in_place_ = false;
   Plan plan_;
 };

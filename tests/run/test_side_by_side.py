@@ -99,6 +99,53 @@ def test_images_that_lie_side_by_side_have_the_same_bits(isa):
                 assert np.array_equal(net(x[:batch]), alone[:batch])
 
 
+def stretch(values: str) -> StoredModel:
+    """All that a stretch of images side by side may hold, and values from before it and for behind it."""
+    same = {"pad": (1, 1, 1, 1), "act": ("relu",)}
+    nodes = (
+        Node("conv", (0,), {"pad": (1, 1, 1, 1)}, {"w": "first"}),  # dense: each image for itself
+        Node("conv", (1,), same, {"w": "a"}),
+        Node("add", (2, 1), {"act": ("relu",)}),
+        Node("conv", (3,), {**same, "groups": 40}, {"w": "depthwise"}),
+        Node("maxpool", (4,), {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1, 1, 1)}),
+        Node("conv", (5,), {**same, "groups": 2}, {"w": "grouped"}),
+        Node("act", (6,), {"act": ("silu",)}),
+        Node("conv", (7,), {"stride": (2, 2)}, {"w": "points"}),
+        Node("avgpool", (7,), {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1, 1, 1)}),
+        Node("add", (8, 9), {}),
+        Node("conv", (10,), {"pad": (2, 2, 2, 2), "dilation": (2, 2), "act": ("tanh",)}, {"w": "wide"}),
+        Node("reshape", (11,), {"shape": (48 * 5 * 4,)}),
+        Node("linear", (12,), {}, {"w": "last"}),
+    )
+    shapes = {
+        "first": (40, 3, 3, 3), "a": (40, 40, 3, 3), "depthwise": (40, 1, 3, 3), "grouped": (48, 20, 3, 3),
+        "points": (48, 48, 1, 1), "wide": (48, 48, 3, 3), "last": (7, 960),
+    }  # fmt: skip
+    tensors = {}
+    for number, (name, shape) in enumerate(shapes.items()):
+        full = normal(number, *shape) * np.float32(0.2)
+        tensors[name] = full if name in ("first", "depthwise") else thinned(full, "0.2")
+    return stored(Model(Graph((3, 17, 13), nodes, len(nodes)), tensors), "csr", values)
+
+
+@pytest.mark.parametrize("values", ["f32", "f16", "p4"])
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_stretch_of_operators_takes_images_side_by_side(isa, values):
+    model = stretch(values)
+    x = normal(6, 35, 3, 17, 13)
+    alone = np.concatenate([Net(model, threads=1, isa=isa)(image[None]) for image in x])
+    assert distance(alone, expected(model, x)) <= 1e-4
+    arenas = [Net(model, threads=1).memory("avx512", max_batch=images).arena for images in (15, 16)]
+    assert arenas[1] > 3 * arenas[0]  # room for values of 16 images
+    for threads in (1, 2, 3):
+        for max_batch in (16, 35):
+            net = Net(model, threads=threads, max_batch=max_batch, isa=isa)
+            for batch in (16, 35):
+                assert (
+                    distance(net(x[:batch]), alone[:batch]) <= 2e-6
+                )  # linear layers of a batch sum in parts
+
+
 def test_threads_that_have_an_image_each_need_no_room_for_the_batch():
     """Small networks on AVX-512: one thread takes 16 images at once, several take their own one by one."""
     net = Net(small_maps(), threads=1)
