@@ -24,7 +24,7 @@ class Conv final : public Op {
   Conv(const Shape& input, const Shape& output, Weight weight, std::vector<float> bias, const Window& window,
        size_t groups, const Fused& fused, const Traits& traits)
       : weight_(std::move(weight)), bias_(std::move(bias)), window_(window), groups_(groups), fused_(fused),
-        channels_(input[0]), height_(input[1]), width_(input[2]), out_h_(output[1]), out_w_(output[2]), traits_(&traits) {
+        channels_(input[0]), height_(input[1]), width_(input[2]), out_h_(output[1]), out_w_(output[2]) {
     if (out_h_ == 1) window_.stride_h = 1;  // no step is taken: planes for it would only take memory
     if (out_w_ == 1) window_.stride_w = 1;
     // Few rows a channel, of several channels: others are cut by the weight's rows.
@@ -236,10 +236,10 @@ class Conv final : public Op {
   }
 
   size_t floats() const { return channels_ * height_ * width_ + weight_.rows() * out_h_ * out_w_; }
-  // Found once for the instruction set that runs: to find the best tiles takes microseconds.
+  // Found once for the instruction set that runs: to find the best tiles takes microseconds, and plans ask again and again.
   TogetherProduct together(bool parted, const Traits& traits) const {
     const std::optional<TogetherProduct>& known = together_[parted];
-    return known && traits_ == &traits ? *known : TogetherProduct(weight_, window_, maps_of_group(), groups_, parted, traits);
+    return known && known->is_for(traits) ? *known : TogetherProduct(weight_, window_, maps_of_group(), groups_, parted, traits);
   }
   Maps maps() const { return {channels_, height_, width_, out_h_, out_w_}; }
   Maps maps_of_group() const { return {channels_ / groups_, height_, width_, out_h_, out_w_}; }
@@ -341,7 +341,6 @@ class Conv final : public Op {
   size_t channels_, height_, width_, out_h_, out_w_;
   bool by_channel_;
   ImageLayout layout_;
-  const Traits* traits_;
   std::optional<TogetherProduct> together_[2];  // of images side by side, and of parted ones
 };
 

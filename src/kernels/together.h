@@ -20,6 +20,7 @@ class TogetherProduct {
   TogetherProduct(const Weight& weight, const Window& window, const Maps& maps, size_t groups, bool parted, const Traits& traits);
 
   bool works() const { return plan_.rows > 0; }
+  bool is_for(const Traits& traits) const { return lanes_ == static_cast<size_t>(traits.width); }
   Needs needs() const;
   void run(const Beside& x, const Finish& finish, float* y, const Workplace& place) const;
 
