@@ -6,7 +6,7 @@ set(MEMBOUND_KERNELS ${CMAKE_CURRENT_LIST_DIR})
 function(membound_kernels target)
   set(kernels ${MEMBOUND_KERNELS})
   foreach(name app app_file bands bytes_plain depthwise dispatch image_layout net_scalar network op op_conv op_conv_bytes
-      op_depthwise_bytes op_embedding op_linear op_matmul op_others op_plan op_resize op_windows plan product product_blocked product_dense reader scalar slices threads together
+      op_depthwise_bytes op_embedding op_linear op_matmul op_others op_plan op_resize op_windows plan product product_blocked product_dense reader reluctance scalar slices threads together
       weight)
     target_sources(${target} PRIVATE ${kernels}/${name}.cpp)
   endforeach()

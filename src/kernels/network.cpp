@@ -129,19 +129,24 @@ void Network::run(const float* const* inputs, size_t batch, float* const* output
   };
   Arenas& arenas = this->arenas();
   const Taken taken{arenas, arenas.take()};
+  using Clock = std::chrono::steady_clock;
+  const bool tells = batch == 1 && threads_ > 1 && seconds == nullptr;
+  const Reluctance::Call call = tells ? reluctance_.begin() : batch == 1 ? reluctance_.untold() : Reluctance::Call{0, -1};
+  const Clock::time_point begin = Clock::now();
   for (size_t done = 0, images = 0; done < batch; done += images) {
     const size_t together = plans_.together.images;
     const NetworkPlan& plan = together > 0 && batch - done >= together ? plans_.together : plans_.any;
     images = std::min(plan.images, batch - done);
-    run_slice(plan, {inputs, done}, images, outputs, taken.arena, seconds);
+    run_slice(plan, {inputs, done}, images, outputs, taken.arena, call.factor(), seconds);
   }
+  if (tells) reluctance_.end(call, std::chrono::duration<double>(Clock::now() - begin).count());
 }
 
 void Network::run_slice(const NetworkPlan& plan, const Given& given, size_t batch, float* const* outputs, float* arena,
-                        double* seconds) const {
-  const Turn turn{plan, arena, plan.batch, batch, threads_, given};
+                        double reluctance, double* seconds) const {
+  const Turn turn{plan, arena, plan.batch, batch, threads_, reluctance, given};
   if (plan.by_image > 0) {
-    run_by_image(plan, given, batch, arena, seconds);
+    run_by_image(turn, seconds);
   } else {
     copy_input(0, turn);
   }
@@ -160,15 +165,18 @@ void Network::copy_input(size_t number, const Turn& turn) const {
 
 // Images side by side, a thread and a lane each, as long as there is one for most threads; then all threads take one
 // image after another.
-void Network::run_by_image(const NetworkPlan& plan, const Given& given, size_t batch, float* arena, double* seconds) const {
+void Network::run_by_image(const Turn& all, double* seconds) const {
+  const NetworkPlan& plan = all.plan;
+  const Given& given = all.given;
+  const size_t batch = all.images;
   const auto run_image = [&](size_t image, const Turn& turn) {
     copy_input(0, turn);
     run_ops(0, plan.by_image, turn, seconds);
     for (size_t number : plan.kept)
-      std::memcpy(arena + plan.batch.values[number] + image * sizes_[number], turn.base + turn.layout.values[number],
+      std::memcpy(all.base + plan.batch.values[number] + image * sizes_[number], turn.base + turn.layout.values[number],
                   sizes_[number] * sizeof(float));
   };
-  float* lanes = arena + plan.lanes_offset;
+  float* lanes = all.base + plan.lanes_offset;
   size_t side_by_side = 0;
   if (plan.lanes > 1 && seconds == nullptr) {
     const size_t threads = static_cast<size_t>(threads_), rest = batch % threads;
@@ -179,7 +187,7 @@ void Network::run_by_image(const NetworkPlan& plan, const Given& given, size_t b
     std::mutex failing;
     parallel_for(static_cast<int>(plan.lanes), side_by_side, [&](size_t image, int lane) {
       try {
-        run_image(image, {plan, lanes + static_cast<size_t>(lane) * plan.beside.floats, plan.beside, 1, 1, {given.inputs, given.first + image}});
+        run_image(image, {plan, lanes + static_cast<size_t>(lane) * plan.beside.floats, plan.beside, 1, 1, 1.0, {given.inputs, given.first + image}});
       } catch (...) {
         std::lock_guard<std::mutex> lock(failing);
         failure = std::current_exception();
@@ -188,7 +196,7 @@ void Network::run_by_image(const NetworkPlan& plan, const Given& given, size_t b
     if (failure) std::rethrow_exception(failure);
   }
   for (size_t image = side_by_side; image < batch; ++image) 
-    run_image(image, {plan, lanes, plan.alone, 1, threads_, {given.inputs, given.first + image}});
+    run_image(image, {plan, lanes, plan.alone, 1, threads_, all.reluctance, {given.inputs, given.first + image}});
 }
 
 // The operators [first, last).
@@ -218,15 +226,11 @@ void Network::run_op(size_t number, const Turn& turn, std::vector<const float*>&
   const Op& op = *ops_[number];
   inputs.clear();
   for (size_t value : op.inputs) inputs.push_back(turn.base + turn.layout.values[value]);
-  Workplace place{kernels_, turn.threads, turn.base + turn.layout.shared[number], nullptr, turn.plan.worker_floats[number]};
-  if (turn.layout.workers[number] == kRoomy) {
-    const Needs liked = op.likes(turn.images, kernels_.traits);
-    place.workers = place.shared + with_slack(liked.shared);
-    place.worker_floats = with_slack(liked.worker);
-    place.roomy = true;
-  } else {
-    place.workers = turn.base + turn.layout.workers[number];
-  }
+  const size_t liked = turn.layout.liked[number];
+  Workplace place{kernels_, turn.threads, turn.base + turn.layout.shared[number], turn.base + turn.layout.workers[number],
+                  liked == kNowhere ? turn.plan.worker_floats[number] : liked};
+  place.roomy = liked != kNowhere;
+  place.reluctance = turn.reluctance;
   op.run(inputs.data(), turn.base + turn.layout.values[number + 1], turn.images, place);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan.h"
+#include "reluctance.h"
 
 namespace membound {
 
@@ -59,6 +60,7 @@ class Network {
     const Layout& layout;
     size_t images;
     int threads;
+    double reluctance;
     Given given;
   };
 
@@ -69,8 +71,8 @@ class Network {
   };
   Plans plans_for(const Target& target) const;
 
-  void run_slice(const NetworkPlan& plan, const Given& given, size_t batch, float* const* outputs, float* arena, double* seconds) const;
-  void run_by_image(const NetworkPlan& plan, const Given& given, size_t batch, float* arena, double* seconds) const;
+  void run_slice(const NetworkPlan& plan, const Given& given, size_t batch, float* const* outputs, float* arena, double reluctance, double* seconds) const;
+  void run_by_image(const Turn& all, double* seconds) const;
   void copy_input(size_t number, const Turn& turn) const;
   void run_ops(size_t first, size_t last, const Turn& turn, double* seconds) const;
   void run_op(size_t number, const Turn& turn, std::vector<const float*>& inputs) const;
@@ -87,6 +89,7 @@ class Network {
   Plans plans_;
 
   mutable std::atomic<Arenas*> arenas_{nullptr};
+  mutable Reluctance reluctance_;  // of single images
 };
 
 }  // namespace membound

@@ -13,7 +13,7 @@ size_t elements(const Shape& shape) {
 }
 
 int Workplace::worth(double operations) const {
-  const double found = 1.0 + operations / kernels.traits.worth_thread;
+  const double found = 1.0 + operations / (kernels.traits.worth_thread * reluctance);
   return found < static_cast<double>(threads) ? static_cast<int>(found) : threads;
 }
 

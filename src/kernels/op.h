@@ -48,6 +48,7 @@ struct Workplace {
   size_t worker_floats;
 
   bool roomy = false;    // the operator has what it likes, and not only what it needs
+  double reluctance = 1.0;  // to take another thread (reluctance.h)
 
   float* room(int worker) const { return workers + static_cast<size_t>(worker) * worker_floats; }
   // As many threads as so many multiplications are worth: who cuts work into tasks cuts it for these.

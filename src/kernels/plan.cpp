@@ -192,6 +192,7 @@ class Planner {
     layout.values.assign(sizes_.size(), kNowhere);
     layout.shared.assign(ops_.size(), kNowhere);
     layout.workers.assign(ops_.size(), kNowhere);
+    layout.liked.assign(ops_.size(), kNowhere);
     return layout;
   }
 
@@ -237,10 +238,12 @@ class Planner {
     for (size_t op = first; op < last; ++op) {
       const Needs liked = ops_[op]->likes(images, target_.traits);
       if (ops_[op]->is_alias() || liked == needs(op, images)) continue;
-      const size_t place = find_place(tenants, layout, op, with_slack(liked.shared) + threads * with_slack(liked.worker));
+      const size_t shared = with_slack(liked.shared), worker = with_slack(liked.worker);
+      const size_t place = find_place(tenants, layout, op, shared + threads * worker);
       if (place == kNowhere) continue;
       layout.shared[op] = place;
-      layout.workers[op] = kRoomy;
+      layout.workers[op] = place + shared;
+      layout.liked[op] = worker;
     }
   }
 
@@ -256,7 +259,7 @@ class Planner {
 size_t NetworkPlan::table_bytes() const {
   size_t numbers = kept.size() + worker_floats.size() + together.leaving.size() + together.values.size();
   for (const Layout* layout : {&beside, &alone, &batch})
-    numbers += layout->values.size() + layout->shared.size() + layout->workers.size();
+    numbers += layout->values.size() + layout->shared.size() + layout->workers.size() + layout->liked.size();
   return numbers * sizeof(size_t);
 }
 

@@ -22,12 +22,10 @@ constexpr size_t with_slack(size_t floats) { return (floats + kSlack + kLine - 1
 // Of values that have no place.
 constexpr size_t kNowhere = static_cast<size_t>(-1);
 
-// Instead of where the workers' rooms begin: the operator has all that it likes, these right behind the shared room.
-constexpr size_t kRoomy = static_cast<size_t>(-2);
-
 // Offsets, in floats, of all that operators use while they run: values by their numbers, rooms by operator.
 struct Layout {
   std::vector<size_t> values, shared, workers;
+  std::vector<size_t> liked;  // of operators that have all that they like, from one worker's room to the next; else nowhere
   size_t floats = 0;
 };
 
