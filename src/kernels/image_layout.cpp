@@ -35,66 +35,95 @@ ImageLayout plan_layout(const Window& window, size_t height, size_t width, size_
   return layout;
 }
 
-void lay_out(const ImageLayout& layout, const Window& window, const float* channel, size_t height, size_t width, size_t first,
-             size_t last, bool with_zeros, float* out, const NetKernels& kernels) {
-  const size_t high = last - first;
-  if (layout.unchanged) {
-    std::memcpy(out, channel + first * width, high * width * sizeof(float));
-    if (last == layout.plane_h) std::fill(out + high * width, out + layout.channel_floats - first * width, 0.0f);
-    return;
+namespace {
+
+// Of a plane's pixels down or across, those that lie in the image: its pixel i is the image's pixel i * stride + shift.
+struct Inside {
+  Inside(int shift, int stride, int size, int plane) {
+    first = std::min(plane, shift >= 0 ? 0 : (-shift + stride - 1) / stride);
+    last = std::max(first, std::min(plane, size > shift ? (size - shift + stride - 1) / stride : 0));
   }
-  // The first and the last of a plane's pixels, down or across, that lie in the image: its pixel i is the image's pixel
-  // i * stride + shift.
-  const auto inside = [](long shift, long stride, long size, size_t plane) {
-    const long all = static_cast<long>(plane);
-    const long first = std::min(all, shift >= 0 ? 0 : (-shift + stride - 1) / stride);
-    return std::pair(first, std::max(first, std::min(all, size > shift ? (size - shift + stride - 1) / stride : 0)));
-  };
-  const long stride_h = window.stride_h, stride_w = window.stride_w;
-  const long wide = static_cast<long>(width), plane_w = static_cast<long>(layout.plane_w);
-  const long begin = static_cast<long>(first), end = static_cast<long>(last);
+  int first, last;
+};
+
+// Steps of 1: one plane, the image with zeros around it.
+void lay_out_framed(const ImageLayout& layout, const Window& window, const float* channel, size_t height, size_t width, size_t first,
+                    size_t last, float* out, const NetKernels& kernels) {
+  const size_t top = static_cast<size_t>(window.pad_top), left = std::min(static_cast<size_t>(window.pad_left), layout.plane_w);
+  const size_t begin = std::clamp(top, first, last), end = std::clamp(top + height, begin, last);
+  Frame frame;
+  frame.rows = end - begin;
+  frame.width = std::min(width, layout.plane_w - left);
+  frame.pitch = layout.plane_w;
+  frame.before = (begin - first) * frame.pitch + left;
+  frame.behind = (last - end) * frame.pitch + (last == layout.plane_h ? layout.shared_zeros : 0);
+  if (frame.rows > 0) frame.behind += frame.pitch - left - frame.width;
+  else frame.before -= left;
+  kernels.frame_rows(channel + (begin > top ? begin - top : 0) * width, width, frame, out);
+}
+
+// Each plane has the pixels that are one step apart.
+void lay_out_planes(const ImageLayout& layout, const Window& window, const float* channel, size_t height, size_t width, size_t first,
+                    size_t last, bool with_zeros, float* out, const NetKernels& kernels) {
+  const int wide = static_cast<int>(width), begin = static_cast<int>(first), end = static_cast<int>(last);
+  const size_t pitch = layout.plane_w;
   float* plane = out;
-  for (long ph = 0; ph < static_cast<long>(layout.planes_h); ++ph)
-    for (long pw = 0; pw < static_cast<long>(layout.planes_w); ++pw, plane += layout.plane_h * layout.plane_w) {
-      const long down = ph - window.pad_top, across = pw - window.pad_left;
-      const auto [upper, lower] = inside(down, stride_h, static_cast<long>(height), layout.plane_h);
-      const long top = std::clamp(upper, begin, end), bottom = std::clamp(lower, top, end);
-      float* upper_row = plane + (top - begin) * plane_w;
-      float* lower_row = plane + (bottom - begin) * plane_w;
+  for (int ph = 0; ph < static_cast<int>(layout.planes_h); ++ph) {
+    const int down = ph - window.pad_top;
+    const Inside rows(down, window.stride_h, static_cast<int>(height), static_cast<int>(layout.plane_h));
+    const int top = std::clamp(rows.first, begin, end), bottom = std::clamp(rows.last, top, end);
+    for (int pw = 0; pw < static_cast<int>(layout.planes_w); ++pw, plane += layout.plane_h * pitch) {
+      float* upper_row = plane + static_cast<size_t>(top - begin) * pitch;
+      float* lower_row = plane + static_cast<size_t>(bottom - begin) * pitch;
       if (with_zeros) {
         std::fill(plane, upper_row, 0.0f);
-        std::fill(lower_row, plane + (end - begin) * plane_w, 0.0f);
+        std::fill(lower_row, plane + (last - first) * pitch, 0.0f);
       }
       if (top == bottom) continue;
-      const float* row = channel + (top * stride_h + down) * wide;
-      const size_t rows = static_cast<size_t>(bottom - top), step = static_cast<size_t>(stride_h * wide);
+      const int across = pw - window.pad_left;
+      const float* row = channel + static_cast<ptrdiff_t>(top * window.stride_h + down) * wide;
+      const size_t count = static_cast<size_t>(bottom - top), step = static_cast<size_t>(window.stride_h) * width;
       if (with_zeros && kernels.spread_rows) {
-        kernels.spread_rows(row, step, static_cast<int>(wide), static_cast<int>(across), window.stride_w, rows, upper_row,
-                            layout.plane_w);
+        kernels.spread_rows(row, step, wide, across, window.stride_w, count, upper_row, pitch);
         continue;
       }
-      const auto [left, right] = inside(across, stride_w, wide, layout.plane_w);
-      for (float* to = upper_row; with_zeros && to < lower_row; to += plane_w) {
-        std::fill(to, to + left, 0.0f);
-        std::fill(to + right, to + plane_w, 0.0f);
+      const Inside columns(across, window.stride_w, wide, static_cast<int>(pitch));
+      for (float* to = upper_row; with_zeros && to < lower_row; to += pitch) {
+        std::fill(to, to + columns.first, 0.0f);
+        std::fill(to + columns.last, to + pitch, 0.0f);
       }
-      if (left == right) continue;
-      row += left * stride_w + across;
-      float* to = upper_row + left;
-      const size_t n = static_cast<size_t>(right - left);
-      if (stride_w == 1) {
-        kernels.copy_rows(row, step, to, layout.plane_w, rows, n);
+      const size_t n = static_cast<size_t>(columns.last - columns.first);
+      if (n == 0) continue;
+      row += columns.first * window.stride_w + across;
+      float* to = upper_row + columns.first;
+      if (window.stride_w == 1) {
+        kernels.copy_rows(row, step, to, pitch, count, n);
         continue;
       }
-      for (size_t i = 0; i < rows; ++i, row += step, to += plane_w) {
-        if (stride_w == 2) {
+      for (size_t i = 0; i < count; ++i, row += step, to += pitch) {
+        if (window.stride_w == 2) {
           kernels.every_second(row, n, to);
         } else {
-          for (size_t j = 0; j < n; ++j) to[j] = row[static_cast<long>(j) * stride_w];
+          for (size_t j = 0; j < n; ++j) to[j] = row[j * static_cast<size_t>(window.stride_w)];
         }
       }
     }
-  if (with_zeros && last == layout.plane_h) std::fill_n(out + high * layout.plane_w, layout.shared_zeros, 0.0f);
+  }
+}
+
+}  // namespace
+
+void lay_out(const ImageLayout& layout, const Window& window, const float* channel, size_t height, size_t width, size_t first,
+             size_t last, bool with_zeros, float* out, const NetKernels& kernels) {
+  if (layout.unchanged) {
+    const size_t high = last - first;
+    std::memcpy(out, channel + first * width, high * width * sizeof(float));
+    if (last == layout.plane_h) std::fill(out + high * width, out + layout.channel_floats - first * width, 0.0f);
+  } else if (window.stride_h == 1 && window.stride_w == 1) {
+    lay_out_framed(layout, window, channel, height, width, first, last, out, kernels);
+  } else {
+    lay_out_planes(layout, window, channel, height, width, first, last, with_zeros, out, kernels);
+  }
 }
 
 std::vector<int32_t> window_offsets(const ImageLayout& layout, const Window& window, size_t channels) {

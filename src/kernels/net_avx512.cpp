@@ -36,6 +36,15 @@ inline __mmask16 first_lanes(size_t n) { return static_cast<__mmask16>((1u << n)
 inline Vec load_some(const float* p, size_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
 inline void store_some(float* p, Vec v, size_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
 
+// Half a vector: where rows are stored at any place, only every second one lies across two lines of the cache.
+#define MEMBOUND_OWN_PARTS
+constexpr size_t kPart = 8;
+inline void copy_part(const float* from, float* to) { _mm256_storeu_ps(to, _mm256_loadu_ps(from)); }
+inline void copy_some(const float* from, float* to, size_t n) {
+  const auto there = static_cast<__mmask8>((1u << n) - 1);
+  _mm256_mask_storeu_ps(to, there, _mm256_maskz_loadu_ps(there, from));
+}
+
 #define MEMBOUND_OWN_LANES
 using Lanes = __mmask16;
 inline Lanes lanes_inside(int first, int width) {
@@ -52,10 +61,10 @@ inline Vec lanes_after(Vec v, Vec before) {
 inline void store_lanes(float* p, Vec v, Lanes lanes) { _mm512_mask_storeu_ps(p, lanes, v); }
 
 // sums[t] += values[k] x[offsets[k] + t kWidth], for each k in turn. A vector that does not begin where a line of the cache does
-// takes two lines, and two loads' time: here every line is loaded once, and vectors are joined of two each. No line is
-// touched that holds nothing of what is asked for.
+// takes two lines, and two loads' time: of the first kJoin vectors every line is loaded once, and vectors are joined of two each. No
+// line is touched that holds nothing of what is asked for.
 #define MEMBOUND_JOINS_LINES
-template <int T>
+template <int T, int kJoin>
 inline __attribute__((always_inline)) void add_joined(const int32_t* offsets, const float* values, size_t count, const float* x,
                                                       Vec (&sums)[T]) {
   alignas(64) static constexpr int32_t kUp[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
@@ -70,17 +79,20 @@ inline __attribute__((always_inline)) void add_joined(const int32_t* offsets, co
   };
   const auto line_of = [](uintptr_t at) { return reinterpret_cast<const float*>(at & ~uintptr_t{63}); };
   for (size_t k = 0; k < count; ++k) {
-    const auto at = reinterpret_cast<uintptr_t>(x + offsets[k]);
+    const float* from = x + offsets[k];
+    const auto at = reinterpret_cast<uintptr_t>(from);
     const float* lines = line_of(at);
     const __m512i lanes = _mm512_loadu_si512(kUp + at % 64 / sizeof(float));
     const Vec value = fill(values[k]);
     Vec line = load_once(lines);
 #pragma GCC unroll 32
-    for (int t = 0; t < T; ++t) {
-      const Vec next = load_once(t + 1 < T ? lines + (t + 1) * kWidth : line_of(at + T * 64 - sizeof(float)));
+    for (int t = 0; t < kJoin; ++t) {
+      const Vec next = load_once(t + 1 < kJoin ? lines + (t + 1) * kWidth : line_of(at + kJoin * 64 - sizeof(float)));
       sums[t] = fma(value, _mm512_permutex2var_ps(line, lanes, next), sums[t]);
       line = next;
     }
+#pragma GCC unroll 32
+    for (int t = kJoin; t < T; ++t) sums[t] = fma(value, load(from + t * kWidth), sums[t]);
   }
 }
 

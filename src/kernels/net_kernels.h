@@ -117,6 +117,12 @@ struct Patch {
   size_t pitch, plane;  // floats from one row to the next, and from plane to plane
 };
 
+// Zeros around a map of `rows` rows of `width` floats: so many floats before its first row and behind its last one, and its rows
+// `pitch` floats apart.
+struct Frame {
+  size_t before, rows, width, pitch, behind;
+};
+
 struct NetKernels {
   const Traits& traits;
 
@@ -142,6 +148,9 @@ struct NetKernels {
 
   // Rows of n floats, which lie steps apart, to other such rows.
   void (*copy_rows)(const float* from, size_t from_step, float* to, size_t to_step, size_t rows, size_t n) = nullptr;
+
+  // A map, whose rows lie `from_step` floats apart, with zeros around it.
+  void (*frame_rows)(const float* from, size_t from_step, const Frame& frame, float* to) = nullptr;
 
   // to[i] = from[2 i], for i in [0, n); reads nothing behind from[2 n - 2].
   void (*every_second)(const float* from, size_t n, float* to) = nullptr;

@@ -35,15 +35,15 @@ class Conv final : public Op {
     if (channels_ * layout_.channel_floats > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     offsets_ = window_offsets(layout_, window_, channels_ / groups_);
+    if (!by_channel_) ready_.emplace(*this, traits);
   }
 
   void run(const float* const* inputs, float* output, size_t batch, const Workplace& place) const override {
     if (by_channel_ && is_read_in_place(window_, place.kernels.traits)) return run_in_place(inputs[0], output, batch, place);
     if (by_channel_) return run_by_channel(inputs[0], output, batch, place);
     const float* x = inputs[0];
-    if (place.roomy)
-      if (const Image banded = banded_image(place.kernels.traits); banded.banded) return run_banded(banded, x, output, batch, place);
-    place.roomy && bands_for(place.kernels.traits).rows > 0 ? run_bands(x, output, batch, place) : run_each(x, output, batch, place);
+    if (place.roomy && ready_->banded) return run_banded(x, output, batch, place);
+    place.roomy && ready_->bands.rows > 0 ? run_bands(x, output, batch, place) : run_each(x, output, batch, place);
   }
 
   Needs needs(size_t, const Traits& traits) const override { return needs_of_each(traits); }
@@ -90,9 +90,35 @@ class Conv final : public Op {
   }
 
  private:
+  // Found once, for the instruction set that runs: in a small network, to find them takes as long as some layers.
+  struct Planned {
+    Planned(const Conv& conv, const Image& image, const Traits& traits)
+        : image(image), plans(conv.weight_, image, conv.weight_.rows() / conv.groups_, traits) {}
+    Image image;
+    Product::Plans plans;
+  };
+  struct Ready {
+    Ready(const Conv& conv, const Traits& traits)
+        : bands(conv.bands_for(traits)), needed(conv, conv.image(conv.layout_), traits), liked(conv, conv.image(conv.layout_, true), traits) {
+      const Image image = conv.banded_image(traits);
+      if (!image.banded) return;
+      banded.emplace(conv, image, traits);
+      banded_room = conv.room_of_banded(image, traits);
+    }
+    Bands bands;
+    Planned needed, liked;  // with the room that is needed; with what is liked,
+    std::optional<Planned> banded;  // and laid out tile by tile, if it is
+    size_t banded_room = 0;
+  };
+
+  Product product(const Planned& planned, const Image& image, const Workplace& place) const {
+    return {weight_, image, weight_.rows() / groups_, finish(), place.kernels, planned.plans};
+  }
+
   void run_each(const float* input, float* output, size_t batch, const Workplace& place) const {
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_;
-    const Product product(weight_, image(layout_, place.roomy), rows, finish(), place.kernels);
+    const Planned& planned = place.roomy ? ready_->liked : ready_->needed;
+    const Product product = this->product(planned, planned.image, place);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * pixels);
     const size_t at_once = layout_.in_place ? batch : 1;
     const int threads = place.worth(static_cast<double>(at_once) * operations);
@@ -183,18 +209,19 @@ class Conv final : public Op {
     return lines(product_room(weight_, banded, weight_.rows() / groups_, traits));
   }
 
-  void run_banded(const Image& banded, const float* input, float* output, size_t batch, const Workplace& place) const {
+  void run_banded(const float* input, float* output, size_t batch, const Workplace& place) const {
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, channels = channels_ / groups_;
+    const Image& banded = ready_->banded->image;
     auto* offsets = reinterpret_cast<int32_t*>(place.shared);  // in a band, channels follow each other sooner
     for (size_t channel = 0; channel < channels; ++channel)
       for (size_t tap = 0; tap < banded.channel_columns; ++tap)
         offsets[channel * banded.channel_columns + tap] = offsets_[tap] + static_cast<int32_t>(channel * banded.channel_floats);
     Image image = banded;
     image.offsets = offsets;
-    const Product product(weight_, image, rows, finish(), place.kernels);
+    const Product product = this->product(*ready_->banded, image, place);
     const double operations = weight_.density() * static_cast<double>(batch * weight_.rows() * weight_.columns() * pixels);
     const Tasks tasks = product.cut_into_tiles(batch * groups_, place.worth(operations));
-    const size_t room = room_of_banded(banded, place.kernels.traits);
+    const size_t room = ready_->banded_room;
     place.each(batch * groups_ * tasks.count(), operations, [&](size_t task, int worker) {
       const size_t image_group = task / tasks.count(), group = image_group % groups_;
       const float* x = input + image_group * channels * height_ * width_;
@@ -247,7 +274,7 @@ class Conv final : public Op {
 
   // Band after band of the outputs.
   void run_bands(const float* x, float* y, size_t batch, const Workplace& place) const {
-    const Bands bands = bands_for(place.kernels.traits);
+    const Bands& bands = ready_->bands;
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, in = height_ * width_;
     auto* offsets = reinterpret_cast<int32_t*>(place.shared);
     float* laid_out = place.shared + lines(weight_.columns());
@@ -341,6 +368,7 @@ class Conv final : public Op {
   size_t channels_, height_, width_, out_h_, out_w_;
   bool by_channel_;
   ImageLayout layout_;
+  std::optional<Ready> ready_;
   std::optional<TogetherProduct> together_[2];  // of images side by side, and of parted ones
 };
 

@@ -20,13 +20,26 @@ class Pool final : public Op {
     const size_t out = static_cast<size_t>(out_h_) * static_cast<size_t>(out_w_);
     const auto rows = static_cast<size_t>(out_h_);
     const double operations = static_cast<double>(batch * channels_ * in * 2);
-    place.each_share(batch * channels_, batch == 1 ? rows : 1, operations, [&](const Share& share, int worker) {
+    const size_t all = batch * channels_, lanes = place.roomy ? lanes_of(place.kernels.traits) : 0;
+    const size_t taken = lanes > 0 ? all / lanes * lanes : 0;  // side by side; those that are left, one by one
+    if (taken > 0)
+      place.each_share(taken / lanes, 1, operations, [&](const Share& share, int worker) {
+        float* side_by_side = place.room(worker);
+        float* pooled = side_by_side + lanes * in;
+        for (size_t i = lanes * share.first_map; i < lanes * share.last_map; i += lanes) {
+          place.kernels.interleave(inputs[0] + i * in, in, in, side_by_side);
+          place.kernels.pool_tiles(side_by_side, h_, w_, pooled, out_h_, out_w_, window_, average_ ? &count_ : nullptr);
+          place.kernels.separate(pooled, out, output + i * out, out);
+        }
+      });
+    if (taken == all) return;
+    place.each_share(all - taken, batch == 1 ? rows : 1, operations, [&](const Share& share, int worker) {
       const size_t first = batch == 1 ? share.first_row : 0;
       const int high = static_cast<int>(batch == 1 ? share.last_row - first : rows);
       const Lower lower(window_, first, h_);
       Count count = count_;
       count.limit_h -= lower.above;
-      for (size_t i = share.first_map; i < share.last_map; ++i) {
+      for (size_t i = taken + share.first_map; i < taken + share.last_map; ++i) {
         const float* x = inputs[0] + i * in + static_cast<size_t>(lower.above * w_);
         float* y = output + i * out + first * static_cast<size_t>(out_w_);
         if (average_) {
@@ -38,6 +51,10 @@ class Pool final : public Op {
     });
   }
   Needs needs(size_t, const Traits&) const override { return {0, static_cast<size_t>(w_) + 3 * kSlack}; }
+  Needs likes(size_t batch, const Traits& traits) const override {
+    const size_t side_by_side = static_cast<size_t>(h_ * w_ + out_h_ * out_w_) * lanes_of(traits);
+    return {0, std::max(needs(batch, traits).worker, side_by_side)};
+  }
 
   bool takes_together(const Traits& traits) const override { return traits.copies_to_lines; }
   void run_together(const Beside* inputs, float* output, const Workplace& place) const override {
@@ -50,6 +67,14 @@ class Pool final : public Op {
   }
 
  private:
+  static constexpr size_t kMostSideBySide = 320;  // pixels of a map: of larger ones, their way to and fro costs more than it gains
+
+  // Small maps are taken side by side, a lane each, so that rows of any length fill vectors; 0: none are.
+  size_t lanes_of(const Traits& traits) const {
+    const auto lanes = static_cast<size_t>(traits.width);
+    return traits.copies_to_lines && channels_ >= lanes && static_cast<size_t>(h_ * w_) <= kMostSideBySide ? lanes : 0;
+  }
+
   size_t channels_;
   int h_, w_, out_h_, out_w_;
   Window window_;

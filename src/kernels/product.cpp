@@ -65,13 +65,18 @@ bool is_direct(const Weight& weight, const Image& image, size_t rows, const Trai
   return direct < dense;
 }
 
-Product::Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish,
-                 const NetKernels& kernels)
+Product::Plans::Plans(const Weight& weight, const Image& image, size_t rows, const Traits& traits)
+    : direct(plan_direct(weight, image, traits)), blocked(image.decoded ? plan_blocked(weight, image, traits) : BlockedPlan{}),
+      dense(plan_dense(weight, image, rows, traits)), is_direct(membound::is_direct(weight, image, rows, traits)) {}
+
+Product::Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish, const NetKernels& kernels,
+                 const Plans& plans)
     : weight_(weight), image_(image), rows_(rows), finish_(finish), limits_(limits_of(finish.activation, finish.first, finish.second)),
-      limits_suffice_(limits_.limited || finish.activation == Activation::none), kernels_(kernels),
-      direct_plan_(plan_direct(weight, image, kernels.traits)),
-      blocked_plan_(image.decoded ? plan_blocked(weight, image, kernels.traits) : BlockedPlan{}), dense_plan_(plan_dense(weight, image, rows, kernels.traits)),
-      direct_(is_direct(weight, image, rows, kernels.traits)) {}
+      limits_suffice_(limits_.limited || finish.activation == Activation::none), kernels_(kernels), direct_plan_(plans.direct),
+      blocked_plan_(plans.blocked), dense_plan_(plans.dense), direct_(plans.is_direct) {}
+
+Product::Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish, const NetKernels& kernels)
+    : Product(weight, image, rows, finish, kernels, Plans(weight, image, rows, kernels.traits)) {}
 
 bool may_be_decoded(const Weight& weight, const Image& image, size_t rows, const Traits& traits) {
   return traits.near_floats > 0 && is_direct(weight, image, rows, traits) && Product::plan_blocked(weight, image, traits).tile > 0;

@@ -76,7 +76,10 @@ struct Tasks {
 // nonzeros are met one by one, or, where that is better, as dense blocks that are unpacked as they are used.
 class Product {
  public:
+  // What an instruction set makes of it: for those who multiply again and again.
+  struct Plans;
   Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish, const NetKernels& kernels);
+  Product(const Weight& weight, const Image& image, size_t rows, const Finish& finish, const NetKernels& kernels, const Plans& plans);
 
   // For `threads`, when `products` of them run side by side.
   Tasks cut(size_t products, int threads) const;
@@ -171,6 +174,14 @@ class Product {
   const BlockedPlan blocked_plan_;
   const DensePlan dense_plan_;
   const bool direct_;
+};
+
+struct Product::Plans {
+  Plans(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
+  DirectPlan direct;
+  BlockedPlan blocked;
+  DensePlan dense;
+  bool is_direct;
 };
 
 }  // namespace membound

@@ -586,10 +586,30 @@ void check_random(size_t cases, Random& random) {
 
 size_t image_at(size_t c, size_t h, size_t w, const Shape& s) { return (c * s[1] + h) * s[2] + w; }
 
+// A pool with the room that it needs, and with what it likes: the same bits.
+void check_rooms_of_pool(const Built& built, Random& random) {
+  constexpr size_t kImages = 2;
+  const size_t in = built.sizes[0], out = built.sizes[1];
+  const Floats input = numbers(kImages * in, random);
+  for (const auto& [name, kernels] : tables()) {
+    const auto op = built.makers[0](kernels);
+    if (op->likes(1, kernels.traits) == op->needs(1, kernels.traits)) continue;
+    const Floats alone = Rooms::run(*op, input, in, out, kImages, 1, 1, false, kernels);
+    for (int threads : {1, 3})
+      for (size_t at_once : {size_t{1}, kImages}) {
+        ++g_checks;
+        if (Rooms::run(*op, input, in, out, kImages, at_once, threads, true, kernels) == alone) continue;
+        ++g_mismatches;
+        std::fprintf(stderr, "MISMATCH rooms of a pool: isa=%s threads=%d images=%zu\n", name.c_str(), threads, at_once);
+      }
+  }
+}
+
 void check_pools(Random& random) {
   for (int i = 0; i < 150; ++i) {
     const auto of = [&](int low, int high) { return int(between(random, size_t(low), size_t(high))); };
-    const Shape in{between(random, 1, 4), between(random, 1, 15), between(random, 1, 40)};
+    const bool many = below(random, 3) == 0;  // of small maps, those that fill the lanes are taken side by side
+    const Shape in{many ? between(random, 14, 37) : between(random, 1, 4), between(random, 1, 15), between(random, 1, many ? 21 : 40)};
     const bool average = below(random, 2);
     const int dilation = average ? 1 : of(1, 2);
     Window w{of(1, 5), of(1, 5), of(1, 4), of(1, 4), 0, 0, dilation, dilation};
@@ -625,6 +645,7 @@ void check_pools(Random& random) {
               }
         });
     check(average ? "average pool" : "max pool", built, random, 1e-5, 2);
+    check_rooms_of_pool(built, random);
   }
   for (int i = 0; i < 40; ++i) {
     const Shape in{between(random, 1, 4), between(random, 1, 15), between(random, 1, 15)};
@@ -998,6 +1019,29 @@ void check_batches(Random& random) {
   }
 }
 
+constexpr int kCallsThatTry = 18;
+
+// The mode that takes least is chosen, with fewer threads where more save little; and of a long call, the one with all threads,
+// without a try.
+void check_reluctance() {
+  const auto chosen = [](std::vector<double> seconds) {
+    Reluctance reluctance;
+    for (int call = 0; call < kCallsThatTry; ++call) {
+      const Reluctance::Call now = reluctance.begin();
+      reluctance.end(now, seconds[size_t(now.mode)] * (call % 2 ? 1.0 : 1.5));
+    }
+    return reluctance.begin().mode;
+  };
+  const std::vector<std::pair<std::vector<double>, int>> cases = {
+      {{1e-4, 2e-4, 3e-4}, 0}, {{3e-4, 1e-4, 2e-4}, 1}, {{3e-4, 2e-4, 1e-4}, 2}, {{0.99e-4, 1e-4, 1e-4}, 2}, {{1e-2, 1e-4, 1e-4}, 0}};
+  for (const auto& [seconds, mode] : cases) {
+    ++g_checks;
+    if (chosen(seconds) == mode) continue;
+    ++g_mismatches;
+    std::fprintf(stderr, "MISMATCH reluctance: mode %d instead of %d\n", chosen(seconds), mode);
+  }
+}
+
 // Maps so large that threads share their rows: as many as there are do not change a bit.
 void check_shares(Random& random) {
   const ConvShape convs[] = {
@@ -1047,6 +1091,16 @@ void check_shares(Random& random) {
         return found;
       };
       const Floats alone = run(1);
+      // Calls that try whether other threads pay, and those that follow.
+      const auto network = built->network(1, 3, 1, kernels);
+      for (int call = 0; call < kCallsThatTry; ++call) {
+        Floats found(out, std::numeric_limits<float>::quiet_NaN());
+        network->run(input.data(), 1, found.data());
+        ++g_checks;
+        if (found == alone) continue;
+        ++g_mismatches;
+        std::fprintf(stderr, "MISMATCH call %d of network %td: isa=%s\n", call, &built - all.data(), name.c_str());
+      }
       const auto op = built->makers[0](kernels);
       const bool likes = !(op->likes(1, kernels.traits) == op->needs(1, kernels.traits));
       for (int threads : {2, 3, 4}) {
@@ -1122,7 +1176,7 @@ int main(int argc, char** argv) {
   Random random(seed);
   if (only.empty() || only == "concurrent") check_concurrent_calls(random), check_batches(random);
   if (only.empty() || only == "rooms") check_rooms(random);
-  if (only.empty() || only == "shares") check_shares(random);
+  if (only.empty() || only == "shares") check_reluctance(), check_shares(random);
   if (only.empty() || only == "products") check_products(random);
   if (only.empty()) {
     check_pools(random);

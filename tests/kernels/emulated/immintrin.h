@@ -17,6 +17,7 @@ struct __m128i { uint8_t byte[16]; };
 struct __m256i { uint8_t byte[32]; };
 struct __m512i { uint8_t byte[64]; };
 using __mmask16 = uint16_t;
+using __mmask8 = uint8_t;
 
 namespace emulated {
 
@@ -300,6 +301,17 @@ inline __m128 _mm_insert_ps(__m128 a, const __m128& b, int where) {  // the firs
   return a;
 }
 inline __m256 _mm256_loadu_ps(const float* p) { return emulated::load<__m256>(p); }
+inline void _mm256_storeu_ps(float* p, const __m256& v) { std::memcpy(p, &v, sizeof v); }
+inline __m256 _mm256_maskz_loadu_ps(__mmask8 mask, const float* p) {
+  __m256 v{};
+  for (int i = 0; i < 8; ++i)
+    if (mask >> i & 1) v.lane[i] = p[i];
+  return v;
+}
+inline void _mm256_mask_storeu_ps(float* p, __mmask8 mask, const __m256& v) {
+  for (int i = 0; i < 8; ++i)
+    if (mask >> i & 1) p[i] = v.lane[i];
+}
 inline __m256 _mm256_cvtph_ps(const __m128i& halves) {
   __m256 v;
   for (int i = 0; i < 8; ++i) v.lane[i] = emulated::single(emulated::at<uint16_t>(halves, i));
