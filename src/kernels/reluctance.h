@@ -27,9 +27,9 @@ class Reluctance {
 
  private:
   static constexpr int kUntold = -1;
-  static constexpr int kCount = 3, kTries = 5 * kCount, kRound = 2000;
+  static constexpr int kCount = 3, kTries = 8 * kCount, kRound = 1000;
   static constexpr double kLong = 2e-3;  // seconds: where a call takes longer, threads pay, and trying is expensive
-  static constexpr double kClear = 0.97;  // of the time that more threads take: less is not worth keeping them awake
+  static constexpr double kClear = 0.92;  // of the time that more threads take: less is not worth keeping them awake
 
   std::atomic<int> calls_{0}, best_{0};
   std::atomic<double> least_[kCount] = {};  // seconds, in this round

@@ -1019,7 +1019,7 @@ void check_batches(Random& random) {
   }
 }
 
-constexpr int kCallsThatTry = 18;
+constexpr int kCallsThatTry = 27;
 
 // The mode that takes least is chosen, with fewer threads where more save little; and of a long call, the one with all threads,
 // without a try.
