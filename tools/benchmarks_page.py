@@ -29,7 +29,7 @@ ours is faster. Files are stored for the fewest *bytes* or for *speed*. Resident
 since the runtime was imported.
 """
 
-PLACES = {"deployment": "### On ARM\n", "deployment-x86": "### On x86 with AVX-512\n"}
+PLACES = {"deployment": "### On ARM\n", "race-f32-x86": "### On x86 with AVX-512\n"}
 
 WHY = {  # a peer that is ahead
     "openvino": "OpenVINO has algorithms for dense convolutions with fewer multiplications than weights, and takes a "
