@@ -60,7 +60,12 @@ def frontier(weights: int) -> str:
     """What the README says of the smallest LeNets."""
     rows = results("reproduce/frontier")["numbers"]["rows"]
     (row,) = (row for row in rows if row["weights"] == weights)
-    return f"LeNet of {row['weight_nonzeros']:,} weights with\n{row['error']['mean']:.2f} % errors"
+    return f"LeNet of {row['weight_nonzeros']:,} weights with {row['error']['mean']:.2f} % errors"
+
+
+def flat(page: str) -> str:
+    """However its lines are broken."""
+    return " ".join(page.split())
 
 
 def spread(row: dict) -> str:
@@ -200,12 +205,12 @@ def ahead_on_x86(peers: tuple[str, ...]) -> list[bool]:
 
 @pytest.mark.parametrize("number", quoted())
 def test_every_number_in_the_readme_was_measured(number):
-    assert number in MEASURED
+    assert number in flat(MEASURED)
 
 
 @pytest.mark.parametrize("number", compared())
 def test_every_number_about_fitting_was_measured(number):
-    assert number in FITTING
+    assert number in flat(FITTING)
 
 
 def test_the_numbers_of_the_tutorial_were_measured():
@@ -233,7 +238,7 @@ def test_the_times_of_an_app_were_measured():
     code = [row["binary_bytes"] - row["weight_bytes"] for row in rows.values()]
     assert max(code) < 1e6
     assert "The code adds less than a megabyte" in page
-    assert "less than a megabyte of code" in README
+    assert "less than a megabyte of code" in flat(README)
 
 
 def test_the_times_of_an_app_beside_int8_were_measured():

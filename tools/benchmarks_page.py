@@ -4,9 +4,11 @@ python tools/benchmarks_page.py
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+from membound.machine import name_arm
 from membound.report.paired import Comparison, show_difference, student
 from membound.store.whole import replace_file
 
@@ -16,20 +18,27 @@ OURS = "membound"
 
 HEAD = """# Benchmarks
 
-`make bench` measures all of this again and writes this page: deployment against torch, ONNX Runtime, OpenVINO and,
-where it exists for the machine, DeepSparse; training against `torch.nn.utils.prune` and torchao's proximal pruning;
-scaling. Contenders take turns, each in a process of its own; times are the fastest of many runs. Every number is in a
-JSON file under [`results/`](../results), with the command, the hardware, the versions, the date and the seed.
+`make bench` repeats all of these measurements and writes this page:
+
+- deployed networks, against torch, ONNX Runtime, OpenVINO and, where it exists for the machine, DeepSparse;
+- training, against `torch.nn.utils.prune` and torchao's proximal pruning;
+- the best networks for given bytes, the default recipe, and how time and memory grow with size.
+
+Contenders take turns, each in a process of its own. Times are the fastest of many runs. Every number is in a JSON
+file under [`results/`](../results), with the command, the hardware, the versions, the date and the seed. The ± of an
+accuracy is its standard deviation (SD) over seeds; the ± of a difference is half its 95 % confidence interval
+([terms](MEASURED.md#how-to-read-the-numbers)).
 """
 
 DEPLOYMENT = """## Deployed networks
 
-Peers run the network in float32: all but DeepSparse take it as dense. *times* is the fastest of them over ours: above 1
-ours is faster. Files are stored for the fewest *bytes* or for *speed*. Resident memory is what the process grew by
-since the runtime was imported.
+Peers run the network in float32; all but DeepSparse compute it as dense. *times* is the time of the fastest peer
+divided by ours: above 1, membound is faster. Files are stored for the fewest *bytes* or for *speed*. A percentage
+behind a name is the fraction of weights that the network keeps. Resident memory is what the process grew by after its
+runtime was imported.
 """
 
-PLACES = {"deployment": "### On ARM\n", "race-f32-x86": "### On x86 with AVX-512\n"}
+PLACES = {"deployment": "### On Arm\n", "race-f32-x86": "### On x86 with AVX-512\n"}
 
 WHY = {  # a peer that is ahead
     "openvino": "OpenVINO has algorithms for dense convolutions with fewer multiplications than weights, and takes a "
@@ -41,61 +50,66 @@ WHY = {  # a peer that is ahead
 
 LAYERS = """### Where the time goes
 
-Batch 1, one thread. The floor is an operator's multiplications at the peak that numpy's matrix product reaches, or its
-weights' bytes at the bandwidth of a copy, whichever is more; weights that stay in a cache can be below it.
-`membound bench FILE --operators` shows it for any file.
+Batch 1, one thread. The floor of an operator is the larger of two times: its multiplications at the peak of numpy's
+matrix product, and its weights' bytes at the bandwidth of a copy. Weights that stay in a cache can be faster than the
+floor. `membound bench FILE --operators` shows this for any file.
 """
 
 TRAINING = """## Ways to train a sparse network
 
-The same network, images, optimizer, learning rates and steps; the file of each result has at most so many bytes, but
-for those in bold, whose sparsity is fixed before training and was not found in a few attempts.
-`benchmarks/training_peers.py` says what each method does. The time of membound's step has fit's own evaluations in it,
-twenty on the way and one at the end, which the plain loop of the others does not make; on a GPU fit records its step as
-a graph, which the plain loop does not either. Where the layers' weights differ in scale, as those of CIFAR-10-quick do,
-the largest of all leave whole layers without any.
+All methods have the same network, images, optimizer, learning rates and steps. The file of each result has at most
+the given bytes, except for those in bold: their sparsity is fixed before training, and a few attempts did not find
+one that fits. `benchmarks/training_peers.py` says what each method does.
 
-Two things differ between methods at once, and these tables do not tell them apart: how zeros are made, and how layers
-share them. The others compare magnitudes, of the whole network or of each layer (`uniform`); membound compares LAMP
-scores. Spreads are standard deviations over the seeds. Two methods are a tie where the 95 % confidence interval of
-their difference, paired by seed, holds 0 ([the rule](FITTING.md#several-seeds)).
+Three things to know before comparing. membound's time of a step includes fit's own evaluations, twenty during
+training and one at the end; the plain loop of the others has none. On a GPU, fit records its step as a graph, which
+the plain loop does not. And where the weights of layers differ in scale, as in CIFAR-10-quick, keeping the largest
+weights of the whole network leaves some layers without any.
+
+Methods differ in two ways at once, which these tables do not separate: how they make zeros, and how layers share
+them. The others compare magnitudes, of the whole network or of each layer (`uniform`); membound compares LAMP scores.
+Two methods cannot be told apart where the 95 % confidence interval of their difference, paired by seed, holds 0 ([the
+rule](FITTING.md#several-seeds)).
 """
 
 BEST = """## The best network for the bytes
 
-CIFAR-10 with `resnet8`, MNIST augmented; mean and spread of three seeds, judged by test images through the runtime.
-Every file was trained as `fit` trains its final network; the rows of the numbers have the commands (where they name no
-teacher, `--teacher none` belongs to them by now). The teacher is a
-dense `resnet8` four times as wide, trained once for all. MLPerf Tiny's own int8 ResNet-8 has 87.02 % in 98,496 bytes.
-The files of 12 and 16 KB are of version 3 of the format, and were trained longer; those of 24 and 40 KB, MNIST's and
-all below but the last are of version 2, which takes 1 to 2 KB more for the same weights.
+CIFAR-10 with `resnet8`, and MNIST, both augmented. Accuracy is mean ± SD of three seeds, on test images, through the
+runtime. Every file was trained as `fit` trains its final network; the rows of the results file have the commands.
+(Where a command names no teacher, add `--teacher none` with today's version.) The teacher is a dense `resnet8` four
+times as wide, trained once for all. *kept* is the fraction of weights that are not zero. For scale, MLPerf Tiny's own
+int8 ResNet-8 has 87.02 % in 98,496 bytes.
+
+The files of 12 and 16 KB have version 3 of the format, and were trained for longer. Those of 24 and 40 KB, MNIST's,
+and all in the tables below but the last have version 2, which takes 1 to 2 KB more for the same weights.
 """
 
-PARTS = """What each part gives in 20 KB, with 30 passes through the images. *narrow dense* is the widest network of
-which all weights fit in 4 bits, trained alike: what a user would do instead.
+PARTS = """This is what each part contributes in 20 KB, with 30 passes through the images. *narrow dense* is the
+widest network whose weights all fit in 4 bits, trained in the same way: what a user would do instead.
 """
 
-EXPLORED = """On 5,000 validation images, one seed, 30 passes: the teacher's part of the loss and temperature (0.9
-and 4 where nothing is said), widths, and how long the bound tightens (60 % of the training where nothing is said).
+EXPLORED = """On 5,000 validation images, one seed, 30 passes: the teacher's part of the loss and its temperature (0.9
+and 4 where a row names none), widths, and how long the bound tightens (60 % of the training where a row names
+nothing).
 """
 
 RECIPES = """## The default recipe
 
-`fit` with its defaults, beside the dense network of the same seed that it trains: mean ± standard deviation over seeds.
-*gain* is fitted less dense, in points, paired by seed, ± half its 95 % confidence interval. First on training images
-that were held out, by which the dense network became the default teacher: *none* goes without, *hard* listens to it
-more (0.9 of the loss, temperature 4), *unsteady* lets it pull harder than labels do (temperature 2). *averaged* goes
-without and ends with an average of the weights of the last quarter, which gives nothing: it is not part of the recipe.
+`fit` with its defaults, beside the dense network of the same seed that it trains. *gain* is fitted minus dense, in
+points, paired by seed. The first table is on held-out training images, on which the dense network was chosen as the
+default teacher. *none* has no teacher. *hard* follows it more closely (0.9 of the loss, temperature 4). *unsteady*
+lets it pull harder than labels do (temperature 2). *averaged* has no teacher and ends with an average of the weights
+of the last quarter; that gained nothing and is not part of the recipe.
 """
 
-RECIPES_TEST = """Then on test images, with the defaults. Nothing was tuned on Fashion-MNIST (28x28 pixels). That the
-dense network teaches was found on training images of Imagenette, too.
+RECIPES_TEST = """The second table is on test images, with the defaults. Nothing was tuned on Fashion-MNIST (28x28
+pixels). That the dense network should teach was also found on training images of Imagenette.
 """
 
 SCALING = """## Size
 
-A network of three equal layers with a tenth of its weights kept, by the number of weights. Memory is what the process's
-highest grew by; fit is one step of training under a bound, all of fit's other work included.
+A network of three equal layers that keeps a tenth of its weights, by the number of weights. Memory is how much the
+peak of the process grew. *fit* is one step of training under a bound, including all other work of fit.
 """
 
 
@@ -198,10 +212,20 @@ def read(name: str) -> Any:
 def made(found: dict[str, Any], name: str) -> str:
     hardware, versions = found["hardware"], found["versions"]
     said = ", ".join(f"{package} {version}" for package, version in versions.items() if package != "python")
-    where = f"{hardware.get('gpu') or hardware['cpu']}, {hardware['cores']} cores"
+    where = f"{hardware.get('gpu') or named(hardware['cpu'])}, {hardware['cores']} cores"
     note = f" {found['note']}" if "note" in found else ""
     numbers = f"[numbers](../results/{name}.json)"
     return f"`{found['command']}` ({where}, {found['date'][:10]}; {said}; {numbers}).{note}\n"
+
+
+def named(cpu: str) -> str:
+    """Older results have Arm cores in numbers.
+
+    >>> named("aarch64 implementer 0x41 part 0xd0c")
+    'Arm Neoverse-N1'
+    """
+    found = re.fullmatch(r"(\w+) implementer (\w+) part (\w+)", cpu)
+    return name_arm(*found.groups()) if found else cpu
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -315,7 +339,7 @@ def say_ties(rows: list[dict[str, Any]]) -> list[str]:
     >>> b = [{**row, "method": "b", "accuracy": row["accuracy"] - 0.1 * row["seed"]} for row in a]
     >>> c = [{**row, "method": "c", "accuracy": row["accuracy"] - 1} for row in a]
     >>> say_ties(a + b + c), say_ties(a + c)
-    (['a and b are a tie.\\n'], ['a is better than all others.\\n'])
+    (['3 seeds do not tell a and b apart.\\n'], ['a is better than all others.\\n'])
     """
     scores: dict[str, dict[int, float]] = {}
     for row in rows:
@@ -324,7 +348,7 @@ def say_ties(rows: list[dict[str, Any]]) -> list[str]:
     ties = [name for name, theirs in scores.items() if name == best or not beats(scores[best], theirs)]
     if ties == [best]:
         return [f"{best} is better than all others.\n"]
-    return [f"{' and '.join(ties)} are a tie.\n"]
+    return [f"{len(scores[best])} seeds do not tell {' and '.join(ties)} apart.\n"]
 
 
 def beats(ours: dict[int, float], theirs: dict[int, float]) -> bool:

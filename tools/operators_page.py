@@ -32,11 +32,11 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "Linear layers and products": (
         "linear matmul mm bmm addmm baddbmm",
-        "Products of two computed values, too.",
+        "Also products of two computed values.",
     ),
     "Attention": (
         "scaled_dot_product_attention",
-        "Any number of heads, self and cross attention, masks that are constants or come in.",
+        "Any number of heads, self and cross attention, masks that are constants or inputs.",
     ),
     "Recurrent layers": (
         "",
@@ -78,7 +78,7 @@ KINDS: dict[str, tuple[str, str]] = {
         "mean sum var var_mean std std_mean amax amin max min softmax _softmax log_softmax _log_softmax cumsum",
         "Along axes that you name, never along the batch.",
     ),
-    "Embeddings": ("embedding", "Indices come in as integers."),
+    "Embeddings": ("embedding", "Indices are integer inputs."),
     "Moving values": (
         "cat stack pad constant_pad_nd permute roll flip repeat tril triu index_select index transpose t slice narrow "
         "select unbind split split_with_sizes chunk unsafe_split unsafe_split_with_sizes unsafe_chunk select_scatter "
@@ -172,26 +172,26 @@ class _First(nn.Module):
 
 TEXT = """# Supported operators
 
-A network is captured by `torch.export`, so what counts is what it computes, not how its classes are written: your own
-modules, residual connections, functions of `torch.nn.functional` and Python control flow that does not depend on values
-all work. The layers in the second column are examples that the tests run against torch; anything else that comes down
-to the operators in the third column works, too. Any other operator is refused by its name, with the module and the line
-that call it.
+`torch.export` captures a network, so only what it computes counts, not how its classes are written. Your own modules,
+residual connections, functions of `torch.nn.functional` and Python control flow that does not depend on values all
+work. The layers in the second column are examples that the tests run against torch. Every other layer works if it uses
+only operators of the third column. An unsupported operator is refused by its name, with the module and the line that
+call it.
 
 {table}
 
-What holds for all of them: values are float32 (inputs and the indices of embeddings may be integers), shapes are fixed
-but for the batch, no shape and no branch depends on values, and nothing mixes the images of a batch.
+For all of them: values are float32 (inputs and the indices of embeddings may be integers), all shapes but the batch are
+fixed, no shape and no branch depends on values, and nothing mixes the images of a batch.
 
 {coverage}
 
 To try a network without training it, call `mb.save(model, "net.safetensors", example_input)`: it writes the file, or
-says in one line what stands in the way. Write the refused part with other operators, or compute it before or after the
+says in one line what is not supported. Write the refused part with other operators, or compute it before or after the
 network.
 
 ## What a file, ONNX and a microcontroller take
 
-The file has a few operators of its own, to which the above come down ([FORMAT.md](FORMAT.md) has their attributes):
+All of the above become a few operators in the file ([FORMAT.md](FORMAT.md) has their attributes):
 {stored}. All of them run on every instruction set, and `membound export --onnx` writes all of them.
 
 A microcontroller ([MICRO.md](MICRO.md)) runs {micro}, and leaves a softmax at the very end to the caller. A network

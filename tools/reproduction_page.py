@@ -16,8 +16,7 @@ LONG = 20  # rows of a table that is folded
 
 HEAD = """# The paper's experiments, redone
 
-*Memory Bounded Deep Convolutional Networks* (Collins and Kohli, 2014), figure by figure, from the library's own
-parts.
+*Memory Bounded Deep Convolutional Networks* (Collins and Kohli, 2014), figure by figure, with this library.
 
 ```
 pip install -e '.[train,paper]'              # in a clone: the wheel leaves the experiments out
@@ -29,89 +28,117 @@ membound data cifar10                        # where to get the data; MNIST is i
 membound reproduce imagenet --data imagenet/ --init bvlc_alexnet.caffemodel --skip-corrupt --cache decoded/
 ```
 
-MNIST is in a checkout: `frontier`, and `memory`, `layers` and `partial` with `--net lenet`, need nothing else. All
-other figures need CIFAR-10. `--quick` trains little of everything: it shows that a figure works, and claims nothing
-(in JSON, `claims` is empty).
-`--seeds N` trains every network with the seeds 0 to N - 1, in place of a figure's own number (3 in most, 5 in
-`frontier`, 10 in `optimization`, 1 in `imagenet`); tables have mean ± standard deviation, pictures error bars.
+## How to run it
 
-Numbers and pictures go to `reproduced/` (`--out`), trained networks to `reproduced/networks` (`--run-dir`): what
-was trained for a figure is not trained again unless something about it has changed. `--ray
-ADDRESS` trains on a cluster. `imagenet` is made by its name only, from a folder with `train/` and `val/`, or of classes
-alone, from which test images are held out: AlexNet, dense (`--init`, or trained here), brought under the paper's counts
-in stages, step by step, each accepted when validation accuracy is within half a point of dense.
+- **Data.** MNIST is in a checkout. `frontier`, and `memory`, `layers` and `partial` with `--net lenet`, need nothing
+  else. All other figures need CIFAR-10.
+- **`--quick`** trains little of everything. It shows that a figure works, and claims nothing (in JSON, `claims` is
+  empty).
+- **`--seeds N`** trains every network with the seeds 0 to N - 1. Without it, a figure has a number of its own: 3 in
+  most, 5 in `frontier`, 10 in `optimization`, 1 in `imagenet`.
+- **Output.** Numbers and pictures go to `reproduced/` (`--out`), trained networks to `reproduced/networks`
+  (`--run-dir`). What was trained for a figure is not trained again unless something about it has changed.
+  `--ray ADDRESS` trains on a cluster.
+- **`imagenet`** is made only if you name it, from a folder with `train/` and `val/`, or with folders of classes, from
+  which test images are held out. It brings a dense AlexNet (`--init`, or trained here) under the paper's counts in
+  stages, step by step. A step is accepted when validation accuracy is within half a point of dense.
 
-Tracks. **paper** is the paper's protocol: Caffe's solver, network, mean image and iterations to the letter (5,000
-of batch 100 for CIFAR-10-quick, 10,000 of batch 64 for LeNet), counts imposed from the first step on. **ours** has
-the same network, images and number of iterations, no augmentation, but a learning rate that warms up and anneals
-along a cosine, the mean of each channel instead of a mean image, and bounds that tighten along a cubic ramp, shared
-out over layers by LAMP scores. CIFAR-10-quick's peak rate there (0.002) and ramp (from a tenth to eight tenths of
-the training) were chosen on validation images, in trials that were not kept; bounds on single layers (`partial`,
-`optimization`) tighten to six tenths. **longer** is ours with more iterations, which are stated. Validation
-images (5,000 of the training images) choose; test images only report. Spreads are standard deviations over seeds.
+## How to read it
 
-A claim **holds** where a mean is ahead by more than both standard deviations together, so that the ranges mean ±
-standard deviation do not overlap; it **does not hold** where it is behind by as much. Between these it is **within the
-spread**: the seeds do not decide it. Against a fixed number, such as a published one, one standard deviation counts. A
-claim with several parts is as good as its weakest. Claims about counts and bytes have no spread.
+**Tracks.** A figure is made in up to three ways:
 
-This is not the rule of `fit` and `compare`, which is stricter:
-[a 95 % confidence interval](FITTING.md#several-seeds), paired by seed. The paper's own numbers have no seeds to pair,
-and many claims combine several means or allow a tolerance. By a t interval, some claims that are decided here by a
-small lead would be within the spread: against a fixed number it reaches 2.5 standard deviations with three seeds and
-1.2 with five, not one.
+| track | what it is |
+|---|---|
+| paper | the paper's protocol: Caffe's solver, network, mean image and iterations (5,000 of batch 100 for CIFAR-10-quick, 10,000 of batch 64 for LeNet); counts of weights imposed from the first step on |
+| ours | the same network, images and iterations, no augmentation; but a learning rate that warms up and anneals along a cosine, the mean of each channel in place of a mean image, and bounds that tighten along a cubic ramp and are shared out over layers by LAMP scores |
+| longer | ours with more iterations, which are stated |
 
-What the paper leaves open was chosen so: projection every 100 iterations; each candidate of the greedy search goes on
-from the last winner for about an epoch (LeNet 1,000, CIFAR-10-quick 500 iterations), four fifths of it at the
-solver's first learning rate and the rest at a tenth of it;
-momentum of zeroed weights left alone; scores averaged in ensembles (probabilities are reported beside them);
-weights below 0.001 set to zero after training with the l1 subgradient, which by itself leaves none at zero.
-"""
+On our track, CIFAR-10-quick's peak rate (0.002) and ramp (from a tenth to eight tenths of the training) were chosen
+on validation images, in trials that were not kept. Bounds on single layers (`partial`, `optimization`) tighten until
+six tenths. Validation images (5,000 of the training images) choose; test images only report.
+
+**Numbers.** The ± of an accuracy is its standard deviation (SD) over seeds, and so are the error bars in pictures
+([terms](MEASURED.md#how-to-read-the-numbers)).
+
+**Verdicts.** A claim that one mean is ahead of another is judged by the lead and its 95 % confidence interval:
+
+| verdict | when |
+|---|---|
+| holds | the interval lies above 0 |
+| **does not hold** | the interval lies below 0 |
+| too few seeds to tell | the interval holds 0, with fewer than 5 seeds |
+| within the spread | the interval holds 0, with 5 seeds or more. This does not mean that the two are equal: a lead up to the ends of the interval is as possible as none |
+| not measured | there are no numbers for it |
+
+The interval of a lead d of n1 seeds with SD s1 over n2 seeds with SD s2 is Welch's
+
+    d ± t(f) sqrt(s1^2 / n1 + s2^2 / n2)
+
+where t is the 97.5 % quantile of Student's t and f Welch's degrees of freedom, rounded down. Against a fixed number,
+such as a published one, it is d ± t(n - 1) s / sqrt(n): 2.5 SDs with 3 seeds, 1.2 with 5, 0.7 with 10. Student's t is
+used because the SD itself is estimated from few seeds. An SD alone would call a lead certain too often: with 3 seeds,
+a lead of two SDs is still inside the 95 % interval. A claim with several parts is as good as its weakest part. Claims
+about counts and bytes have no interval, and neither have results of a single seed: there, the means alone decide.
+
+`fit` and `compare` use [the same 95 % interval, paired by seed](FITTING.md#several-seeds), which is narrower where
+seeds agree. Published numbers have no seeds to pair, and many claims here combine several means, so these are not
+paired. `fit` says "too few seeds to tell" of two seeds only.
+
+**What the paper leaves open** was chosen as follows:
+
+- projection every 100 iterations;
+- each candidate of the greedy search starts from the last winner and trains for about an epoch (LeNet 1,000,
+  CIFAR-10-quick 500 iterations), four fifths of it at the solver's first learning rate and the rest at a tenth of it;
+- the momentum of zeroed weights is left alone;
+- ensembles average scores (probabilities are reported beside them);
+- after training with the l1 subgradient, weights below 0.001 are set to zero, because that method alone leaves none
+  at zero.
+"""  # noqa: E501
 
 NOTES = {  # where we differ from the paper, and why
-    "memory": """A winner of the search has had as many more trainings of a candidate as it took rounds to get there:
-CIFAR-10-quick's last winners 23,000 to 24,500 iterations after the dense network's 5,000. They are ahead of their
-dense networks and far ahead of our track, whose networks have had 5,000 in all; LeNet's are behind both. The `layers`
-figure compares counts at equal iterations.""",
-    "layers": """Not so here: that conv1 and conv2 are relatively untouched. Of CIFAR-10-quick our searches leave most
-of conv1 and fc2, the smallest layers, and least of conv2 and fc1; what a search cuts first differs from seed to seed.
-On the paper's track, where counts are imposed from the first step, the search's counts for CIFAR-10-quick are no
-better than uniform ones until few weights are left. The search stops at the first round within a number of nonzeros,
-and so has up to 7 % fewer than the uniform counts beside it.""",
-    "thresholding": """**The column of our track is from an earlier version: the command gives other numbers now**, and
-nothing is claimed of it. It was measured with a peak learning rate of 0.001 and a ramp to six tenths of the training,
-before both were chosen on validation images. Now they are 0.002 and eight tenths. The other columns do not depend on
-this. A rerun takes minutes on a GPU.""",
-    "partial": """A method is compared with the best point of another that has at most as many weights. Near dense l0
-is ahead, in three of four cases by no more than the spread over seeds; in the middle the two are comparable for
-LeNet, and l0 is clearly ahead for CIFAR-10-quick. That l1 often yields no very sparse model at all is a matter of the
-sweep: ours has l1 models as sparse as l0's, only less accurate ones, by 0.2 to 8 points. Of three networks of
-CIFAR-10-quick with the strongest shrinkage on conv1 two have lost all its weights. LeNet's panels (147 networks, 178
-s) and CIFAR-10-quick's (129 networks, 231 s) were made one after the other, and fewer strengths of l1 were tried for
-the latter.""",
+    "memory": """A winner of the search was trained again in every round: CIFAR-10-quick's last winners have had
+23,000 to 24,500 iterations after the dense network's 5,000. They are ahead of their dense networks, and far ahead of
+our track, whose networks have had 5,000 in all. LeNet's winners are behind both. The `layers` figure compares counts
+at equal iterations.""",
+    "layers": """In the paper, conv1 and conv2 are relatively untouched; here they are not. On CIFAR-10-quick, our
+searches keep the largest parts of conv1 and fc2, the smallest layers, and the smallest parts of conv2 and fc1. What a
+search cuts first differs from seed to seed. On the paper's track, where counts are imposed from the first step, the
+search's counts for CIFAR-10-quick have the higher mean only where few weights are left. The search stops at the first
+round within a number of nonzeros, and so has up to 7 % fewer than the uniform counts beside it.""",
+    "thresholding": """**The column of our track is from an earlier version: the command gives other numbers now**,
+and nothing is claimed about it. It was measured with a peak learning rate of 0.001 and a ramp to six tenths of the
+training, before both were chosen on validation images. Now they are 0.002 and eight tenths. The other columns do not
+depend on this. A rerun takes minutes on a GPU.""",
+    "partial": """A method is compared with the best point of another that has at most as many weights. Near dense,
+the mean of l0 is ahead, but in three of four cases 3 seeds are too few to tell. In the middle, the two are comparable
+for LeNet, and l0 is ahead for CIFAR-10-quick, by more than 2 points. Whether l1 yields very sparse models depends on
+the strengths that are tried: ours include l1 models as sparse as l0's, which are less accurate by 0.2 to 8 points. Of
+the three networks of CIFAR-10-quick with the strongest shrinkage on conv1, two have lost all of its weights. LeNet's
+panels (147 networks, 178 s) and CIFAR-10-quick's (129 networks, 231 s) were made one after the other, and fewer
+strengths of l1 were tried for the latter.""",
     "frontier": """The dense networks, five seeds, are themselves a row of the table, and the mean of their scores is
 what the sparse ones learn from beside the labels, at temperature 3. That was chosen on 10,000 validation images with
-trainings of a quarter of the length and three seeds ([numbers](../results/distillation.json)): at 3,160 nonzeros
-it has 1.02 ± 0.04 % errors against 1.10 ± 0.08 % with labels alone, which three seeds cannot tell apart, and nothing at
-6,580 (0.94 against 0.93); at higher temperatures trainings diverged. Sparse
-variational dropout has fewer errors at its count than we do.""",
+trainings of a quarter of the length and three seeds ([numbers](../results/distillation.json)): at 3,160 nonzeros the
+error is 1.02 ± 0.04 % against 1.10 ± 0.08 % with labels alone, which three seeds cannot tell apart, and at 6,580 it
+is 0.94 against 0.93 %. At higher temperatures trainings diverged. At 1,500 weights, sparse variational dropout has
+fewer errors than we have.""",
     "ensembles": """The paper's gain of 1.55 points does not come from its protocol as we read it: members that are
 trained from fresh weights with the search's counts imposed for 5,000 iterations lose more by sparsity than averaging
-gains. The paper does not say how its members were trained. Our track, which differs by schedule, allocation and images
-(all of them for every member), is ahead of the paper's best with as many iterations as its solver has; the best of its
-five n is chosen here as the paper's is, by test accuracy, and the lead is within the spread. With 20,000 iterations,
-bagged resamples and the same nonzeros in all, fit's own ensembles have 77.45, 77.62, 79.33, 80.04 and 80.22 ± 0.28 %
-for n = 1 to 5 ([numbers](../results/ensembles.json), three trials); the longer track of this command, on all images,
-was not run in full.""",
-    "imagenet": """ImageNet itself was not at hand: these are Imagenette's ten classes, 160 pixels, enlarged to 256 and
-cropped to 227, for which AlexNet's fully connected layers are far too large, so that thresholding costs little. The
-sparse networks have been trained three to four times as long as the dense ones, stage by stage, which is part of why
-they are ahead: dense ones that are trained on for 2,000 steps, on all images, come to 79.89 ± 0.45 %
+gains. The paper does not say how its members were trained. Our track differs in schedule, allocation and images
+(every member sees all of them). With as many iterations as the paper's solver has, its mean is above the paper's
+best, but 3 seeds are too few to tell. As in the paper, the best of five n is chosen by test accuracy. With 20,000
+iterations, bagged resamples and the same nonzeros in all, the ensembles of `fit` have 77.45, 77.62, 79.33, 80.04 and
+80.22 ± 0.28 % for n = 1 to 5 ([numbers](../results/ensembles.json), three trials); the longer track of this command,
+on all images, was not run in full.""",
+    "imagenet": """ImageNet itself was not at hand: these are Imagenette's ten classes, 160 pixels, enlarged to 256
+and cropped to 227, for which AlexNet's fully connected layers are far too large, so that thresholding costs little.
+The sparse networks were trained three to four times as long as the dense ones, stage by stage, which is part of why
+they are ahead: dense ones that are trained for 2,000 more steps, on all images, reach 79.89 ± 0.45 %
 ([numbers](../results/pretrained-alexnet.json)). There, with all layers bounded and values in 16 bits, files of 1/35.8
-of the dense network's 227,639,144 bytes are within the spread of those (+0.27 ± 0.32 points, 95 %). The three
-seeds were trained side by side by three processes, whose time is that of the slowest.""",
-    "starvation": """With 1,000 images all networks fit the training images; with more, the sparse ones fit them less
-well than the dense one, so that the fall of training accuracy is larger for them, not smaller.""",
+of the dense network's 227,639,144 bytes are within the spread of those (+0.27 ± 0.32 points, half the 95 % interval).
+Three processes trained the three seeds side by side; the time is that of the slowest.""",
+    "starvation": """With 1,000 images, all networks fit the training images. With more images, the sparse ones fit
+them less well than the dense one, so their training accuracy falls more, not less.""",
 }
 
 
@@ -127,7 +154,8 @@ def make_page() -> str:
     parts = [HEAD, *(section(name, document) for name, document in documents.items())]
     seconds = [document["seconds"] for name, document in documents.items() if name in FIGURES]
     parts.insert(
-        1, f"All {len(seconds)} figures took {sum(seconds) / 60:.0f} minutes on one GPU, in pieces.\n"
+        1,
+        f"The {len(seconds)} figures below took {sum(seconds) / 60:.0f} minutes on one GPU, without `imagenet`.\n",
     )
     if missing:
         parts.append(

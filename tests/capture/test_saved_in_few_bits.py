@@ -221,6 +221,23 @@ def test_calibration_brings_outputs_nearer_also_of_other_inputs(name, values):
     assert errors[1] < errors[0] / 2
 
 
+def test_large_images_are_calibrated_by_all_of_their_columns():
+    """Not by their left edge alone, where a padded window has zeros that say nothing of its left column."""
+    torch.manual_seed(0)
+    net = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+    images = torch.nn.functional.avg_pool2d(inputs((3, 34, 34), count=256).abs(), 3, stride=1)  # all above 0
+    model = capture(net, images[:1])
+    few = calibrate(model, "p8", images).scaled().tensors["weight"]
+    nearest = quantize(model.tensors["weight"].reshape(8, -1), value_type("p8"), None, False)
+    plain = (nearest.u * nearest.scales[:, None]).reshape(few.shape)
+
+    def error(weight):  # but for the mean, which goes into the bias
+        found = torch.nn.functional.conv2d(images, torch.from_numpy(weight.astype(np.float32)), padding=1)
+        return float((found - net(images)).detach().flatten(2).transpose(0, 1).flatten(1).var(1).mean())
+
+    assert error(few) < error(plain)
+
+
 def test_what_calibration_gives_is_stored_exactly(tmp_path):
     module, shape = build("mobilenet")
     model = calibrate(capture(module, torch.zeros(1, *shape)), "p3", inputs(shape))

@@ -43,10 +43,16 @@ def test_claims_follow_from_the_numbers():
     assert holds(result(row(0, 57.3, 57.0, 57.3)))[2] is None  # thresholding costs nothing here
 
 
-def test_a_difference_within_the_spread_is_no_verdict():
-    near = result(row(0, 57.3, 38.9, 57.0), row(1, 56.1, 38.5, 55.4))
-    assert [each["verdict"] for each in imagenet.claims(near)][:2] == ["holds", "within the spread"]
-    far = result(row(0, 57.3, 38.9, 50.0), row(1, 56.1, 38.5, 50.4))
+def test_a_difference_that_its_seeds_do_not_decide_is_no_verdict():
+    near = [row(seed, dense, 38.9, dense - 0.4) for seed, dense in enumerate((57.3, 56.1, 57.0, 56.5, 57.2))]
+    for seeds, verdict in (
+        (2, "too few seeds to tell"),
+        (4, "too few seeds to tell"),
+        (5, "within the spread"),
+    ):
+        found = imagenet.claims(result(*near[:seeds]))
+        assert [each["verdict"] for each in found][:2] == ["holds", verdict]
+    far = result(row(0, 57.3, 38.9, 50.0), row(1, 56.1, 38.5, 50.4), row(2, 57.0, 38.5, 50.1))
     assert imagenet.claims(far)[1]["verdict"] == "does not hold"
 
 

@@ -204,6 +204,8 @@ def _check_data(names: list[str], lab: Any) -> None:
 
 
 def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path) -> None:
+    from membound.paper.claims import UNDECIDED
+
     size = ", QUICK: small, not the paper's sizes" if document["quick"] else ""
     print_grouped(rows, f"{name}{size}")
     if document["quick"]:
@@ -211,7 +213,6 @@ def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path
     else:
         for each in document["claims"]:
             typer.echo(f"{each['verdict']}: {each['claim']} ({each['detail']})")
-        typer.echo(
-            "within the spread: by less than the standard deviations over seeds, which decides nothing"
-        )
+        for verdict in sorted({each["verdict"] for each in document["claims"]} & UNDECIDED.keys()):
+            typer.echo(f"{verdict}: {UNDECIDED[verdict]}")
     typer.echo(f"{document['seconds']:.0f} s; {out / name}.json, .svg, .png")

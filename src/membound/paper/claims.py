@@ -1,19 +1,34 @@
-"""What is said of a figure's numbers: means over seeds, and claims that hold, do not, or are within the spread.
+"""What is said of a figure's numbers: means over seeds, and claims that hold, do not, or cannot be decided.
 
-A claim that compares two means holds where the one is ahead by more than both standard deviations together, so that
-their ranges, mean ± standard deviation, do not overlap. It does not hold where it is behind by as much. Between these
-it is within the spread. Against a fixed number, such as a published one, one standard deviation counts. `fit` has a
-stricter rule, a paired 95 % confidence interval: published numbers have no seeds to pair.
+A claim that compares two means has a lead, and the 95 % confidence interval of that lead, by Welch's t: the lead plus
+or minus t(f) sqrt(s1^2 / n1 + s2^2 / n2), with f Welch's degrees of freedom. It holds where the interval lies above 0,
+and does not hold where it lies below. Where the interval holds 0, the seeds do not decide: with fewer than 5 they are
+too few to tell, with more the two are within the spread. Against a fixed number, such as a published one, the interval
+is t(n - 1) s / sqrt(n). `fit` pairs seeds, which published numbers and combined means do not have.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
+
+from membound.report.paired import student
 
 HOLDS, FAILS, WITHIN, UNKNOWN = "holds", "does not hold", "within the spread", "not measured"
-Margin = tuple[
-    float, float | None
-]  # by how much a claim is met, below 0 if it is not; and the spread of that
+TOO_FEW = "too few seeds to tell"
+UNDECIDED = {
+    TOO_FEW: "the 95 % confidence interval holds 0, with fewer than 5 seeds: --seeds 10 may decide it",
+    WITHIN: "the 95 % confidence interval holds 0: no difference is shown, and no equality either",
+}
+ENOUGH = 5  # seeds: with fewer, an interval is so wide that an open question says more of the seeds than of the claim
+
+
+class Margin(NamedTuple):
+    """By how much a claim is met, below 0 if it is not; half the 95 % interval of that, if known; the fewest seeds."""
+
+    gap: float
+    noise: float | None
+    seeds: int
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -38,40 +53,65 @@ def show(value: Mapping[str, float], places: int = 2) -> str:
 def above(value: Mapping[str, float], other: Mapping[str, float] | float, by: float = 0.0) -> Margin:
     """The margin of a claim that a mean is higher than another, or than a number, by at least so much.
 
-    >>> above({"mean": 3.0, "std": 0.5}, {"mean": 1.0, "std": 0.25}), above({"mean": 3.0, "std": 0.5}, 2.0, by=2)
-    ((2.0, 0.75), (-1.0, 0.5))
+    >>> gap, noise, seeds = above({"mean": 3.0, "std": 0.5, "n": 3}, {"mean": 1.0, "std": 0.5, "n": 3})
+    >>> gap, round(noise, 2), seeds
+    (2.0, 1.13, 3)
+    >>> gap, noise, _ = above({"mean": 3.0, "std": 0.5, "n": 3}, 2.0, by=2)
+    >>> gap, round(noise, 2)
+    (-1.0, 1.24)
     """
     both = [value, *([other] if isinstance(other, Mapping) else [])]
-    known = all(each.get("n") != 1 for each in both)
     reference = other["mean"] if isinstance(other, Mapping) else other
-    return value["mean"] - reference - by, sum(each["std"] for each in both) if known else None
+    return Margin(value["mean"] - reference - by, _half_interval(both), int(min(each["n"] for each in both)))
+
+
+def _half_interval(means: Sequence[Mapping[str, float]]) -> float | None:
+    """Half the 95 % confidence interval of a mean, or of the difference of two (Welch); None with one seed."""
+    if any(each["n"] == 1 for each in means):
+        return None
+    parts = [each["std"] ** 2 / each["n"] for each in means]
+    if not sum(parts):
+        return 0.0
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (each["n"] - 1) for part, each in zip(parts, means, strict=True)
+    )
+    return student(int(freedom + 1e-9) + 1) * math.sqrt(sum(parts))
 
 
 def below(value: Mapping[str, float], other: Mapping[str, float] | float, by: float = 0.0) -> Margin:
     """The same of a mean that is lower.
 
-    >>> below({"mean": 1.0, "std": 0.5}, 2.0)
-    (1.0, 0.5)
+    >>> below({"mean": 1.0, "std": 0.0, "n": 2}, 2.0)
+    Margin(gap=1.0, noise=0.0, seeds=2)
     """
-    gap, noise = above(value, other)
-    return -gap - by, noise
+    found = above(value, other)
+    return found._replace(gap=-found.gap - by)
+
+
+def less(one: Margin, other: Margin) -> Margin:
+    """By how much one difference is less than another."""
+    known = None if one.noise is None or other.noise is None else math.hypot(one.noise, other.noise)
+    return Margin(other.gap - one.gap, known, min(one.seeds, other.seeds))
 
 
 def claim(text: str, holds: bool | None, detail: str, *margins: Margin) -> dict[str, Any]:
     """A statement of the paper, or a target of ours, and how it came out: by its means, and by their margins.
 
-    >>> claim("better", True, "by 0.1", (0.1, 0.3))["verdict"], claim("better", True, "by 0.1", (0.1, None))["verdict"]
-    ('within the spread', 'holds')
+    >>> [claim("better", True, "by 0.1", Margin(0.1, 0.3, seeds))["verdict"] for seeds in (3, 5)]
+    ['too few seeds to tell', 'within the spread']
+    >>> claim("better", True, "by 0.1", Margin(0.1, None, 1))["verdict"]
+    'holds'
     """
     return {"claim": text, "holds": holds, "verdict": _judge(holds, margins), "detail": detail}
 
 
 def _judge(holds: bool | None, margins: Sequence[Margin]) -> str:
-    """The least of its margins decides; one seed has no spread, and then the means alone do."""
+    """The least of its margins decides; one seed has no interval, and then the means alone do."""
     if holds is None:
         return UNKNOWN
-    if any(noise is not None and gap < -noise for gap, noise in margins):
+    if any(each.noise is not None and each.gap < -each.noise for each in margins):
         return FAILS
-    if any(noise is not None and abs(gap) <= noise for gap, noise in margins):
-        return WITHIN
+    open_ones = [each for each in margins if each.noise is not None and abs(each.gap) <= each.noise]
+    if open_ones:
+        return TOO_FEW if min(each.seeds for each in open_ones) < ENOUGH else WITHIN
     return HOLDS if holds else FAILS

@@ -104,7 +104,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         targets = sorted({target for target, _, _ in by}, reverse=True)
         for track in ("paper", "ours"):
             margins = [above(by[t, track, "greedy"], by[t, track, "uniform"]) for t in targets]
-            gains = [gain for gain, _ in margins]
+            gains = [margin.gap for margin in margins]
             text = f"{numbers['title']}, {track} track: the search's counts are ahead of uniform ones at equal nonzeros"
             detail = ", ".join(f"{g:+.2f} at {t:,}" for g, t in zip(gains, targets, strict=True))
             found.append(claim(text, min(gains) > 0, f"{detail} nonzeros", *margins))

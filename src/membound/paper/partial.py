@@ -199,13 +199,13 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
     for panel in result["panels"]:
         middle = 0.2 if panel["layer"] == "conv1" else 0.05
         if (lead := _lead(panel, middle)) is not None:
-            gap, noise = lead
+            gap = lead.gap
             text = f"{panel['title']}: l0 and l1 are comparable (within 1 point) at {middle:.0%} of the layer"
             detail = f"l0 {gap:+.2f} points from the best l1 with at most as many weights"
-            found.append(claim(text, abs(gap) <= 1, detail, (1 - abs(gap), noise)))
+            found.append(claim(text, abs(gap) <= 1, detail, lead._replace(gap=1 - abs(gap))))
         if (lead := _lead(panel, 0.5)) is not None:
             text = f"{panel['title']}: l0 is ahead of l1 at half of the layer, within an order of magnitude of dense"
-            found.append(claim(text, lead[0] > 0, f"by {lead[0]:+.2f} points", lead))
+            found.append(claim(text, lead.gap > 0, f"by {lead.gap:+.2f} points", lead))
         found.append(_sparse_end(panel))
     return found
 
@@ -223,7 +223,7 @@ def _sparse_end(panel: dict[str, Any]) -> dict[str, Any]:
     )
     detail += ", ".join(f"{METHODS[m]} {'none' if n is None else format(n, ',')}" for m, n in least.items())
     if (lead := _lead(panel, last["nonzeros"] / panel["size"])) is not None:
-        detail += f"; l0 is {lead[0]:+.2f} points from the best l1 with at most as many"
+        detail += f"; l0 is {lead.gap:+.2f} points from the best l1 with at most as many"
     return claim(text, bool(missing), detail)
 
 

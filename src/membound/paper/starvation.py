@@ -6,7 +6,7 @@ accuracy rises, less so for simple models.
 
 from typing import Any
 
-from membound.paper.claims import Margin, above, below, claim, show, spread
+from membound.paper.claims import above, below, claim, less, show, spread
 from membound.paper.lab import Lab
 from membound.paper.layers import greedy_counts
 from membound.search.jobs import Job
@@ -80,13 +80,13 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
             if (model, size) in at
         }
         if gains:
-            model, size = max(gains, key=lambda key: gains[key][0])
+            model, size = max(gains, key=lambda key: gains[key].gap)
             text = f"{track} track: with at most 10,000 images a sparse network is ahead in some cases"
-            detail = f"at best {gains[model, size][0]:+.2f} points, {model} on {size:,} images"
-            found.append(claim(text, gains[model, size][0] > 0, detail, gains[model, size]))
+            detail = f"at best {gains[model, size].gap:+.2f} points, {model} on {size:,} images"
+            found.append(claim(text, gains[model, size].gap > 0, detail, gains[model, size]))
         small, large = at["dense", sizes[0]], at["dense", sizes[-1]]
         fallen, risen = below(large["train"], small["train"]), above(large["test"], small["test"])
-        train, test = -fallen[0], risen[0]
+        train, test = -fallen.gap, risen.gap
         text = f"{track} track: with more data training accuracy falls and test accuracy rises"
         found.append(
             claim(
@@ -99,16 +99,10 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         )
         falls = {m: above(at[m, sizes[0]]["train"], at[m, sizes[-1]]["train"]) for m in ("dense", *sparse)}
         text = f"{track} track: training accuracy falls less for the sparse networks"
-        detail = ", ".join(f"{model} {fall:.1f}" for model, (fall, _) in falls.items())
-        margins = [_less(falls[model], falls["dense"]) for model in sparse]
-        found.append(claim(text, all(gap > 0 for gap, _ in margins), detail, *margins))
+        detail = ", ".join(f"{model} {fall:.1f}" for model, (fall, *_) in falls.items())
+        margins = [less(falls[model], falls["dense"]) for model in sparse]
+        found.append(claim(text, all(margin.gap > 0 for margin in margins), detail, *margins))
     return found
-
-
-def _less(one: Margin, other: Margin) -> Margin:
-    """By how much one difference is less than another."""
-    noise = None if one[1] is None or other[1] is None else one[1] + other[1]
-    return other[0] - one[0], noise
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:

@@ -95,9 +95,9 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         if gains:
             text = f"{track} track: projection in training is above thresholding at every density from 30 to 60 %"
             detail = "by " + ", ".join(
-                f"{gain:.1f} points at {density:.0%}" for density, (gain, _) in gains.items()
+                f"{gain:.1f} points at {density:.0%}" for density, (gain, *_) in gains.items()
             )
-            found.append(claim(text, min(gain for gain, _ in gains.values()) > 0, detail, *gains.values()))
+            found.append(claim(text, min(gain.gap for gain in gains.values()) > 0, detail, *gains.values()))
     return found
 
 
