@@ -348,8 +348,8 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         ({"budget": 0}, "; allow at least that; examples"),
         ({"ram": 500}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
         ({"budget": None}, "the target micro needs a budget, which bounds its flash"),
-        ({"model": Normalized}, "the microcontroller's runtime has no lrn"),
-        ({"model": Recurrent}, "GRU/LSTM is not supported on a microcontroller: take convolutions over time"),
+        ({"model": Normalized}, "(LocalResponseNorm) does not run on a microcontroller: take BatchNorm2d"),
+        ({"model": Recurrent}, " does not run on a microcontroller: take convolutions over time"),
         ({"budget": None, "ram": 4_000}, "give a budget, not ram alone"),
         ({"values": "f16"}, "computes in integers, not in f16: choose auto or p1 to p8"),
         ({"members": 2}, "one network on one image: leave members out"),
@@ -427,3 +427,25 @@ def test_a_smaller_width_meets_a_bound_on_ram_that_the_network_itself_does_not()
     found = mb.fit(network, digits(0, 200), "12KB", ram=needed - 1, widths=[0.5, 1], **asked)
     assert found.facts["width"] == 0.5
     assert found.facts["micro"]["ram_bytes"] < needed
+
+
+@pytest.mark.parametrize(
+    ("layer", "instead"),
+    [
+        (nn.ConvTranspose2d(4, 4, 2, stride=2), "take Conv2d with a stride of 1"),
+        (nn.LayerNorm([4, 24, 24]), "take BatchNorm2d"),
+        (nn.GroupNorm(2, 4), "take BatchNorm2d"),
+        (nn.Upsample(scale_factor=2), "end the network before it"),
+        (nn.PixelShuffle(2), "end the network before it"),
+    ],
+)
+def test_a_layer_that_does_not_run_is_named(layer, instead):
+    def network():
+        return nn.Sequential(nn.Conv2d(1, 4, 5), layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LazyLinear(10))
+
+    model = network()
+    model(torch.zeros(1, 1, 28, 28))
+    with pytest.raises(MemboundError) as raised:
+        fit(model=lambda: model)
+    kind = type(layer).__name__
+    assert str(raised.value).startswith(f"layer '1' ({kind}) does not run on a microcontroller: {instead}")

@@ -14,13 +14,14 @@ from membound.errors import MemboundError, ModelError
 from membound.micro.code import SMALL, STACK_BYTES
 from membound.micro.cost import estimate
 from membound.micro.integers import make_integers
-from membound.micro.layers import RECURRENT, find_layers, quantized_values
+from membound.micro.layers import find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
 from membound.micro.used import code_of, constants_of
 from membound.run.calibration import INPUTS, calibrate_activations
 from membound.run.micro_net import describe_plan
 from membound.search.bits import MOST, Types
 from membound.search.measure import FileBytes, State
+from membound.search.unsupported import UNROLLED, find_unsupported
 from membound.store.choice import layer_weights, value_types
 from membound.store.file import assemble
 from membound.store.formats import Encoded, encode
@@ -145,10 +146,21 @@ def _say_largest(plan: MicroPlan) -> str:
     )
 
 
-def refuse_recurrent(model: nn.Module) -> None:
+def refuse_unrolled(model: nn.Module) -> None:
     """Before it is traced: that unrolls every step of time, which takes a minute."""
-    if any(isinstance(module, nn.LSTM | nn.GRU) for module in model.modules()):
-        raise ModelError(RECURRENT)
+    if said := find_unsupported(model, UNROLLED):
+        raise ModelError(said)
+
+
+def refuse_layers(model: nn.Module, stored: StoredModel) -> None:
+    """What cannot run, by the layer that a person wrote: of its parts in the graph nobody has heard.
+
+    A layer that the graph does not need, such as a norm that is folded away, is no reason.
+    """
+    try:
+        find_layers(stored)
+    except ModelError as error:
+        raise ModelError(find_unsupported(model) or str(error)) from None
 
 
 def say_examples(measure: MicroBytes) -> str:
