@@ -347,10 +347,10 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         ({"ram": 500}, "a larger stride there help, or a smaller width of the whole network (widths)"),
         ({"budget": 0}, "; allow at least that; examples"),
         ({"ram": 500}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
-        ({"budget": None}, "the target micro needs a budget, which bounds its flash"),
+        ({"budget": None}, "the target micro takes a budget (of flash, such as 20KB), a latency"),
         ({"model": Normalized}, "(LocalResponseNorm) does not run on a microcontroller: take BatchNorm2d"),
         ({"model": Recurrent}, " does not run on a microcontroller: take convolutions over time"),
-        ({"budget": None, "ram": 4_000}, "give a budget, not ram alone"),
+        ({"budget": None, "ram": 4_000}, "beside them: got ram alone"),
         ({"values": "f16"}, "computes in integers, not in f16: choose auto or p1 to p8"),
         ({"members": 2}, "one network on one image: leave members out"),
         ({"threads": 2, "latency": "9ms"}, "one network on one image: leave threads out"),
@@ -441,7 +441,9 @@ def test_a_smaller_width_meets_a_bound_on_ram_that_the_network_itself_does_not()
 )
 def test_a_layer_that_does_not_run_is_named(layer, instead):
     def network():
-        return nn.Sequential(nn.Conv2d(1, 4, 5), layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LazyLinear(10))
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 5), layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LazyLinear(10)
+        )
 
     model = network()
     model(torch.zeros(1, 1, 28, 28))

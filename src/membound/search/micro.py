@@ -169,7 +169,8 @@ def say_examples(measure: MicroBytes) -> str:
     channels, height, width = net.images[0]
     text = f"; examples are read as {channels} x {height} x {width} (channels, height, width)"
     if channels == 1 and height != width and not net.takes_pixels:
-        text += f": if these are sequences of {height} channels, the layout NCHW reads {height} x {width} x 1"
+        sequences = f"sequences of {height} channel{'s' if height > 1 else ''}"
+        text += f": if these are {sequences}, the layout NCHW reads {height} x {width} x 1"
     return text
 
 
