@@ -396,7 +396,7 @@ def test_the_command_calibrates_measures_and_writes(calibrated, tmp_path, capsys
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--c", "{tmp}/c"], "does not say how its values are rounded to int8"),
+        (["--c", "{tmp}/c"], "does not say how its values are rounded to int8: name data"),
         (["--c", "{tmp}/no/c", "--data", "x.npz"], "there is no folder"),
         (["--int8", "{tmp}/x.safetensors"], "calibrated on data"),
         (["--int8", "{tmp}/x.bin", "--data", "x.npz"], "let its name end in .safetensors"),

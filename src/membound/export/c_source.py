@@ -97,15 +97,15 @@ def _input_macros(first: Quantization, channels: int, preprocess: Mapping[str, A
         for numbers in (steps, offsets)
     ]
     return f"""\
-/* The byte of a number{prepared} is number / scale + offset of its channel, rounded, and within 0 and 255:
- * net_input() makes it. {"All channels have the same." if alike else "There is one for each channel."} */
+/* net_input() turns a number{prepared} into a byte: number / scale + offset, rounded, limited to 0 to 255.
+ * {"All channels share scale and offset." if alike else "Each channel has its own scale and offset."} */
 #define NET_INPUT_SCALE {shown[0]}
 #define NET_INPUT_OFFSET {shown[1]}
 """
 
 
 _INPUT = """
-/* The byte that stands for a number of a channel. */
+/* The byte that the network is fed for a number of this channel. */
 static inline uint8_t net_input(float number, uint32_t channel) {{
 {0}
   if (!(byte > 0.0f)) return 0;

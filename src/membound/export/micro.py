@@ -151,7 +151,8 @@ def calibrate(
             )
         if not model.activations:
             raise MemboundError(
-                f"{source} does not say how its values are rounded to int8: name data to calibrate it on",
+                f"{source} is not calibrated: it does not say how its values are rounded to int8: name data to "
+                "calibrate it on, such as what it was trained on",
                 about="data",
             )
         return Calibrated(MicroNet(model, compiled=level))

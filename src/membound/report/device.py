@@ -122,14 +122,16 @@ def say_more_room(final: Facts, with_options: bool) -> str:
     >>> print(say_more_room({"micro": micro | {"compiled_with": "-O2"}, "limit": 3900}, False))
     flash binds (3,852 of 3,900 bytes): allow more (budget), or compile for size (compiled="Os")
     >>> say_more_room({"micro": micro, "limit": 8000}, True)
-    'neither flash nor time binds: take a wider network (--widths 1,1.5,2)'
+    'neither flash nor time binds: take a wider network (--widths 1,1.5,2, if its function takes a width)'
     """
     dashes = "--" if with_options else ""
     small = find_level(final) == LEVELS[0]
     taken, allowed = find_time(final), find_number(find_part(final, "latency_bound"), "bound_ms")
     if taken is not None and allowed is not None and taken >= NEARLY * allowed:
         faster = "--compiled O2" if with_options else 'compiled="O2"'
-        other = f", or compile for speed ({faster})" if small else ", or take a faster clock"
+        beside = find_other(final)
+        helps = small and (beside is None or beside[2] < taken)
+        other = f", or compile for speed ({faster})" if helps else ", or take a faster clock"
         return f"the bound on time binds ({taken:.3g} of {allowed:g} ms): allow more ({dashes}latency){other}"
     flash, limit = find_flash(final), find_limit(final)
     if flash is not None and limit is not None and flash >= NEARLY * limit:
@@ -137,7 +139,7 @@ def say_more_room(final: Facts, with_options: bool) -> str:
         other = "" if small else f", or compile for size ({less})"
         return f"flash binds ({show_count(flash)} of {show_count(limit)} bytes): allow more ({dashes}budget){other}"
     wider = "--widths 1,1.5,2" if with_options else "widths=[1, 1.5, 2]"
-    return f"neither flash nor time binds: take a wider network ({wider})"
+    return f"neither flash nor time binds: take a wider network ({wider}, if its function takes a width)"
 
 
 def show_ram(net: Facts) -> str:

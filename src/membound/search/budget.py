@@ -201,6 +201,8 @@ flash, which leaves time for more weights (compiled="O2")'
         f"{' bytes' if time_alone else f' of {limit:,} bytes'}"
     ]
     faster = micro.get("at_O2")
+    if faster and faster["ms"] >= micro["ms"]:  # it is not where weights lie in another form
+        faster = None
     if (
         faster
         and not time_alone
@@ -298,11 +300,12 @@ def describe_spare(size: int, limit: int, ram: int | None, memory: int | None) -
     """Said where less than half of what is allowed is used: a larger network might be better.
 
     >>> describe_spare(4000, 10000, 900, 1000)
-    ['4,000 of 10,000 bytes are used, less than half: a wider network may be more accurate (widths=[1, 1.5, 2])']
+    ['4,000 of 10,000 bytes are used, less than half: a wider network may be more accurate \
+(widths=[1, 1.5, 2], if its function takes a width)']
     >>> describe_spare(9000, 10000, 900, 1000), describe_spare(9000, 10000, 400, None)
     ([], [])
     """
-    more = "less than half: a wider network may be more accurate (widths=[1, 1.5, 2])"
+    more = "less than half: a wider network may be more accurate (widths=[1, 1.5, 2], if its function takes a width)"
     found = [f"{size:,} of {limit:,} bytes are used, {more}"] if 2 * size < limit else []
     if ram is not None and memory is not None and 2 * ram < memory:
         found.append(f"{ram:,} of {memory:,} bytes of RAM are used, {more}")

@@ -28,6 +28,9 @@ from membound.store.formats import Encoded, encode
 from membound.store.model import Model, StoredModel
 from membound.store.values import value_type
 
+SHORT = 100  # bytes: nobody asks for so few, so a unit is missing
+WITHOUT_NAMES = {"sum": "addition", "pool": "pool", "mean": "mean", "table": "activation"}
+
 
 @dataclass(frozen=True, eq=False)
 class MicroBytes(FileBytes):
@@ -118,9 +121,10 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
     plan = measure.plan(measure.dense_state())
     needed = ram_of(plan)
     if needed > allowed:
+        meant = f" (did you mean {allowed}KB?)" if allowed < SHORT else ""
         raise MemboundError(
-            f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them stack), "
-            f"however few weights it has; allow that much, or change the network: {_say_largest(plan)}"
+            f"{allowed:,} bytes of RAM{meant} cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
+            f"stack), however few weights it has; allow that much, or change the network: {_say_largest(plan)}"
             f"{say_examples(measure)}",
             about=("ram", "layout"),
         )
@@ -137,13 +141,22 @@ def _say_largest(plan: MicroPlan) -> str:
     (channels, height, width), rows = net.images[value], layout.buffers[value].rows
     many = f"{rows} of {height} rows" if height > 1 else "one row"
     taken = f"{sizes[value]:,} bytes for {many} of {channels} x {width}"
-    names = [op.name for op in net.ops if op.output == value]
-    if not names:
+    writers = [number for number, op in enumerate(net.ops) if op.output == value]
+    if not writers:
         return f"its input takes most ({taken}); smaller examples help"
     return (
-        f"the output of layer {names[0]!r} takes most ({taken}); fewer channels or a larger stride there help, or "
-        "a smaller width of the whole network (widths)"
+        f"the output of {_name_op(plan, writers[0])} takes most ({taken}); fewer channels or a larger stride there "
+        "help, or a narrower network"
     )
+
+
+def _name_op(plan: MicroPlan, number: int) -> str:
+    """A layer by its name; what has none by the layer that it comes after."""
+    ops = plan.net.ops
+    if ops[number].weight is not None:
+        return f"layer {ops[number].name!r}"
+    before = [op.name for op in ops[:number] if op.weight is not None]
+    return f"the {WITHOUT_NAMES[ops[number].kind]}" + (f" after layer {before[-1]!r}" if before else "")
 
 
 def refuse_unrolled(model: nn.Module) -> None:
