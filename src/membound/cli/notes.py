@@ -29,8 +29,7 @@ def as_notes() -> Iterator[None]:
             said.add(text)
             sys.stderr.write(f"note: {text}\n")
 
-    warnings.showwarning = show
-    try:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", category=UserWarning, module=r"membound\b")
+        warnings.showwarning = show
         yield
-    finally:
-        warnings.showwarning = shown
