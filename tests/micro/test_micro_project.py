@@ -537,3 +537,23 @@ def test_a_reserved_word_is_no_prefix(calibrated, tmp_path, capsys):
     assert run("export", file, "--c", str(tmp_path / "c"), "--prefix", "int") == 1
     assert "'int' is a reserved word of C or C++" in capsys.readouterr().err
     assert not (tmp_path / "c").exists()
+
+
+def test_features_are_not_called_pixels_or_images(tmp_path):
+    """In what is exported of a network that takes vectors of floats, and of one that takes sequences of bytes."""
+    vectors = Builder((20,), 0)
+    vectors.flat_linear(0, 4)
+    sequences = Builder((10, 49, 1), 0)
+    sequences.conv(0, 2, kernel=1)
+    said = {"mean": [1.0] * 20, "std": [2.0] * 20, "takes": "float32"}
+    made = (
+        (vectors.store("p8", preprocess=said), "x [N, 20] becomes"),
+        (sequences.store("p8", preprocess={"scale": 0.01}), "x [N, 10, 49, 1] becomes"),
+    )
+    for number, (stored, told) in enumerate(made):
+        files = project_files(micro(stored).plan)
+        for name in ("main.c", "net.h", "README.md"):
+            assert not re.search(
+                "pixel(?!_step)|camera|image(?!.$)", files[name].replace("a new image", "")
+            ), name
+        assert told in " ".join(files["README.md"].split()), number

@@ -35,22 +35,24 @@ def example_of(plan: MicroPlan) -> str:
 
 
 def _say_input(plan: MicroPlan, prefix: str) -> str:
-    """What one example is, byte by byte."""
+    """What one example is, byte by byte, and how numpy writes a file of several."""
     channels, height, width = plan.net.images[0]
     one, big = example_of(plan), prefix.upper()
-    sizes = (
-        f"`{big}_HEIGHT` = {height} rows of `{big}_WIDTH` = {width} places of `{big}_CHANNELS` = {channels}"
-    )
-    if plan.net.takes_pixels:
-        return (
-            f"One {one} is {sizes} bytes (uint8), as the training data has them. A file of several is what numpy "
-            f'writes of x, uint8 [N, {channels}, {height}, {width}]: `x.transpose(0, 2, 3, 1).tofile("{one}s.bin")`.'
+    is_vector = height == width == 1
+    what = "bytes (uint8), as the training data has them" if plan.net.takes_pixels else "numbers"
+    sizes = f"`{big}_HEIGHT` = {height} rows of `{big}_WIDTH` = {width} places of "
+    said = f"One {one} is {'one row of ' if is_vector else sizes}`{big}_CHANNELS` = {channels} {what}."
+    kind = ""
+    if not plan.net.takes_pixels:
+        said += (
+            f" `{prefix}_input(number, channel)` turns a number as the training data has it, before any preparation, "
+            "into the byte that the network is fed. `main.c` reads float32 and does so."
         )
-    return (
-        f"One example is {sizes} numbers. `{prefix}_input(number, channel)` makes the byte that the network is fed "
-        f"from a number as the training data has it, before any preparation. `main.c` reads float32: of x "
-        f'[N, {channels}, {height}, {width}], `x.astype("float32").transpose(0, 2, 3, 1).tofile("{one}s.bin")`.'
-    )
+        kind = '.astype("float32")'
+    said += f" With numpy, x [N, {channels}{'' if is_vector else f', {height}, {width}'}] becomes a file for `main` by"
+    text = fill(f"{said}:", WIDE, break_long_words=False, break_on_hyphens=False)
+    order = "" if is_vector else ".transpose(0, 2, 3, 1)"
+    return f'{text}\n\n    x{kind}{order}.tofile("{one}s.bin")'
 
 
 def readme_text(
@@ -81,11 +83,10 @@ def readme_text(
             f"        row[i] = {prefix}_input(numbers[i], i % {big}_CHANNELS);\n"
         )
     loop = (
-        f"    {prefix}_start(&context);                         /* before every {one} */\n"
-        "    do {\n"
-        f"      ...                                            /* get the next row */\n{prepare}"
+        f"    {prefix}_start(&context);  /* before every {one} */\n"
+        f"    do {{\n      ...  /* get the next row */\n{prepare}"
         f"    }} while (!{prefix}_feed_row(&context, row, 1, {big}_CHANNELS));\n"
-        f"    best = {prefix}_best(&context);                   /* or {prefix}_output(&context, index) */"
+        f"    best = {prefix}_best(&context);  /* or {prefix}_output(&context, index) */"
     )
     names = (
         "" if classes is None else f"\nClasses, in the order of the outputs: {', '.join(classes)[:2000]}.\n"
@@ -117,7 +118,7 @@ Plain C99 in {arithmetic}, written by membound {own_version()}. It allocates not
     cmake -S . -B build && cmake --build build && ctest --test-dir build
     ./build/main < {one}s.bin
 
-{fill(_say_input(plan, prefix), WIDE, break_long_words=False, break_on_hyphens=False)}
+{_say_input(plan, prefix)}
 {pictures}
 ## 2. Build it for the device
 
@@ -141,7 +142,7 @@ Compile `{prefix}_test.c`, too, and call it once: on a new board, and when the c
 
 ## 4. Run it
 
-    static {prefix}_context context;                  /* all RAM but the stack */
+    static {prefix}_context context;  /* all RAM but the stack */
     static uint8_t row[{big}_WIDTH * {big}_CHANNELS];
 
 {loop}
