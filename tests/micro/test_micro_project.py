@@ -541,8 +541,8 @@ def test_a_reserved_word_is_no_prefix(calibrated, tmp_path, capsys):
 
 def test_features_are_not_called_pixels_or_images(tmp_path):
     """In what is exported of a network that takes vectors of floats, and of one that takes sequences of bytes."""
-    vectors = Builder((20,), 0)
-    vectors.flat_linear(0, 4)
+    vectors = Builder((20, 1, 1), 0)
+    vectors.conv(0, 4, kernel=1)
     sequences = Builder((10, 49, 1), 0)
     sequences.conv(0, 2, kernel=1)
     said = {"mean": [1.0] * 20, "std": [2.0] * 20, "takes": "float32"}
