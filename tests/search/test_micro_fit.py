@@ -202,6 +202,10 @@ def test_progress_counts_in_the_unit_of_the_bound():
 def test_time_alone_is_a_bound_on_a_microcontroller():
     bound = fit(budget=None, latency="3ms", steps=10)
     assert bound.facts["micro"]["ms"] <= 3
+    assert bound.name == "in 3 ms"
+    told = dict(on_device(describe_final(bound)))
+    assert told["flash"].startswith(f"{bound.flash:,} bytes: ")  # of no number that nobody asked for
+    assert not any("the budget" in note or "100%" in note for note in bound.facts["tried"])
 
 
 @pytest.mark.parametrize(

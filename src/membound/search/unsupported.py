@@ -16,6 +16,7 @@ INSTEAD: dict[tuple[type[nn.Module], ...], str] = {
     ): f"take Conv2d with a stride of 1, or {_END}",
     (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.LocalResponseNorm): _NORM,
     (nn.Upsample, nn.PixelShuffle, nn.PixelUnshuffle, nn.Fold, nn.Unfold): _END,
+    (nn.Conv1d,): "take Conv2d of (k, 1), and a sequence as [channels, time, 1] (layout NCHW)",
     (nn.Conv3d, nn.MaxPool3d, nn.AvgPool3d): "take Conv2d, MaxPool2d or AvgPool2d",
     (nn.Embedding, nn.EmbeddingBag): "save the network behind it, which takes numbers",
     (nn.Bilinear, nn.PReLU, nn.GLU): "take Linear, and an activation of one input, such as ReLU",
