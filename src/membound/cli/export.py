@@ -165,7 +165,8 @@ def _choose(targets: Mapping[Export, Path | None]) -> tuple[Export, Path]:
 def _refuse_weights(chosen: Export, request: Request) -> None:
     """A network, or an ONNX file, becomes a model file first, and that becomes the rest."""
     source, init = request.source, request.init
-    if chosen is MODEL_FILE or (init is None and not source.lower().endswith(".onnx")):
+    starts = source.lower().endswith(".onnx") or (init is not None and not source.endswith(".safetensors"))
+    if chosen is MODEL_FILE or not starts:
         return
     first = shlex.join(
         [

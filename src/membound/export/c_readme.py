@@ -115,7 +115,7 @@ Plain C99 in {arithmetic}, written by membound {own_version()}. It allocates not
 
 ## 1. Try it on a host
 
-    cmake -S . -B build && cmake --build build && ctest --test-dir build
+    cmake -S . -B build && make -C build && make -C build test
     ./build/main < {one}s.bin
 
 {_say_input(plan, prefix)}

@@ -16,8 +16,7 @@ KINDS = {
     "with membound fit",
     **dict.fromkeys(
         (".npz", ".npy"),
-        "holds arrays, not a network: name the model file that membound fit or mb.save "
-        "wrote, and give data with --data (images= in Python)",
+        "holds arrays, not a network: name the model file that membound fit or mb.save wrote",
     ),
     ".tflite": TFLITE,
     ".litert": TFLITE,
