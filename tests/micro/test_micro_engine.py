@@ -9,7 +9,8 @@ from micro_reference import run_reference
 from profiles import chiefly, examples
 
 from membound.errors import MemboundError, ModelError
-from membound.micro.layers import READERS, WAYS_OUT
+from membound.micro.layers import READERS
+from membound.micro.ways_out import WAYS_OUT
 from membound.run import Net
 from membound.run.micro_net import MicroNet
 from membound.store.graph import ACTIVATIONS

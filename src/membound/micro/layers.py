@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from membound.errors import ModelError
+from membound.micro.ways_out import RECURRENT, SEQUENCES, WAYS_OUT
 from membound.store.graph import Node
 from membound.store.model import StoredModel
 from membound.store.operators import attributes
@@ -19,12 +20,6 @@ Image = tuple[int, int, int]  # channels, height, width
 Act = tuple[Any, ...]
 MOST_DILATION = 255
 BOUNDING = ("relu", "clip")  # activations that are no more than a lowest and a highest number
-OVER_TIME = "take convolutions over time instead, a sequence as [channels, time, 1], with Conv2d of (k, 1)"
-SEQUENCES = (
-    "give a sequence [channels, time] a last size of 1, as [channels, time, 1] (layout NCHW), with Conv2d of (k, 1) "
-    "where the network has Conv1d(k); recurrent layers and attention do not run there"
-)
-RECURRENT = f"GRU/LSTM is not supported on a microcontroller: {OVER_TIME}"
 
 
 @dataclass
@@ -321,26 +316,6 @@ READERS: dict[str, Callable[[_Reader, int, Node, dict[str, Any]], None]] = {
     "concat": _Reader.concat,
     "reshape": _Reader.reshape,
     "pad": _Reader.pad,
-}
-_RESIZING = "end the network before it, and resize what comes out"
-_FOLDING = "fold a constant into the layer before it; train without gates, such as squeeze-and-excitation"
-WAYS_OUT = {
-    **dict.fromkeys(("add", "sub", "mul", "div"), _FOLDING),
-    "constant": "let a bias hold it",
-    "gather": "pad with zeros; pools and strides pick rows and columns",
-    "matmul": "use convolutions and linear layers: attention has products of two values",
-    "max": "use a max pool over the whole map",
-    "maximum": "use relu or clamp",
-    "minimum": "use clamp",
-    "permute": "train a network that keeps channels first",
-    "reshape": "flatten all of it, or leave out the layer that reshapes, as group norm, transposed convolutions, "
-    "pixel shuffle, attention and recurrent layers do",
-    "slice": "make a layer of each part",
-    "lrn": "train the network without local response normalization, or with batch norm, which is folded away",
-    "layernorm": "train it with batch norm, which is folded away",
-    "softmax": "only one at the very end can go, and is left to the caller",
-    "resize": _RESIZING,
-    "upsample": _RESIZING,
 }
 
 

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from membound.micro.layers import OVER_TIME
+from membound.micro.ways_out import OVER_TIME
 
 _NORM = "take BatchNorm2d, which is folded into the layer before it"
 _END = "end the network before it, and do on the caller's side what it does"
