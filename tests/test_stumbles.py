@@ -16,6 +16,7 @@ import membound as mb
 from membound.cli import main
 from membound.cli.options import Source
 from membound.errors import MemboundError, ModelError, WeightsError
+from membound.run.evaluation import load_like
 from membound.run.files import read_array
 from membound.search.bounds import Bound
 from membound.search.request import split_keywords
@@ -206,3 +207,37 @@ def classify(tmp_path_factory):
     words = [compiler, "-std=c++17", f"-I{APP}", str(APP / "main.cpp"), str(folder / "never.cpp")]
     subprocess.run([*words, "-o", str(folder / "classify")], check=True)
     return folder / "classify"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("batch", "4"), ("isa", "avx2"), ("threads", "2"), ("members", "2"), ("prefer", "speed")],
+)
+def test_a_microcontroller_is_not_offered_what_it_refuses(option, value, tmp_path, capsys):
+    """Not first another option that would be refused with it."""
+    words = ["fit", "lenet", "--data", "mnist", "--target", "micro", "--budget", "8KB", f"--{option}", value]
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--out", str(tmp_path / "x.safetensors")])
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("membound: error: the target micro ")
+    assert said.endswith(f": leave --{option} out\n")
+
+
+def test_an_npz_is_read_in_the_layout_that_a_network_takes(tmp_path):
+    x, y = np.zeros((6, 10, 9, 1), np.float32), np.arange(6) % 2
+    file = str(tmp_path / "words.npz")
+    np.savez(file, x_train=x, y_train=y, x_test=x, y_test=y)
+    assert load_like((1, 10, 9), file).shape == (1, 10, 9)  # as it is read without a word
+    assert load_like((10, 9, 1), file).shape == (10, 9, 1)
+    assert load_like((3, 3, 3), file).shape == (1, 10, 9)  # which is then refused by its shape
+    assert load_like((10, 9, 1), file, layout="NHWC").shape == (1, 10, 9)
+
+
+def test_samples_of_sound_are_told_how_to_be_saved(tmp_path):
+    x, y = np.zeros((6, 10), np.int16), np.arange(6) % 2
+    np.savez(tmp_path / "sound.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    with pytest.raises(
+        MemboundError, match=r"x_train is int16: .*such as samples of sound, as x.astype\('float32'\)"
+    ):
+        mb.data.load(str(tmp_path / "sound.npz"))

@@ -16,11 +16,15 @@ __attribute__((section(".vectors"), used)) static const struct {
 #define CLOCK ((volatile uint32_t *)0x40000000)  /* a timer of this board, 25 MHz */
 #define SERIAL ((volatile uint32_t *)0x40004000) /* of this board */
 
+#ifndef BOARD_ROW_TICKS
+#define BOARD_ROW_TICKS 250000u /* from one interrupt to the next: 10 ms; at most 2^24 */
+#endif
+
 void reset(void) {
   uint32_t *to, *from = data_in_flash;
 #ifdef __ARM_FP /* compiled for an FPU: it is off until it is allowed (CPACR), and a float instruction locks up */
   *(volatile uint32_t *)0xE000ED88 |= 0xFu << 20;
-  __asm__ volatile("dsb\nisb");
+  __asm__ volatile("dsb\nisb" ::: "memory");
 #endif
   for (to = data_begin; to < data_end; to++) *to = *from++;
   for (to = bss_begin; to < bss_end; to++) *to = 0;
@@ -32,11 +36,20 @@ void board_start(void) {
   SERIAL[2] = 1;  /* and it sends */
   CLOCK[2] = CLOCK[1] = 0xFFFFFFFFu; /* it counts down, and begins again */
   CLOCK[0] = 1;
-  TIMER[1] = 24999;
+  TIMER[1] = BOARD_ROW_TICKS - 1u;
   TIMER[0] = 7;
 }
 
-void board_sleep(void) { __asm__ volatile("wfi"); }
+/* "memory": the compiler moves no read or write across. isb: an interrupt that waits runs before what comes next. */
+void board_hold(void) { __asm__ volatile("cpsid i" ::: "memory"); }
+
+void board_release(void) { __asm__ volatile("cpsie i\nisb" ::: "memory"); }
+
+void board_sleep(void) { __asm__ volatile("dsb\nwfi" ::: "memory"); }
+
+/* dmb: nor does the processor, which matters for what DMA writes. Where a data cache is on, as on a Cortex-M7, rows that
+ * DMA writes have to be invalidated there, too, before main reads them, or lie in memory that is not cached. */
+void board_barrier(void) { __asm__ volatile("dmb" ::: "memory"); }
 
 uint32_t board_ticks(void) { return ~CLOCK[1]; }
 
@@ -60,7 +73,7 @@ void board_print(const char *before, int32_t number, const char *after) {
 void board_stop(void) {
   register int operation __asm__("r0") = 0x18;
   register int reason __asm__("r1") = 0x20026;
-  __asm__ volatile("bkpt 0xab" : : "r"(operation), "r"(reason));
+  __asm__ volatile("bkpt 0xab" : : "r"(operation), "r"(reason) : "memory");
   for (;;) {
   }
 }

@@ -6,7 +6,10 @@
 
 void board_interrupt(void); /* in main.c; the board calls it, again and again */
 void board_start(void);     /* start the clock and the interrupt */
-void board_sleep(void);     /* until an interrupt */
+void board_hold(void);      /* hold interrupts back: they wait */
+void board_release(void);   /* let those run that wait, at once */
+void board_sleep(void);     /* until an interrupt comes, one that is held back included */
+void board_barrier(void);   /* all reads and writes before it come before those after it */
 uint32_t board_ticks(void); /* of a clock that runs on: on a chip, DWT->CYCCNT, which counts cycles */
 void board_print(const char *before, int32_t number, const char *after); /* in a line */
 void board_stop(void);

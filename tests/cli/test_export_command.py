@@ -439,3 +439,31 @@ def test_few_values_take_few_bits_without_being_asked(own, capsys):
     for name in ("auto", "again"):
         for tensor, array in decoded["f32"].items():
             np.testing.assert_array_equal(decoded[name][tensor], array)
+
+
+def test_a_network_with_weights_is_told_how_it_becomes_c(own, capsys):
+    """By commands that run as they are printed."""
+    train()
+    capsys.readouterr()
+    asked = (
+        "export",
+        "export_nets:small",
+        "--init",
+        "weights.safetensors",
+        "--c",
+        "board",
+        "--data",
+        "own.npz",
+    )
+    assert run(*asked) == 1
+    first, second = re.findall(
+        r"membound (export .*?)(?:, then|$)", capsys.readouterr().err.strip(), re.MULTILINE
+    )
+    assert run(*first.split(), "--data", "own.npz") == 0  # this network's weights say nothing of the shape
+    assert run(*second.split()) == 0
+    assert Path("board", "net.c").is_file()
+
+
+def test_arrays_are_no_network(own, capsys):
+    assert run("export", "own.npz", "--c", "board") == 1
+    assert "own.npz holds arrays, not a network: name the model file" in capsys.readouterr().err

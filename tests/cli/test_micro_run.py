@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from deployed import refused, run
-from micro_networks import NETWORKS, micro, prepared, some_images
+from micro_networks import NETWORKS, Builder, micro, prepared, some_images
 
 import membound as mb
 from membound.run.calibration import with_activations
@@ -77,3 +77,31 @@ def test_what_a_microcontroller_has_not_is_refused(given, capsys):
     assert "takes one array" in refused(capsys, "run", file, "x.npz", "--engine", "micro")
     np.save("wrong.npy", images[:, :, :5])
     assert "the input has the shape" in refused(capsys, "run", file, "wrong.npy", "--engine", "micro")
+
+
+@pytest.fixture
+def features(tmp_path, monkeypatch):
+    """The file of a network that takes floats, 3 channels along the height."""
+    monkeypatch.chdir(tmp_path)
+    build = Builder((3, 8, 1), 0)
+    value = build.conv(0, 2, kernel=1)
+    said = {"mean": [1.0] * 3, "std": [2.0] * 3, "takes": "float32"}
+    assert value is not None
+    return written(micro(build.store("p8", preprocess=said)), tmp_path / "features.safetensors")
+
+
+def test_bytes_for_a_network_of_floats_are_said_to_be_the_devices(features, capsys):
+    np.save("x.npy", np.zeros((2, 3, 8, 1), np.uint8))
+    assert run("run", features, "x.npy", "--engine", "micro") == 0
+    assert "note: uint8 is read as the bytes that the device is fed with" in capsys.readouterr().err
+
+
+def test_a_warning_is_a_note_in_a_line(features, capsys):
+    np.save("x.npy", np.full((2, 3, 8, 1), 1e6, np.float32))
+    assert run("run", features, "x.npy", "--engine", "micro") == 0
+    said = capsys.readouterr().err
+    assert said.startswith("note: 100% of the input is beyond")
+    assert said.endswith("give numbers on the scale of the training data\n")
+    assert len(said.splitlines()) == 1
+    assert run("inspect", features) == 0
+    assert "on a computer, not on the microcontroller" in capsys.readouterr().out

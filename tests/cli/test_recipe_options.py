@@ -75,7 +75,7 @@ def test_a_teacher_with_weights_of_its_own(capsys):
     ("asked", "message"),
     [
         ("--augment flip", "there is no 'flip'"),
-        ("--augment shift=99", "images of 6 pixels allow less"),
+        ("--augment shift=99", "shift=99 is too much for images of 6 x 6 pixels: write less than 6"),
         ("--teacher large", "is no file"),
         ("--teacher recipe_nets:plain", "is no file"),
         ("--teacher-init large.pt", "--teacher NET"),

@@ -9,7 +9,8 @@ from micro_reference import run_reference
 from profiles import chiefly, examples
 
 from membound.errors import MemboundError, ModelError
-from membound.micro.layers import READERS, WAYS_OUT
+from membound.micro.layers import READERS
+from membound.micro.ways_out import WAYS_OUT
 from membound.run import Net
 from membound.run.micro_net import MicroNet
 from membound.store.graph import ACTIVATIONS
@@ -101,7 +102,7 @@ def test_scales_of_any_size_are_refused_or_computed_with(seed):
         (
             "reshape",
             {"shape": (3, 4, 16)},
-            "only to a vector: flatten all of it; there are no group norms, LSTMs",
+            "only to a vector: flatten all of it, or leave out the layer that reshapes",
         ),
         ("maxpool", {"kernel": (2, 2), "dilation": (2, 2)}, "has no dilated pools"),
         ("adaptive", {"kind": "avg", "size": (3, 3)}, "only to sizes that divide it"),
@@ -122,7 +123,9 @@ def test_every_operator_that_is_refused_has_a_way_out():
 def test_sequences_are_refused_with_a_way_out():
     net = Builder((5, 8), 0)
     net.add("act", (0,), act=("relu",))
-    with pytest.raises(ModelError, match=r"the input has the shape \[5, 8\].*no LSTM.*\[channels, time, 1\]"):
+    with pytest.raises(
+        ModelError, match=r"the input has the shape \[5, 8\].*\[channels, time, 1\].*recurrent"
+    ):
         MicroNet(net.store("f32"), activations={})
 
 

@@ -47,17 +47,46 @@ def test_the_example_links_and_gives_the_engines_outputs(folder):
     if shutil.which(EMULATOR) is None:
         pytest.skip("it links; there is no emulator to run it")
     done = subprocess.run(command_of(EMULATOR), capture_output=True, text=True, check=True, timeout=60)
-    net, picture = micro(NETWORKS["lenet"]()), np.zeros((1, 1, 28, 28), np.uint8)
-    picture[:, :, 4:24, 12:15] = 255
-    outputs = net.integers(picture).reshape(-1).tolist()
-    wrong, *found, best, longest = done.stdout.splitlines()
+    wrong, *found, longest, lost = done.stdout.splitlines()
     assert wrong == "self test: 0 outputs wrong"
-    assert found == [f"output {number}" for number in outputs]
-    assert outputs[int(best.removeprefix("class "))] == max(outputs)
+    assert found == 2 * lines_of_the_bar()
+    assert lost == "pictures lost: 0"
     ticks = re.fullmatch(r"longest call: (\d+) ticks of (40 ns)", longest)
     assert ticks is not None
     assert int(ticks[1]) > 0
     assert f"A tick is {ticks[2]}" in PAGE
+
+
+def lines_of_the_bar() -> list[str]:
+    """What the example prints of each of its pictures, by the engine."""
+    net, picture = micro(NETWORKS["lenet"]()), np.zeros((1, 1, 28, 28), np.uint8)
+    picture[:, :, 4:24, 12:15] = 255
+    outputs = net.integers(picture).reshape(-1).tolist()
+    return [*(f"output {number}" for number in outputs), f"class {outputs.index(max(outputs))}"]
+
+
+@pytest.mark.skipif(
+    None in (shutil.which("arm-none-eabi-gcc"), shutil.which(EMULATOR)),
+    reason="there is no compiler, or no emulator",
+)
+@pytest.mark.parametrize(
+    ("options", "pictures", "lost"),
+    [
+        ((), {2}, 0),
+        (("-DROWS=1", "-O2"), {2}, 0),
+        (("-DBOARD_ROW_TICKS=250u",), {0}, 5),  # 10 us a row: the network takes longer
+        (("-DBOARD_ROW_TICKS=250u", "-DROWS=28"), {1, 2}, None),  # others are dropped meanwhile
+    ],
+)
+def test_pictures_that_come_too_fast_are_dropped_whole(options, pictures, lost, folder):
+    """Every picture that gives outputs gives the right ones. With -icount, time is that of the emulated processor."""
+    command = [*command_of("arm-none-eabi-gcc"), *options, "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    subprocess.run(command, check=True)
+    emulated = [*command_of(EMULATOR), "-icount", "shift=0"]
+    done = subprocess.run(emulated, capture_output=True, text=True, check=True, timeout=60)
+    _, *found, _, last = done.stdout.splitlines()
+    assert found in [count * lines_of_the_bar() for count in pictures]
+    assert lost is None or last == f"pictures lost: {lost}"
 
 
 @pytest.mark.parametrize("cpu", FLAGS)

@@ -102,6 +102,26 @@ def test_the_sources_are_c_plus_plus_too(tmp_path):
         subprocess.run([*command, str(tmp_path / "c" / source)], check=True)
 
 
+@pytest.mark.parametrize("prefix", ["net", "kws"])
+def test_every_c_file_says_its_license_and_who_wrote_it(prefix):
+    for name, text in project_files(micro(NETWORKS["lenet"]()).plan, prefix=prefix).items():
+        if name.endswith((".c", ".h")):
+            assert text.startswith("/* ")
+            assert text.count("/* SPDX-License-Identifier: Apache-2.0 */\n") == 1, name
+            assert f"/* Written by membound {mb.__version__}. */\n" in text, name
+
+
+@needs_gcc
+def test_all_names_that_the_linker_sees_are_the_networks_or_the_runtimes(tmp_path):
+    write_project(tmp_path, micro(NETWORKS["lenet"]()), "kws")
+    sources = [path.name for path in tmp_path.glob("*.c") if path.name != "main.c"]
+    subprocess.run(["gcc", "-std=c99", "-c", *sources], cwd=tmp_path, check=True)
+    names = subprocess.check_output(["nm", "-g", "--defined-only", *tmp_path.glob("*.o")], text=True)
+    found = re.findall(r"^\w+ \w (\w+)$", names, re.MULTILINE)
+    assert found
+    assert [name for name in found if not name.startswith("kws_")] == []
+
+
 def test_the_project_is_the_same_every_time():
     first, second = (project_files(micro(NETWORKS["lenet"]()).plan) for _ in range(2))
     assert first == second
@@ -234,7 +254,7 @@ def test_a_program_that_stays_over_another_kind_of_input_is_told_and_does_not_co
     made = features()
     floats.write_bytes(b"".join(with_activations(made.model, made._remake.keywords["activations"])))
     said = {
-        pixels: f"feed bytes without {prefix}_input\n",
+        pixels: f"feed them without {prefix}_input\n",
         floats: f"make bytes of them with {prefix}_input\n",
     }
     for first, second in ((pixels, floats), (floats, pixels)):
@@ -376,7 +396,7 @@ def test_the_command_calibrates_measures_and_writes(calibrated, tmp_path, capsys
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--c", "{tmp}/c"], "does not say how its values are rounded to int8"),
+        (["--c", "{tmp}/c"], "does not say how its values are rounded to int8: name data"),
         (["--c", "{tmp}/no/c", "--data", "x.npz"], "there is no folder"),
         (["--int8", "{tmp}/x.safetensors"], "calibrated on data"),
         (["--int8", "{tmp}/x.bin", "--data", "x.npz"], "let its name end in .safetensors"),
@@ -493,6 +513,10 @@ def test_clock_and_compiler_are_those_that_are_asked_for(calibrated, tmp_path, c
     rows = re.findall(r"^\| (-O\w) \| ([\d,]+) \|", readme, re.MULTILINE)
     assert [level for level, _ in rows] == ["-O2", "-Os"]
     assert "compiled\n  with -O2 for a Cortex-M4" in readme
+    assert "-mthumb -O2 -c net.c" in readme
+    cmake = (tmp_path / "c" / "CMakeLists.txt").read_text()
+    assert 'set(CMAKE_C_FLAGS_RELEASE "-O2 -DNDEBUG")' in cmake
+    assert "-Os" not in cmake
     mb.export_c(file, tmp_path / "python", clock="64 MHz", compiled="O2")
     assert (tmp_path / "python" / "README.md").read_text() == readme
     assert run("export", file, "--c", str(tmp_path / "bad"), "--clock", "64") == 1
@@ -513,3 +537,23 @@ def test_a_reserved_word_is_no_prefix(calibrated, tmp_path, capsys):
     assert run("export", file, "--c", str(tmp_path / "c"), "--prefix", "int") == 1
     assert "'int' is a reserved word of C or C++" in capsys.readouterr().err
     assert not (tmp_path / "c").exists()
+
+
+def test_features_are_not_called_pixels_or_images(tmp_path):
+    """In what is exported of a network that takes vectors of floats, and of one that takes sequences of bytes."""
+    vectors = Builder((20, 1, 1), 0)
+    vectors.conv(0, 4, kernel=1)
+    sequences = Builder((10, 49, 1), 0)
+    sequences.conv(0, 2, kernel=1)
+    said = {"mean": [1.0] * 20, "std": [2.0] * 20, "takes": "float32"}
+    made = (
+        (vectors.store("p8", preprocess=said), "x [N, 20] becomes"),
+        (sequences.store("p8", preprocess={"scale": 0.01}), "x [N, 10, 49, 1] becomes"),
+    )
+    for number, (stored, told) in enumerate(made):
+        files = project_files(micro(stored).plan)
+        for name in ("main.c", "net.h", "README.md"):
+            assert not re.search(
+                "pixel(?!_step)|camera|image(?!.$)", files[name].replace("a new image", "")
+            ), name
+        assert told in " ".join(files["README.md"].split()), number

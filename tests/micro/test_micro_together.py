@@ -122,10 +122,10 @@ def test_only_whole_images_are_run(tmp_path):
     write_project(tmp_path / "c", small(1, 0))
     assert compiled(list((tmp_path / "c").glob("*.c")), tmp_path / "program").returncode == 0
     for given, lines, said in (
-        (b"", 0, "usage: main < images, each of 30 bytes\n"),
-        (bytes(7), 0, "short input: an image has 30 bytes, 7 came\n"),
+        (b"", 0, "usage: main < FILE, of 30 bytes for each example\n"),
+        (bytes(7), 0, "short input: an example has 30 bytes, 7 came\n"),
         (bytes(30), 1, ""),
-        (bytes(75), 2, "short input: an image has 30 bytes, 15 came\n"),
+        (bytes(75), 2, "short input: an example has 30 bytes, 15 came\n"),
     ):
         done = subprocess.run([str(tmp_path / "program")], input=given, capture_output=True)
         assert (done.returncode, done.stderr.decode()) == (int(said != ""), said)
@@ -140,7 +140,37 @@ def file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("prefix", ["Kws", "9", "while", "mb", "context", "row", "memset", "scale_0", 3])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *(
+            "Kws",
+            "9",
+            "while",
+            "mb",
+            "context",
+            "row",
+            "memset",
+            "scale_0",
+            3,
+            "stdint",
+            "stddef",
+            "string",
+            "math",
+        ),
+        *(
+            "time",
+            "errno",
+            "assert",
+            "linux",
+            "unix",
+            "membound_micro",
+            "membound_micro_conv",
+            "test",
+            "int8",
+        ),
+    ],
+)
 def test_a_prefix_that_cannot_be_is_refused(file, tmp_path, prefix):
     with pytest.raises(ModelError, match=r"^prefix=.*such as") as raised:
         mb.export_c(file, tmp_path / "c", images=np.zeros((2, 1, 6, 5), np.uint8), prefix=prefix)
@@ -167,7 +197,7 @@ def test_the_command_takes_a_prefix(file, tmp_path, capsys):
         assert stopped.value.code == code
     said = capsys.readouterr()
     assert "kws.c, kws.h, the runtime, kws_test.c" in said.out
-    assert "the C has a use for that name itself" in said.err
+    assert "the exported C uses that name itself" in said.err
     for name in ("kws.c", "kws.h", "kws_membound_micro_config.h"):
         assert (tmp_path / "c-kws" / name).read_text() == (tmp_path / "one" / name).read_text()
     assert not (tmp_path / "c-mb").exists()

@@ -259,7 +259,7 @@ def test_what_cannot_be_written_is_refused_in_one_line(tmp_path):
         (file, "cpp", {}, "cannot be read: No such file"),
         (net, "there", {}, "has files in it, and no net.h that membound wrote: name a new folder"),
         (net, "no/where", {}, "there is no folder"),
-        (net, "cpp", {"prefix": "Net"}, "prefix='Net': a name in C is needed"),
+        (net, "cpp", {"prefix": "Net"}, "prefix='Net' is not a lower-case C name"),
         (net, "cpp", {"prefix": "while"}, "prefix='while' is a reserved word of C or C++"),
         (3, "cpp", {}, "net=3: a path is needed"),
     ]:

@@ -202,6 +202,10 @@ def test_progress_counts_in_the_unit_of_the_bound():
 def test_time_alone_is_a_bound_on_a_microcontroller():
     bound = fit(budget=None, latency="3ms", steps=10)
     assert bound.facts["micro"]["ms"] <= 3
+    assert bound.name == "in 3 ms"
+    told = dict(on_device(describe_final(bound)))
+    assert told["flash"].startswith(f"{bound.flash:,} bytes: ")  # of no number that nobody asked for
+    assert not any("the budget" in note or "100%" in note for note in bound.facts["tried"])
 
 
 @pytest.mark.parametrize(
@@ -344,13 +348,14 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
             {"ram": 500},
             "the output of layer 'conv1' takes most (360 bytes for 5 of 12 rows of 6 x 12); fewer",
         ),
-        ({"ram": 500}, "a larger stride there help, or a smaller width of the whole network (widths)"),
+        ({"ram": 500}, "fewer channels or a larger stride there help, or a narrower network;"),
+        ({"ram": 3}, "3 bytes of RAM (did you mean 3KB?) cannot be met"),
         ({"budget": 0}, "; allow at least that; examples"),
         ({"ram": 500}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
-        ({"budget": None}, "the target micro needs a budget, which bounds its flash"),
-        ({"model": Normalized}, "the microcontroller's runtime has no lrn"),
-        ({"model": Recurrent}, "GRU/LSTM is not supported on a microcontroller: take convolutions over time"),
-        ({"budget": None, "ram": 4_000}, "give a budget, not ram alone"),
+        ({"budget": None}, "the target micro takes a budget (of flash, such as 20KB), a latency"),
+        ({"model": Normalized}, "(LocalResponseNorm) does not run on a microcontroller: take BatchNorm2d"),
+        ({"model": Recurrent}, " does not run on a microcontroller: take convolutions over time"),
+        ({"budget": None, "ram": 4_000}, "beside them: got ram alone"),
         ({"values": "f16"}, "computes in integers, not in f16: choose auto or p1 to p8"),
         ({"members": 2}, "one network on one image: leave members out"),
         ({"threads": 2, "latency": "9ms"}, "one network on one image: leave threads out"),
@@ -427,3 +432,27 @@ def test_a_smaller_width_meets_a_bound_on_ram_that_the_network_itself_does_not()
     found = mb.fit(network, digits(0, 200), "12KB", ram=needed - 1, widths=[0.5, 1], **asked)
     assert found.facts["width"] == 0.5
     assert found.facts["micro"]["ram_bytes"] < needed
+
+
+@pytest.mark.parametrize(
+    ("layer", "instead"),
+    [
+        (nn.ConvTranspose2d(4, 4, 2, stride=2), "take Conv2d with a stride of 1"),
+        (nn.LayerNorm([4, 24, 24]), "take BatchNorm2d"),
+        (nn.GroupNorm(2, 4), "take BatchNorm2d"),
+        (nn.Upsample(scale_factor=2), "end the network before it"),
+        (nn.PixelShuffle(2), "end the network before it"),
+    ],
+)
+def test_a_layer_that_does_not_run_is_named(layer, instead):
+    def network():
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 5), layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LazyLinear(10)
+        )
+
+    model = network()
+    model(torch.zeros(1, 1, 28, 28))
+    with pytest.raises(MemboundError) as raised:
+        fit(model=lambda: model)
+    kind = type(layer).__name__
+    assert str(raised.value).startswith(f"layer '1' ({kind}) does not run on a microcontroller: {instead}")

@@ -15,6 +15,7 @@ from membound.cli.evaluate import evaluate_command
 from membound.cli.export import export_command
 from membound.cli.fit import fit_command
 from membound.cli.inspect import inspect_command
+from membound.cli.notes import as_notes
 from membound.cli.options import Stopped
 from membound.cli.reproduce import reproduce_command
 from membound.cli.run import run_command
@@ -86,7 +87,10 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     given = _rename_options(given)
     try:
-        code = app(given or ["--help"], prog_name="membound", standalone_mode=False, obj=("membound", *given))
+        with as_notes():
+            code = app(
+                given or ["--help"], prog_name="membound", standalone_mode=False, obj=("membound", *given)
+            )
         sys.stdout.flush()  # here, where its failure is answered, and not at exit
     except MemboundError as error:
         code = _refuse(f"{error}{_name_options(given, error)}")

@@ -118,8 +118,7 @@ def _evaluate_file(
     engine: str,
     as_json: bool,
 ) -> None:
-    from membound.data import load
-    from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
+    from membound.run.evaluation import evaluate_file, image_size, load_like, open_for_evaluation
 
     net = (
         options.open_in_integers(file)
@@ -127,7 +126,7 @@ def _evaluate_file(
         else open_for_evaluation(file, batch, options.engine(engine))
     )
     size = size or image_size(net, data)
-    dataset = load(data, size=size, **folder)
+    dataset = load_like(net.input_shape, data, size=size, **folder)
     options.tell_left_out(dataset)
     facts = evaluate_file(net, dataset, split, batch)
     if split != "all":

@@ -1,5 +1,6 @@
 """membound export: trained weights become a model file, a model file becomes ONNX, C++, C or a folder for the Hub."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,7 +48,8 @@ def export_command(
     prefix: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="With --cpp and --c: how names of functions and files begin, in lower case."
+            metavar="NAME",
+            help="With --cpp and --c: what names of functions and files begin with, in lower case.",
         ),
     ] = "net",
     cpp_file: Annotated[Path | None, _target(CPP_FILE)] = None,
@@ -132,6 +134,7 @@ def export_command(
         prefer=prefer, shape=_shape(shape), data=data, mean=mean, layout=layout, size=size, prefix=prefix,
         engine=options.engine(engine), clock=clock, compiled=compiled,
     )  # fmt: skip
+    _refuse_weights(chosen, request)
     _check_effective(chosen, request)
     refuse_tflite(source)
     written = chosen.write(request)
@@ -157,6 +160,28 @@ def _choose(targets: Mapping[Export, Path | None]) -> tuple[Export, Path]:
             "membound export NET --init WEIGHTS --values p4 --data DATA"
         )
     return given[0]
+
+
+def _refuse_weights(chosen: Export, request: Request) -> None:
+    """A network, or an ONNX file, becomes a model file first, and that becomes the rest."""
+    source, init = request.source, request.init
+    starts = source.lower().endswith(".onnx") or (init is not None and not source.endswith(".safetensors"))
+    if chosen is MODEL_FILE or not starts:
+        return
+    first = shlex.join(
+        [
+            "membound",
+            "export",
+            source,
+            *([] if init is None else ["--init", str(init)]),
+            "--out",
+            "net.safetensors",
+        ]
+    )
+    then = f"membound export net.safetensors {chosen.option} {shlex.quote(str(request.target))}"
+    data = " --data DATA" if chosen in (C, WEB, INT8) and request.data is None else ""
+    data = f" --data {shlex.quote(request.data)}" if request.data is not None else data
+    raise MemboundError(f"{chosen.option} takes a model file: write one with {first}, then {then}{data}")
 
 
 def _check_effective(chosen: Export, request: Request) -> None:

@@ -74,7 +74,8 @@ def fit_command(
     """Fit a network into a budget of bytes, as a file of that size.
 
     Give one bound (--budget, --ram, --latency, --nonzeros, --within or --stages), or --budget with --ram or
-    --latency. A dense network is trained for comparison, and a report is written next to the file.
+    --latency; with --target micro --budget, --latency or both, and --ram beside them. A dense network is trained for
+    comparison, and a report is written next to the file.
 
     membound fit lenet --data mnist --budget 20KiB --out net.safetensors
     """
@@ -127,13 +128,22 @@ def fit_command(
 
 def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str | None) -> None:
     """An option that would do nothing is a misunderstanding: better said than ignored."""
+    micro = asked.get("target") == "micro"
+    for option in ("batch", "isa", "threads", "members", "prefer") if micro else ():
+        if option in asked:
+            what = (
+                "stores weights in formats of its own"
+                if option == "prefer"
+                else "runs one network on one image"
+            )
+            raise MemboundError(f"the target micro {what}: leave --{option} out")
     greedy, several = asked.get("strategy") == "greedy", asked.get("members", 1) > 1
     steps_on = greedy or "stages" in asked
     needs = {
         "--batch": ("batch" in asked, "--ram", "ram" in asked),
         "--isa": ("isa" in asked, "--ram", "ram" in asked),
-        "--clock": ("clock" in asked, "--target micro", asked.get("target") == "micro"),
-        "--compiled": ("compiled" in asked, "--target micro", asked.get("target") == "micro"),
+        "--clock": ("clock" in asked, "--target micro", micro),
+        "--compiled": ("compiled" in asked, "--target micro", micro),
         "--threads": ("threads" in asked, "--latency", "latency" in asked),
         "--average": ("average" in asked, "--members 2 or more", several),
         "--greedy-step": ("greedy_step" in asked, "--strategy greedy", greedy),

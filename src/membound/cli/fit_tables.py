@@ -10,7 +10,7 @@ import typer
 from membound.cli import options
 from membound.cli.tables import Column, print_table, say, terminal_width, times
 from membound.report.advice import say_note
-from membound.report.device import is_micro, say_export, show_flash, show_ram
+from membound.report.device import find_limit, is_micro, say_export, show_flash, show_ram
 from membound.report.text import Score, find_score, show_count, show_milliseconds, weights_first
 from membound.report.verdict import make_lines
 
@@ -72,7 +72,7 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     from membound.micro.cost import say_flash, say_speed
 
     lines = [
-        ("flash", say_flash(micro, final.get("limit"))),
+        ("flash", say_flash(micro, find_limit(final))),
         (
             "ram",
             f"{show_ram(final)} bytes: {micro['context_bytes']:,} of context, "

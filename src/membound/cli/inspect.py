@@ -11,6 +11,7 @@ from membound.cli.fit_tables import on_device
 from membound.cli.tables import Column, print_table, say
 from membound.errors import MemboundError
 from membound.report.text import weights_first
+from membound.units import name_examples
 
 File = Annotated[
     Path,
@@ -93,8 +94,8 @@ def _print(facts: dict[str, Any]) -> None:
         return
     say(
         "memory",
-        f"{max(memory.values()):,} bytes for one image on one thread, file included, on any CPU"
-        f"{' of a computer' if 'micro' in facts else ''}: "
+        f"{max(memory.values()):,} bytes for one {name_examples(facts['input_shape'])[:-1]} on one thread, file "
+        f"included, on {'a computer, not on the microcontroller' if 'micro' in facts else 'any CPU'}: "
         + ", ".join(f"{isa} {total:,}" for isa, total in memory.items()),
     )
 

@@ -100,7 +100,7 @@ Clock = Annotated[
     typer.Option(
         "--clock",
         metavar="FREQUENCY",
-        help="On a microcontroller: the clock that times are estimated at (default: 80MHz).",
+        help="For a microcontroller: the clock that times are estimated for (default: 80MHz).",
     ),
 ]
 Compiled = Annotated[
@@ -108,7 +108,7 @@ Compiled = Annotated[
     typer.Option(
         "--compiled",
         metavar="HOW",
-        help="On a microcontroller: how C is compiled, which flash and time are said for first: Os (default) or O2.",
+        help="For a microcontroller: the level that the C is compiled at, Os (default) or O2 (faster, more flash).",
         autocompletion=completed("Os", "O2"),
     ),
 ]

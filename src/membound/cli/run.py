@@ -128,6 +128,12 @@ def _run(net: Any, array: Any) -> Any:
     from membound.run.files import run_array, run_integers
     from membound.run.micro_net import MicroNet
 
+    if isinstance(net, MicroNet) and array.dtype.name == "uint8" and not net.plan.net.takes_pixels:
+        typer.echo(
+            "note: uint8 is read as the bytes that the device is fed with, which net_input makes of numbers; for the "
+            "numbers themselves, as in training, save float32",
+            err=True,
+        )
     return run_integers(net, array) if isinstance(net, MicroNet) else run_array(net, array)
 
 

@@ -78,11 +78,12 @@ class Augment:
                 f"examples of shape {list(shape)} are no images [C, H, W]: only those can be augmented",
                 about="augment",
             )
-        side = min(shape[1:])
+        height, width = shape[1:]
         for name in ("shift", "cutout"):
-            if getattr(self, name) >= side:
+            if (amount := getattr(self, name)) >= min(height, width):
+                less = f"write less than {min(height, width)}" if min(height, width) > 1 else "leave it out"
                 raise DataError(
-                    f"{name}={getattr(self, name)}: images of {side} pixels allow less than that",
+                    f"{name}={amount} is too much for images of {height} x {width} pixels: {less}",
                     about="augment",
                 )
         return self

@@ -231,7 +231,10 @@ def _named(files: list[str], key: str) -> list[str]:
 
 def _images(path: Path, name: str, x: Array, layout: str | None) -> Array:
     if x.dtype != np.uint8 and x.dtype.kind != "f":
-        raise DataError(f"{path}: {name} is {x.dtype}: images must be uint8 (0 to 255) or floating point")
+        raise DataError(
+            f"{path}: {name} is {x.dtype}: images must be uint8 (0 to 255) or floating point; save other whole "
+            "numbers, such as samples of sound, as x.astype('float32')"
+        )
     if x.size == 0:
         raise DataError(f"{path}: {name} has shape {list(x.shape)}: there are no images in it")
     if x.dtype != np.uint8:

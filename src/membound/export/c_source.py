@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from membound.export.c_readme import example_of
 from membound.micro.arithmetic import Quantization
 from membound.micro.code import CONFIG
 from membound.micro.identity import identify
@@ -15,6 +16,7 @@ _TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "in
 _POINTERS = {"stream", "palette", "bias", "multiplier", "shift", "table"}
 _PARTS = {"weight": "mb_weight", "scale": "mb_scale", "sum": "mb_sum", "pool": "mb_pool"}
 _PER_LINE = 24
+ABOUT_BYTES = {"image": "pixels, 0 to 255", "example": "uint8, as the training data has them"}
 FIRST_LINE = "/* A network that membound wrote: include this, compile net.c and the runtime beside it. */"
 
 
@@ -24,7 +26,7 @@ def header_text(plan: MicroPlan, preprocess: Mapping[str, Any] | None = None) ->
     channels, height, width = net.images[0]
     outputs = net.images[net.output]
     last, first = net.quantizations[net.output], net.quantizations[0]
-    about = "pixels, 0 to 255" if net.takes_pixels else "made of numbers by net_input"
+    about = "made by net_input" if not net.takes_pixels else ABOUT_BYTES[example_of(plan)]
     arena = plan.layout.nbytes
     macros = "" if net.takes_pixels else _input_macros(first, channels, preprocess or {})
     return f"""{FIRST_LINE}
@@ -54,7 +56,6 @@ typedef struct {{
   uint16_t counters[NET_COUNTERS];
 }} net_context;
 
-extern const mb_net net;
 {"" if net.takes_pixels else _INPUT.format(_EACH if "SCALE {" in macros else _ALIKE)}
 /* Begin an input. */
 void net_start(net_context *context);
@@ -96,15 +97,15 @@ def _input_macros(first: Quantization, channels: int, preprocess: Mapping[str, A
         for numbers in (steps, offsets)
     ]
     return f"""\
-/* The byte of a number{prepared} is number / scale + offset of its channel, rounded, and within 0 and 255:
- * net_input() makes it. {"All channels have the same." if alike else "There is one for each channel."} */
+/* net_input() turns a number{prepared} into a byte: number / scale + offset, rounded, limited to 0 to 255.
+ * {"All channels share scale and offset." if alike else "Each channel has its own scale and offset."} */
 #define NET_INPUT_SCALE {shown[0]}
 #define NET_INPUT_OFFSET {shown[1]}
 """
 
 
 _INPUT = """
-/* The byte that stands for a number of a channel. */
+/* The byte that the network is fed for a number of this channel. */
 static inline uint8_t net_input(float number, uint32_t channel) {{
 {0}
   if (!(byte > 0.0f)) return 0;
@@ -157,20 +158,22 @@ def source_text(plan: MicroPlan) -> str:
     parts.append(array_text("input", record.pop("input")))
     parts.append("static const mb_value values[] = {\n" + "".join(f"    {v},\n" for v in values) + "};\n")
     parts.append("static const mb_op ops[] = {\n" + "\n".join(ops) + "\n};\n")
-    parts.append(f"const mb_net net = {{ops, values, input, {', '.join(map(str, record.values()))}}};\n")
+    parts.append(
+        f"static const mb_net net_network = {{ops, values, input, {', '.join(map(str, record.values()))}}};\n"
+    )
     parts.append(FUNCTIONS.format(rows=net.images[net.output][1], columns=net.images[net.output][2]))
     return "\n".join(parts)
 
 
-FUNCTIONS = """void net_start(net_context *context) {{ mb_start(&net, context->counters); }}
+FUNCTIONS = """void net_start(net_context *context) {{ mb_start(&net_network, context->counters); }}
 
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step) {{
-  return mb_feed_row(&net, context->counters, context->arena, row, channel_step, pixel_step);
+  return mb_feed_row(&net_network, context->counters, context->arena, row, channel_step, pixel_step);
 }}
 
 int8_t net_output(const net_context *context, uint32_t index) {{
   const uint32_t channel = index / ({rows}u * {columns}u);
-  return mb_output(&net, context->arena, channel, index / {columns}u % {rows}u, index % {columns}u);
+  return mb_output(&net_network, context->arena, channel, index / {columns}u % {rows}u, index % {columns}u);
 }}
 
 uint32_t net_best(const net_context *context) {{

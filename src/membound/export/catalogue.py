@@ -60,11 +60,11 @@ def _write_hub(request: Request) -> Written:
     known: dict[str, Any] = {}
     told = "accuracy not known, for there is no data"
     if data is not None:
-        from membound.data import load
-        from membound.run.evaluation import evaluate_file, image_size, open_for_evaluation
+        from membound.run.evaluation import evaluate_file, image_size, load_like, open_for_evaluation
 
         net = open_for_evaluation(file)
-        images = load(data, layout=request.layout, size=request.size or image_size(net, data))
+        side = request.size or image_size(net, data)
+        images = load_like(net.input_shape, data, layout=request.layout, size=side)
         known = {"accuracy": evaluate_file(net, images)["accuracy"], "data": Path(data).name}
         told = f"accuracy {known['accuracy']:.2f} %"
     write_folder(folder, file, **known)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError, shown
 from membound.export import cpp_templates as templates
+from membound.export.prefix import say_taken
 from membound.machine import own_version
 from membound.run.common import preprocess_of
 from membound.run.pictures import image_side
@@ -44,17 +45,19 @@ def check_prefix(prefix: str) -> None:
 
     >>> check_prefix("9")
     Traceback (most recent call last):
-    membound.errors.ModelError: prefix='9': a name in C is needed, in lower case, such as net or digits
+    membound.errors.ModelError: prefix='9' is not a lower-case C name: write one, such as net or digits
     >>> check_prefix("int")
     Traceback (most recent call last):
-    membound.errors.ModelError: prefix='int' is a reserved word of C or C++: choose another, such as net or digits
+    membound.errors.ModelError: prefix='int' is a reserved word of C or C++: choose another name, such as net or digits
     """
     if not isinstance(prefix, str) or not NAME.fullmatch(prefix):
-        why = ": a name in C is needed, in lower case"
+        why = " is not a lower-case C name: write one"
     elif prefix in RESERVED.split():
-        why = " is a reserved word of C or C++: choose another"
+        why = " is a reserved word of C or C++: choose another name"
     elif prefix in OWN.split():
-        why = ": the code has a use for that name itself: choose another"
+        why = ": the exported code uses that name itself: choose another"
+    elif taken := say_taken(prefix):
+        why = f": {taken}: choose another name"
     else:
         return
     raise ModelError(f"prefix={shown(prefix)}{why}, such as net or digits", about="prefix")

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from membound.data import Dataset, load
+from membound.data import Dataset
 from membound.errors import MemboundError, ModelError, check_path_like
 from membound.export.c_project import check_micro_prefix, check_target, write_project
 from membound.export.hub_folder import check_folder
 from membound.micro.cost import say_flash, say_speed
 from membound.run.calibration import INPUTS, calibrate_activations, with_activations
-from membound.run.evaluation import check_fits, evaluate_file, image_size, open_for_evaluation
+from membound.run.evaluation import check_fits, evaluate_file, image_size, load_like, open_for_evaluation
 from membound.run.files import find_model_file, prepare
 from membound.run.micro_net import MicroNet, describe_plan
 from membound.run.net import Net
@@ -151,12 +151,14 @@ def calibrate(
             )
         if not model.activations:
             raise MemboundError(
-                f"{source} does not say how its values are rounded to int8: name data to calibrate it on",
+                f"{source} is not calibrated: it does not say how its values are rounded to int8: name data to "
+                "calibrate it on, such as what it was trained on",
                 about="data",
             )
         return Calibrated(MicroNet(model, compiled=level))
     float_net = open_for_evaluation(file)
-    dataset = load(data, layout=layout, size=size or image_size(float_net, data))
+    side = size or image_size(float_net, data)
+    dataset = load_like(float_net.input_shape, data, layout=layout, size=side)
     check_fits(float_net, dataset)
     scales, count = dict(model.activations), 0
     if again or not scales:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from membound.errors import ModelError
+from membound.micro.ways_out import RECURRENT, SEQUENCES, WAYS_OUT
 from membound.store.graph import Node
 from membound.store.model import StoredModel
 from membound.store.operators import attributes
@@ -19,10 +20,6 @@ Image = tuple[int, int, int]  # channels, height, width
 Act = tuple[Any, ...]
 MOST_DILATION = 255
 BOUNDING = ("relu", "clip")  # activations that are no more than a lowest and a highest number
-RECURRENT = (
-    "GRU/LSTM is not supported on a microcontroller: take convolutions over time instead, a sequence as "
-    "[channels, time, 1], with Conv2d of (k, 1)"
-)
 
 
 @dataclass
@@ -143,7 +140,15 @@ class _Reader:
         return Layers(self.layers, self.images, output, dropped)
 
     def refuse(self, number: int, node: Node, what: str, instead: str) -> NoReturn:
-        raise ModelError(f"node {number} ({node.op}): the microcontroller's runtime {what}: {instead}")
+        raise ModelError(f"{self.name(number, node)}: the microcontroller's runtime {what}: {instead}")
+
+    def name(self, number: int, node: Node) -> str:
+        """A node, and the layer that it belongs to or comes after: nodes have no names of their own."""
+        if weights := [*node.tensors.values()]:
+            return f"layer {_layer_of(weights[0])!r} ({node.op})"
+        before = [name for each in self.model.graph.nodes[: number - 1] for name in each.tensors.values()]
+        where = f", after layer {_layer_of(before[-1])!r}" if before else ""
+        return f"node {number} ({node.op}{where})"
 
     def _add_image(self, value: int) -> Image:
         shape = self.model.shapes[value]
@@ -151,8 +156,7 @@ class _Reader:
             what = f"value {value}" if value else "the input"
             raise ModelError(
                 f"{what} has the shape {list(shape)}: the microcontroller's runtime takes images [channels, height, "
-                "width] or vectors [features], and has no LSTM, GRU or attention: give a sequence as "
-                "[channels, time, 1], with Conv2d of (k, 1)"
+                f"width] or vectors [features]: {SEQUENCES if len(shape) == 2 else 'flatten it'}"
             )
         self.images[value] = (shape[0], 1, 1) if len(shape) == 1 else (shape[0], shape[1], shape[2])
         self.roots[value] = value
@@ -313,26 +317,15 @@ READERS: dict[str, Callable[[_Reader, int, Node, dict[str, Any]], None]] = {
     "reshape": _Reader.reshape,
     "pad": _Reader.pad,
 }
-_RESIZING = "end the network before it, and resize what comes out"
-_FOLDING = "fold a constant into the layer before it; train without gates, such as squeeze-and-excitation"
-WAYS_OUT = {
-    **dict.fromkeys(("add", "sub", "mul", "div"), _FOLDING),
-    "constant": "let a bias hold it",
-    "gather": "pad with zeros; pools and strides pick rows and columns",
-    "matmul": "use convolutions and linear layers: attention has products of two values",
-    "max": "use a max pool over the whole map",
-    "maximum": "use relu or clamp",
-    "minimum": "use clamp",
-    "permute": "train a network that keeps channels first",
-    "reshape": "flatten all of it; there are no group norms, LSTMs, attention, transposed convolutions or pixel "
-    "shuffles, which reshape, too",
-    "slice": "make a layer of each part",
-    "lrn": "train the network without local response normalization, or with batch norm, which is folded away",
-    "layernorm": "train it with batch norm, which is folded away",
-    "softmax": "only one at the very end can go, and is left to the caller",
-    "resize": _RESIZING,
-    "upsample": _RESIZING,
-}
+
+
+def _layer_of(tensor: str) -> str:
+    """The layer that a tensor is of.
+
+    >>> _layer_of("features.0.weight"), _layer_of("scale")
+    ('features.0', 'scale')
+    """
+    return tensor.rpartition(".")[0] or tensor
 
 
 def _recurs(nodes: Sequence[Node]) -> bool:

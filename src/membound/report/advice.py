@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from membound.report.device import say_more_room
 from membound.report.eight_bits import uncertainty
 from membound.report.guessing import BEYOND_CHANCE, is_guessing
 from membound.report.text import find_number, find_part, find_rows, show_count
@@ -15,6 +16,7 @@ KEYWORDS = {
     "widths=[1, 1.5, 2]": "--widths 1,1.5,2",
     "give layout ": "give --layout ",
     'compiled="O2"': "--compiled O2",
+    'compiled="Os"': "--compiled Os",
 }
 FALLING = 0.9  # of the loss a quarter before the end
 
@@ -106,21 +108,42 @@ def _name_class(final: Facts) -> str:
 def _why(final: Facts, result: Facts) -> str:
     if _is_short(final):
         steps, usual = map(show_count, _steps(final))
-        small = find_number(final, "file_bytes") or FEW_BYTES
-        room = (
-            f" {show_count(small)} bytes may be too few, too: raise the budget." if small < FEW_BYTES else ""
+        return (
+            f"it was trained for {steps} steps, and {usual} are usual. {_longer(final, result)}"
+            f"{_say_room(final, result)}"
         )
-        return f"it was trained for {steps} steps, and {usual} are usual. {_longer(final, result)}{room}"
     ours, theirs = find_number(final, "accuracy"), find_number(find_part(result, "dense"), "accuracy")
     if ours is None or theirs is None:
         return "the dense network, trained beside it, would tell whether the budget is too small or training fails."
     if theirs > 1.05 * ours:
+        if final.get("micro"):
+            more = say_more_room(final, _is_command(result.get("command")))
+            return f"the dense network learned more, so this one has too little room: {more}."
         return "the dense network learned more, so this budget is too small for it. Raise the budget."
     if _is_short(final, HALF):
         steps, usual = map(show_count, _steps(final))
         few = f"{steps} steps are few: {usual} are usual"
         return f"the dense network did no better, and {few}. {_longer(final, result)}"
     return "the dense network did no better. Look at the labels, the learning rate, and how often each class occurs."
+
+
+def _say_room(final: Facts, result: Facts) -> str:
+    """Said where next to nothing is left of a network: of a microcontroller's, the file says nothing.
+
+    >>> _say_room({"file_bytes": 412}, {})
+    ' 412 bytes may be too few, too: raise the budget.'
+    >>> micro = {"weight_bytes": 66, "flash_bytes": 3852, "compiled_with": "-Os"}
+    >>> _say_room({"file_bytes": 404, "limit": 3900, "micro": micro}, {})
+    ' 66 bytes of weights may be too few, too: flash binds (3,852 of 3,900 bytes): allow more (budget).'
+    """
+    if micro := find_part(final, "micro"):
+        small = find_number(micro, "weight_bytes") or FEW_BYTES
+        more = say_more_room(final, _is_command(result.get("command")))
+        return (
+            f" {show_count(small)} bytes of weights may be too few, too: {more}." if small < FEW_BYTES else ""
+        )
+    small = find_number(final, "file_bytes") or FEW_BYTES
+    return f" {show_count(small)} bytes may be too few, too: raise the budget." if small < FEW_BYTES else ""
 
 
 def _longer(final: Facts, result: Facts) -> str:

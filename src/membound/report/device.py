@@ -9,6 +9,7 @@ from membound.report.text import find_number, find_part, find_rows, find_text, s
 from membound.units import CLOCK, LEVELS, show_clock
 
 Facts = Mapping[str, Any]
+NEARLY = 0.95  # of a bound: it binds
 FOLDER = "firmware"  # that the commands shown to a user export to
 
 
@@ -103,7 +104,42 @@ def show_flash(net: Facts) -> str:
     >>> show_flash({"micro": {"flash_bytes": 27067}, "limit": 27400}), show_flash({"micro": {"flash_bytes": 90}})
     ('27,067 of 27,400', '90')
     """
-    return _show_within(find_flash(net), find_number(net, "limit"))
+    return _show_within(find_flash(net), find_limit(net))
+
+
+def find_limit(net: Facts) -> float | None:
+    """Bytes of flash that are allowed; none where time alone is bounded."""
+    alone = find_part(net, "latency_bound").get("alone")
+    return None if alone else find_number(net, "limit")
+
+
+def say_more_room(final: Facts, with_options: bool) -> str:
+    """Which bound of a microcontroller's network binds, and how to get more of that.
+
+    >>> micro = {"ms": 2.99, "flash_bytes": 3852, "compiled_with": "-Os"}
+    >>> print(say_more_room({"micro": micro, "limit": 8000, "latency_bound": {"bound_ms": 3.0}}, True))
+    the bound on time binds (2.99 of 3 ms): allow more (--latency), or compile for speed (--compiled O2)
+    >>> print(say_more_room({"micro": micro | {"compiled_with": "-O2"}, "limit": 3900}, False))
+    flash binds (3,852 of 3,900 bytes): allow more (budget), or compile for size (compiled="Os")
+    >>> say_more_room({"micro": micro, "limit": 8000}, True)
+    'neither flash nor time binds: take a wider network (--widths 1,1.5,2, if its function takes a width)'
+    """
+    dashes = "--" if with_options else ""
+    small = find_level(final) == LEVELS[0]
+    taken, allowed = find_time(final), find_number(find_part(final, "latency_bound"), "bound_ms")
+    if taken is not None and allowed is not None and taken >= NEARLY * allowed:
+        faster = "--compiled O2" if with_options else 'compiled="O2"'
+        beside = find_other(final)
+        helps = small and (beside is None or beside[2] < taken)
+        other = f", or compile for speed ({faster})" if helps else ", or take a faster clock"
+        return f"the bound on time binds ({taken:.3g} of {allowed:g} ms): allow more ({dashes}latency){other}"
+    flash, limit = find_flash(final), find_limit(final)
+    if flash is not None and limit is not None and flash >= NEARLY * limit:
+        less = "--compiled Os" if with_options else 'compiled="Os"'
+        other = "" if small else f", or compile for size ({less})"
+        return f"flash binds ({show_count(flash)} of {show_count(limit)} bytes): allow more ({dashes}budget){other}"
+    wider = "--widths 1,1.5,2" if with_options else "widths=[1, 1.5, 2]"
+    return f"neither flash nor time binds: take a wider network ({wider}, if its function takes a width)"
 
 
 def show_ram(net: Facts) -> str:

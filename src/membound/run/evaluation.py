@@ -1,6 +1,6 @@
 """How accurate a model file is, through the runtime that is deployed: no torch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data import Dataset, Split
+from membound.data import load as load_data
 from membound.data.examples import CLASSES, REGRESSION, SEGMENTATION
+from membound.data.npz import FEATURES, LAYOUTS
 from membound.data.preprocess import taken_by
 from membound.data.several import inputs_of
 from membound.data.source import has_own_size
@@ -150,6 +152,37 @@ def open_in_integers(path: Path) -> MicroNet:
 def image_size(net: Net | MicroNet, data: str) -> int | None:
     """The side to read a folder's images at, where the file says it; other data have a size of their own."""
     return None if has_own_size(data) else image_side(net.model, net.input_shape)
+
+
+def load_like(shape: Sequence[int], data: str, *, layout: str | None = None, **options: Any) -> Dataset:
+    """Data as a network of this input shape takes them: an .npz in the layout that fits, where none is said.
+
+    A file does not remember the layout that its network was fitted with, but it knows its input.
+    """
+    if layout is not None or not data.endswith(".npz"):
+        return load_data(data, layout=layout, **options)
+    try:
+        guessed = load_data(data, **options)
+    except DataError as error:
+        if "layout" not in error.about:
+            raise
+        if (found := _in_other_layout(shape, data, options)) is None:
+            raise
+        return found
+    if tuple(guessed.shape) == tuple(shape):
+        return guessed
+    return _in_other_layout(shape, data, options) or guessed
+
+
+def _in_other_layout(shape: Sequence[int], data: str, options: Mapping[str, Any]) -> Dataset | None:
+    for layout in (*LAYOUTS, *FEATURES):
+        try:
+            found = load_data(data, layout=layout, **options)
+        except DataError:
+            continue
+        if tuple(found.shape) == tuple(shape):
+            return found
+    return None
 
 
 def check_fits(net: Net | MicroNet, dataset: Dataset) -> None:

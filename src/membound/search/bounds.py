@@ -22,6 +22,11 @@ VALUES = ("auto", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "f16", "f32")
 ISAS = ("avx512", "avx2", "neon", "scalar", "every")
 TARGETS = ("cpu", "micro")
 ACTIVATIONS = ("trained", "calibrated")
+WHOLE = "100%"  # the budget of a bound on latency alone
+MICRO_BOUNDS = (
+    "the target micro takes a budget (of flash, such as 20KB), a latency (such as 50ms), or both, and ram (such as "
+    "4KB) beside them"
+)
 Prefer = Literal["bytes", "speed"]
 PREFER = get_args(Prefer)
 
@@ -36,12 +41,17 @@ class Bound:
 
     budget: Annotated[
         Amount | Several | None,
-        Option("Bound the file: 20KiB, 20480 bytes, or 10% of dense; repeatable.", "SIZE", list[str]),
+        Option(
+            "Bound the file (of the target micro: the flash): 20KiB, 20480 bytes, or 10% of dense; repeatable.",
+            "SIZE",
+            list[str],
+        ),
     ] = None
     ram: Annotated[
         Amount | Several | None,
         Option(
-            "Bound the memory it runs in, alone or with a budget; the target micro needs the budget. Repeatable.",
+            "Bound the memory it runs in, alone or with a budget; of the target micro the RAM, with a budget or "
+            "latency. Repeatable.",
             "SIZE",
             list[str],
         ),
@@ -60,7 +70,7 @@ class Bound:
     latency: Annotated[
         str | float | None,
         Option(
-            "Bound the time of one image, alone or with a budget: 5ms, measured here; for the target micro estimated.",
+            "Bound the time of one image, alone or with a budget: 5ms, measured here; of the target micro estimated.",
             "TIME",
         ),
     ] = None
@@ -71,7 +81,8 @@ class Bound:
     compiled: Annotated[
         str,
         Option(
-            "For the target micro: how C is compiled, Os (default) or O2; flash and time are bounded as it takes them.",
+            "For the target micro: the level that C is compiled at, Os (default) or O2 (faster, more flash); flash and "
+            "time are counted at this level.",
             "HOW",
             words=("Os", "O2"),
         ),
@@ -149,11 +160,7 @@ class Bound:
         elif len(given) != 1:
             found = f"got {' and '.join(given)}" if given else "got none"
             if self.is_micro and not given:
-                raise MemboundError(
-                    "the target micro needs a budget, which bounds its flash, such as 20KB; ram and latency may go "
-                    "with it, and a latency may stand alone: got none",
-                    about=("budget", "ram", "latency"),
-                )
+                raise MemboundError(f"{MICRO_BOUNDS}: got none", about=("budget", "latency", "ram"))
             kinds = (*KINDS, "latency")
             raise MemboundError(
                 f"give one bound ({', '.join(kinds)}), such as a budget of 20KiB: {found}",
@@ -214,7 +221,7 @@ class Bound:
         given = [name for name in KINDS if getattr(self, name) is not None]
         others = ["ram"] if self.is_micro else []
         if not [name for name in given if name not in others]:
-            object.__setattr__(self, "budget", "100%")
+            object.__setattr__(self, "budget", WHOLE)
         elif given not in (["budget"], ["budget", *others]) or self._has_several or self.members > 1:
             raise MemboundError(
                 "a bound on latency goes with one budget, or alone, and with one network: leave the others out",
@@ -256,8 +263,7 @@ class Bound:
         """On a microcontroller one network of integers runs on one image."""
         if self.budget is None:
             raise MemboundError(
-                f"the target micro bounds flash by the budget, and RAM by ram: give a budget, not {self.name} alone",
-                about=("target", "budget"),
+                f"{MICRO_BOUNDS}: got {self.name} alone", about=("budget", "latency", self.name)
             )
         if not self.values.startswith(("auto", "p")):
             raise MemboundError(
@@ -273,6 +279,11 @@ class Bound:
     @property
     def _has_several(self) -> bool:
         return self.is_list and len(self.amounts) != 1
+
+    @property
+    def is_time_alone(self) -> bool:
+        """Whether a time is bounded and no size: the budget is that of all weights."""
+        return self.latency is not None and self.budget == WHOLE
 
     @property
     def clock_hz(self) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from membound.errors import MemboundError
 from membound.search.bits import WIDE
-from membound.search.bounds import Amount, Average
+from membound.search.bounds import WHOLE, Amount, Average
 from membound.search.checks import PART
 from membound.search.ensemble import Ensemble
 from membound.search.micro import MicroBytes, check_ram, say_examples
@@ -79,6 +79,15 @@ def with_time(problem: Problem, limit: Limit, ms: float) -> Problem:
     return problem.changed(target=replace(target, cycles=cycles, file_bytes=limit.number))
 
 
+def named_by_time(limit: Limit, ms: float) -> Limit:
+    """Of a microcontroller: what is allowed where time alone is bounded, all weights' flash, says nothing to a person.
+
+    >>> named_by_time(Limit("100%", 8876), 3.0), named_by_time(Limit("8KB", 8000), 3.0).text
+    (Limit(text='in 3 ms', number=8876, key=None), '8KB')
+    """
+    return Limit(f"in {ms:g} ms", limit.number) if limit.text == WHOLE else limit
+
+
 @dataclass
 class Plan:
     """How one limit is met."""
@@ -121,12 +130,21 @@ def make_plans(
             slim = " or leave prefer out," if problem.target.prefer == "speed" else ""
             measure = problem.measure
             micro = isinstance(measure, MicroBytes)
-            unit = f"; did you mean {limit.text}KB or {limit.text}%?" if _lacks_unit(limit, what) else ""
+            if micro and "%" in limit.text:
+                asked += " of the flash that the dense network takes in 8 bits, code included"
+            smaller = (
+                ", or compile with Os, which takes less flash" if problem.target.level != LEVELS[0] else ""
+            )
+            unit = (
+                f"; did you mean {limit.text}KB{'' if micro else f' or {limit.text}%'}?"
+                if _lacks_unit(limit, what)
+                else ""
+            )
             raise MemboundError(
                 f"{asked} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
-                f"each layer {each} {members * least + overhead:,};{slim} allow at least that{unit}"
+                f"each layer {each} {members * least + overhead:,};{slim} allow at least that{smaller}{unit}"
                 f"{say_examples(measure) if isinstance(measure, MicroBytes) else ''}",
-                about=("budget", "layout") if micro else (),
+                about=("budget", *(["compiled"] if smaller else []), "layout") if micro else (),
             )
     return plans
 
@@ -151,8 +169,12 @@ def _check_time(problem: Problem, limit: Limit, least: int) -> None:
     )
 
 
-def describe_device(micro: Mapping[str, Any], limit: int, target: Target) -> list[str]:
+def describe_device(
+    micro: Mapping[str, Any], limit: int, target: Target, time_alone: bool = False
+) -> list[str]:
     """Said of a microcontroller: the time that is estimated, where it is bounded; else what is not used up.
+
+    With `time_alone` nothing bounds flash: `limit` is that of all weights.
 
     >>> micro = {"ms": 49.875, "clock_hz": 80_000_000, "flash_bytes": 5000, "ram_bytes": 900}
     >>> describe_device(micro, 8000, Target(cycles=4_000_000))
@@ -168,17 +190,22 @@ flash, which leaves time for more weights (compiled="O2")'
     1
     """
     if target.cycles is None:
-        return describe_spare(micro["flash_bytes"], limit, micro["ram_bytes"], target.memory)
+        spare = describe_spare(micro["flash_bytes"], limit, micro["ram_bytes"], target.memory)
+        return [*spare, *_describe_smaller(micro, limit, target)]
     clock = micro["clock_hz"]
     allowed = 1e3 * target.cycles / clock
     said = [
         f"time: an estimated {micro['ms']:.3g} ms an example at {show_clock(clock)}"
         f"{'' if target.level == LEVELS[0] else f', compiled with {target.level}'}, where "
-        f"{allowed:.3g} ms are allowed; flash takes {micro['flash_bytes']:,} of {limit:,} bytes"
+        f"{allowed:.3g} ms are allowed; flash takes {micro['flash_bytes']:,}"
+        f"{' bytes' if time_alone else f' of {limit:,} bytes'}"
     ]
     faster = micro.get("at_O2")
+    if faster and faster["ms"] >= micro["ms"]:  # it is not where weights lie in another form
+        faster = None
     if (
         faster
+        and not time_alone
         and target.level == LEVELS[0]
         and micro["ms"] >= NEARLY * allowed
         and faster["flash_bytes"] <= limit
@@ -188,7 +215,35 @@ flash, which leaves time for more weights (compiled="O2")'
             f"{faster['flash_bytes']:,} of {limit:,} bytes of flash, which leaves time for more weights "
             '(compiled="O2")'
         )
-    return said
+    if time_alone and faster and target.level == LEVELS[0]:
+        said.append(
+            f"compiled with -O2 this network would take {show_ms(faster['ms'])} in {faster['flash_bytes']:,} bytes of "
+            'flash, which leaves time for more weights (compiled="O2")'
+        )
+    return said if time_alone else [*said, *_describe_smaller(micro, limit, target)]
+
+
+def _describe_smaller(micro: Mapping[str, Any], limit: int, target: Target) -> list[str]:
+    """Where flash is the bound, and C is compiled for speed: what the other way would free.
+
+    >>> micro = {"clock_hz": 80_000_000, "flash_bytes": 7900, "at_Os": {"flash_bytes": 6200, "ms": 49.0}}
+    >>> print(*_describe_smaller(micro, 8000, Target(compiled="-O2")))
+    flash is the bound here: compiled with -Os this network would take 6,200 of 8,000 bytes of flash, 1,700 less, and \
+49 ms, which leaves flash for more weights (compiled="Os")
+    >>> _describe_smaller(micro, 8000, Target(compiled="-O2", cycles=3_000_000))
+    []
+    """
+    small = micro.get("at_Os")
+    if not small or target.level == LEVELS[0] or micro["flash_bytes"] < NEARLY * limit:
+        return []
+    if target.cycles is not None and small["ms"] > 1e3 * target.cycles / micro["clock_hz"]:
+        return []
+    saved = micro["flash_bytes"] - small["flash_bytes"]
+    return [
+        f"flash is the bound here: compiled with -Os this network would take {small['flash_bytes']:,} of {limit:,} "
+        f"bytes of flash, {saved:,} less, and {show_ms(small['ms'])}, which leaves flash for more weights "
+        '(compiled="Os")'
+    ]
 
 
 def describe_left_over(
@@ -245,11 +300,12 @@ def describe_spare(size: int, limit: int, ram: int | None, memory: int | None) -
     """Said where less than half of what is allowed is used: a larger network might be better.
 
     >>> describe_spare(4000, 10000, 900, 1000)
-    ['4,000 of 10,000 bytes are used, less than half: a wider network may be more accurate (widths=[1, 1.5, 2])']
+    ['4,000 of 10,000 bytes are used, less than half: a wider network may be more accurate \
+(widths=[1, 1.5, 2], if its function takes a width)']
     >>> describe_spare(9000, 10000, 900, 1000), describe_spare(9000, 10000, 400, None)
     ([], [])
     """
-    more = "less than half: a wider network may be more accurate (widths=[1, 1.5, 2])"
+    more = "less than half: a wider network may be more accurate (widths=[1, 1.5, 2], if its function takes a width)"
     found = [f"{size:,} of {limit:,} bytes are used, {more}"] if 2 * size < limit else []
     if ram is not None and memory is not None and 2 * ram < memory:
         found.append(f"{ram:,} of {memory:,} bytes of RAM are used, {more}")

@@ -217,7 +217,8 @@ class Finals:
         """Of a microcontroller: what is allowed, of the time that is estimated."""
         if not self.problem.target.micro or self.bound.latency is None:
             return {}
-        return {"latency_bound": {"bound_ms": parse_latency(self.bound.latency)}}
+        alone = {"alone": True} if self.bound.is_time_alone else {}
+        return {"latency_bound": {"bound_ms": parse_latency(self.bound.latency), **alone}}
 
     def _steps(self, facts: dict[str, Any]) -> int:
         """Those of a network and of all that it goes on from: a search trains its winners on."""
@@ -240,7 +241,9 @@ class Finals:
         if plan.exact or self.bound.within is not None or plan.limit.key is not None:
             return notes
         if micro := about.get("micro"):
-            notes += describe_device(micro, plan.limit.number, self.problem.target)
+            notes += describe_device(micro, plan.limit.number, self.problem.target, self.bound.is_time_alone)
+            if self.bound.is_time_alone:
+                return notes
         types = set(files.types.values())
         return notes + describe_left_over(self.problem, plan, types, about)
 

@@ -18,7 +18,15 @@ from membound.data.several import inputs_of
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
-from membound.search.budget import Limit, Plan, make_plans, resolve_limits, with_memory, with_time
+from membound.search.budget import (
+    Limit,
+    Plan,
+    make_plans,
+    named_by_time,
+    resolve_limits,
+    with_memory,
+    with_time,
+)
 from membound.search.collapse import with_collapse
 from membound.search.deployed import Fitted, with_latencies
 from membound.search.effort import describe_training, describe_work, with_effort
@@ -102,9 +110,10 @@ def fit(
       of this machine, as '5 ms', alone or beside a budget. `nonzeros`: parameters that are not zero. `within`: the
       smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
       (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
-      `budget` bounds the flash of a microcontroller, code included, `ram`, given beside it, its RAM, and `latency` the
-      time that is estimated at its `clock`, '80 MHz' where none is given. Flash and time are those of C `compiled`
-      with 'Os', or 'O2': faster, and more code.
+      `budget` bounds the flash of a microcontroller, code included ('10%' is of the flash that the dense network takes
+      in 8 bits), and `latency` the time that is estimated at its `clock`, '80 MHz' where none is given: give one of
+      them or both, and `ram`, which bounds its RAM, beside them. Flash and time are those of C `compiled` with 'Os',
+      or 'O2': faster, and more code.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
       layer as pay there, unless that costs accuracy. `prefer='speed'` stores them in formats that run faster and take
       more bytes, so that fewer weights fit.
@@ -156,6 +165,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
     if bound.memory is not None:
         problem = with_memory(problem, limits[0], bound.memory)
     if allowed_ms is not None and bound.is_micro:
+        limits = [named_by_time(limits[0], allowed_ms)]
         problem = with_time(problem, limits[0], allowed_ms)
     widths = choices.widths if isinstance(choices.widths, tuple) else (1.0,)
     narrowest = of_width(problem, min(widths))  # what this one cannot be brought under, none can

@@ -14,6 +14,7 @@ from membound.modules import plain_keys
 from membound.run.net import Net
 from membound.search import timing
 from membound.search.bits import WIDE, Types, as_if_trained
+from membound.search.bounds import WHOLE
 from membound.search.budget import Limit
 from membound.search.deployed import Fitted
 from membound.search.ledger import RunDirectory
@@ -23,7 +24,6 @@ from membound.train.projection import project_
 
 PARTS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01)  # of each layer's weights
 TRIES = 3  # trainings, each of a smaller network
-WHOLE = "100%"  # the budget of a bound on latency alone
 KEY = "latency"  # of what was measured, in a run directory
 UNITS = {"ms": 1.0, "s": 1000.0, "us": 0.001}
 

@@ -14,18 +14,22 @@ from membound.errors import MemboundError, ModelError
 from membound.micro.code import SMALL, STACK_BYTES
 from membound.micro.cost import estimate
 from membound.micro.integers import make_integers
-from membound.micro.layers import RECURRENT, find_layers, quantized_values
+from membound.micro.layers import find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
 from membound.micro.used import code_of, constants_of
 from membound.run.calibration import INPUTS, calibrate_activations
 from membound.run.micro_net import describe_plan
 from membound.search.bits import MOST, Types
 from membound.search.measure import FileBytes, State
+from membound.search.unsupported import UNROLLED, find_unsupported
 from membound.store.choice import layer_weights, value_types
 from membound.store.file import assemble
 from membound.store.formats import Encoded, encode
 from membound.store.model import Model, StoredModel
 from membound.store.values import value_type
+
+SHORT = 100  # bytes: nobody asks for so few, so a unit is missing
+WITHOUT_NAMES = {"sum": "addition", "pool": "pool", "mean": "mean", "table": "activation"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +121,10 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
     plan = measure.plan(measure.dense_state())
     needed = ram_of(plan)
     if needed > allowed:
+        meant = f" (did you mean {allowed}KB?)" if allowed < SHORT else ""
         raise MemboundError(
-            f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them stack), "
-            f"however few weights it has; allow that much, or change the network: {_say_largest(plan)}"
+            f"{allowed:,} bytes of RAM{meant} cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
+            f"stack), however few weights it has; allow that much, or change the network: {_say_largest(plan)}"
             f"{say_examples(measure)}",
             about=("ram", "layout"),
         )
@@ -136,19 +141,39 @@ def _say_largest(plan: MicroPlan) -> str:
     (channels, height, width), rows = net.images[value], layout.buffers[value].rows
     many = f"{rows} of {height} rows" if height > 1 else "one row"
     taken = f"{sizes[value]:,} bytes for {many} of {channels} x {width}"
-    names = [op.name for op in net.ops if op.output == value]
-    if not names:
+    writers = [number for number, op in enumerate(net.ops) if op.output == value]
+    if not writers:
         return f"its input takes most ({taken}); smaller examples help"
     return (
-        f"the output of layer {names[0]!r} takes most ({taken}); fewer channels or a larger stride there help, or "
-        "a smaller width of the whole network (widths)"
+        f"the output of {_name_op(plan, writers[0])} takes most ({taken}); fewer channels or a larger stride there "
+        "help, or a narrower network"
     )
 
 
-def refuse_recurrent(model: nn.Module) -> None:
+def _name_op(plan: MicroPlan, number: int) -> str:
+    """A layer by its name; what has none by the layer that it comes after."""
+    ops = plan.net.ops
+    if ops[number].weight is not None:
+        return f"layer {ops[number].name!r}"
+    before = [op.name for op in ops[:number] if op.weight is not None]
+    return f"the {WITHOUT_NAMES[ops[number].kind]}" + (f" after layer {before[-1]!r}" if before else "")
+
+
+def refuse_unrolled(model: nn.Module) -> None:
     """Before it is traced: that unrolls every step of time, which takes a minute."""
-    if any(isinstance(module, nn.LSTM | nn.GRU) for module in model.modules()):
-        raise ModelError(RECURRENT)
+    if said := find_unsupported(model, UNROLLED):
+        raise ModelError(said)
+
+
+def refuse_layers(model: nn.Module, stored: StoredModel) -> None:
+    """What cannot run, by the layer that a person wrote: of its parts in the graph nobody has heard.
+
+    A layer that the graph does not need, such as a norm that is folded away, is no reason.
+    """
+    try:
+        find_layers(stored)
+    except ModelError as error:
+        raise ModelError(find_unsupported(model) or str(error)) from None
 
 
 def say_examples(measure: MicroBytes) -> str:
@@ -157,7 +182,8 @@ def say_examples(measure: MicroBytes) -> str:
     channels, height, width = net.images[0]
     text = f"; examples are read as {channels} x {height} x {width} (channels, height, width)"
     if channels == 1 and height != width and not net.takes_pixels:
-        text += f": if these are sequences of {height} channels, the layout NCHW reads {height} x {width} x 1"
+        sequences = f"sequences of {height} channel{'s' if height > 1 else ''}"
+        text += f": if these are {sequences}, the layout NCHW reads {height} x {width} x 1"
     return text
 
 

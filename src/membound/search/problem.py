@@ -21,7 +21,7 @@ from membound.search.allocation import ByteCost, NonzeroCost, TypedCost
 from membound.search.bits import START, WIDE, palette_bits
 from membound.search.bound import Ramp
 from membound.search.measure import BothBytes, FileBytes, Nonzeros, RamBytes
-from membound.search.micro import MicroBytes, refuse_recurrent
+from membound.search.micro import MicroBytes, refuse_layers, refuse_unrolled
 from membound.search.micro_points import find_points
 from membound.store.choice import layer_weights, value_types
 from membound.store.formats import Prefer
@@ -202,10 +202,14 @@ class Problem:
 
     def _trace(self, model: nn.Module) -> Tracer:
         if self.target.micro:
-            refuse_recurrent(model)
+            refuse_unrolled(model)
         if isinstance(model, Several):
             return Tracer(model.module, model.example())
-        return Tracer(model, torch.zeros(1, *self.data.input_shape))
+        tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
+        if self.target.micro:
+            files = self._files(model, tracer)
+            refuse_layers(model, files.stored(files.dense_state()))
+        return tracer
 
     def _files(self, model: nn.Module, tracer: Tracer) -> FileBytes:
         preprocess = None if isinstance(model, Several) else self.data.pixels or self.data.preprocess

@@ -14,6 +14,10 @@ KINDS = {
     ".py": f"is Python source, not a model file: make one of its network {TOO}",
     ".onnx": "is an ONNX model, not a model file: make one with the command membound export, or fit it to a budget "
     "with membound fit",
+    **dict.fromkeys(
+        (".npz", ".npy"),
+        "holds arrays, not a network: name the model file that membound fit or mb.save wrote",
+    ),
     ".tflite": TFLITE,
     ".litert": TFLITE,
     **dict.fromkeys((".pt", ".pth", ".ckpt"), CHECKPOINT),

@@ -248,7 +248,7 @@ def _made(spec: str, target: object, options: dict[str, object]) -> nn.Module:
     except (Exception, SystemExit) as error:
         raise _wrapped(f"calling {spec!r}", error) from error
     if not isinstance(net, nn.Module):
-        raise WeightsError(f"{spec!r} returned a {type(net).__name__}; it must return a torch.nn.Module")
+        raise WeightsError(f"{spec!r} returned {type(net).__name__}: it must return a torch.nn.Module")
     return net
 
 

@@ -1,0 +1,207 @@
+"""The README.md beside a network's C: how to try, build, check and call it, and what it takes."""
+
+import math
+from textwrap import fill
+
+from membound.machine import own_version
+from membound.micro.code import (
+    INPUT_CODE,
+    LIBRARY_BYTES,
+    NET_CODE_BYTES,
+    SMALL,
+    STACK_BYTES,
+    STACK_UNOPTIMIZED,
+    recorded_bytes,
+)
+from membound.micro.cost import estimate, speed_of
+from membound.micro.identity import identify
+from membound.micro.plan import MicroPlan
+from membound.micro.used import constants_of, features
+from membound.units import CLOCK, LEVELS, name_examples, show_clock, show_ms
+
+WIDE = 118  # columns
+PICTURES = """
+Feed pixels as the training data had them. Bytes of an array (.npz) are fed as they are. Picture files (a folder of
+them, or a data set of membound) were prepared first: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side
+resized to the network's size with an antialiased bilinear filter, then the center square. In Python,
+`net.read("cat.jpg")` does the same, to compare with.
+"""
+
+
+def example_of(plan: MicroPlan) -> str:
+    """What one input is called: an image only where it is one."""
+    pictures = plan.net.takes_pixels and name_examples(plan.net.images[0]) == "images"
+    return "image" if pictures else "example"
+
+
+def _say_input(plan: MicroPlan, prefix: str) -> str:
+    """What one example is, byte by byte, and how numpy writes a file of several."""
+    channels, height, width = plan.net.images[0]
+    one, big = example_of(plan), prefix.upper()
+    is_vector = height == width == 1
+    what = "bytes (uint8), as the training data has them" if plan.net.takes_pixels else "numbers"
+    sizes = f"`{big}_HEIGHT` = {height} rows of `{big}_WIDTH` = {width} places of "
+    said = f"One {one} is {'one row of ' if is_vector else sizes}`{big}_CHANNELS` = {channels} {what}."
+    kind = ""
+    if not plan.net.takes_pixels:
+        said += (
+            f" `{prefix}_input(number, channel)` turns a number as the training data has it, before any preparation, "
+            "into the byte that the network is fed. `main.c` reads float32 and does so."
+        )
+        kind = '.astype("float32")'
+    said += f" With numpy, x [N, {channels}{'' if is_vector else f', {height}, {width}'}] becomes a file for `main` by"
+    text = fill(f"{said}:", WIDE, break_long_words=False, break_on_hyphens=False)
+    order = "" if is_vector else ".transpose(0, 2, 3, 1)"
+    return f'{text}\n\n    x{kind}{order}.tofile("{one}s.bin")'
+
+
+def readme_text(
+    plan: MicroPlan,
+    classes: list[str] | None,
+    clock: float | None = None,
+    level: str = SMALL,
+    prefix: str = "net",
+) -> str:
+    net, layout, hz = plan.net, plan.layout, CLOCK if clock is None else clock
+    one, big = example_of(plan), prefix.upper()
+    # Not compiled: a folder is the same everywhere.
+    codes = {each: NET_CODE_BYTES[each] + recorded_bytes(features(plan), each) for each in LEVELS}
+    flashes = {each: constants_of(plan, each) + codes[each] for each in LEVELS}
+    constants, code, flash = constants_of(plan, level), codes[level], flashes[level]
+    ram = plan.context_bytes + STACK_BYTES
+    tested = sum(math.prod(net.images[value]) for value in (0, net.output))
+    other = next(each for each in LEVELS if each != level)
+    more = "is faster and takes more" if level == SMALL else "takes less, and is slower"
+    how = "line buffers" if not layout.whole else "whole maps"
+    floats, arithmetic, prepare = "", "integers", ""
+    if not net.takes_pixels:
+        said = INPUT_CODE.replace("net_input", f"`{prefix}_input`")
+        floats = "\n" + fill(f"{said}.", WIDE, initial_indent="  ", subsequent_indent="  ")
+        arithmetic = f"integers, but for `{prefix}_input`"
+        prepare = (
+            f"      for (uint32_t i = 0; i < {big}_WIDTH * {big}_CHANNELS; i++)\n"
+            f"        row[i] = {prefix}_input(numbers[i], i % {big}_CHANNELS);\n"
+        )
+    loop = (
+        f"    {prefix}_start(&context);  /* before every {one} */\n"
+        f"    do {{\n      ...  /* get the next row */\n{prepare}"
+        f"    }} while (!{prefix}_feed_row(&context, row, 1, {big}_CHANNELS));\n"
+        f"    best = {prefix}_best(&context);  /* or {prefix}_output(&context, index) */"
+    )
+    names = (
+        "" if classes is None else f"\nClasses, in the order of the outputs: {', '.join(classes)[:2000]}.\n"
+    )
+    left = f"\nThe {net.dropped} at the end is left to the caller.\n" if net.dropped else ""
+    pictures = PICTURES if one == "image" else ""
+    times = "\n".join(
+        f"| {each} | {flashes[each]:,} | {found.instructions:,} | {found.cycles:,} | {show_ms(found.ms(hz))} | "
+        f"{show_ms(found.longest_ms(hz))} |"
+        for each, found in (
+            (each, speed_of(plan, each)) for each in sorted(LEVELS, key=lambda each: each != level)
+        )
+    )
+    return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
+
+Plain C99 in {arithmetic}, written by membound {own_version()}. It allocates nothing and calls only
+`memcpy` and `memset`. The license of the C is Apache-2.0; the network's numbers are yours.
+
+| file | what it is |
+|---|---|
+| `{prefix}.c`, `{prefix}.h` | the network, and the functions that you call |
+| `membound_micro*.c`, `membound_micro*.h` | the runtime, with the parts that this network uses |
+| `{prefix}_test.c`, `{prefix}_test.h` | the self test: one input, and the outputs that it must give |
+| `main.c` | a program for a host; not for firmware |
+| `CMakeLists.txt` | the library `{prefix}`; on a host, `main` and the self test, too |
+
+## 1. Try it on a host
+
+    cmake -S . -B build && make -C build && make -C build test
+    ./build/main < {one}s.bin
+
+{_say_input(plan, prefix)}
+{pictures}
+## 2. Build it for the device
+
+Compile these three, and put this folder on the include path. Leave `main.c` out.
+
+    arm-none-eabi-gcc -mcpu=cortex-m4 -mthumb {level} -c {prefix}.c membound_micro.c membound_micro_conv.c
+
+In CMake, write `add_subdirectory` of this folder and link `{prefix}`. For bare metal (CMAKE_SYSTEM_NAME is Generic) it
+compiles with {level}, too, unless CMAKE_BUILD_TYPE is set; {other} {more}: set
+`-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE={other}`. Without a C library, compile with -ffreestanding and
+bring your own `memcpy` and `memset`.
+
+## 3. Check it on the device
+
+Compile `{prefix}_test.c`, too, and call it once: on a new board, and when the compiler or its flags change.
+
+    #include "{prefix}_test.h"
+
+    static {prefix}_context context;
+    int wrong = {prefix}_selftest(&context);  /* how many outputs are wrong: 0 if all are right, bit for bit */
+
+## 4. Run it
+
+    static {prefix}_context context;  /* all RAM but the stack */
+    static uint8_t row[{big}_WIDTH * {big}_CHANNELS];
+
+{loop}
+{names}{left}
+## Flash and RAM
+
+- Flash: {constants:,} bytes of constants (with pointers of 4 bytes), and about {code:,} bytes of code, compiled
+  with {level} for a Cortex-M4. `memcpy` and `memset` are not included: about {LIBRARY_BYTES} bytes of newlib-nano,
+  unless your firmware has them.{floats}
+- RAM: {plan.context_bytes:,} bytes, `sizeof({prefix}_context)`: an arena of {layout.nbytes:,} and counters of rows. A
+  call takes at most {STACK_BYTES} bytes of stack at -Og, -Os and -O2, and {STACK_UNOPTIMIZED} at -O0. The input is
+  fed row by row; not all of it is in RAM.
+- The self test takes {tested:,} bytes of flash for its input and outputs where your program calls it, and no RAM of its
+  own.
+- It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
+
+## Time
+
+One {one} takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code:
+
+| compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call, about |
+|---|---|---|---|---|---|
+{times}
+
+The longest call of `{prefix}_feed_row` is often the last one of an {one}, which computes all that is left; others are
+much shorter. Tasks of the same priority wait as long.
+
+Time does not depend on the data: compiled by gcc for a Cortex-M4 at -Os or -O2, every input takes as many instructions
+as any other. `{prefix}_best` compares outputs, and may differ by a few. Other compilers and processors may jump where
+values are limited or compared.
+
+## Layers
+
+| layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |
+|---|---|---|---|---|---|---|
+{_rows(plan, level)}
+
+Values that are not needed at the same time share their bytes, so the arena is smaller than the sum. The instructions
+are estimates for a Cortex-M4 at {level}.
+
+## Updates
+
+The `{big}_ID` of this network is 0x{identify(net)}. It is C, so a new network is new firmware: export it, compile it,
+and send the device a new image. `membound inspect FILE` prints the same number, so a device that reports its
+`{big}_ID` says which model file it runs. The number is the same at -Os and -O2, and under any prefix.
+
+Write your application against the functions and macros of `{prefix}.h`, not their values, and a network of other sizes
+needs no other change: `{big}_CHANNELS`, `{big}_HEIGHT` and `{big}_WIDTH` are what it is fed with, `{big}_OUTPUTS` is
+how many outputs there are, `{big}_OUTPUT_SCALE` and `{big}_OUTPUT_ZERO` say what they mean, and
+`sizeof({prefix}_context)` is its RAM. Names and order of classes are not in the C: if they change, your program has to.
+"""
+
+
+def _rows(plan: MicroPlan, level: str) -> str:
+    """The table of layers."""
+    net, buffers = plan.net, plan.layout.buffers
+    return "\n".join(
+        f"| {op.name} | {op.kind}{'' if op.then == 'store' else ' + ' + op.then} | {plan.flash_of(number):,} | "
+        f"{buffers[op.output].nbytes:,} | {buffers[op.output].rows} of {net.images[op.output][1]} | "
+        f"{plan.multiplications(number):,} | {estimate(plan, level, number).instructions:,} |"
+        for number, op in enumerate(net.ops)
+    )
