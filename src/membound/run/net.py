@@ -296,7 +296,9 @@ def _check_counts(**given: tuple[Any, int]) -> None:
     for name, (value, least) in given.items():
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if value is not None and not (whole and least <= value <= _MOST[name]):
-            raise ModelError(f"{name} is {value!r}: it must be a whole number from {least} to {_MOST[name]}")
+            raise ModelError(
+                f"{name}={value!r}: a whole number from {least} to {_MOST[name]} is needed", about=name
+            )
 
 
 def _for_core(plan: Planned) -> Any:

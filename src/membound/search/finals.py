@@ -16,7 +16,6 @@ from membound.search.deployed import Fitted, describe_speed, describe_stored
 from membound.search.effort import describe_recipe
 from membound.search.eight_bits import EightBits, better_in_8_bits, describe_choice, fits, in_8_bits
 from membound.search.ensemble import Ensemble, join_states
-from membound.search.latency import parse_latency
 from membound.search.measure import FileBytes
 from membound.search.micro import MicroBytes, calibrated, exported_bytes
 from membound.search.place import Watch
@@ -31,6 +30,7 @@ from membound.train.evaluation import Score
 from membound.train.fingerprints import architecture_digest, data_digest, network_digest
 from membound.train.rules import load_plain_
 from membound.train.several import plain
+from membound.units import parse_latency
 
 WORTH_SAYING = 0.02  # of the weights, cut after training
 SHORT = 8  # digits of a digest that people read

@@ -25,7 +25,7 @@ from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
 from membound.search.forecast import expected_work, left_to_do
 from membound.search.integers import with_integers_judged
-from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
+from membound.search.latency import TRIES, LatencyBound, smaller, told
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
 from membound.search.progress import by_lines, tell_resumed
@@ -49,7 +49,7 @@ from membound.train.loop import Interrupted
 from membound.train.parallel import choose_device, join
 from membound.train.population import trains_together
 from membound.train.tensorboard import check_installed
-from membound.units import LEVELS
+from membound.units import LEVELS, parse_latency
 
 Model = nn.Module | Callable[[], nn.Module]
 One = Amount | None
