@@ -74,8 +74,12 @@ class Preprocess:
         if images.dtype == np.uint8 and self.takes != "uint8":
             raise DataError(
                 "pixels (uint8) cannot be prepared: the network was trained on floating-point data, and its file does "
-                "not say how pixels become such data; give float32 prepared in the same way, or train on uint8 images"
+                "not say how pixels become such data. Give float32 prepared in the same way; or write the file again "
+                "with pixels=mb.data.Preprocess(...), which fit and the save of its result take; or train on uint8 "
+                "images"
             )
+        if images.dtype.kind not in "uif":
+            raise DataError(f"images are {images.dtype}: give uint8, from 0 to 255, or float32")
         self._check(images.shape)
         if images.dtype.kind == "f" and self._wants_pixels() and _is_scaled(images):
             raise DataError(
