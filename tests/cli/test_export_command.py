@@ -373,7 +373,7 @@ def test_what_save_refuses(tmp_path):
     ):
         with pytest.raises(mb.ModelError, match=says):
             mb.save(net, tmp_path / "net.safetensors", x, classes=classes)
-    with pytest.raises(mb.ModelError, match="the path is a NoneType"):
+    with pytest.raises(mb.ModelError, match="the path is None"):
         mb.save(net, None, x)
     images, crop = torch.zeros(1, 1, 8, 8), mb.data.Preprocess(crop=5)
     with pytest.raises(mb.ModelError, match="crops images to 5 pixels a side"):

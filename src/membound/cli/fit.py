@@ -15,7 +15,7 @@ import typer
 from membound.cli import options
 from membound.cli.fit_tables import tell
 from membound.cli.records import spread
-from membound.errors import MemboundError, say_no_folder
+from membound.errors import MemboundError, a_kind, say_no_folder
 from membound.search.bounds import Bound
 from membound.search.place import Place
 from membound.search.request import TEACHERS, Choices, Examples, split_keywords
@@ -291,9 +291,7 @@ def _find_score(spec: str) -> Any:
 
     found = find_callable(spec)
     if not callable(found):
-        raise MemboundError(
-            f"--strategy {spec} is a {type(found).__name__}: name a function that scores weights"
-        )
+        raise MemboundError(f"--strategy {spec} is {a_kind(found)}: name a function that scores weights")
     return found
 
 

@@ -55,7 +55,9 @@ class NetPreprocess(Preprocess):
         super()._check(shape)
         right = self.shape if self.crop is None else (self.shape[0], *shape[2:])  # a crop's size is checked
         if shape[1:] != right:
-            frame = ", or net.read(frame) of a picture" if len(self.shape) == 3 and self.takes == "uint8" else ""
+            frame = (
+                ", or net.read(frame) of a picture" if len(self.shape) == 3 and self.takes == "uint8" else ""
+            )
             raise DataError(
                 f"images have shape {list(shape)}: this network takes [n, {', '.join(map(str, self.shape))}]: give "
                 f"that{frame}"

@@ -8,7 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from membound.errors import MemboundError
+from membound.data.preprocess import Preprocess, check_pixels
+from membound.errors import MemboundError, a_kind
+from membound.modules import FITTED
 from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.device import show_flash, show_ram
@@ -38,8 +40,8 @@ class Fitted:
     - `model` is the torch module, with its zeros in place; `save` writes it as a file.
     - `accuracy` is in percent, on `accuracy_on` ('test' or 'validation' images, `errors` of `images`), through the
       deployed runtime; for a task with a score of its own it is that score. None where nothing could judge. Without
-      `test_data` and `val_data` it is that of a twin, trained in the same way without the training images that judge
-      it (`validation`, a tenth of them); `model` is then trained on all.
+      `test_data` and `val_data` it is that of a copy, trained in the same way without the training images that
+      measure it (`validation`, a tenth of them); `model` is then trained on all.
     - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
     - `dense` has the same facts about the dense network beside it, or is None; with `pretrained=True` also
       `given_accuracy`, that of the network as it was given: dense is that one, trained on.
@@ -52,7 +54,7 @@ class Fitted:
       ('every': on any CPU), `latency_ms` (one image, on `threads` threads of this machine) and its `latency_spread`,
       `engine_int8` (the latency of the same file with `mb.load(file, engine="int8")`), `fits_in_8_bits` (whether the
       dense network does) and `is_dense_in_8_bits` (whether it was the better one, and this is it); `is_estimate`,
-      whether `accuracy` is a twin's; `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of
+      whether `accuracy` is that of such a copy; `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of
       `mb.inspect` (`Inspection` lists their keys); `steps` and `seconds` of training;
       `training`, its `optimizer`, `peak_lr`, `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
       `momentum`,
@@ -174,7 +176,7 @@ class Fitted:
         place of a fitted network. Networks that were judged on other images are refused.
         """
         if not isinstance(other, Fitted):
-            raise MemboundError(f"compare takes what fit gives, not a {type(other).__name__}: give a Fitted")
+            raise MemboundError(f"compare takes what fit gives, not {a_kind(other)}: give a Fitted")
         if shown := say_other_tests(self._judged, other._judged):
             raise MemboundError(f"these networks were judged on {shown}: give both fits the same test_data")
         found = compare_networks(self._judged, other._judged)
@@ -186,9 +188,38 @@ class Fitted:
         known = ({"limit": each.limit, **each.facts} for each in (self, other))
         return replace(found, unequal=find_unequal(*known))
 
-    def save(self, path: str | os.PathLike[str]) -> StoredModel:
-        """Write the model file, which `mb.load` runs."""
-        return self.files.write(path, self.model.state_dict())
+    def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module):  # for mb.save, which does not know how a fit stores its values
+            self.model.__dict__[FITTED] = self.file_bytes
+
+    def save(self, path: str | os.PathLike[str], *, pixels: Preprocess | None = None) -> StoredModel:
+        """Write the model file, which `mb.load` runs.
+
+        `pixels` says how pixels became the floats that the network was trained on, as `mb.fit` takes it: the file then
+        takes pixels, and pictures. It may not exceed the budget with that.
+        """
+        files = self.files if pixels is None else self._with_pixels(pixels)
+        return files.write(path, self.model.state_dict())
+
+    def _with_pixels(self, pixels: Preprocess) -> FileBytes:
+        """How the file is written with a preprocessing of pixels, where it has none and there is room."""
+        now, shape = self.files.preprocess, tuple(self.facts["input_shape"])
+        if "micro" in self.facts or now != Preprocess(takes="float32"):
+            raise MemboundError(
+                "pixels goes with networks for CPUs that were trained on floats as they are: this file "
+                f"{'is for a microcontroller' if 'micro' in self.facts else 'says already how examples are prepared'}",
+                about="pixels",
+            )
+        check_pixels(pixels, shape)
+        files = replace(self.files, preprocess=pixels)
+        taken = files(self.model.state_dict())
+        if self.size == self.file_bytes <= self.limit < taken:
+            raise MemboundError(
+                f"with pixels the file takes {taken:,} bytes, and the budget is {self.limit:,}: give pixels to mb.fit, "
+                "which makes room for it",
+                about="pixels",
+            )
+        return files
 
     def whole(self) -> StoredModel | None:
         """The network without a bound, for races of its speed; None of an ensemble, or of another width than dense."""

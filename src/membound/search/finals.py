@@ -66,7 +66,7 @@ class Finals:
     def digests(self) -> dict[str, str]:
         """What tells apart networks, training data and what judges: fits are compared where these are the same."""
         data, model = self.asked.data, self.asked.make(self.choices.seed)
-        judges = data.test or data.given or data.train  # of which twins are judged by a part
+        judges = data.test or data.given or data.train  # of which a part judges copies
         start = network_digest if self.choices.pretrained else architecture_digest
         return {
             "network": f"{type(plain(model)).__name__} {start(model)[:SHORT]}",

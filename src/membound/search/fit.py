@@ -13,6 +13,7 @@ from typing import Any, Unpack, overload
 
 from torch import nn
 
+from membound.data import Preprocess
 from membound.data.npz import reading_notes
 from membound.data.several import inputs_of
 from membound.errors import MemboundError, ModelError
@@ -167,7 +168,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             tell_resumed(directory, watch)
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
-        reading = reading_notes(examples.train_data)
+        reading = [*reading_notes(examples.train_data), *_note_floats(problem)]
         for note in reading:
             watch.note(note)
         tried = [*reading, *describe_training(problem, choices)]
@@ -210,6 +211,19 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         if latency is None:
             return run_and_time(plans)
         return _run_fast_enough(run_and_time, plans, asked, latency, workshop.problem, choices.seed, watch)
+
+
+def _note_floats(problem: Problem) -> list[str]:
+    """What an app must know of a network that was trained on pictures which were prepared elsewhere."""
+    data = problem.data
+    shape = tuple(data.train.shape)
+    pictures = len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2]
+    if not pictures or data.pixels is not None or data.preprocess != Preprocess(takes="float32"):
+        return []
+    return [
+        "the images are floats, so the file takes floats, too, and an app must prepare pictures in just the same way: "
+        "pixels=mb.data.Preprocess(...), in fit or in the save of its result, puts that into the file"
+    ]
 
 
 def _run_fast_enough(

@@ -56,7 +56,7 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
         refuse(
             1,
             f"cut short, or not a model file: it has {_bytes(size)}, and its header says that it takes "
-            f"{_bytes(length)}{_missing(8 + length - size if length <= MAX_HEADER else 0)}",
+            f"{_bytes(length)}{_missing(8 + length - size if length <= MAX_HEADER else 0, 'at least ')}",
         )
     start = 8 + length
     if start % ALIGNMENT:  # rule 2
@@ -121,14 +121,17 @@ def _metadata(header: dict[str, Any]) -> str:
 def _last_byte(header: Mapping[str, Any]) -> int:
     """Where the data ends, as the header has it; 0 where it does not say that."""
     ends = [fields.get("data_offsets") for fields in header.values() if isinstance(fields, dict)]
-    return max((pair[1] for pair in ends if isinstance(pair, list) and len(pair) == 2 and is_int(pair[1], 0, 2**63)), default=0)
+    return max(
+        (pair[1] for pair in ends if isinstance(pair, list) and len(pair) == 2 and is_int(pair[1], 0, 2**63)),
+        default=0,
+    )
 
 
 def _bytes(count: int) -> str:
     return f"{show(count)} byte{'' if count == 1 else 's'}"
 
 
-def _missing(count: int) -> str:
+def _missing(count: int, at_least: str = "") -> str:
     """What to do about a file that is shorter than it says.
 
     >>> _missing(120)
@@ -136,7 +139,7 @@ def _missing(count: int) -> str:
     """
     if count <= 0:
         return ": fetch the file again"
-    return f": {_bytes(count)} {'is' if count == 1 else 'are'} missing, fetch the file again"
+    return f": {at_least}{_bytes(count)} {'is' if count == 1 else 'are'} missing, fetch the file again"
 
 
 def _entry(name: str, fields: Any, size: int, missing: int) -> tuple[np.dtype[Any], Shape, int, int]:
