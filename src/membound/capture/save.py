@@ -89,8 +89,8 @@ def _warn_of_fitted(model: nn.Module, taken: int) -> None:
     if allowed is not None and taken > allowed:
         warnings.warn(
             f"this file has {taken:,} bytes, and that of the fit has {allowed:,}: write it with fitted.save(path), "
-            "which knows how many bits each layer got, how inputs are prepared and what classes are called; mb.save is for "
-            "networks that you trained yourself",
+            "which knows how many bits each layer got, how inputs are prepared and what classes are called; mb.save "
+            "is for networks that you trained yourself",
             stacklevel=4,  # who called save, which known_keywords wraps
         )
 

@@ -101,8 +101,9 @@ def describe_work(problem: Problem, bound: Bound, choices: Choices) -> str:
     test = "" if data.test is None else f" and {len(data.test):,} to test"
     twice = ""
     if data.test is None and data.given is None and data.validation is not None:
-        held = f"{len(data.validation):,} example{'s' if len(data.validation) > 1 else ''}"
-        twice = f"; each is trained twice, once without the {held} that measure its accuracy"
+        held = len(data.validation)
+        those = f"{held:,} examples that measure" if held > 1 else "1 example that measures"
+        twice = f"; each is trained twice, once without the {those} its accuracy"
     networks = max(len(bound.amounts), 1) * bound.members + choices.dense
     searches = bound.searches or choices.is_greedy or choices.widths is not None
     count = (

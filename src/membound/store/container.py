@@ -121,10 +121,8 @@ def _metadata(header: dict[str, Any]) -> str:
 def _last_byte(header: Mapping[str, Any]) -> int:
     """Where the data ends, as the header has it; 0 where it does not say that."""
     ends = [fields.get("data_offsets") for fields in header.values() if isinstance(fields, dict)]
-    return max(
-        (pair[1] for pair in ends if isinstance(pair, list) and len(pair) == 2 and is_int(pair[1], 0, 2**63)),
-        default=0,
-    )
+    pairs = [pair for pair in ends if isinstance(pair, list) and len(pair) == 2]
+    return max((end for _, end in pairs if is_int(end, 0, 2**63)), default=0)
 
 
 def _bytes(count: int) -> str:

@@ -102,7 +102,7 @@ def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
         what = "images" if len(shape) == 3 else "examples"
         why, about = explain_refusal(error, model), ("size",) if pixels else ()
         if (unknown := _unknown_names(feeder.split, model)) is not None:
-            raise DataError(f"the network does not take {what} of shape {shape}: {why}; {unknown}") from error
+            raise DataError(f"the network does not take these examples: {unknown}") from error
         if (advice := _other_layout(shape, why, model)) is not None:
             why, about = f"{why}; {advice}", ("layout",)
         elif "channel" in why:
@@ -123,8 +123,8 @@ def _unknown_names(split: Any, model: nn.Module) -> str | None:
         return None
     names = " and ".join(repr(part.name) for part in inputs.parts)
     return (
-        f"examples are dicts with {names}, which the network is called with by name, and it takes "
-        f"{', '.join(there)}: give pairs (x, y), such as [(item[{missing[0]!r}], item['label']) for item in data]"
+        f"they are dicts with {names}, which it is called with by name, and it takes {', '.join(there)}: give pairs "
+        f"(x, y), such as [(item[{missing[0]!r}], item['label']) for item in data]"
     )
 
 

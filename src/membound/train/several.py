@@ -70,9 +70,12 @@ def split_item(item: Any, what: str = "the data") -> Any:
         return item
     found = [name for name in TARGETS if name in item]
     if len(found) != 1 or len(item) < 2:
+        given = next((name for name in item if name in ONLY), "image")
+        label = next((name for name in item if "label" in str(name)), "label")
         raise DataError(
             f"{what} is a dict with {', '.join(map(str, item)) or 'nothing'}: it must have inputs, and targets under "
-            f"one of {', '.join(TARGETS)}; or give pairs (x, y), such as [(item['image'], item['label']) for item in data]"
+            f"one of {', '.join(TARGETS)}; or give pairs (x, y), such as [(item[{given!r}], item[{label!r}]) for item "
+            "in data]"
         )
     return {name: value for name, value in item.items() if name != found[0]}, item[found[0]]
 
