@@ -11,7 +11,7 @@ from membound.data import Dataset, Split
 from membound.data.examples import CLASSES, REGRESSION, SEGMENTATION
 from membound.data.preprocess import taken_by
 from membound.data.several import inputs_of
-from membound.data.source import has_own_size
+from membound.data.source import has_own_size, sample
 from membound.errors import DataError
 from membound.run.files import find_model_file, prepare
 from membound.run.layers import count_nonzeros
@@ -161,6 +161,13 @@ def check_fits(net: Net | MicroNet, dataset: Dataset) -> None:
         _check_outputs(net, dataset)
         return
     _check_classes(net, dataset)
+
+
+def check_sample(net: Net | MicroNet, data: str) -> None:
+    """The same before anything is downloaded, where that is to come."""
+    found = sample(data)
+    if found is not None:
+        check_fits(net, found)
 
 
 def _check_images(net: Net | MicroNet, dataset: Dataset) -> None:
