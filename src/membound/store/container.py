@@ -45,7 +45,7 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
     """The container in these bytes; its arrays are views onto them."""
     size = len(buffer)
     if size < 8:  # rule 1
-        refuse(1, f"cut short, or not a model file: it has {_bytes(size)}, and a header begins with 8")
+        refuse(1, f"cut short, or not a model file: {_bytes(size)}, where its header alone has more")
     if buffer[:8].tobytes() == b"MBAPPNET":
         refuse(
             1,
@@ -55,8 +55,8 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
     if not 2 <= length <= min(MAX_HEADER, size - 8):  # rule 1
         refuse(
             1,
-            f"cut short, or not a model file: it has {_bytes(size)}, and its header says that it takes "
-            f"{_bytes(length)}{_missing(8 + length - size if length <= MAX_HEADER else 0, 'at least ')}",
+            f"cut short, or not a model file: {_bytes(size)}, and a header of {_bytes(length)} does not fit in them"
+            f"{_missing(8 + length - size if length <= MAX_HEADER else 0, 'at least ')}",
         )
     start = 8 + length
     if start % ALIGNMENT:  # rule 2
