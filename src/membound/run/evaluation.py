@@ -182,6 +182,11 @@ def _check_images(net: Net | MicroNet, dataset: Dataset) -> None:
         raise DataError(
             f"images of {dataset.name} are {images.dtype}: this file prepares pixels; give it uint8 from 0 to 255"
         )
+    cropped = (net.model.preprocess or {}).get("crop") is not None
+    if not cropped and images.shape[1:] != tuple(net.input_shape):
+        raise DataError(
+            f"images of {dataset.name} are {list(images.shape[1:])}: this network takes {list(net.input_shape)}"
+        )
     pixels = isinstance(net, MicroNet) and images.dtype == np.uint8
     prepared = net.preprocess(images) if pixels else prepare(net, images)
     if prepared.shape[1:] != net.input_shape:
