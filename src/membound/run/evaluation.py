@@ -185,7 +185,8 @@ def _check_images(net: Net | MicroNet, dataset: Dataset) -> None:
     cropped = (net.model.preprocess or {}).get("crop") is not None
     if not cropped and images.shape[1:] != tuple(net.input_shape):
         raise DataError(
-            f"images of {dataset.name} are {list(images.shape[1:])}: this network takes {list(net.input_shape)}"
+            f"images of {dataset.name} are {list(images.shape[1:])} once prepared: this network takes "
+            f"{list(net.input_shape)}"
         )
     pixels = isinstance(net, MicroNet) and images.dtype == np.uint8
     prepared = net.preprocess(images) if pixels else prepare(net, images)

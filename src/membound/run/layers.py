@@ -38,6 +38,7 @@ def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
         "original_size": size,
         "nonzeros": nonzeros,
         "density": nonzeros / tensor.size,
+        "kept": nonzeros / max(size, 1),
         "format": tensor.format,
         "values": "i8" if short else tensor.value_type.name,
         "distinct": count_distinct(tensor),
@@ -94,7 +95,7 @@ def show_layers(layers: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         [
             layer["name"], show_shape(layer["shape"]), layer["format"], show_values(layer), f"{layer['nonzeros']:,}",
-            f"{layer['nonzeros'] / max(layer['original_size'], 1):.2%}", f"{layer['bytes']:,}",
+            f"{layer['kept']:.2%}", f"{layer['bytes']:,}",
         ]
         for layer in layers
     ]  # fmt: skip

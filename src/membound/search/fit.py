@@ -97,11 +97,12 @@ def fit(
       Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
       followed, or refused (docs/FITTING.md). Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
-    - One bound is given, or `budget` and `ram` together. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of
-      the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
+    - One bound is given, or `budget` with `ram` or `latency`. `budget`: bytes of the file, as '40 KiB', 40960, or '10%'
+      of the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
       `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `latency`: the time of one image on `threads`
-      of this machine, as '5 ms', alone or beside a budget. `nonzeros`: parameters that are not zero. `within`: the
-      smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
+      of this machine, as '5 ms', or a number of milliseconds. Alone, the file may be as large as the dense one; beside
+      one `budget`, both hold. It goes with no other bound (`ram` too on a microcontroller), and with one network.
+      `nonzeros`: parameters that are not zero. `within`: the smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
       (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
       `budget` bounds the flash of a microcontroller, code included, `ram`, given beside it, its RAM, and `latency` the
       time that is estimated at its `clock`, '80 MHz' where none is given. Flash and time are those of C `compiled`
