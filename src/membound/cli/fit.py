@@ -173,7 +173,7 @@ def _check_teacher(teacher: str | None, init: Path | None) -> None:
         raise MemboundError(f"--teacher {teacher} is a file with its own weights: leave --teacher-init out")
     if not is_file and init is None:
         raise MemboundError(
-            f"--teacher {teacher!r} is no file; give a model file, a NET with --teacher-init WEIGHTS, dense, auto "
+            f"--teacher {teacher!r} is not a file: give a model file, a NET with --teacher-init WEIGHTS, dense, auto "
             "or none"
         )
 

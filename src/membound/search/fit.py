@@ -102,7 +102,8 @@ def fit(
       `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `latency`: the time of one image on `threads`
       of this machine, as '5 ms', or a number of milliseconds. Alone, the file may be as large as the dense one; beside
       one `budget`, both hold. It goes with no other bound (`ram` too on a microcontroller), and with one network.
-      `nonzeros`: parameters that are not zero. `within`: the smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
+      `nonzeros`: parameters that are not zero. `within`: the smallest file within so many points of dense. `stages`:
+      counts of layers, tightened as long as accuracy allows
       (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
       `budget` bounds the flash of a microcontroller, code included, `ram`, given beside it, its RAM, and `latency` the
       time that is estimated at its `clock`, '80 MHz' where none is given. Flash and time are those of C `compiled`
@@ -186,7 +187,8 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         )
         if taught:
             watch.note(
-                "the loss of a taught network has the teacher's part in it: compare accuracies, not losses"
+                "the network learns from a teacher, too, so that its loss also counts how far it is from the teacher's scores: "
+                "compare accuracies with the dense network's, not losses"
             )
         watch.expect(left_to_do(expected_work(problem, bound, choices, taught, at_once), directory))
         if choices.teacher == teachers.AUTO:
