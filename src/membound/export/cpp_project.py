@@ -9,7 +9,7 @@ from pathlib import Path
 from membound.errors import ModelError, check_path_like, shown
 from membound.export import cpp_templates as templates
 from membound.export import folder as folders
-from membound.export.cpp_makefile import makefile_text
+from membound.export.cpp_build import CMAKE, makefile_text
 from membound.export.cpp_selftest import selftest_files
 from membound.export.cpp_source import Source, check_prefix, make_source, renamed
 from membound.run.common import preprocess_of
@@ -136,7 +136,7 @@ def write_project(
         "weights.cpp": source.constants.text(prefix),
         **{name: [text.encode()] for name, text in tests.items()},
         "main.cpp": [source.main.encode()],
-        "CMakeLists.txt": [renamed(templates.CMAKE, prefix).encode()],
+        "CMakeLists.txt": [renamed(CMAKE, prefix).encode()],
         "Makefile": [makefile_text(prefix).encode()],
         "README.md": [renamed(readme_text(source, engine), prefix).encode()],
         **{f"{KERNELS}/{path.name}": [path.read_bytes()] for path in kernel_files()},

@@ -423,37 +423,3 @@ MAIN_OF_MANY = """// Runs the network on zeros, and prints how long it takes: ma
   return 0;
 }
 """
-CMAKE = """# add_subdirectory() this folder and link `net`, or build it alone, with the example main.cpp.
-cmake_minimum_required(VERSION 3.13)
-project(net CXX)
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release)
-endif()
-set(THREADS_PREFER_PTHREAD_FLAG ON)
-find_package(Threads REQUIRED)
-
-if(NOT TARGET membound_kernels)  # another network of the same program may have brought them
-  include(${CMAKE_CURRENT_SOURCE_DIR}/membound/kernels.cmake)
-  add_library(membound_kernels STATIC)
-  membound_kernels(membound_kernels)
-  target_compile_features(membound_kernels PUBLIC cxx_std_17)
-  target_compile_options(membound_kernels PRIVATE $<$<CONFIG:Debug>:-O2>)  # an app's debug build is as fast
-  set_target_properties(membound_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
-    VISIBILITY_INLINES_HIDDEN ON)
-endif()
-
-# Static, or with -DBUILD_SHARED_LIBS=ON shared. A static library's self test is in a program only if it is called.
-add_library(net net.cpp net_test.cpp weights.cpp)
-target_link_libraries(net PRIVATE membound_kernels)
-target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
-set_target_properties(net PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
-  VISIBILITY_INLINES_HIDDEN ON)
-
-if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR AND NOT CMAKE_SYSTEM_NAME STREQUAL "iOS")
-  add_executable(main main.cpp)
-  target_link_libraries(main PRIVATE net)
-  target_compile_features(main PRIVATE cxx_std_17)
-  enable_testing()
-  add_test(NAME selftest COMMAND main --check)
-endif()
-"""

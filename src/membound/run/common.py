@@ -70,9 +70,10 @@ class NetPreprocess(Preprocess):
         if shape == self.shape:
             return "images[None]"
         if len(self.shape) == 3 and self.shape[0] == 1:
-            return {self.shape[1:]: "images[None, None]"}.get(
-                shape, "images[:, None]" if len(shape) == 3 and shape[1:] == self.shape[1:] else None
-            )
+            if shape == self.shape[1:]:
+                return "images[None, None]"
+            if len(shape) == 3 and shape[1:] == self.shape[1:]:
+                return "images[:, None]"
         return None
 
 

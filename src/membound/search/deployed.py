@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from membound.data.preprocess import Preprocess, check_pixels
+from membound.data.preprocess import Preprocess
 from membound.errors import MemboundError, a_kind
 from membound.modules import FITTED
 from membound.notebook import html_block, html_table
@@ -22,15 +22,13 @@ from membound.report.text import Score, json_values, show_milliseconds
 from membound.report.verdict import show_seeds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
-from membound.run.net import Net
 from membound.run.pictures import takes_pictures
-from membound.search import timing
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
-from membound.search.problem import State, Target
+from membound.search.pixels import with_pixels
+from membound.search.problem import Target
 from membound.search.summary import environment, summarise
 from membound.store.model import StoredModel
-from membound.train.parallel import World
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -198,28 +196,8 @@ class Fitted:
         `pixels` says how pixels became the floats that the network was trained on, as `mb.fit` takes it: the file then
         takes pixels, and pictures. It may not exceed the budget with that.
         """
-        files = self.files if pixels is None else self._with_pixels(pixels)
+        files = self.files if pixels is None else with_pixels(self, pixels)
         return files.write(path, self.model.state_dict())
-
-    def _with_pixels(self, pixels: Preprocess) -> FileBytes:
-        """How the file is written with a preprocessing of pixels, where it has none and there is room."""
-        now, shape = self.files.preprocess, tuple(self.facts["input_shape"])
-        if "micro" in self.facts or now != Preprocess(takes="float32"):
-            raise MemboundError(
-                "pixels goes with networks for CPUs that were trained on floats as they are: this file "
-                f"{'is for a microcontroller' if 'micro' in self.facts else 'says already how examples are prepared'}",
-                about="pixels",
-            )
-        check_pixels(pixels, shape)
-        files = replace(self.files, preprocess=pixels)
-        taken = files(self.model.state_dict())
-        if self.size == self.file_bytes <= self.limit < taken:
-            raise MemboundError(
-                f"with pixels the file takes {taken:,} bytes, and the budget is {self.limit:,}: give pixels to mb.fit, "
-                "which makes room for it",
-                about="pixels",
-            )
-        return files
 
     def whole(self) -> StoredModel | None:
         """The network without a bound, for races of its speed; None of an ensemble, or of another width than dense."""
@@ -440,42 +418,3 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         "weight_nonzeros": facts["weight_nonzeros"],
         "layers": facts["layers"],
     }
-
-
-def describe_speed(files: FileBytes, state: State, about: Mapping[str, Any]) -> str:
-    """What formats for speed give and cost: the same weights, beside the smallest formats."""
-    small = replace(files, prefer="bytes").stored(state)
-    slow, fast = timing.measure([Net(small, threads=1), Net(files.stored(state), threads=1)])
-    return (
-        f"formats for speed: in the smallest formats the same weights take {slow.ms / fast.ms:.2g} times as long on "
-        f"one thread of this machine, and {small.file_bytes:,} of these {about['file_bytes']:,} bytes"
-    )
-
-
-def with_latencies(
-    results: Sequence[Fitted], dense: StoredModel | None, threads: int, world: World
-) -> list[Fitted]:
-    """The same with the time of one input among their facts and those of dense, all measured in one race.
-
-    One process races alone: others would be in its way.
-    """
-    elsewhere = any("micro" in found.facts for found in results)  # and in the integers of that machine alone
-
-    def race() -> list[timing.Latency]:
-        stored = [found.files.stored(found.model.state_dict()) for found in results]
-        nets = [Net(each, threads=threads) for each in stored]
-        if not elsewhere:
-            nets += [Net(each, threads=threads, engine="int8") for each in stored]
-        return timing.measure(nets if dense is None else [*nets, Net(dense, threads=threads)])
-
-    times = [taken.facts(threads, on_host=elsewhere) for taken in world.from_leader(race)]
-    count, beside = len(results), {} if dense is None else times.pop()
-    in_integers = [{}] * count if elsewhere else [{"engine_int8": taken} for taken in times[count:]]
-    return [
-        replace(
-            found,
-            facts={**found.facts, **taken, **more},
-            dense=None if found.dense is None else {**found.dense, **beside},
-        )
-        for found, taken, more in zip(results, times[:count], in_integers, strict=True)
-    ]

@@ -12,10 +12,11 @@ from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
 from membound.search.budget import Plan, describe_device, describe_left_over
-from membound.search.deployed import Fitted, describe_speed, describe_stored
+from membound.search.deployed import Fitted, describe_stored
 from membound.search.effort import describe_recipe
 from membound.search.eight_bits import EightBits, better_in_8_bits, describe_choice, fits, in_8_bits
 from membound.search.ensemble import Ensemble, join_states
+from membound.search.latencies import describe_speed
 from membound.search.measure import FileBytes
 from membound.search.micro import MicroBytes, calibrated, exported_bytes
 from membound.search.place import Watch

@@ -21,11 +21,12 @@ from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
 from membound.search.budget import Limit, Plan, make_plans, resolve_limits, with_memory, with_time
 from membound.search.collapse import with_collapse
-from membound.search.deployed import Fitted, with_latencies
+from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
 from membound.search.forecast import expected_work, left_to_do
 from membound.search.integers import with_integers_judged
+from membound.search.latencies import with_latencies
 from membound.search.latency import TRIES, LatencyBound, smaller, told
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
@@ -187,8 +188,8 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         )
         if taught:
             watch.note(
-                "the network learns from a teacher, too, so that its loss also counts how far it is from the teacher's scores: "
-                "compare accuracies with the dense network's, not losses"
+                "the network learns from a teacher, too, so that its loss also counts how far it is from the teacher's "
+                "scores: compare accuracies with the dense network's, not losses"
             )
         watch.expect(left_to_do(expected_work(problem, bound, choices, taught, at_once), directory))
         if choices.teacher == teachers.AUTO:
