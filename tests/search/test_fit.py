@@ -586,7 +586,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"nonzeros": "4 KiB"}, "whole number"),
         ({}, "give one bound .budget, .*: got none"),
         ({"budget": 2000, "nonzeros": 5000}, "got budget and nonzeros"),
-        ({"budget": 2000, "ram": 5000}, "allow at least this pair"),
+        ({"budget": 2000, "ram": 5000}, "allow at least these two"),
         ({"budget": 2000, "within": 1}, "budget and within"),
         ({"budget": []}, "there is no budget"),
         ({"budget": 0.1}, "0.1 is not understood"),
