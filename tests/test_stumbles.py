@@ -328,6 +328,9 @@ def test_images_of_another_shape_are_not_prepared(shape, says, tmp_path):
     with pytest.raises(MemboundError) as refused:
         net.preprocess(np.zeros(shape, np.uint8))
     assert says in str(refused.value)
+    if len(shape) == 3 and shape[0] > 1:
+        with pytest.raises(MemboundError, match=r"add the axis of the one channel, as x\[:, None\] does"):
+            net(np.zeros(shape, np.float32))
     assert net.preprocess(np.zeros((0, 1, 8, 8), np.uint8)).shape == (0, 1, 8, 8)
     assert net.preprocess == how
 

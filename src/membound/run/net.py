@@ -132,6 +132,12 @@ class Net:
     def _advise(self, shape: Sequence[int]) -> str:
         from membound.run.pictures import advice_for
 
+        if (
+            len(self.input_shape) == 3
+            and self.input_shape[0] == 1
+            and tuple(shape[1:]) == self.input_shape[1:]
+        ):
+            return "; add the axis of the one channel, as x[:, None] does"
         return advice_for(self.model, self.input_shape, shape)
 
     def __reduce__(self) -> tuple[Callable[[], "Net"], tuple[()]]:
