@@ -61,7 +61,10 @@ def test_without_test_images_it_is_said_that_a_twin_was_judged(tmp_path, capsys)
     fitted = mb.fit(Small, DATA, "6 KiB", **(HOW | {"steps": 4, "progress": True}))
     said = capsys.readouterr().err
     assert (fitted.accuracy_on, fitted.images, fitted.facts["is_estimate"]) == ("validation", 20, True)
-    assert "2 networks, 4 steps of 20 each, and a twin each, trained without the 20 that judge it" in said
+    assert (
+        "2 networks, 4 steps of 20 each; each is trained twice, once without the 20 examples that measure its"
+        in said
+    )
     assert said.rstrip().endswith("give test_data to judge these")
     fitted.report(tmp_path / "r.html")
     twin = "No test images: this is the accuracy of a twin, trained without the 20 images that judged it"

@@ -95,7 +95,7 @@ def show_layers(layers: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         [
             layer["name"], show_shape(layer["shape"]), layer["format"], show_values(layer), f"{layer['nonzeros']:,}",
-            f"{layer['kept']:.2%}", f"{layer['bytes']:,}",
+            f"{layer['nonzeros'] / max(layer['original_size'], 1):.2%}", f"{layer['bytes']:,}",
         ]
         for layer in layers
     ]  # fmt: skip

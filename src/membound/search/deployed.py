@@ -196,8 +196,13 @@ class Fitted:
         `pixels` says how pixels became the floats that the network was trained on, as `mb.fit` takes it: the file then
         takes pixels, and pictures. It may not exceed the budget with that.
         """
-        files = self.files if pixels is None else with_pixels(self, pixels)
-        return files.write(path, self.model.state_dict())
+        state = self.model.state_dict()
+        if pixels is None:
+            return self.files.write(path, state)
+        limit = (
+            self.limit if self.size == self.file_bytes <= self.limit else None
+        )  # of the file, if that is bounded
+        return with_pixels(self.files, state, pixels, self.facts, limit).write(path, state)
 
     def whole(self) -> StoredModel | None:
         """The network without a bound, for races of its speed; None of an ensemble, or of another width than dense."""

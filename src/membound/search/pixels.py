@@ -1,36 +1,31 @@
 """How pixels became the floats that a network was trained on: said when its file is saved."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from membound.data.preprocess import Preprocess, check_pixels
 from membound.errors import MemboundError
-from membound.search.measure import FileBytes
-
-if TYPE_CHECKING:
-    from membound.search.deployed import Fitted
+from membound.search.measure import FileBytes, State
 
 
-def with_pixels(fitted: "Fitted", pixels: Preprocess) -> FileBytes:
-    """How its file is written with a preprocessing of pixels, where it has none, and the budget has room for it."""
-    shape = fitted.facts["input_shape"]
+def with_pixels(
+    files: FileBytes, state: State, pixels: Preprocess, facts: Mapping[str, Any], limit: int | None
+) -> FileBytes:
+    """How a file is written with a preprocessing of pixels, where it has none; `limit` is what its budget allows."""
+    shape = facts["input_shape"]
     check_pixels(pixels, None if shape is None else tuple(shape))
-    if "micro" in fitted.facts or fitted.files.preprocess != Preprocess(takes="float32"):
-        other = (
-            "is for a microcontroller"
-            if "micro" in fitted.facts
-            else "says already how examples are prepared"
-        )
+    if "micro" in facts or files.preprocess != Preprocess(takes="float32"):
+        other = "is for a microcontroller" if "micro" in facts else "says already how examples are prepared"
         raise MemboundError(
             f"pixels is for networks for CPUs that were trained on floats as they are: this file {other}",
             about="pixels",
         )
-    files = replace(fitted.files, preprocess=pixels)
-    taken = files(fitted.model.state_dict())
-    if fitted.size == fitted.file_bytes <= fitted.limit < taken:
+    prepared = replace(files, preprocess=pixels)
+    if limit is not None and (taken := prepared(state)) > limit:
         raise MemboundError(
-            f"with pixels the file takes {taken:,} bytes, and the budget is {fitted.limit:,}: give pixels to mb.fit, "
-            "which makes room for it",
+            f"with pixels the file takes {taken:,} bytes, and the budget is {limit:,}: give pixels to mb.fit, which "
+            "makes room for it",
             about="pixels",
         )
-    return files
+    return prepared
