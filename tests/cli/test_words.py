@@ -99,7 +99,7 @@ def strings(path: Path) -> list[tuple[int, str]]:
     ]
 
 
-OF_OTHER_PROGRAMS = re.compile(r"\bcmake --build\b|\bmain --check\b")  # CMake, and the main of exported C++
+OF_OTHER_PROGRAMS = re.compile(r"\bcmake --build\b|\bmain --check\b|\$\(CXX\) --version")  # of exported C++
 
 
 @pytest.mark.parametrize(
