@@ -231,6 +231,7 @@ def given(digits: Dataset) -> dict[str, object]:
         "example_input": torch.zeros(1, 1, 28, 28),
         "x": np.zeros((1, 1, 28, 28), np.float32),
         "images": images,
+        "frame": np.zeros((48, 64, 3), np.uint8),
         "__name__": "page",
     }
 

@@ -197,8 +197,7 @@ def mebibytes(row: dict) -> str:
 
 def ahead_on_x86(peers: tuple[str, ...]) -> list[bool]:
     entries = [
-        {row["name"]: row["min_ms"] for row in entry["rows"]}
-        for entry in results("race-f32-x86")["results"]
+        {row["name"]: row["min_ms"] for row in entry["rows"]} for entry in results("race-f32-x86")["results"]
     ]
     return [entry["membound"] < min(entry[name] for name in peers) for entry in entries]
 

@@ -201,6 +201,7 @@ def classify(tmp_path_factory):
         "int classifier_open_update(const char *, int, char *, size_t)",
         "int32_t classifier_run(const uint8_t *, float *)",
         "int classifier_mask(const classifier_picture *, uint8_t *)", "const char *classifier_class(int32_t)",
+        "const char *classifier_kernels(void)",
     }  # fmt: skip
     bodies = "\n".join(f"{name} {{ return 0; }}" for name in sorted(names))
     (folder / "never.cpp").write_text(f'#include "classifier.h"\n{bodies}\n')
@@ -241,3 +242,173 @@ def test_samples_of_sound_are_told_how_to_be_saved(tmp_path):
         MemboundError, match=r"x_train is int16: .*such as samples of sound, as x.astype\('float32'\)"
     ):
         mb.data.load(str(tmp_path / "sound.npz"))
+
+
+RNG = np.random.default_rng(0)
+GRAY = RNG.integers(0, 256, (30, 1, 8, 8)).astype(np.uint8)
+LABELS = np.arange(30) % 3
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+
+def convolution() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 3))
+
+
+def quick_fit(data, model=linear, **more):
+    return mb.fit(model, data, "1 KB", steps=2, dense=False, device="cpu", progress=False, **more)
+
+
+def items(**names):
+    """Items as those of the Hugging Face Hub: dicts."""
+    return [
+        {name: {"image": GRAY[i], "label": int(LABELS[i]), "id": i}[kind] for name, kind in names.items()}
+        for i in range(len(GRAY))
+    ]
+
+
+@pytest.mark.parametrize("names", [("image", "label"), ("img", "labels"), ("pixel_values", "labels")])
+def test_items_that_are_dicts_are_pairs(names):
+    data = items(**{names[0]: "image", names[1]: "label"})
+    loader = torch.utils.data.DataLoader(data, batch_size=10)
+    pictures = [
+        {names[0]: Image.fromarray(x[0]), names[1]: int(y)} for x, y in zip(GRAY, LABELS, strict=True)
+    ]
+    for given in (data, loader, pictures):
+        fitted = quick_fit(given, test_data=(GRAY, LABELS))
+        assert fitted.facts["input_shape"] == [1, 8, 8]
+        assert fitted.files.preprocess.takes == "uint8"
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: quick_fit(items(image="image", id="id", label="label")), "(item['image'], item['label']) for item in"),
+        (lambda: quick_fit(items(img="image", fine_label="label")), "[(item['img'], item['fine_label']) for item in"),
+        (lambda: quick_fit((GRAY[:, 0], LABELS), convolution), "for their one channel, [n, 1, H, W], as x[:, None]"),
+        (lambda: quick_fit((GRAY, LABELS.astype(float))), "for classes, give integers, y.astype('int64')"),
+        (lambda: quick_fit((GRAY, LABELS.astype(float))), "for regression, a network with one output for each"),
+        (lambda: quick_fit((GRAY[:1], LABELS[:1])), "there is 1 image, and some are held out for validation"),
+        (lambda: quick_fit((GRAY, LABELS[:9])), "x has 30 examples and y 9: give one target for each example"),
+        (lambda: quick_fit((GRAY, LABELS), preprocess=3), "preprocess=3: give mb.data.Preprocess("),
+        (lambda: quick_fit((GRAY, LABELS), workers=-1), "workers=-1: give what mb.ray_cluster(...) gives"),
+        (lambda: quick_fit((GRAY, LABELS), watch=3), "watch=3: give a Watch"),
+        (lambda: mb.fit(linear, (GRAY, LABELS), 100, steps=2), "a budget of 100 bytes cannot be met"),
+        (lambda: mb.fit(linear, (GRAY, LABELS), latency=-5), "as in '5 ms', or a number of milliseconds"),
+    ],
+)  # fmt: skip
+def test_a_fit_says_what_to_give_instead(call, says):
+    with pytest.raises(MemboundError) as refused:
+        call()
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_two_images_are_enough_to_hold_one_out():
+    assert quick_fit((GRAY[:2], LABELS[:2])).images == 1
+
+
+class Warped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(64, 3)
+
+    def forward(self, x):
+        turn = torch.eye(2, 3)[None].expand(x.shape[0], 2, 3)
+        grid = nn.functional.affine_grid(turn, x.shape, align_corners=False)
+        return self.last(nn.functional.grid_sample(x, grid, align_corners=False).flatten(1))
+
+
+def test_sampling_at_computed_places_is_named_with_its_layer(tmp_path):
+    with pytest.raises(
+        ModelError, match=r"warp \(Warped\): the operator affine_grid_generator .*crop or turn images"
+    ):
+        mb.save(Outer(), tmp_path / "net.safetensors", torch.zeros(1, 1, 8, 8))
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.warp = Warped()
+
+    def forward(self, x):
+        return self.warp(x)
+
+
+def test_a_fitted_module_that_is_saved_by_itself_names_the_save_of_the_fit(tmp_path):
+    model = lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 3))  # noqa: E731
+    fitted = quick_fit((GRAY, LABELS), model)
+    with pytest.warns(UserWarning, match=r"write it with fitted\.save\(path\)"):
+        mb.save(fitted.model, tmp_path / "net.safetensors", torch.zeros(1, 1, 8, 8))
+    fitted.save(tmp_path / "net.safetensors")
+    mb.save(model(), tmp_path / "own.safetensors", torch.zeros(1, 1, 8, 8))  # without a warning
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ((8, 8), "[n, 1, 8, 8] is needed, such as images[None, None]"),
+        ((5, 8, 8), "[n, 1, 8, 8] is needed, such as images[:, None]"),
+        ((1, 8, 8), "[n, 1, 8, 8] is needed, such as images[None]"),
+        ((5, 1, 9, 9), "this network takes [n, 1, 8, 8]: give that, or net.read(frame) of a picture"),
+        ((5, 8, 8, 1), "call images.transpose(0, 3, 1, 2)"),
+        ((5, 64), "they must be [n, C, H, W]"),
+    ],
+)
+def test_images_of_another_shape_are_not_prepared(shape, says, tmp_path):
+    how = mb.data.Preprocess(scale=1 / 255, mean=[30.0])
+    net = mb.Net(mb.save(linear(), tmp_path / "n.safetensors", torch.zeros(1, 1, 8, 8), preprocess=how))
+    with pytest.raises(MemboundError) as refused:
+        net.preprocess(np.zeros(shape, np.uint8))
+    assert says in str(refused.value)
+    if len(shape) == 3 and shape[0] > 1:
+        with pytest.raises(MemboundError, match=r"add the axis of the one channel, as x\[:, None\] does"):
+            net(np.zeros(shape, np.float32))
+    assert net.preprocess(np.zeros((0, 1, 8, 8), np.uint8)).shape == (0, 1, 8, 8)
+    assert net.preprocess == how
+
+
+def test_pictures_without_names_of_classes_are_told_by_number(tmp_path, capsys):
+    Image.new("L", (8, 8)).save(tmp_path / "photo.png")
+    how = mb.data.Preprocess(scale=1 / 255)
+    mb.save(linear(), tmp_path / "net.safetensors", torch.zeros(1, 1, 8, 8), preprocess=how)
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", str(tmp_path / "net.safetensors"), str(tmp_path / "photo.png")])
+    assert stopped.value.code == 0
+    said = capsys.readouterr()
+    words = said.out.removeprefix(f"{tmp_path / 'photo.png'}  ").replace(",", "").split()
+    assert sorted(words[::2]) == ["0", "1", "2"]
+    assert "no names of classes: each output is called by its number" in said.err
+
+
+def test_nothing_is_downloaded_for_what_cannot_be_evaluated(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("membound.data.fetch.search_path", list)
+    monkeypatch.setattr("membound.data.fetch.download", lambda *given: pytest.fail("downloaded"))
+    how = mb.data.Preprocess(scale=1 / 255)
+    mb.save(linear(), tmp_path / "net.safetensors", torch.zeros(1, 1, 8, 8), preprocess=how)
+    for words, says in (
+        ("evaluate net.safetensors --data cifar10", "[1, 8, 8]"),
+        ("evaluate net.safetensors --data mnist", "[1, 8, 8]"),
+        ("evaluate lenet --init none.pt --data cifar10", "there is no file of weights at none.pt"),
+        ("evaluate nosuch --init none.pt --data cifar10", "no network called 'nosuch'"),
+        ("fit nosuch --data cifar10 --budget 4KB --out n.safetensors", "no network called 'nosuch'"),
+        ("fit lenet --data cifar10 --init none.pt --budget 4KB --out n.safetensors", "no file of weights"),
+        (
+            "fit lenet --data cifar10 --budget 4KB --out n.safetensors",
+            "layer 'conv1' takes 1 channel and gets 3",
+        ),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(words.split())
+        assert stopped.value.code == 1
+        assert says in capsys.readouterr().err, words
+
+
+def test_every_name_of_a_network_is_listed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit):
+        main(["fit", "--help"])
+    assert "cifar10_quick (or quick)" in capsys.readouterr().out

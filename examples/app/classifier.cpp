@@ -165,6 +165,8 @@ int classifier_prepare(const classifier_picture *picture, uint8_t *image) {
   return 0;
 }
 
+const char *classifier_kernels(void) { return net_kernels(); }
+
 const char *classifier_class(int32_t best) {
 #ifdef NET_CLASSES
   const char *name = best < 0 ? nullptr : net_class(static_cast<uint32_t>(best));

@@ -44,6 +44,9 @@ int32_t classifier_run(const uint8_t *image, float *scores);
 /* The name of a class; "" where the file has no names. */
 const char *classifier_class(int32_t best);
 
+/* The instruction set that the network's kernels use: "neon" on an Arm phone; "scalar" is the slowest. */
+const char *classifier_kernels(void);
+
 /* Both of these. Returns the best class, or -1. */
 int32_t classifier_classify(const classifier_picture *picture, float *scores);
 

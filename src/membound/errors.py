@@ -77,6 +77,18 @@ def shown(value: object) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({type(value).__name__})"
 
 
+def a_kind(value: object) -> str:
+    """The type of a value that a caller gave, with its article.
+
+    >>> a_kind(3), a_kind([]), a_kind(None)
+    ('an int', 'a list', 'None')
+    """
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+
+
 def check_path_like(path: object, name: str, kind: type[MemboundError] = ModelError) -> None:
     """Refuse what cannot be a path at all.
 

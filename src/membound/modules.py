@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+FITTED = "_membound_file_bytes"  # in the __dict__ of a network that fit gave: what its own file takes
 NOTE = "_membound_bounds"  # in the __dict__ of a layer: how many nonzeros each of its parameters may have
 
 

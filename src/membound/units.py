@@ -21,6 +21,7 @@ UNITS = {
 CLOCK = 80_000_000  # Hz, where none is said
 SLOWEST = 10_000  # Hz: a bare number below was meant as MHz
 LEVELS = ("-Os", "-O2")  # that C is compiled at; flash and time are those of the first, unless said
+MILLISECONDS = {"ms": 1.0, "s": 1000.0, "us": 0.001}
 HERTZ = {"hz": 1, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
 
 
@@ -96,6 +97,26 @@ def parse_clock(text: str | float) -> float:
     if not isinstance(text, str) and text < SLOWEST:
         raise MemboundError(f"clock={text!r} is in Hz: did you mean '{text:g} MHz'?", about="clock")
     return float(text) if not isinstance(text, str) else float(match[1]) * HERTZ[unit]
+
+
+def parse_latency(text: str | float) -> float:
+    """Milliseconds; a text has a unit, a number is milliseconds.
+
+    >>> parse_latency("5ms"), parse_latency("0.2 s"), parse_latency(3)
+    (5.0, 200.0, 3.0)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", str(text))
+    unit = "" if match is None else match[2] or ("" if isinstance(text, str) else "ms")
+    if match is not None and not unit:
+        raise MemboundError(
+            f"latency={text!r} has no unit, ms, s or us: did you mean '{match[1]} ms'?", about="latency"
+        )
+    if match is None or unit not in MILLISECONDS or float(match[1]) <= 0:
+        either = "" if isinstance(text, str) else ", or a number of milliseconds"
+        raise MemboundError(
+            f"latency={text!r}: write a time above 0 in ms, s or us, as in '5 ms'{either}", about="latency"
+        )
+    return float(match[1]) * MILLISECONDS[unit]
 
 
 def parse_level(text: str) -> str:

@@ -219,7 +219,10 @@ REFUSED = [
     (("lenet", "--init", "no.pt", "--values", "p4", "--data", "own.npz"), "no file of weights at no.pt"),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--shape", "1,x"), "not a list of sizes"),
     (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--shape", "3,28,28"), "shape"),
-    (("lenet", "--init", "w.pt", "--out", "n.safetensors", "--mean", "image"), "go with data"),
+    (
+        ("lenet", "--init", "w.pt", "--out", "n.safetensors", "--mean", "image"),
+        "--mean, --layout and --size go with --data",
+    ),
     (("net.safetensors", "--onnx", "net.txt"), "end in .onnx"),
     (("net.safetensors", "--onnx", "no/net.onnx"), "there is no folder no: create it with mkdir -p no"),
     (("net.safetensors", "--onnx", "folder.onnx"), "Is a directory"),
@@ -229,7 +232,7 @@ REFUSED = [
     (("net.safetensors", "--hub", "new", "--onnx", "net.onnx"), "--onnx and --hub: one at a time"),
     (("net.safetensors", "--cpp", "a", "--cpp-file", "b"), "--cpp and --cpp-file: one at a time"),
     (("net.safetensors", "--hub", "new", "--init", "w.pt"), "--init goes with --out, not with"),
-    (("net.safetensors", "--hub", "new", "--size", "6"), "layout and size go with data"),
+    (("net.safetensors", "--hub", "new", "--size", "6"), "--layout and --size go with --data"),
     (("net.safetensors", "--hub", "folder.onnx/no/new"), "there is no folder folder.onnx/no"),
     (("net.safetensors", "--hub", "w.pt"), "not an empty folder: choose another name"),
     (("no.safetensors", "--hub", "new"), "No such file"),
@@ -373,7 +376,7 @@ def test_what_save_refuses(tmp_path):
     ):
         with pytest.raises(mb.ModelError, match=says):
             mb.save(net, tmp_path / "net.safetensors", x, classes=classes)
-    with pytest.raises(mb.ModelError, match="the path is a NoneType"):
+    with pytest.raises(mb.ModelError, match="the path is None"):
         mb.save(net, None, x)
     images, crop = torch.zeros(1, 1, 8, 8), mb.data.Preprocess(crop=5)
     with pytest.raises(mb.ModelError, match="crops images to 5 pixels a side"):

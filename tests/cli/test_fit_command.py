@@ -320,10 +320,13 @@ def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypat
 BAD = {
     "net": (("fit", "lenett", "--data", "mnist", "--budget", "4KiB", *OUT), "did you mean"),
     "data": (("fit", NET, "--data", "minst", "--budget", "4KiB", *OUT), "did you mean mnist?"),
-    "no bound": ((*SHORT, *OUT), "got none (--budget, --ram, --nonzeros, --within, --stages, --latency)"),
+    "no bound": (
+        (*SHORT, *OUT),
+        "(--budget, --ram, --nonzeros, --within, --stages, --latency), such as a budget of 20KiB: got none",
+    ),
     "two bounds": (
         (*SHORT, *OUT, "--budget", "4KiB", "--within", "1"),
-        "got budget and within (--budget, --within)",
+        "got --budget and --within",
     ),
     "zero": ((*SHORT, *OUT, "--budget", "0"), "cannot be met"),
     "parsecs": ((*SHORT, *OUT, "--budget", "12 parsecs"), "'12 parsecs' is not a size"),
@@ -338,7 +341,7 @@ BAD = {
     "too small": ((*SHORT, *OUT, "--budget", "100"), "cannot be met"),
     "percent": ((*SHORT, *OUT, "--budget", "120%"), "at most 100%"),
     "same": ((*SHORT, *OUT, "--budget", "4KiB", "--budget", "4096"), "not all different"),
-    "within": ((*SHORT, *OUT, "--within", "-1"), "within=-1"),
+    "within": ((*SHORT, *OUT, "--within", "-1"), "--within -1"),
     "no members": ((*SHORT, *OUT, "--budget", "4KiB", "--members", "0"), "--members"),
     "too many": ((*SHORT, *OUT, "--budget", "900", "--members", "8"), "8 such networks take"),
     "no out": ((*SHORT, "--budget", "4KiB"), "--out"),

@@ -11,7 +11,8 @@ import typer
 from deployed import images, refused, run, write_network
 
 import membound
-from membound.cli import ELSEWHERE, RENAMED, app
+from membound.cli import ELSEWHERE, RENAMED, _options_of, app
+from membound.cli.keywords import in_options
 from membound.errors import MemboundError
 
 PACKAGE = Path(membound.__file__).parent
@@ -98,7 +99,7 @@ def strings(path: Path) -> list[tuple[int, str]]:
     ]
 
 
-OF_OTHER_PROGRAMS = re.compile(r"\bcmake --build\b|\bmain --check\b")  # CMake, and the main of exported C++
+OF_OTHER_PROGRAMS = re.compile(r"\bcmake --build\b|\bmain --check\b|\$\(CXX\) --version")  # of exported C++
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,9 @@ def test_floats_that_may_be_sequences_are_read_with_a_word(layout, tmp_path, mon
 def test_a_command_names_the_options_that_an_error_is_about(data, capsys):
     fit = ("fit", "lenet", "--data", "own.npz", "--out", "out.safetensors", "--budget", "4KiB")
     assert refused(capsys, *fit, "--values", "f8").endswith("choose auto, p1 to p8, f16 or f32 (--values)\n")
-    assert "(--budget, --nonzeros)" in refused(capsys, *fit, "--nonzeros", "400")
+    said = refused(capsys, *fit, "--nonzeros", "400")
+    assert "give one bound (--budget, --ram, --nonzeros, --within, --stages, --latency)" in said
+    assert said.endswith("got --budget and --nonzeros\n")
     out = ("--out", "no/net.safetensors")
     said = "no/net.safetensors: there is no folder no: create it with mkdir -p no (--out)\n"
     assert refused(capsys, *fit, *out).endswith(said)
@@ -177,3 +180,51 @@ def test_what_an_error_is_about_is_called_differently_only_where_that_is_said():
         parameter.name for each in COMMANDS.values() for parameter in each.params
     }
     assert MemboundError("x").about == ()
+
+
+FIT = ("fit", "lenet", "--data", "own.npz", "--out", "out.safetensors")
+WRONG = {  # and what is said of it
+    ("--budget", "4KiB", "--smoothing", "2"): "--smoothing 2: a number from 0",
+    ("--budget", "4KiB", "--greedy-step", "2", "--strategy", "greedy"): "--greedy-step 2: a number between",
+    ("--latency", "5"): "--latency 5 has no unit, ms, s or us: did you mean '5 ms'?",
+    ("--budget", "4KiB", "--widths", "a"): "--widths a: different factors",
+    ("--within", "-1"): "--within -1: write how many points",
+    ("--budget", "4KiB", "--within", "1"): "got --budget and --within",
+    (
+        "--within",
+        "1",
+        "--prefer",
+        "speed",
+    ): "--within looks for the smallest file, and formats for speed are not the smallest: leave --prefer out",
+    ("--budget", "4KiB", "--ram", "2K"): "--ram: '2K' is not a size",
+    ("--budget", "4KiB", "--target", "micro", "--clock", "80"): "--clock 80 has no unit",
+}
+
+
+@pytest.mark.parametrize("options", WRONG, ids=" ".join)
+def test_an_error_of_a_command_has_options_and_no_keywords(options, data, capsys):
+    said = refused(capsys, *FIT, *options)
+    assert WRONG[options] in said
+    assert not re.search(r"\b[a-z_]+=", said)
+    for name in COMMANDS["fit"].params:
+        assert "_" not in name.name or name.name not in said
+
+
+def keywords_of_a_command(text: str, options: dict[str, str]) -> set[str]:
+    """What in a text looks like a keyword that the command has an option for, outside of code."""
+    plain = re.sub(r"[\w.]*\w\(.*", "", text)
+    return {name for name in re.findall(r"(?<![\w.=-])([a-z_]+)=", plain) if name in options}
+
+
+@pytest.mark.parametrize("command", ["fit", "train", "export"])
+def test_every_keyword_in_the_texts_of_the_library_becomes_an_option(command):
+    options = {name: option for name, option in _options_of(command).items() if option.startswith("--")}
+    found = 0
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] in COMMANDS_THEMSELVES:
+            continue
+        for _, text in strings(path):
+            if keywords_of_a_command(text, options):
+                found += 1
+                assert not keywords_of_a_command(in_options(text, options), options), text
+    assert found > 1

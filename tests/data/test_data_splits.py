@@ -140,10 +140,17 @@ def test_one_seed_drives_independent_choices():
     assert 50 < len(draw & held) < 130
 
 
-@pytest.mark.parametrize("amount", [0, 3, 4, -1, 0.0, 1.0, 1.5, 0.01, True, "2", float("nan")])
+@pytest.mark.parametrize("amount", [0, 3, 4, -1, 0.0, 1.0, 1.5, True, "2", float("nan")])
 def test_bad_validation_amounts_are_refused(amount):
     with pytest.raises(DataError):
         data.validation_split(split_of([0, 1, 1]), amount)
+
+
+def test_a_small_fraction_holds_out_one_image_and_one_image_cannot_be_split():
+    train, validation = data.validation_split(split_of([0, 1, 1]), 0.01)
+    assert (len(train), len(validation)) == (2, 1)
+    with pytest.raises(DataError, match="there is 1 image, and some are held out for validation"):
+        data.validation_split(split_of([0]), 0.1)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, "a"])

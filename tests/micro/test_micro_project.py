@@ -535,7 +535,7 @@ def test_clock_and_compiler_are_refused_where_they_say_nothing(calibrated, tmp_p
 def test_a_reserved_word_is_no_prefix(calibrated, tmp_path, capsys):
     _, file, _ = calibrated
     assert run("export", file, "--c", str(tmp_path / "c"), "--prefix", "int") == 1
-    assert "'int' is a reserved word of C or C++" in capsys.readouterr().err
+    assert "--prefix int is a reserved word of C or C++" in capsys.readouterr().err
     assert not (tmp_path / "c").exists()
 
 

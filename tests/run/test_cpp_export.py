@@ -199,7 +199,9 @@ def test_masks_have_a_class_for_each_pixel(tmp_path):
     run("c++", "-std=c++17", "-pthread", f"-I{folder}", *sources, kernels(), "-o", program)
     counts = np.bincount(net(np.zeros((1, 2, 6, 5), np.float32))[0].argmax(0).ravel(), minlength=3)
     assert run(program).startswith("".join(f"class {c}: {count} pixels\n" for c, count in enumerate(counts)))
-    assert run(program, "--check").startswith("self test: 0 of 90 outputs are wrong")
+    told = run(program, "--check")
+    assert told.startswith("self test: 0 of 90 outputs are wrong")
+    assert told.endswith(f"kernels: {ISAS[-1]}\n")
 
 
 @needs_compiler
@@ -247,6 +249,34 @@ def test_the_folder_has_all_that_it_includes_and_nothing_of_python(tmp_path):
         assert set(re.findall(r'#include "([^"]+)"', text)) <= names, path.name
         assert "nanobind" not in text
         assert path.suffix != ".cpp" or re.search(rf"\b{path.stem}\b", built), path.name
+
+
+@needs_compiler
+@pytest.mark.parametrize("prefix", ["net", "cats"])
+def test_the_makefile_compiles_each_file_as_cmake_does(prefix, tmp_path):
+    if not (shutil.which("cmake") and shutil.which("make")):
+        pytest.skip("there is no CMake, or no make")
+    model = stored(one_node("linear", (4,), {}, {"w": normal(0, 3, 4)}))
+    folder = tmp_path / "cpp"
+    mb.export_cpp(mb.Net(model), folder, prefix=prefix)
+    run("cmake", "-S", folder, "-B", tmp_path / "build", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+    commands = json.loads((tmp_path / "build" / "compile_commands.json").read_text())
+    made = {}
+    for line in run("make", "-n", "CXX=c++", at=folder).splitlines():
+        if " -c " in line:
+            source = Path(line.split(" -c ")[1].split()[0]).name
+            made[source] = flags(line)
+    assert made == {Path(each["file"]).name: flags(each["command"]) for each in commands}
+    assert any("-mavx512f" in each or "-DMEMBOUND_NEON" in each for each in made.values())
+    run("make", "-n", "check", at=folder)
+
+
+def flags(command: str) -> set[str]:
+    """What changes the code of a file: of the network and the program, without what only kernels or libraries have."""
+    found = {word for word in command.split() if word.startswith(("-m", "-f", "-D", "-O", "-W"))}
+    if "membound/" not in command:
+        found = {word for word in found if not word.startswith(("-DMEMBOUND", "-f"))}
+    return found
 
 
 def test_what_cannot_be_written_is_refused_in_one_line(tmp_path):

@@ -87,12 +87,19 @@ def test_the_loop_of_the_howto_runs(tmp_path, monkeypatch, capsys):
     net = mb.load(make(tmp_path / "pi.safetensors", classes=["a", "b", "c"]), threads=1, engine="int8")
     frames = [pixels((48, 64, 3)) for _ in range(4)]  # RGB
     wanted = net(net.preprocess(net.read(*frames))).argmax(1)
-    camera = iter([*((True, frame[..., ::-1]) for frame in frames), (False, None)])
-    opened = SimpleNamespace(read=lambda: next(camera))
+    dropped = [(False, None), (True, None), (True, np.zeros((0, 0, 3), np.uint8))]
+    shown = [(True, frame[..., ::-1]) for frame in frames]
+    camera = iter([shown[0], *dropped, *shown[1:], *30 * [(False, None)]])
+    released: list[bool] = []
+    opened = SimpleNamespace(
+        isOpened=lambda: True, read=lambda: next(camera), release=lambda: released.append(True)
+    )
     monkeypatch.setitem(sys.modules, "cv2", SimpleNamespace(VideoCapture=lambda number: opened))
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "camera.py", "exec"), {})
     assert capsys.readouterr().out.split() == ["abc"[number] for number in wanted]
+    assert released == [True]
+    assert next(camera, None) is None
 
 
 REFUSED = {
@@ -132,8 +139,12 @@ def test_what_is_no_picture_is_refused_in_one_line(kind, net):
 def test_a_frame_that_was_not_resized_is_sent_to_read(shape, tmp_path):
     file = make(tmp_path / "net.safetensors")
     net = mb.load(file, threads=1)
+    with pytest.raises(
+        mb.DataError, match=r"takes \[n, 3, 8, 8\]: give that, or net.read\(frame\) of a picture"
+    ):
+        net.preprocess(pixels(shape))
     with pytest.raises(mb.ModelError, match=r"takes \(batch, 3, 8, 8\); a frame .* net.read\(frame\) first"):
-        net(net.preprocess(pixels(shape)))
+        net(pixels(shape).astype(np.float32))
 
 
 def test_no_advice_where_it_would_not_help(tmp_path):

@@ -110,8 +110,8 @@ def test_calls_at_once_have_an_arena_each(concurrency):
     ("isa", "options", "said"),
     [
         ("sse2", {}, "there is no instruction set 'sse2': choose scalar, avx2, avx512, neon or every"),
-        (None, {"threads": 0}, "threads is 0: it must be a whole number from 1 to 256"),
-        ("avx2", {"max_batch": 1.5}, "max_batch is 1.5: it must be a whole number from 1 to 65536"),
+        (None, {"threads": 0}, "threads=0: a whole number from 1 to 256 is needed"),
+        ("avx2", {"max_batch": 1.5}, "max_batch=1.5: a whole number from 1 to 65536 is needed"),
     ],
 )
 def test_what_cannot_be_planned_for(isa, options, said):

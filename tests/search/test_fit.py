@@ -576,17 +576,17 @@ def refusal(*given, **options) -> MemboundError:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": 200}, "a budget of 200 .* cannot be met: .* takes [0-9,]+; allow at least that"),
+        ({"budget": 200}, "a budget of 200 bytes cannot be met: .* takes [0-9,]+; allow at least that"),
         ({"budget": ["40%", "0.2 KiB"]}, "a budget of 0.2 KiB .* cannot be met"),
         ({"budget": 600, "members": 4}, "4 such networks take [0-9,]+; allow at least that"),
-        ({"ram": 5000}, "a bound on memory of 5000 .* cannot be met"),
+        ({"ram": 5000}, "a bound on memory of 5,000 bytes cannot be met"),
         ({"ram": "5XB"}, "ram: '5XB' is not a size"),
         ({"budget": 2000, "step": 3}, "no keyword 'step': did you mean steps?"),
         ({"nonzeros": 3}, "cannot be met"),
         ({"nonzeros": "4 KiB"}, "whole number"),
         ({}, "give one bound .budget, .*: got none"),
         ({"budget": 2000, "nonzeros": 5000}, "got budget and nonzeros"),
-        ({"budget": 2000, "ram": 5000}, "allow at least this pair"),
+        ({"budget": 2000, "ram": 5000}, "allow at least these two"),
         ({"budget": 2000, "within": 1}, "budget and within"),
         ({"budget": []}, "there is no budget"),
         ({"budget": 0.1}, "0.1 is not understood"),
@@ -629,7 +629,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"data": SQUARE, "val_data": None}, "does not take images of shape .*: layer 'fc1' takes .* features"),
         ({"data": "mnist"}, "mb.data.load"),
         ({"loss": "mse"}, "loss is 'mse'"),
-        ({"model": 3}, "the model is a int"),
+        ({"model": 3}, "the model is an int"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_training(options, message, monkeypatch, tmp_path):

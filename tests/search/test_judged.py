@@ -57,21 +57,21 @@ def test_a_fit_says_who_taught(asked, told):
     assert tuple(training[name] for name in ("teacher", "temperature", "teacher_part")) == told
 
 
-def test_without_test_images_it_is_said_that_a_twin_was_judged(tmp_path, capsys):
+def test_without_test_images_it_is_said_that_a_copy_was_judged(tmp_path, capsys):
     fitted = mb.fit(Small, DATA, "6 KiB", **(HOW | {"steps": 4, "progress": True}))
     said = capsys.readouterr().err
     assert (fitted.accuracy_on, fitted.images, fitted.facts["is_estimate"]) == ("validation", 20, True)
-    assert "2 networks, 4 steps of 20 each, and a twin each, trained without the 20 that judge it" in said
-    assert said.rstrip().endswith("give test_data to judge these")
+    assert "2 networks, 4 steps of 20 each; each is trained twice, once without the 20 examples" in said
+    assert said.rstrip().endswith("give test data to measure these")
     fitted.report(tmp_path / "r.html")
-    twin = "No test images: this is the accuracy of a twin, trained without the 20 images that judged it"
-    assert twin in (tmp_path / "r.html").read_text()
+    copied = "No test images: this is the accuracy of a copy, trained without the 20 images that measure it"
+    assert copied in (tmp_path / "r.html").read_text()
     for held_out in ("test_data", "val_data"):
         judged = mb.fit(Small, DATA, "6 KiB", **(HOW | {"steps": 4, held_out: DATA}))
         assert judged.facts["is_estimate"] is False
         judged.report(tmp_path / "r.html")
-        assert "twin" not in (tmp_path / "r.html").read_text()
-        assert "twin" not in capsys.readouterr().err
+        assert "of a copy" not in (tmp_path / "r.html").read_text()
+        assert "copies" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("values", ["f16", full("auto")])

@@ -10,9 +10,9 @@ import membound as mb
 from membound.errors import MemboundError
 from membound.run.inspection import inspect
 from membound.search import latency, timing
-from membound.search.latency import parse_latency
 from membound.search.place import Watch
 from membound.search.timing import Latency
+from membound.units import parse_latency
 
 X = np.random.default_rng(0).normal(size=(80, 32)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)

@@ -342,7 +342,7 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"budget": 2_000}, "(2,000 bytes of flash) cannot be met: with one weight in each layer"),
+        ({"budget": 2_000}, "a budget of 2,000 bytes of flash cannot be met: with one weight in each layer"),
         ({"ram": 500}, "500 bytes of RAM cannot be met: this network takes"),
         (
             {"ram": 500},

@@ -1,5 +1,6 @@
 """Floats that were prepared outside of the fit: how pixels became them goes into the file, and changes nothing else."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_a_file_of_floats_takes_pixels(images, tmp_path):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"pixels": 3}, "pixels is a int: give mb.data.Preprocess"),
+        ({"pixels": 3}, "pixels is an int: give mb.data.Preprocess"),
         ({"pixels": PIXELS, "preprocess": PIXELS}, "give preprocess instead"),
         ({"pixels": mb.data.Preprocess(takes="float32")}, "from uint8 and without a crop"),
         ({"pixels": mb.data.Preprocess(mean=np.zeros(3))}, "mean"),
@@ -68,3 +69,52 @@ def test_what_is_refused(images, more, says):
 def test_pixels_of_pixels_are_refused(images):
     with pytest.raises(DataError, match="with uint8 images"):
         mb.fit(network(), images, budget="1 KB", test_data=images, steps=5, dense=False, pixels=PIXELS)
+
+
+def test_pixels_may_come_when_the_file_is_saved(images, tmp_path):
+    plain, told = fit(images), fit(images, pixels=PIXELS)
+    told.save(tmp_path / "told.safetensors")
+    plain.save(tmp_path / "late.safetensors", pixels=PIXELS)
+    late = mb.load(tmp_path / "late.safetensors")
+    assert late.preprocess == mb.load(tmp_path / "told.safetensors").preprocess
+    assert np.array_equal(late(late.preprocess(images[0][:4])), late(PIXELS(images[0][:4])))
+    long = mb.data.Preprocess(scale=1 / 255, mean=[127.123456], std=[0.1234567])
+    for pixels, says in (
+        (3, "pixels is an int"),
+        (
+            mb.data.Preprocess(mean=np.zeros(3)),
+            "pixels has a mean of shape [3], examples have [1, 8, 8]: give [1]",
+        ),
+        (mb.data.Preprocess(crop=4), "without a crop"),
+    ):
+        with pytest.raises(MemboundError, match=re.escape(says)):
+            plain.save(tmp_path / "no.safetensors", pixels=pixels)
+    with pytest.raises(MemboundError, match="this file says already how examples are prepared"):
+        told.save(tmp_path / "no.safetensors", pixels=PIXELS)
+    tight = dataclasses.replace(plain, limit=plain.file_bytes)
+    with pytest.raises(MemboundError, match=r"give pixels to mb\.fit, which makes room for it"):
+        tight.save(tmp_path / "no.safetensors", pixels=long)
+    assert not (tmp_path / "no.safetensors").exists()
+
+
+def test_a_fit_on_floats_says_what_an_app_must_do(images, capsys):
+    pixels, labels = images
+    floats = (PIXELS(pixels), labels)
+
+    def notes(data, **more) -> str:
+        mb.fit(network(), data, "1 KB", test_data=data, steps=2, dense=False, **more)
+        return capsys.readouterr().err
+
+    assert "an app must prepare pictures in just the same way: pixels=mb.data.Preprocess(...)" in notes(
+        floats
+    )
+    assert "an app must" not in notes(floats, pixels=PIXELS)
+    assert "an app must" not in notes((pixels, labels))
+
+
+def test_a_membound_set_of_floats_takes_no_pixels(images, tmp_path):
+    """It is normalized during the fit, which pixels would leave out of the file."""
+    x, y = PIXELS(images[0]), images[1]
+    np.savez(tmp_path / "floats.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    with pytest.raises(DataError, match="with a membound Dataset"):
+        mb.fit(network(), mb.data.load(tmp_path / "floats.npz"), "1 KB", pixels=PIXELS, steps=2)

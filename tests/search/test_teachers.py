@@ -172,7 +172,7 @@ def test_images_for_another_preparation():
 @pytest.mark.parametrize(
     ("teacher", "message"),
     [
-        (3, "is a int"),
+        (3, "is an int"),
         ([], "is a list"),
         (nn.Linear(3, 10), "cannot take images"),
         (nn.Sequential(nn.Flatten(), nn.Linear(784, 3)), "the same classes"),

@@ -369,6 +369,20 @@ for value in (np.nan, np.inf, -np.inf):
         set_values(36, "not finite", name, np.float32, i1=value)
 
 
+def test_a_file_that_was_cut_short_says_how_much_is_missing():
+    whole = stored.file_bytes()
+    for length, said in (
+        (len(whole) - 1, ": 1 byte is missing, fetch the file again"),
+        (len(whole) - 100, ": 100 bytes are missing, fetch the file again"),
+        (40, "bytes are missing, fetch the file again"),
+    ):
+        with pytest.raises(ModelError, match="cut short") as caught:
+            read_bytes(whole[:length], "net.safetensors")
+        assert said in str(caught.value)
+    header = int.from_bytes(whole[:8], "little")
+    assert f": at least {8 + header - 40} bytes are missing" in str(caught.value)
+
+
 @pytest.fixture(scope="module")
 def sound():
     return stored.Draft(stored.file_bytes())

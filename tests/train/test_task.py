@@ -53,7 +53,7 @@ def fails(outputs, targets):
     ("loss", "said"),
     [
         (lambda o, t: o.mean().item(), r"gives a float: .*without \.item\(\)"),
-        (lambda o, t: None, "gives a NoneType"),
+        (lambda o, t: None, "gives None"),
         (lambda o, t: o.mean(1), r"gives float32 \[6\] for a batch: .*loss\.mean\(\)"),
         (lambda o, t: t.sum(), r"gives int64 \[\] for a batch"),
         (lambda o, t: o.detach().mean(), "cannot be differentiated"),

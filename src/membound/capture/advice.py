@@ -14,6 +14,7 @@ NO_BATCH = "give the example input a batch, as in x[None]"
 BATCH_FIRST = (
     "the batch must be the first axis of each input, as attention and LSTM take it with batch_first=True"
 )
+SAMPLES = "sampling at computed places has no operator: resize, crop or turn images before the network"
 ROWS = "use nn.Embedding and sum or average its rows"
 EMBEDDING_BAG = f"positions in the batch have no operator; for nn.EmbeddingBag, {ROWS}"
 MATRIX = f"decompositions of matrices have no operator: {AFTER}"
@@ -46,7 +47,7 @@ OPERATORS = {
     "_unsafe_index": "resizing of volumes has no operator: resize their slices as images",
     "im2col": "write it as a convolution, or as slices that are concatenated",
     "col2im": "write it as a transposed convolution, or as sums of padded slices",
-    "grid_sampler_2d": "sampling at computed places has no operator: resize or crop before the network",
+    **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d", "affine_grid_generator"), SAMPLES),
     "_cdist_forward": "write a distance as sums: |a|^2 - 2 a b + |b|^2, with matmul",
     "log": f"log_softmax has an operator, log has none: {AFTER}",
     "prod": "write a product along an axis as x[:, 0] * x[:, 1] * ...",

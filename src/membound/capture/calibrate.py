@@ -19,7 +19,7 @@ from torch import Tensor
 
 from membound.capture.rounding import WIDEST, round_weight
 from membound.capture.torch_graph import step
-from membound.errors import ModelError
+from membound.errors import ModelError, a_kind
 from membound.store.choice import Values, value_types
 from membound.store.formats import Prefer, best_format, decode, encode, scale_rows
 from membound.store.graph import Node, Shape
@@ -66,7 +66,7 @@ def calibrate(model: Model, values: Values, inputs: Tensor | NDArray[Any], prefe
         )
     if not isinstance(inputs, Tensor | np.ndarray):
         raise ModelError(
-            f"calibrate is a {type(inputs).__name__}: give a batch of inputs, a tensor or an array",
+            f"calibrate is {a_kind(inputs)}: give a batch of inputs, a tensor or an array",
             about="calibrate",
         )
     examples = torch.as_tensor(inputs).detach().to("cpu", torch.float32)

@@ -121,9 +121,7 @@ class _Step:
         if self.op in (*MAKES, *FILLS):
             return self._filled(self._number(self._arguments(found)))
         if self.op not in CONVERSIONS:
-            raise ModelError(
-                f"{self.where}: the operator {self.op} is not supported{_code(node)}; {advice.for_operator(self.op)}"
-            )
+            raise self._unknown()
         self._check_rank()
         sized = [part for part in node.all_input_nodes if not _is_tensor(part.meta.get("val"))]
         if sized and self.op not in RESHAPES:
@@ -315,8 +313,16 @@ class _Step:
         val: Any = self.node.meta["val"]
         return val if isinstance(val, Tensor) else next(each for each in val if isinstance(each, Tensor))
 
+    def _unknown(self) -> ModelError:
+        """What is said of an operator that the runtime does not have."""
+        return ModelError(
+            f"{self.where}: the operator {self.op} is not supported{_code(self.node)}; {advice.for_operator(self.op)}"
+        )
+
     def moved(self) -> ModelError:
         """What is said where the batch does not stay apart from the other axes."""
+        if self.op in advice.OPERATORS and self.op not in CONVERSIONS:
+            return self._unknown()
         text = ", ".join(map(str, sizes(self._result())))
         for symbol in () if isinstance(self.batch, int) else self.batch:
             text = text.replace(symbol, "batch")

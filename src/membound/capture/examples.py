@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from membound.errors import ModelError
+from membound.errors import ModelError, a_kind
 
 Array = Tensor | NDArray[Any]
 Example = Array | tuple[Array, ...] | list[Array] | Mapping[str, Array]
@@ -56,10 +56,9 @@ def _repeated(example: Any, batch: int, which: str = "") -> Tensor:
     if isinstance(example, np.ndarray):
         example = torch.from_numpy(np.ascontiguousarray(example))
     if not isinstance(example, Tensor):
-        kind = type(example).__name__
         raise ModelError(
-            f"the example input{which} is a {kind}; give a tensor or numpy array, or a tuple or dict of them for a "
-            "network of several inputs"
+            f"the example input{which} is {a_kind(example)}; give a tensor or numpy array, or a tuple or dict of "
+            "them for a network of several inputs"
         )
     if example.is_complex():
         raise ModelError(

@@ -23,7 +23,7 @@ from membound.capture.examples import Example, Examples, example_batch, random_l
 from membound.capture.gelu import join_gelu_
 from membound.capture.operators import CONVERSIONS
 from membound.capture.outputs import flat_tensors, read_outputs
-from membound.errors import ModelError
+from membound.errors import ModelError, a_kind
 from membound.modules import explain_refusal
 
 SPECIAL = (
@@ -192,7 +192,7 @@ def private_copy(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Mo
     (torch.float32, torch.bfloat16, True)
     """
     if not isinstance(module, nn.Module):
-        raise ModelError(f"a {type(module).__name__} cannot be captured; give a torch.nn.Module")
+        raise ModelError(f"{a_kind(module)} cannot be captured; give a torch.nn.Module")
     module = _unwrapped(module)
     memo: dict[int, Any] = {}
     same: dict[tuple[Any, ...], Tensor] = {}

@@ -14,8 +14,8 @@ from membound.capture.calibrate import calibrate as round_by_inputs
 from membound.capture.capture import capture
 from membound.capture.examples import Example
 from membound.data.preprocess import Preprocess
-from membound.errors import ModelError, say_no_folder
-from membound.modules import broken
+from membound.errors import ModelError, a_kind, say_no_folder
+from membound.modules import FITTED, broken
 from membound.signatures import known_keywords
 from membound.store.choice import Values, value_types
 from membound.store.exact import AUTO
@@ -77,7 +77,22 @@ def save(
     if calibrate is not None:
         rounded = F32.name if values == AUTO else values  # 'auto' leaves nothing to round
         captured = round_by_inputs(captured, rounded, calibrate, prefer)
-    return write(path, captured, values, prefer)
+    stored = write(path, captured, values, prefer)
+    if values == AUTO:
+        _warn_of_fitted(model, stored.file_bytes)
+    return stored
+
+
+def _warn_of_fitted(model: nn.Module, taken: int) -> None:
+    """A fit chose how its values are stored, which its result knows and the module does not."""
+    allowed = model.__dict__.get(FITTED)
+    if allowed is not None and taken > allowed:
+        warnings.warn(
+            f"this file has {taken:,} bytes, and that of the fit has {allowed:,}: write it with fitted.save(path), "
+            "which knows how many bits each layer got, how inputs are prepared and what classes are called; mb.save "
+            "is for networks that you trained yourself",
+            stacklevel=4,  # who called save, which known_keywords wraps
+        )
 
 
 def _warn_of_broken_bounds(model: nn.Module) -> None:
@@ -102,7 +117,7 @@ def _warn_of_broken_bounds(model: nn.Module) -> None:
 def check_path(path: Any) -> None:
     """Refuse what cannot be the path of a model file."""
     if not isinstance(path, str | os.PathLike):
-        raise ModelError(f"the path is a {type(path).__name__}: call save(model, path, example_input)")
+        raise ModelError(f"the path is {a_kind(path)}: call save(model, path, example_input)")
     if Path(path).suffix != SUFFIX:
         raise ModelError(
             f"{os.fspath(path)}: a model file is a safetensors file: let its name end in {SUFFIX}"
@@ -114,8 +129,9 @@ def check_path(path: Any) -> None:
 def check_kinds(preprocess: Any, classes: Any) -> None:
     """Refuse what is no preprocessing or no names of classes, before anything is captured."""
     if preprocess is not None and not isinstance(preprocess, Preprocess):
-        kind = type(preprocess).__name__
-        raise ModelError(f"preprocess is a {kind}: give a membound.data.Preprocess, or leave it out")
+        raise ModelError(
+            f"preprocess is {a_kind(preprocess)}: give a membound.data.Preprocess, or leave it out"
+        )
     if isinstance(classes, str) or not (classes is None or isinstance(classes, Sequence)):
         raise ModelError(f"classes is {classes!r}: give a list of names")
 

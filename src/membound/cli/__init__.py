@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from membound.cli.evaluate import evaluate_command
 from membound.cli.export import export_command
 from membound.cli.fit import fit_command
 from membound.cli.inspect import inspect_command
+from membound.cli.keywords import in_options
 from membound.cli.notes import as_notes
 from membound.cli.options import Stopped
 from membound.cli.reproduce import reproduce_command
@@ -66,6 +68,9 @@ ELSEWHERE = {
     "dataset": "data",
     "train_data": "data",
     "model": "net",
+    "images": "data",
+    "calibrate": "data",
+    "max_batch": "batch",
 }  # parameters that a command has by another name
 
 
@@ -93,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
             )
         sys.stdout.flush()  # here, where its failure is answered, and not at exit
     except MemboundError as error:
-        code = _refuse(f"{error}{_name_options(given, error)}")
+        code = _refuse(_say_in_options(given, error))
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors", "PIL", "pooch"):
             raise
@@ -141,18 +146,28 @@ def _rename_options(given: list[str]) -> list[str]:
     return found
 
 
-def _name_options(given: list[str], error: MemboundError) -> str:
-    """What the command calls the parameters that an error is about, where the message does not say it.
+def _say_in_options(given: list[str], error: MemboundError) -> str:
+    """What an error says, with the command's options in the place of Python's keywords; all that it is about is named.
 
-    >>> _name_options(["fit"], MemboundError("steps=0: a whole number from 1 is needed", about="steps"))
-    ' (--steps)'
+    >>> _say_in_options(["fit"], MemboundError("steps=0: a whole number from 1 is needed", about="steps"))
+    '--steps 0: a whole number from 1 is needed'
+    >>> _say_in_options(["fit"], MemboundError("there are no values 'f8'", about="values"))
+    "there are no values 'f8' (--values)"
     """
-    group = typer.main.get_command(app)
-    commands = getattr(group, "commands", {})
-    options = {each.name: each.opts[0] for each in getattr(commands.get(next(iter(given), "")), "params", ())}
-    found = [options[name] for name in (ELSEWHERE.get(each, each) for each in error.about) if name in options]
-    missing = [option for option in found if option.startswith("--") and option not in str(error)]
-    return f" ({', '.join(missing)})" if missing else ""
+    options = _options_of(next(iter(given), ""))
+    text = in_options(str(error), options, error.about)
+    found = [options[name] for name in error.about if name in options]
+    missing = [each for each in found if each.startswith("--") and not re.search(rf"{each}(?![\w-])", text)]
+    return f"{text} ({', '.join(dict.fromkeys(missing))})" if missing else text
+
+
+def _options_of(command: str) -> dict[str, str]:
+    """The options of a command by the keywords that they stand for."""
+    there = getattr(typer.main.get_command(app), "commands", {}).get(command)
+    options = {each.name: each.opts[0] for each in getattr(there, "params", ())}
+    return options | {
+        old: options[new] for old, new in ELSEWHERE.items() if new in options and old not in options
+    }
 
 
 def _help_of(given: list[str]) -> str:

@@ -75,6 +75,8 @@ def evaluate_command(
     from membound.train.job import evaluate_weights, image_size
     from membound.train.weights import saved_facts
 
+    names = options.pairs("--name", name, str)
+    options.check_sample(net, data, init, names)
     # A folder is split and read as it was for training, so that no image trained on is tested on.
     saved = saved_facts(init)
     seed = saved.get("seed", 0) if seed is None else seed
@@ -82,7 +84,6 @@ def evaluate_command(
     dataset = load(data, layout=layout, size=size, seed=seed, skip_corrupt=skip_corrupt)
     options.tell_left_out(dataset)
     model = options.network(net, dataset, seed)
-    names = options.pairs("--name", name, str)
     facts = evaluate_weights(model, init, dataset, names, split=split, mean=mean, device=device, batch=batch)
     if as_json:
         options.print_json(facts)
@@ -118,7 +119,13 @@ def _evaluate_file(
     engine: str,
     as_json: bool,
 ) -> None:
-    from membound.run.evaluation import evaluate_file, image_size, load_like, open_for_evaluation
+    from membound.run.evaluation import (
+        check_sample,
+        evaluate_file,
+        image_size,
+        load_like,
+        open_for_evaluation,
+    )
 
     net = (
         options.open_in_integers(file)
@@ -126,6 +133,7 @@ def _evaluate_file(
         else open_for_evaluation(file, batch, options.engine(engine))
     )
     size = size or image_size(net, data)
+    check_sample(net, data)
     dataset = load_like(net.input_shape, data, size=size, **folder)
     options.tell_left_out(dataset)
     facts = evaluate_file(net, dataset, split, batch)

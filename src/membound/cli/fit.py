@@ -15,7 +15,7 @@ import typer
 from membound.cli import options
 from membound.cli.fit_tables import tell
 from membound.cli.records import spread
-from membound.errors import MemboundError, say_no_folder
+from membound.errors import MemboundError, a_kind, say_no_folder
 from membound.search.bounds import Bound
 from membound.search.place import Place
 from membound.search.request import TEACHERS, Choices, Examples, split_keywords
@@ -183,7 +183,7 @@ def _check_teacher(teacher: str | None, init: Path | None) -> None:
         raise MemboundError(f"--teacher {teacher} is a file with its own weights: leave --teacher-init out")
     if not is_file and init is None:
         raise MemboundError(
-            f"--teacher {teacher!r} is no file; give a model file, a NET with --teacher-init WEIGHTS, dense, auto "
+            f"--teacher {teacher!r} is not a file: give a model file, a NET with --teacher-init WEIGHTS, dense, auto "
             "or none"
         )
 
@@ -301,9 +301,7 @@ def _find_score(spec: str) -> Any:
 
     found = find_callable(spec)
     if not callable(found):
-        raise MemboundError(
-            f"--strategy {spec} is a {type(found).__name__}: name a function that scores weights"
-        )
+        raise MemboundError(f"--strategy {spec} is {a_kind(found)}: name a function that scores weights")
     return found
 
 

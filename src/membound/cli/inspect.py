@@ -36,7 +36,10 @@ def inspect_command(
     compiled: options.Compiled = "Os",
     as_json: options.Json = False,
 ) -> None:
-    """List the layers of a model file: nonzeros, formats, bytes."""
+    """List the layers of a model file: nonzeros, formats, bytes.
+
+    "kept" is the part of a layer's weights, as it was trained, that are not zero.
+    """
     from membound.run.inspection import inspect
 
     facts = inspect(file, clock=clock, compiled=compiled)
@@ -50,7 +53,7 @@ def inspect_command(
 def _print(facts: dict[str, Any]) -> None:
     few = any(layer["distinct"] is not None for layer in facts["layers"])
     columns = [
-        Column("layer", right=False), Column("shape", 3, right=False), Column("nonzeros", 2), Column("density", 1),
+        Column("layer", right=False), Column("shape", 3, right=False), Column("nonzeros", 2), Column("kept", 1),
         Column("format", 4, right=False), Column("values", 1, right=False),
         *([Column("distinct", 5), *(Column(part, 6) for part in PARTS)] if few else []), Column("bytes"),
     ]  # fmt: skip
@@ -59,7 +62,7 @@ def _print(facts: dict[str, Any]) -> None:
         parts = [f"{layer[key]:,}" for key in PARTS.values()]
         distinct = "" if layer["distinct"] is None else f"{layer['distinct']:,}"
         rows.append([
-            layer["name"], _shape(layer), f"{layer['nonzeros']:,}", f"{layer['density']:.2%}",
+            layer["name"], _shape(layer), f"{layer['nonzeros']:,}", f"{layer['kept']:.2%}",
             layer["format"], layer["values"], *([distinct, *parts] if few else []), f"{layer['bytes']:,}",
         ])  # fmt: skip
     print_table(columns, rows)

@@ -13,6 +13,7 @@ from membound.errors import MemboundError
 
 # Named here again, because the zoo's own list is where torch is imported, and the data's where numpy is.
 NETS = ("lenet", "cifar10_quick", "alexnet", "efficientnet_lite0", "resnet8", "mobilenet_v1", "ds_cnn")
+NETS_HELP = ", ".join(NETS).replace("cifar10_quick", "cifar10_quick (or quick)")
 DATA = ("mnist", "cifar10")
 FEW_BITS = ("p8", "p7", "p6", "p5", "p4", "p3", "p2", "p1")
 VALUES = ("f32", "f16", *FEW_BITS)
@@ -31,8 +32,8 @@ Net = Annotated[
     str,
     typer.Argument(
         metavar="NET",
-        help=f"{', '.join(NETS)}, an .onnx file, or your own package.module:callable.",
-        autocompletion=completed(*NETS),
+        help=f"{NETS_HELP}, an .onnx file, or your own package.module:callable.",
+        autocompletion=completed(*NETS, "quick"),
     ),
 ]
 DATA_HELP = f"{', '.join(DATA)}, a folder (of class folders, or images/ and masks/), or an .npz file."
@@ -196,6 +197,8 @@ class Source:
         from membound.zoo.networks import spec_takes_width
 
         refuse_tflite(net)
+        names = pairs("--name", self.name, str)
+        check_sample(net, data, self.init, names)
         # A folder is split and read as it was for training, so that no image trained on is tested on.
         saved = {} if self.init is None else saved_facts(self.init)
         side = self.size or image_size(net, data, saved.get("image_size"))
@@ -207,9 +210,7 @@ class Source:
         if side is None and not has_own_size(data):
             tell_size(dataset)
         model = network(net, dataset, seed)
-        found = (
-            None if self.init is None else load_weights_(model, self.init, pairs("--name", self.name, str))
-        )
+        found = None if self.init is None else load_weights_(model, self.init, names)
         if self.mean is not None:
             found = preprocess_for(model, dataset.train, self.mean)
         if self.has_weights(net):
@@ -276,6 +277,19 @@ def levels(text: str) -> int:
             f"--levels takes a whole number from 1 to 256, as in --levels fc1=16: got {text!r}"
         )
     return int(text)
+
+
+def check_sample(net: str, data: str, init: Path | None, names: dict[str, str]) -> None:
+    """What cannot be right about a network and its weights, before a data set is downloaded for it."""
+    from membound.data.source import sample
+    from membound.train.job import check_takes
+    from membound.train.weights import load_weights_
+
+    dataset = sample(data)
+    if dataset is None:
+        return
+    model = network(net, dataset, 0)
+    check_takes(model, dataset, None if init is None else load_weights_(model, init, names))
 
 
 def network(net: str, dataset: Any, seed: int) -> Any:

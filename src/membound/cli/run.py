@@ -60,13 +60,17 @@ def run_command(
         _run_masks(net, given, input, out, as_json)
         return
     target = _target(net, input[0], out, pictures)
-    if pictures and target is None and (net.classes is None or len(net.output_shape) != 1):
+    if pictures and target is None and len(net.output_shape) != 1:
         _run_pictures(net, input[:1])  # if it does not take pictures at all, that comes first
+        shape = " x ".join(map(str, net.output_shape))
         raise MemboundError(
-            "the network has no names of classes to print: say with --out where its output goes"
+            f"the network gives {shape} numbers for a picture, and no scores of classes to print: say with --out where "
+            "its output goes"
         )
     if pictures:
         outputs = _run_pictures(net, input)
+        if net.classes is None and not as_json:
+            typer.echo("the file has no names of classes: each output is called by its number", err=True)
     elif input[0].suffix == ".npz":
         if engine == "micro":
             raise MemboundError(f"{input[0]}: the engine micro takes one array: give it in a .npy file")
@@ -80,7 +84,7 @@ def run_command(
         else:
             write_outputs(target, outputs)
     output = next(iter(outputs.values()))
-    top = top_classes(net, output)
+    top = top_classes(net, output, numbered=pictures)
     if as_json:
         named = (
             None if top is None else [[{"class": name, "score": score} for name, score in row] for row in top]

@@ -24,6 +24,7 @@ MNIST_SHA256 = {
     "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
+MNIST_CLASSES = tuple("0123456789")
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CIFAR10_ARCHIVE_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 CIFAR10_FOLDER = "cifar-10-batches-bin"
@@ -50,6 +51,13 @@ class NamedSet:
     load: Callable[[], Dataset]
     download: Callable[[Path], None]  # into a cache folder
     hub: str  # what the Hugging Face Hub calls it
+    shape: tuple[int, int, int]  # of its images
+    classes: tuple[str, ...]
+
+    def sample(self, name: str) -> Dataset:
+        """A black image of each half, to see what fits before anything is downloaded."""
+        one = ArraySplit(np.zeros((1, *self.shape), np.uint8), np.zeros(1, np.int64))
+        return Dataset(name, one, one, self.classes)
 
     def find(self) -> Path | None:
         """Its folder, if it is on the search path with all of its files."""
@@ -65,7 +73,7 @@ def load_mnist() -> Dataset:
     )
     for name, sha256 in MNIST_SHA256.items():
         _verify(folder / name, (folder / name).read_bytes(), sha256)
-    return Dataset("mnist", train, test, tuple("0123456789"))
+    return Dataset("mnist", train, test, MNIST_CLASSES)
 
 
 def load_cifar10() -> Dataset:
@@ -185,8 +193,16 @@ def unpack(archive: Path, folder: str, names: tuple[str, ...], target: Path) -> 
 
 
 NAMED = {
-    "mnist": NamedSet("mnist", tuple(MNIST_SHA256), load_mnist, _download_mnist, "ylecun/mnist"),
+    "mnist": NamedSet(
+        "mnist", tuple(MNIST_SHA256), load_mnist, _download_mnist, "ylecun/mnist", (1, 28, 28), MNIST_CLASSES
+    ),
     "cifar10": NamedSet(
-        CIFAR10_FOLDER, tuple(CIFAR10_SHA256), load_cifar10, _download_cifar10, "uoft-cs/cifar10"
+        CIFAR10_FOLDER,
+        tuple(CIFAR10_SHA256),
+        load_cifar10,
+        _download_cifar10,
+        "uoft-cs/cifar10",
+        (3, 32, 32),
+        CIFAR10_CLASSES,
     ),
 }

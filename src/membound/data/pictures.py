@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data.splits import Labels, Rows, as_indices, as_labels
-from membound.errors import DataError, install
+from membound.errors import DataError, a_kind, install
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -103,9 +103,7 @@ def convert(picture: object, size: int) -> npt.NDArray[np.uint8]:
     if not isinstance(picture, pillow.Image):
         many = isinstance(picture, list | tuple)
         remedy = "give each as an argument of its own, as in net.read(*pictures)" if many else IN_MEMORY
-        raise DataError(
-            f"{'None' if picture is None else f'a {type(picture).__name__}'} is no picture: {remedy}"
-        )
+        raise DataError(f"{a_kind(picture)} is no picture: {remedy}")
     try:
         return _pixels(ops.exif_transpose(picture), size, pillow)
     except Exception as error:  # an image that is read from its file only now

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data.splits import Array
-from membound.errors import DataError
+from membound.errors import DataError, a_kind
 
 Float32 = npt.NDArray[np.float32]
 TYPES = ("uint8", "float32")  # of what is prepared
@@ -69,13 +69,17 @@ class Preprocess:
         """`images` [n, C, H, W] as the network takes them, float32; other arrays where all there is is a scale."""
         if not isinstance(images, np.ndarray):
             raise DataError(
-                f"images are a {type(images).__name__}: give a numpy array, such as np.asarray(images) makes"
+                f"images are {a_kind(images)}: give a numpy array, such as np.asarray(images) makes"
             )
         if images.dtype == np.uint8 and self.takes != "uint8":
             raise DataError(
                 "pixels (uint8) cannot be prepared: the network was trained on floating-point data, and its file does "
-                "not say how pixels become such data; give float32 prepared in the same way, or train on uint8 images"
+                "not say how pixels become such data. Give float32 prepared in the same way; or write the file again "
+                "with pixels=mb.data.Preprocess(...), which fit and the save of its result take; or train on uint8 "
+                "images"
             )
+        if images.dtype.kind not in "uif":
+            raise DataError(f"images are {images.dtype}: give uint8, from 0 to 255, or float32")
         self._check(images.shape)
         if images.dtype.kind == "f" and self._wants_pixels() and _is_scaled(images):
             raise DataError(
@@ -178,6 +182,29 @@ class Preprocess:
             raise DataError(
                 f"a crop of {self.crop} does not fit images of {shape[2]} x {shape[3]}: resize them first, as "
                 "net.read does"
+            )
+
+
+def check_pixels(pixels: Any, shape: tuple[int, ...] | None) -> None:
+    """Refuse what cannot say how pixels became float examples of a shape; that is None of several inputs."""
+    if not isinstance(pixels, Preprocess):
+        raise DataError(
+            f"pixels is {a_kind(pixels)}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...)",
+            about="pixels",
+        )
+    if pixels.takes != "uint8" or pixels.crop is not None or shape is None or len(shape) != 3:
+        examples = "several inputs" if shape is None else list(shape)
+        raise DataError(
+            f"pixels is for one input of [C, H, W], from uint8 and without a crop: examples have {examples}, pixels "
+            f"takes={pixels.takes!r}, crop={pixels.crop}",
+            about="pixels",
+        )
+    for name, value in (("mean", pixels.mean), ("std", pixels.std)):
+        right = (shape[0],) if value is None or value.ndim == 1 else shape
+        if value is not None and value.shape != right:
+            raise DataError(
+                f"pixels has a {name} of shape {list(value.shape)}, examples have {list(shape)}: give {list(right)}",
+                about="pixels",
             )
 
 

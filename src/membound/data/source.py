@@ -84,6 +84,16 @@ def available(source: str | os.PathLike[str]) -> bool:
     return True
 
 
+def sample(source: str | os.PathLike[str]) -> Dataset | None:
+    """One black image each of a set that `load` would download now; None where nothing is downloaded.
+
+    >>> sample("mnist") is None
+    True
+    """
+    name = os.fspath(source)
+    return None if name not in NAMED or NAMED[name].find() is not None else NAMED[name].sample(name)
+
+
 def has_own_size(source: str) -> bool:
     """Whether images come at a size of their own; those of a folder are read at any.
 

@@ -142,7 +142,7 @@ def as_labels(labels: Array, length: int) -> Labels:
     if labels.dtype.kind not in "iu" or labels.ndim != 1:
         raise DataError(f"labels are {labels.dtype} {list(labels.shape)}: they must be integers [n]")
     if len(labels) != length:
-        raise DataError(f"{length} images but {len(labels)} labels: there must be one label an image")
+        raise DataError(f"{length} images but {len(labels)} labels: give one label for each image")
     if length and labels.min() < 0:
         raise DataError(f"label {labels.min()} is negative: classes count from 0")
     return labels.astype(np.int64, copy=False)
@@ -153,8 +153,8 @@ def validation_split(
 ) -> tuple[Split, Split]:
     """(train, validation): `count_or_fraction` images drawn for validation, both in their old order.
 
-    An int is a count, a float a fraction. Stratified: every class gives its share, by largest remainder,
-    so the total is exact; a class gives its last image only when there is no other way.
+    An int is a count, a float a fraction, of which at least one image is drawn. Stratified: every class gives its
+    share, by largest remainder, so the total is exact; a class gives its last image only when there is no other way.
 
     >>> split = ArraySplit(np.zeros((10, 1, 1, 1), np.uint8), np.arange(10) % 2)
     >>> train, validation = validation_split(split, 0.4)
@@ -163,6 +163,11 @@ def validation_split(
     """
     total = len(split)
     count = _resolve_count(count_or_fraction, total)
+    if total < 2:
+        raise DataError(
+            f"there {'is 1 image' if total else 'are no images'}, and some are held out for validation: give at least "
+            "2, or validation or test data of its own"
+        )
     if not 0 < count < total:
         raise DataError(
             f"a validation split of {count} of {total} images leaves one side empty: "
@@ -214,7 +219,7 @@ def _resolve_count(count_or_fraction: int | float, total: int) -> int:
     if isinstance(count_or_fraction, Integral) and not isinstance(count_or_fraction, bool):
         return int(count_or_fraction)
     if isinstance(count_or_fraction, Real) and 0 < count_or_fraction < 1:
-        return round(float(count_or_fraction) * total)
+        return max(round(float(count_or_fraction) * total), 1)
     raise DataError(
         f"{count_or_fraction!r} is neither a count of images (an int) nor a fraction in (0, 1) (a float)"
     )

@@ -124,7 +124,7 @@ def _write_cpp(request: Request) -> Written:
         {"out": str(folder), **facts, "engine": request.engine},
         [
             f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, {prefix}_test.cpp, the kernels, main.cpp, "
-            "CMakeLists.txt",
+            "CMakeLists.txt, Makefile",
             *_say_kept(made.kept),
             *changed,
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",

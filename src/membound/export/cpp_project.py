@@ -9,6 +9,7 @@ from pathlib import Path
 from membound.errors import ModelError, check_path_like, shown
 from membound.export import cpp_templates as templates
 from membound.export import folder as folders
+from membound.export.cpp_build import CMAKE, makefile_text
 from membound.export.cpp_selftest import selftest_files
 from membound.export.cpp_source import Source, check_prefix, make_source, renamed
 from membound.run.common import preprocess_of
@@ -47,8 +48,8 @@ def export_cpp(
     `net` is a model file or a network that `load` gave. `prefix` begins the names of functions and files, so that a
     program can have several networks: `digits` makes `digits.h` with `digits_open`.
 
-    The folder is new or empty, or holds an earlier export, which is replaced: a `main.cpp` or `CMakeLists.txt` that you
-    edited stays (`kept` names it), and so do your own files.
+    The folder is new or empty, or holds an earlier export, which is replaced: a `main.cpp`, `CMakeLists.txt` or
+    `Makefile` that you edited stays (`kept` names it), and so do your own files.
 
     The folder builds with CMake and any C++17 compiler for a 64-bit CPU, and needs nothing else. Its outputs are those
     of `net(x)`, bit for bit on the same kind of CPU. `engine` is how it computes there, "float" or "int8": by default
@@ -135,11 +136,12 @@ def write_project(
         "weights.cpp": source.constants.text(prefix),
         **{name: [text.encode()] for name, text in tests.items()},
         "main.cpp": [source.main.encode()],
-        "CMakeLists.txt": [renamed(templates.CMAKE, prefix).encode()],
+        "CMakeLists.txt": [renamed(CMAKE, prefix).encode()],
+        "Makefile": [makefile_text(prefix).encode()],
         "README.md": [renamed(readme_text(source, engine), prefix).encode()],
         **{f"{KERNELS}/{path.name}": [path.read_bytes()] for path in kernel_files()},
     }
-    may_be_edited = ("main.cpp", "CMakeLists.txt")
+    may_be_edited = ("main.cpp", "CMakeLists.txt", "Makefile")
     return folders.write_files(folder, files, f"{prefix}.h", _first_line(prefix), may_be_edited)
 
 
@@ -159,7 +161,7 @@ NET_IMAGE_HEIGHT with an antialiased bilinear filter, then the center square. `n
     if engine == "int8":
         how = """
 It computes convolutions that keep many weights in 8-bit integers (`--engine int8`); give an update (`--cpp-file`) the
-same option. Where you compile without this CMakeLists.txt, `bytes_neon_dot.cpp` needs -march=armv8.2-a+dotprod.
+same option.
 """
     return f"""# A network as C++, with {source.constants.nbytes:,} bytes of weights
 
@@ -169,6 +171,14 @@ chosen as the program runs. Any C++17 compiler of the GCC or Clang family builds
 library.
 {how}
     cmake -S . -B build && cmake --build build -j 4 && build/main --check && build/main
+
+or, without CMake,
+
+    make -j 4 && make check
+
+Both give each kernel the compiler flags that it needs, such as -mavx2, and all others none: built without them, a
+network runs on the scalar kernels, many times slower. `main` prints which kernels run, and `net_kernels()` tells your
+app. In a build system of your own, take the flags from `Makefile`, file by file.
 
 `main --check` is the self test: the network runs on noise, and its outputs must be those that Python gave. `net_test.h`
 declares it as `net_selftest`, for an app to call when you try another phone or another compiler; a program that does

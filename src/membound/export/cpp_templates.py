@@ -53,6 +53,9 @@ NET_API void net_close(net *network);
 /* Bytes that it takes: weights, tables and working memory. */
 NET_API size_t net_memory(const net *network);
 
+/* The instruction set of the kernels that run here: "avx512", "avx2", "neon", or "scalar", the slowest. */
+NET_API const char *net_kernels(void);
+
 @run@@classes@
 @prepare@
 #ifdef __cplusplus
@@ -125,6 +128,7 @@ BEGINNING = """// The plan of a network: made by membound, not meant to be edite
 #include <stdexcept>
 
 #include "membound/app.h"
+#include "membound/dispatch.h"
 
 extern const uint64_t net_weights[];
 
@@ -211,6 +215,12 @@ size_t net_memory(const net* network) {
   size_t bytes = 0;
   if (network != nullptr) code_of([&] { bytes = network->app.memory_bytes(); });
   return bytes;
+}
+
+const char* net_kernels() {
+  const char* name = "scalar";
+  code_of([&] { name = membound::chosen_kernels().name; });
+  return name;
 }
 
 """
@@ -322,6 +332,12 @@ static double least_ms(const Run& run) {
   return least;
 }
 
+// Which kernels run: a build without the flags of CMakeLists.txt or Makefile has the scalar ones alone.
+static void tell_kernels() {
+  const bool slow = std::strcmp(net_kernels(), "scalar") == 0;
+  std::printf("kernels: %s%s\\n", net_kernels(), slow ? ", the slowest: build with CMakeLists.txt or Makefile" : "");
+}
+
 // The self test; what the program returns.
 static int check(int threads) {
   double worst = 0;
@@ -332,6 +348,7 @@ static int check(int threads) {
   }
   std::printf("self test: %d of %d outputs are wrong, the worst is off by %.2g of the largest (%g is allowed)\\n",
               wrong, NET_TEST_OUTPUTS, worst, NET_TEST_TOLERANCE);
+  tell_kernels();
   return wrong != 0;
 }
 
@@ -368,6 +385,7 @@ MAIN = """// Runs the network on @what@ in a file, prints what it says and how l
   }
 @tell@  const double ms = least_ms([&] { net_run(network, input.data(), output.data()); });
   std::printf("%.4f ms, %zu bytes of memory\\n", ms, net_memory(network));
+  tell_kernels();
   net_close(network);
   return 0;
 }
@@ -400,41 +418,8 @@ MAIN_OF_MANY = """// Runs the network on zeros, and prints how long it takes: ma
   }
   const double ms = least_ms([&] { net_run(network, from.data(), to.data()); });
   std::printf("%.4f ms, %zu bytes of memory\\n", ms, net_memory(network));
+  tell_kernels();
   net_close(network);
   return 0;
 }
-"""
-CMAKE = """# add_subdirectory() this folder and link `net`, or build it alone, with the example main.cpp.
-cmake_minimum_required(VERSION 3.13)
-project(net CXX)
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release)
-endif()
-set(THREADS_PREFER_PTHREAD_FLAG ON)
-find_package(Threads REQUIRED)
-
-if(NOT TARGET membound_kernels)  # another network of the same program may have brought them
-  include(${CMAKE_CURRENT_SOURCE_DIR}/membound/kernels.cmake)
-  add_library(membound_kernels STATIC)
-  membound_kernels(membound_kernels)
-  target_compile_features(membound_kernels PUBLIC cxx_std_17)
-  target_compile_options(membound_kernels PRIVATE $<$<CONFIG:Debug>:-O2>)  # an app's debug build is as fast
-  set_target_properties(membound_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
-    VISIBILITY_INLINES_HIDDEN ON)
-endif()
-
-# Static, or with -DBUILD_SHARED_LIBS=ON shared. A static library's self test is in a program only if it is called.
-add_library(net net.cpp net_test.cpp weights.cpp)
-target_link_libraries(net PRIVATE membound_kernels)
-target_include_directories(net PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
-set_target_properties(net PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
-  VISIBILITY_INLINES_HIDDEN ON)
-
-if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR AND NOT CMAKE_SYSTEM_NAME STREQUAL "iOS")
-  add_executable(main main.cpp)
-  target_link_libraries(main PRIVATE net)
-  target_compile_features(main PRIVATE cxx_std_17)
-  enable_testing()
-  add_test(NAME selftest COMMAND main --check)
-endif()
 """

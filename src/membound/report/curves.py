@@ -52,7 +52,8 @@ def _note(result: Mapping[str, Any]) -> Markup | None:
     words = []
     if any("teacher" in str(note) for note in notes):
         words.append(
-            "The loss of a network with a teacher has the teacher's part in it: compare accuracies, not losses."
+            "The loss of a network that learns from a teacher also counts how far it is from the teacher's scores: "
+            "compare accuracies with the dense network's, not losses."
         )
     if any(find_rows(final, "curves") and find_rows(final, "curves")[-1].get("nonzeros") for final in finals):
         words.append(

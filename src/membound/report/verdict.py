@@ -200,16 +200,16 @@ def say_estimate(final: Facts) -> str | None:
     """Said where the images that judged were held out of the training images: the file's network was not judged.
 
     >>> print(say_estimate({"is_estimate": True, "images": 60}))
-    No test images: this is the accuracy of a twin, trained without the 60 images that judged it; the file was \
-trained on all.
+    No test images: this is the accuracy of a copy, trained without the 60 images that measure it; the network in \
+the file was trained on all.
     """
     if not final.get("is_estimate"):
         return None
     name, count = name_of_examples(final), find_number(final, "images")
     held_out = f"the {name}" if count is None else f"the {show_count(count)} {name}"
     return (
-        f"No test {name}: this is the accuracy of a twin, trained without {held_out} that judged it; the file was "
-        "trained on all."
+        f"No test {name}: this is the accuracy of a copy, trained without {held_out} that measure it; the network in "
+        "the file was trained on all."
     )
 
 

@@ -2,10 +2,11 @@
 
 import ctypes
 import sys
+from dataclasses import dataclass, fields
 from typing import Any
 
 from membound.data import Preprocess
-from membound.errors import ModelError
+from membound.errors import DataError, ModelError
 from membound.store.formats import decode
 from membound.store.model import StoredModel
 
@@ -40,11 +41,49 @@ def preprocess_of(model: StoredModel) -> Preprocess | None:
     return Preprocess.from_json(model.preprocess, None if image is None else decode(image))
 
 
+@dataclass(frozen=True, eq=False)
+class NetPreprocess(Preprocess):
+    """That of a network, which takes examples of one `shape`."""
+
+    shape: tuple[int, ...] = ()
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        if (axis := self._missing_axis(shape)) is not None:
+            raise DataError(
+                f"images have shape {list(shape)}: [n, {', '.join(map(str, self.shape))}] is needed, such as {axis}"
+            )
+        super()._check(shape)
+        right = self.shape if self.crop is None else (self.shape[0], *shape[2:])  # a crop's size is checked
+        if shape[1:] != right:
+            frame = (
+                ", or net.read(frame) of a picture" if len(self.shape) == 3 and self.takes == "uint8" else ""
+            )
+            raise DataError(
+                f"images have shape {list(shape)}: this network takes [n, {', '.join(map(str, self.shape))}]: give "
+                f"that{frame}"
+            )
+
+    def _missing_axis(self, shape: tuple[int, ...]) -> str | None:
+        """What adds the axis of the batch, or of the one channel, where that is all that is missing."""
+        if self.crop is not None:
+            return None
+        if shape == self.shape:
+            return "images[None]"
+        if len(self.shape) == 3 and self.shape[0] == 1:
+            if shape == self.shape[1:]:
+                return "images[None, None]"
+            if len(shape) == 3 and shape[1:] == self.shape[1:]:
+                return "images[:, None]"
+        return None
+
+
 def stated_preprocess(model: StoredModel) -> Preprocess:
-    """The same; a file that does not say it is refused."""
+    """The same, which refuses examples of another shape; a file that does not say it is refused."""
     found = preprocess_of(model)
     if found is None:
         raise ModelError(
             "this file does not say how images are prepared: save it with preprocess=..., or prepare them yourself"
         )
-    return found
+    return NetPreprocess(
+        **{each.name: getattr(found, each.name) for each in fields(found)}, shape=tuple(model.shapes[0])
+    )

@@ -13,7 +13,7 @@ from membound.data.examples import CLASSES, REGRESSION, SEGMENTATION
 from membound.data.npz import FEATURES, LAYOUTS
 from membound.data.preprocess import taken_by
 from membound.data.several import inputs_of
-from membound.data.source import has_own_size
+from membound.data.source import has_own_size, sample
 from membound.errors import DataError
 from membound.run.files import find_model_file, prepare
 from membound.run.layers import count_nonzeros
@@ -196,6 +196,13 @@ def check_fits(net: Net | MicroNet, dataset: Dataset) -> None:
     _check_classes(net, dataset)
 
 
+def check_sample(net: Net | MicroNet, data: str) -> None:
+    """The same before anything is downloaded, where that is to come."""
+    found = sample(data)
+    if found is not None:
+        check_fits(net, found)
+
+
 def _check_images(net: Net | MicroNet, dataset: Dataset) -> None:
     images = dataset.test.read(np.zeros(1, np.int64))
     if net.model.preprocess is None and images.dtype != np.float32:
@@ -207,6 +214,12 @@ def _check_images(net: Net | MicroNet, dataset: Dataset) -> None:
     if net.model.preprocess is not None and taken_by(net.model.preprocess) == "uint8" != images.dtype:
         raise DataError(
             f"images of {dataset.name} are {images.dtype}: this file prepares pixels; give it uint8 from 0 to 255"
+        )
+    cropped = (net.model.preprocess or {}).get("crop") is not None
+    if not cropped and images.shape[1:] != tuple(net.input_shape):
+        raise DataError(
+            f"images of {dataset.name} are {list(images.shape[1:])} once prepared: this network takes "
+            f"{list(net.input_shape)}"
         )
     pixels = isinstance(net, MicroNet) and images.dtype == np.uint8
     prepared = net.preprocess(images) if pixels else prepare(net, images)

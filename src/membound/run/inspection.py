@@ -43,7 +43,8 @@ class Inspection(dict[str, Any]):
     | `name` | of the parameter, such as `fc1.weight` |
     | `shape`, `size` | in the file, without dead units; how many elements that is |
     | `original_shape`, `original_size` | in the network: the same where nothing was dropped |
-    | `nonzeros`, `density` | values that are not zero; `nonzeros / size` (kept of all: `nonzeros / original_size`) |
+    | `nonzeros` | values that are not zero |
+    | `kept`, `density` | `nonzeros / original_size`, of what was trained; `nonzeros / size`, of the shape in the file |
     | `format`, `values`, `distinct` | how positions and values are stored; how many different values, None where many |
     | `bytes` | in the file, the sum of `value_bytes`, `position_bytes`, `scale_bytes` and `palette_bytes` |
     | `value_bytes` | in `delta` with the zeros that stand where a gap is too long for a byte: not among `nonzeros` |

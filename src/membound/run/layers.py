@@ -38,6 +38,7 @@ def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
         "original_size": size,
         "nonzeros": nonzeros,
         "density": nonzeros / tensor.size,
+        "kept": nonzeros / max(size, 1),
         "format": tensor.format,
         "values": "i8" if short else tensor.value_type.name,
         "distinct": count_distinct(tensor),

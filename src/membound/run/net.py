@@ -132,6 +132,12 @@ class Net:
     def _advise(self, shape: Sequence[int]) -> str:
         from membound.run.pictures import advice_for
 
+        if (
+            len(self.input_shape) == 3
+            and self.input_shape[0] == 1
+            and tuple(shape[1:]) == self.input_shape[1:]
+        ):
+            return "; add the axis of the one channel, as x[:, None] does"
         return advice_for(self.model, self.input_shape, shape)
 
     def __reduce__(self) -> tuple[Callable[[], "Net"], tuple[()]]:
@@ -296,7 +302,9 @@ def _check_counts(**given: tuple[Any, int]) -> None:
     for name, (value, least) in given.items():
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if value is not None and not (whole and least <= value <= _MOST[name]):
-            raise ModelError(f"{name} is {value!r}: it must be a whole number from {least} to {_MOST[name]}")
+            raise ModelError(
+                f"{name}={value!r}: a whole number from {least} to {_MOST[name]} is needed", about=name
+            )
 
 
 def _for_core(plan: Planned) -> Any:

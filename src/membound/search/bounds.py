@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from membound.errors import MemboundError
 from membound.search.checks import check_amounts, check_whole, is_number, take_plain_
 from membound.search.option import Option
-from membound.units import LEVELS, parse_clock, parse_level
+from membound.units import LEVELS, parse_clock, parse_latency, parse_level
 
 if TYPE_CHECKING:
     from membound.search.stages import Stages
@@ -149,6 +149,7 @@ class Bound:
             self, ("budget", "ram", "nonzeros", "within", "latency", "clock", "threads", "batch", "members")
         )
         if self.latency is not None:
+            parse_latency(self.latency)  # what cannot be read is said here
             self._check_latency()
         check_whole("threads", self.threads)
         for name in ("budget", "ram", "nonzeros"):

@@ -37,6 +37,15 @@ class Limit:
         """
         return re.sub(r"[^A-Za-z0-9._-]", "", (self.key or self.text).replace("%", "pct"))
 
+    def show(self, unit: str = "bytes") -> str:
+        """As it was written, and what that means where it is not the same.
+
+        >>> Limit("100", 100).show(), Limit("2KB", 2000).show(), Limit("10%", 400).show("nonzeros")
+        ('100 bytes', '2KB (2,000 bytes)', '10% (400 nonzeros)')
+        """
+        number = f"{self.number:,} {unit}"
+        return number if self.text.replace(",", "") == str(self.number) else f"{self.text} ({number})"
+
 
 def resolve_limits(problem: Problem, amounts: Sequence[Amount]) -> list[Limit]:
     """The limits that `amounts` mean for this problem."""
@@ -64,9 +73,9 @@ def with_memory(problem: Problem, limit: Limit, memory: Amount) -> Problem:
     least = problem.least(), ram.least()
     if limit.number < least[0] or allowed.number < least[1]:
         raise MemboundError(
-            f"a budget of {limit.text} ({limit.number:,} bytes) with {allowed.text} ({allowed.number:,}) of memory "
-            f"cannot be met: with one weight in each layer this network takes a file of {least[0]:,} bytes and "
-            f"{least[1]:,} bytes of memory; allow at least this pair",
+            f"a budget of {limit.show()} and a bound on memory of {allowed.show()} cannot be met: with one weight in "
+            f"each layer, this network takes a file of {least[0]:,} bytes and {least[1]:,} bytes of memory; allow at "
+            "least these two",
             about=("budget", "ram"),
         )
     return problem.changed(target=replace(problem.target, memory=allowed.number, file_bytes=limit.number))
@@ -124,9 +133,9 @@ def make_plans(
             what = {"ram": "a bound on memory", "nonzeros": "a bound on nonzeros"}.get(
                 problem.target.kind, "a budget"
             )
-            asked = f"{what} of {limit.text}"
+            asked = f"{what} of {limit.show(problem.target.unit)}"
             if limit.key is not None:
-                asked = f"a latency {limit.text}"
+                asked = f"a latency {limit.show(problem.target.unit)}"
             slim = " or leave prefer out," if problem.target.prefer == "speed" else ""
             measure = problem.measure
             micro = isinstance(measure, MicroBytes)
@@ -141,8 +150,8 @@ def make_plans(
                 else ""
             )
             raise MemboundError(
-                f"{asked} ({limit.number:,} {problem.target.unit}) cannot be met: with one weight in "
-                f"each layer {each} {members * least + overhead:,};{slim} allow at least that{smaller}{unit}"
+                f"{asked} cannot be met: with one weight in each layer, {each} "
+                f"{members * least + overhead:,};{slim} allow at least that{smaller}{unit}"
                 f"{say_examples(measure) if isinstance(measure, MicroBytes) else ''}",
                 about=("budget", *(["compiled"] if smaller else []), "layout") if micro else (),
             )

@@ -8,7 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from membound.errors import MemboundError
+from membound.data.preprocess import Preprocess
+from membound.errors import MemboundError, a_kind
+from membound.modules import FITTED
 from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.device import show_flash, show_ram
@@ -20,15 +22,13 @@ from membound.report.text import Score, json_values, show_milliseconds
 from membound.report.verdict import show_seeds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
-from membound.run.net import Net
 from membound.run.pictures import takes_pictures
-from membound.search import timing
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
-from membound.search.problem import State, Target
+from membound.search.pixels import with_pixels
+from membound.search.problem import Target
 from membound.search.summary import environment, summarise
 from membound.store.model import StoredModel
-from membound.train.parallel import World
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,8 +38,8 @@ class Fitted:
     - `model` is the torch module, with its zeros in place; `save` writes it as a file.
     - `accuracy` is in percent, on `accuracy_on` ('test' or 'validation' images, `errors` of `images`), through the
       deployed runtime; for a task with a score of its own it is that score. None where nothing could judge. Without
-      `test_data` and `val_data` it is that of a twin, trained in the same way without the training images that judge
-      it (`validation`, a tenth of them); `model` is then trained on all.
+      `test_data` and `val_data` it is that of a copy, trained in the same way without the training images that
+      measure it (`validation`, a tenth of them); `model` is then trained on all.
     - `file_bytes` are those of the file; `size` is what the budget counts and `limit` what it allows.
     - `dense` has the same facts about the dense network beside it, or is None; with `pretrained=True` also
       `given_accuracy`, that of the network as it was given: dense is that one, trained on.
@@ -52,7 +52,7 @@ class Fitted:
       ('every': on any CPU), `latency_ms` (one image, on `threads` threads of this machine) and its `latency_spread`,
       `engine_int8` (the latency of the same file with `mb.load(file, engine="int8")`), `fits_in_8_bits` (whether the
       dense network does) and `is_dense_in_8_bits` (whether it was the better one, and this is it); `is_estimate`,
-      whether `accuracy` is a twin's; `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of
+      whether `accuracy` is that of such a copy; `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of
       `mb.inspect` (`Inspection` lists their keys); `steps` and `seconds` of training;
       `training`, its `optimizer`, `peak_lr`, `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
       `momentum`,
@@ -174,7 +174,7 @@ class Fitted:
         place of a fitted network. Networks that were judged on other images are refused.
         """
         if not isinstance(other, Fitted):
-            raise MemboundError(f"compare takes what fit gives, not a {type(other).__name__}: give a Fitted")
+            raise MemboundError(f"compare takes what fit gives, not {a_kind(other)}: give a Fitted")
         if shown := say_other_tests(self._judged, other._judged):
             raise MemboundError(f"these networks were judged on {shown}: give both fits the same test_data")
         found = compare_networks(self._judged, other._judged)
@@ -186,9 +186,23 @@ class Fitted:
         known = ({"limit": each.limit, **each.facts} for each in (self, other))
         return replace(found, unequal=find_unequal(*known))
 
-    def save(self, path: str | os.PathLike[str]) -> StoredModel:
-        """Write the model file, which `mb.load` runs."""
-        return self.files.write(path, self.model.state_dict())
+    def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module):  # for mb.save, which does not know how a fit stores its values
+            self.model.__dict__[FITTED] = self.file_bytes
+
+    def save(self, path: str | os.PathLike[str], *, pixels: Preprocess | None = None) -> StoredModel:
+        """Write the model file, which `mb.load` runs.
+
+        `pixels` says how pixels became the floats that the network was trained on, as `mb.fit` takes it: the file then
+        takes pixels, and pictures. It may not exceed the budget with that.
+        """
+        state = self.model.state_dict()
+        if pixels is None:
+            return self.files.write(path, state)
+        limit = (
+            self.limit if self.size == self.file_bytes <= self.limit else None
+        )  # of the file, if that is bounded
+        return with_pixels(self.files, state, pixels, self.facts, limit).write(path, state)
 
     def whole(self) -> StoredModel | None:
         """The network without a bound, for races of its speed; None of an ensemble, or of another width than dense."""
@@ -409,42 +423,3 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         "weight_nonzeros": facts["weight_nonzeros"],
         "layers": facts["layers"],
     }
-
-
-def describe_speed(files: FileBytes, state: State, about: Mapping[str, Any]) -> str:
-    """What formats for speed give and cost: the same weights, beside the smallest formats."""
-    small = replace(files, prefer="bytes").stored(state)
-    slow, fast = timing.measure([Net(small, threads=1), Net(files.stored(state), threads=1)])
-    return (
-        f"formats for speed: in the smallest formats the same weights take {slow.ms / fast.ms:.2g} times as long on "
-        f"one thread of this machine, and {small.file_bytes:,} of these {about['file_bytes']:,} bytes"
-    )
-
-
-def with_latencies(
-    results: Sequence[Fitted], dense: StoredModel | None, threads: int, world: World
-) -> list[Fitted]:
-    """The same with the time of one input among their facts and those of dense, all measured in one race.
-
-    One process races alone: others would be in its way.
-    """
-    elsewhere = any("micro" in found.facts for found in results)  # and in the integers of that machine alone
-
-    def race() -> list[timing.Latency]:
-        stored = [found.files.stored(found.model.state_dict()) for found in results]
-        nets = [Net(each, threads=threads) for each in stored]
-        if not elsewhere:
-            nets += [Net(each, threads=threads, engine="int8") for each in stored]
-        return timing.measure(nets if dense is None else [*nets, Net(dense, threads=threads)])
-
-    times = [taken.facts(threads, on_host=elsewhere) for taken in world.from_leader(race)]
-    count, beside = len(results), {} if dense is None else times.pop()
-    in_integers = [{}] * count if elsewhere else [{"engine_int8": taken} for taken in times[count:]]
-    return [
-        replace(
-            found,
-            facts={**found.facts, **taken, **more},
-            dense=None if found.dense is None else {**found.dense, **beside},
-        )
-        for found, taken, more in zip(results, times[:count], in_integers, strict=True)
-    ]

@@ -99,13 +99,15 @@ def describe_work(problem: Problem, bound: Bound, choices: Choices) -> str:
     if data.train.labels.dtype.kind == "f" and choices.loss is None:
         size += ", numbers to predict"
     test = "" if data.test is None else f" and {len(data.test):,} to test"
-    twins = ""
+    twice = ""
     if data.test is None and data.given is None and data.validation is not None:
-        twins = f", and a twin each, trained without the {len(data.validation):,} that judge it"
+        held = len(data.validation)
+        those = f"{held:,} examples that measure" if held > 1 else "1 example that measures"
+        twice = f"; each is trained twice, once without the {those} its accuracy"
     networks = max(len(bound.amounts), 1) * bound.members + choices.dense
     searches = bound.searches or choices.is_greedy or choices.widths is not None
     count = (
         f"{networks} network{'s' if networks > 1 else ''}, {recipe.steps:,} steps of {recipe.batch_size} each"
     )
     search = ", and a search" if searches else ""
-    return f"{len(data.train):,} examples of {size}{test}; {count}{twins}{search}"
+    return f"{len(data.train):,} example{'s' if len(data.train) > 1 else ''} of {size}{test}; {count}{twice}{search}"

@@ -6,13 +6,13 @@ from typing import Any
 from membound.errors import ModelError
 from membound.run.inspection import inspect
 from membound.search.bounds import Bound
-from membound.search.latency import parse_latency
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import calibrated, describe_micro
 from membound.search.problem import Problem, State
 from membound.search.scoring import clearly_worse, score_on_training, score_stored
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
+from membound.units import parse_latency
 
 UNLEARNED = 0.02  # of the training images: what a network must miss of them to count as worse
 

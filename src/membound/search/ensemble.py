@@ -6,7 +6,7 @@ from typing import get_args
 from torch import Tensor, nn
 from torch.nn.functional import softmax
 
-from membound.errors import ModelError
+from membound.errors import ModelError, a_kind
 from membound.search.bounds import Average
 
 
@@ -34,7 +34,7 @@ class Ensemble(nn.Module):
         self.average = average
         for number, member in enumerate(found):  # names as short as can be: each is in the file's header
             if not isinstance(member, nn.Module):
-                raise ModelError(f"member {number} is a {type(member).__name__}: give torch.nn.Modules")
+                raise ModelError(f"member {number} is {a_kind(member)}: give torch.nn.Modules")
             self.add_module(str(number), member)
 
     @property

@@ -12,11 +12,11 @@ from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
 from membound.search.budget import Plan, describe_device, describe_left_over
-from membound.search.deployed import Fitted, describe_speed, describe_stored
+from membound.search.deployed import Fitted, describe_stored
 from membound.search.effort import describe_recipe
 from membound.search.eight_bits import EightBits, better_in_8_bits, describe_choice, fits, in_8_bits
 from membound.search.ensemble import Ensemble, join_states
-from membound.search.latency import parse_latency
+from membound.search.latencies import describe_speed
 from membound.search.measure import FileBytes
 from membound.search.micro import MicroBytes, calibrated, exported_bytes
 from membound.search.place import Watch
@@ -31,6 +31,7 @@ from membound.train.evaluation import Score
 from membound.train.fingerprints import architecture_digest, data_digest, network_digest
 from membound.train.rules import load_plain_
 from membound.train.several import plain
+from membound.units import parse_latency
 
 WORTH_SAYING = 0.02  # of the weights, cut after training
 SHORT = 8  # digits of a digest that people read
@@ -66,7 +67,7 @@ class Finals:
     def digests(self) -> dict[str, str]:
         """What tells apart networks, training data and what judges: fits are compared where these are the same."""
         data, model = self.asked.data, self.asked.make(self.choices.seed)
-        judges = data.test or data.given or data.train  # of which twins are judged by a part
+        judges = data.test or data.given or data.train  # of which a part judges copies
         start = network_digest if self.choices.pretrained else architecture_digest
         return {
             "network": f"{type(plain(model)).__name__} {start(model)[:SHORT]}",

@@ -13,6 +13,7 @@ from typing import Any, Unpack, overload
 
 from torch import nn
 
+from membound.data import Preprocess
 from membound.data.npz import reading_notes
 from membound.data.several import inputs_of
 from membound.errors import MemboundError, ModelError
@@ -28,12 +29,13 @@ from membound.search.budget import (
     with_time,
 )
 from membound.search.collapse import with_collapse
-from membound.search.deployed import Fitted, with_latencies
+from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
 from membound.search.forecast import expected_work, left_to_do
 from membound.search.integers import with_integers_judged
-from membound.search.latency import TRIES, LatencyBound, parse_latency, smaller, told
+from membound.search.latencies import with_latencies
+from membound.search.latency import TRIES, LatencyBound, smaller, told
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
 from membound.search.progress import by_lines, tell_resumed
@@ -57,7 +59,7 @@ from membound.train.loop import Interrupted
 from membound.train.parallel import choose_device, join
 from membound.train.population import trains_together
 from membound.train.tensorboard import check_installed
-from membound.units import LEVELS
+from membound.units import LEVELS, parse_latency
 
 Model = nn.Module | Callable[[], nn.Module]
 One = Amount | None
@@ -104,11 +106,13 @@ def fit(
       Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
       followed, or refused (docs/FITTING.md). Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
-    - One bound is given, or `budget` and `ram` together. `budget`: bytes of the file, as '40 KiB', 40960, or '10%' of
-      the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
+    - One bound is given, or `budget` with `ram` or `latency`. `budget`: bytes of the file, as '40 KiB', 40960, or '10%'
+      of the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
       `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `latency`: the time of one image on `threads`
-      of this machine, as '5 ms', alone or beside a budget. `nonzeros`: parameters that are not zero. `within`: the
-      smallest file within so many points of dense. `stages`: counts of layers, tightened as long as accuracy allows
+      of this machine, as '5 ms', or a number of milliseconds. Alone, the file may be as large as the dense one; beside
+      one `budget`, both hold. It goes with no other bound (`ram` too on a microcontroller), and with one network.
+      `nonzeros`: parameters that are not zero. `within`: the smallest file within so many points of dense. `stages`:
+      counts of layers, tightened as long as accuracy allows
       (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
       `budget` bounds the flash of a microcontroller, code included ('10%' is of the flash that the dense network takes
       in 8 bits), and `latency` the time that is estimated at its `clock`, '80 MHz' where none is given: give one of
@@ -177,7 +181,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             tell_resumed(directory, watch)
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
-        reading = reading_notes(examples.train_data)
+        reading = [*reading_notes(examples.train_data), *_note_floats(problem)]
         for note in reading:
             watch.note(note)
         tried = [*reading, *describe_training(problem, choices)]
@@ -194,7 +198,8 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         )
         if taught:
             watch.note(
-                "the loss of a taught network has the teacher's part in it: compare accuracies, not losses"
+                "the network learns from a teacher, too, so that its loss also counts how far it is from the teacher's "
+                "scores: compare accuracies with the dense network's, not losses"
             )
         watch.expect(left_to_do(expected_work(problem, bound, choices, taught, at_once), directory))
         if choices.teacher == teachers.AUTO:
@@ -220,6 +225,19 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         if latency is None:
             return run_and_time(plans)
         return _run_fast_enough(run_and_time, plans, asked, latency, workshop.problem, choices.seed, watch)
+
+
+def _note_floats(problem: Problem) -> list[str]:
+    """What an app must know of a network that was trained on pictures which were prepared elsewhere."""
+    data = problem.data
+    shape = tuple(data.train.shape)
+    pictures = len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2]
+    if not pictures or data.pixels is not None or data.preprocess != Preprocess(takes="float32"):
+        return []
+    return [
+        "the images are floats, so the file takes floats, too, and an app must prepare pictures in just the same way: "
+        "pixels=mb.data.Preprocess(...), in fit or in the save of its result, puts that into the file"
+    ]
 
 
 def _run_fast_enough(

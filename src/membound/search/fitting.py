@@ -193,7 +193,9 @@ class Fitting:
             for member, key in enumerate(keys[id(plan)])
         ]
         dense = Job(greedy.DENSE, self.choices.seed, about={"round": 0})
-        self._train(jobs, dense, "training twins without the validation images, to judge on them")
+        self._train(
+            jobs, dense, "training copies without the validation images, to measure accuracy on these"
+        )
         for plan in plans:
             plan.estimate = self.finals.estimate(plan, keys[id(plan)], validation)
 
@@ -249,7 +251,8 @@ class Fitting:
         ]
         if self.finals.estimates:
             self.watch.say(
-                "accuracies are those of the twins, the files are trained on all images: give test_data to judge these"
+                "accuracies are those of copies trained without the validation images; the networks in the files are "
+                "trained on all images: give test data to measure these"
             )
         if "dense" not in facts or self.bound.values != AUTO or self.bound.members > 1:
             return results

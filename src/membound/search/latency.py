@@ -5,7 +5,6 @@ the network is cut to one size after another, as it starts, and timed in the run
 enough becomes the budget. What is trained then is timed, too: if it is too slow, it is trained again, smaller.
 """
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +24,6 @@ from membound.train.projection import project_
 PARTS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01)  # of each layer's weights
 TRIES = 3  # trainings, each of a smaller network
 KEY = "latency"  # of what was measured, in a run directory
-UNITS = {"ms": 1.0, "s": 1000.0, "us": 0.001}
 
 
 @dataclass(frozen=True)
@@ -55,25 +53,6 @@ class LatencyBound:
         'in 0.25 ms'
         """
         return f"in {self.ms:g} ms"
-
-
-def parse_latency(text: str | float) -> float:
-    """Milliseconds; a text has a unit, a number is milliseconds.
-
-    >>> parse_latency("5ms"), parse_latency("0.2 s"), parse_latency(3)
-    (5.0, 200.0, 3.0)
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", str(text))
-    unit = "" if match is None else match[2] or ("" if isinstance(text, str) else "ms")
-    if match is not None and not unit:
-        raise MemboundError(
-            f"latency={text!r} has no unit, ms, s or us: did you mean '{match[1]} ms'?", about="latency"
-        )
-    if match is None or unit not in UNITS or float(match[1]) <= 0:
-        raise MemboundError(
-            f"latency={text!r}: write a time above 0 in ms, s or us, as in '5 ms'", about="latency"
-        )
-    return float(match[1]) * UNITS[unit]
 
 
 def find_size(problem: Problem, bound: LatencyBound, limit: Limit) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import Tensor
 
-from membound.errors import TrainingError
+from membound.errors import TrainingError, a_kind
 from membound.machine import describe
 from membound.store.whole import replace_file
 from membound.train.checkpoint import locked, read_tensors, write_tensors
@@ -423,6 +423,6 @@ def _plain(value: Any, name: str) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     raise TrainingError(
-        f"{name} is a {type(value).__name__}: a run directory holds what JSON can, "
+        f"{name} is {a_kind(value)}: a run directory holds what JSON can, "
         "so give texts, Python's numbers, lists and mappings"
     )

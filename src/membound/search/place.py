@@ -57,6 +57,14 @@ class Place:
     def __post_init__(self) -> None:
         if self.run_dir is not None:
             check_path_like(self.run_dir, "run_dir", TrainingError)
+        if not (self.workers is None or callable(self.workers)):
+            raise MemboundError(
+                f"workers={self.workers!r}: give what mb.ray_cluster(...) gives, or leave it out to train here; the "
+                "workers of a DataLoader are its num_workers",
+                about="workers",
+            )
+        if not (self.watch is None or isinstance(self.watch, Watch)):
+            raise MemboundError(f"watch={self.watch!r}: give a Watch, or leave it out", about="watch")
         if self.tensorboard and self.run_dir is None:
             raise MemboundError(
                 "curves for TensorBoard are kept in the run directory: name one as run_dir",

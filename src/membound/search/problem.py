@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from membound.capture.capture import Tracer
 from membound.data import Preprocess, Split
 from membound.data.augment import NONE, Augment
-from membound.errors import MemboundError, ModelError, RuleError
+from membound.errors import MemboundError, ModelError, RuleError, a_kind
 from membound.modules import plain_keys
 from membound.run.net import EVERY, check_isa
 from membound.search.allocation import ByteCost, NonzeroCost, TypedCost
@@ -361,7 +361,7 @@ class Fresh:
             torch.manual_seed(seed)
             model = self.factory()
         if not isinstance(model, nn.Module):
-            raise MemboundError(f"the factory gives a {type(model).__name__}: it must give a torch.nn.Module")
+            raise MemboundError(f"the factory gives {a_kind(model)}: it must give a torch.nn.Module")
         return model
 
 

@@ -16,8 +16,9 @@ from membound.capture.capture import Tracer
 from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.data.augment import choose
 from membound.data.examples import REGRESSION
+from membound.data.preprocess import check_pixels
 from membound.data.several import inputs_of
-from membound.errors import DataError, MemboundError, RuleError
+from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
 from membound.search.bound import Ramp
 from membound.search.effort import usual_batch, usual_steps
 from membound.search.micro import alike
@@ -65,7 +66,7 @@ def make_problem(
     """
     if not isinstance(model, nn.Module) and not callable(model):
         raise MemboundError(
-            f"the model is a {type(model).__name__}: give a torch.nn.Module, or a function that makes one"
+            f"the model is {a_kind(model)}: give a torch.nn.Module, or a function that makes one"
         )
     _refuse_what_needs_arguments(model)
     make: Callable[[int], nn.Module] = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
@@ -223,6 +224,12 @@ def _data(network: nn.Module, examples: Examples, choices: Choices, wants_valida
         classes = train_data.classes if classes is None and train_data.task != REGRESSION else classes
     test = None if test_data is None else _in_memory(_as_held_out(test_data))
     given = None if examples.val_data is None else _in_memory(_as_held_out(examples.val_data))
+    if not (examples.preprocess is None or isinstance(examples.preprocess, Preprocess)):
+        raise DataError(
+            f"preprocess={shown(examples.preprocess)}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...), or "
+            "leave it out",
+            about="preprocess",
+        )
     dtype = _dtype(train)
     for name, split in (("val_data", given), ("test_data", test)):
         if split is not None and (tuple(split.shape), _dtype(split)) != (tuple(train.shape), dtype):
@@ -253,26 +260,11 @@ def _check_pixels(examples: Examples, dtype: Any, train: Split) -> None:
     pixels = examples.pixels
     if pixels is None:
         return
-    if not isinstance(pixels, Preprocess):
+    check_pixels(pixels, None if inputs_of(train) is not None else tuple(train.shape))
+    if dtype == np.uint8 or examples.preprocess is not None or isinstance(examples.train_data, Dataset):
         raise DataError(
-            f"pixels is a {type(pixels).__name__}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...)",
-            about="pixels",
-        )
-    if dtype == np.uint8 or examples.preprocess is not None:
-        raise DataError(
-            "pixels says how pixels became float examples, which are used as they are: with uint8 images, or to "
-            "prepare the examples during the fit, give preprocess instead",
-            about="pixels",
-        )
-    if (
-        pixels.takes != "uint8"
-        or pixels.crop is not None
-        or len(train.shape) != 3
-        or inputs_of(train) is not None
-    ):
-        raise DataError(
-            "pixels is for one input of [C, H, W], from uint8 and without a crop: examples have "
-            f"{list(train.shape)}, pixels takes={pixels.takes!r}, crop={pixels.crop}",
+            "pixels says how pixels became float examples, which are used as they are: with uint8 images, with a "
+            "membound Dataset, or to prepare the examples during the fit, give preprocess instead",
             about="pixels",
         )
 

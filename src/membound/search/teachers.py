@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from membound.capture.torch_graph import step
 from membound.data import Preprocess
 from membound.data.several import inputs_of
-from membound.errors import MemboundError, TrainingError
+from membound.errors import MemboundError, TrainingError, a_kind
 from membound.run.common import preprocess_of
 from membound.search.bounds import Bound
 from membound.search.ensemble import Ensemble
@@ -103,7 +103,7 @@ def _load(asked: Any) -> tuple[nn.Module, Preprocess | None]:
     if isinstance(asked, Sequence) and asked and all(isinstance(each, nn.Module) for each in asked):
         return Ensemble(copy.deepcopy(list(asked))), None
     raise MemboundError(
-        f"the teacher is a {type(asked).__name__}: give a torch.nn.Module, a list of them, the path of a model file, "
+        f"the teacher is {a_kind(asked)}: give a torch.nn.Module, a list of them, the path of a model file, "
         "'dense', 'auto' or 'none'",
         about="teacher",
     )

@@ -45,7 +45,7 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
     """The container in these bytes; its arrays are views onto them."""
     size = len(buffer)
     if size < 8:  # rule 1
-        refuse(1, f"cut short, or not a model file: {size} bytes, where its header alone has more")
+        refuse(1, f"cut short, or not a model file: {_bytes(size)}, where its header alone has more")
     if buffer[:8].tobytes() == b"MBAPPNET":
         refuse(
             1,
@@ -55,7 +55,8 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
     if not 2 <= length <= min(MAX_HEADER, size - 8):  # rule 1
         refuse(
             1,
-            f"cut short, or not a model file: {size} bytes, and a header of {show(length)} bytes does not fit in them",
+            f"cut short, or not a model file: {_bytes(size)}, and a header of {_bytes(length)} does not fit in them"
+            f"{_missing(8 + length - size if length <= MAX_HEADER else 0, 'at least ')}",
         )
     start = 8 + length
     if start % ALIGNMENT:  # rule 2
@@ -67,10 +68,10 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
     text = _metadata(header)
     if len(header) - 1 > MAX_TENSORS:  # rule 6
         refuse(6, f"there are {len(header) - 1} tensors: at most {MAX_TENSORS} are allowed")
-    arrays, spans = {}, []
+    arrays, spans, missing = {}, [], _last_byte(header) - (size - start)
     for name, fields in header.items():
         if name != METADATA:
-            dtype, shape, begin, end = _entry(name, fields, size - start)
+            dtype, shape, begin, end = _entry(name, fields, size - start, missing)
             arrays[name] = buffer[start + begin : start + end].view(dtype).reshape(shape)
             spans.append((begin, end))
     _check_tiling(spans, size - start)
@@ -117,7 +118,29 @@ def _metadata(header: dict[str, Any]) -> str:
     return text
 
 
-def _entry(name: str, fields: Any, size: int) -> tuple[np.dtype[Any], Shape, int, int]:
+def _last_byte(header: Mapping[str, Any]) -> int:
+    """Where the data ends, as the header has it; 0 where it does not say that."""
+    ends = [fields.get("data_offsets") for fields in header.values() if isinstance(fields, dict)]
+    pairs = [pair for pair in ends if isinstance(pair, list) and len(pair) == 2]
+    return max((end for _, end in pairs if is_int(end, 0, 2**63)), default=0)
+
+
+def _bytes(count: int) -> str:
+    return f"{show(count)} byte{'' if count == 1 else 's'}"
+
+
+def _missing(count: int, at_least: str = "") -> str:
+    """What to do about a file that is shorter than it says.
+
+    >>> _missing(120)
+    ': 120 bytes are missing, fetch the file again'
+    """
+    if count <= 0:
+        return ": fetch the file again"
+    return f": {at_least}{_bytes(count)} {'is' if count == 1 else 'are'} missing, fetch the file again"
+
+
+def _entry(name: str, fields: Any, size: int, missing: int) -> tuple[np.dtype[Any], Shape, int, int]:
     """The type, shape, first and last byte of one tensor."""
     if not isinstance(fields, dict) or fields.keys() != _FIELDS:  # rule 6
         refuse(6, f"tensor {show(name)} must have exactly dtype, shape and data_offsets")
@@ -137,7 +160,7 @@ def _entry(name: str, fields: Any, size: int) -> tuple[np.dtype[Any], Shape, int
         refuse(
             9,
             f"cut short, or damaged: tensor {show(name)} is at {show(offsets)}, and two offsets from 0 to {size} are "
-            "allowed: fetch the file again",
+            f"allowed{_missing(missing)}",
         )  # rule 9
     begin, end = offsets
     if end - begin != math.prod(shape) * dtype.itemsize:  # rule 9

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from membound.data.finite import check_finite
 from membound.data.splits import as_labels
-from membound.errors import DataError, MemboundError
+from membound.errors import DataError, MemboundError, a_kind
 
 Array = npt.NDArray[Any]
 
@@ -28,9 +28,7 @@ def as_array(value: Any, name: str) -> Array:
     except MemboundError:
         raise
     except Exception as error:
-        raise DataError(
-            f"{name} is a {type(value).__name__} that is no array ({reason_of(error)})"
-        ) from error
+        raise DataError(f"{name} is {a_kind(value)} that is no array ({reason_of(error)})") from error
     return array
 
 
@@ -49,7 +47,7 @@ def as_inputs(array: Array, name: str) -> Array:
 def as_targets(y: Array) -> Array:
     """Class numbers as int64 [n], other targets as float32 or int64 [n, ...]."""
     if y.ndim == 0:
-        raise DataError("y is a single number: there must be one target an example")
+        raise DataError("y is a single number: give one target for each example")
     if y.dtype.kind in "USO":
         raise DataError(
             f"labels are {y.dtype}: number the classes from 0, as np.unique(y, return_inverse=True)[1] does"

@@ -1,5 +1,6 @@
 """How good a network is on a split."""
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -11,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError, TrainingError
 from membound.modules import explain_refusal
 from membound.train.batches import Feeder, size_together, whole
 from membound.train.parallel import World
+from membound.train.several import plain
 from membound.train.sharded import is_sharded
 from membound.train.task import CLASSIFICATION, Task
 
@@ -98,6 +101,8 @@ def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
         pixels = len(shape) == 3 and feeder.preprocess.takes == "uint8"
         what = "images" if len(shape) == 3 else "examples"
         why, about = explain_refusal(error, model), ("size",) if pixels else ()
+        if (unknown := _unknown_names(feeder.split, model)) is not None:
+            raise DataError(f"the network does not take these examples: {unknown}") from error
         if (advice := _other_layout(shape, why, model)) is not None:
             why, about = f"{why}; {advice}", ("layout",)
         elif "channel" in why:
@@ -105,6 +110,22 @@ def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
         elif len(shape) == 3 and not pixels:
             about = ("layout",)
         raise DataError(f"the network does not take {what} of shape {shape}: {why}", about=about) from error
+
+
+def _unknown_names(split: Any, model: nn.Module) -> str | None:
+    """What to do about examples that are dicts, where the network has no inputs of these names."""
+    inputs = inputs_of(split)
+    if inputs is None or not inputs.named:
+        return None
+    there = inspect.signature(plain(model).forward).parameters
+    missing = [part.name for part in inputs.parts if part.name not in there]
+    if not missing or any(each.kind is each.VAR_KEYWORD for each in there.values()):
+        return None
+    names = " and ".join(repr(part.name) for part in inputs.parts)
+    return (
+        f"they are dicts with {names}, which it is called with by name, and it takes {', '.join(there)}: give pairs "
+        f"(x, y), such as [(item[{missing[0]!r}], item['label']) for item in data]"
+    )
 
 
 def _other_layout(shape: tuple[int, ...], why: str, model: nn.Module) -> str | None:
@@ -116,7 +137,10 @@ def _other_layout(shape: tuple[int, ...], why: str, model: nn.Module) -> str | N
     flat = any(isinstance(part, nn.Conv1d) for part in model.modules())
     wide = any(isinstance(part, nn.Conv2d) for part in model.modules())
     if len(shape) == 2 and wide:
-        return "Conv2d of (k, 1) takes a sequence as [channels, time, 1], in the layout NCHW"
+        return (
+            "gray images need an axis for their one channel, [n, 1, H, W], as x[:, None] adds it; Conv2d of (k, 1) "
+            "takes a sequence as [channels, time, 1], in the layout NCHW"
+        )
     if len(shape) != 3:
         return None
     if flat and not wide:

@@ -14,10 +14,10 @@ from torch.utils import data as torch_data
 from membound.data import Split
 from membound.data.several import Inputs, inputs_of
 from membound.data.splits import Rows, as_indices
-from membound.errors import DataError, MemboundError
+from membound.errors import DataError, MemboundError, a_kind
 from membound.train.arrays import Array, as_array, as_inputs, as_targets, reason_of
 from membound.train.loaders import Reading
-from membound.train.several import SeveralCollate, SeveralItems, as_arrays, has_several, split_item
+from membound.train.several import SeveralCollate, SeveralItems, as_arrays, as_pair, has_several, split_item
 
 Collate = Callable[[list[Any]], Any]
 
@@ -103,7 +103,7 @@ def _with_rows(dataset: Any, collate: Collate | None) -> tuple[Any, Collate | No
 
 def _collated(collate: Collate, items: list[Any]) -> Any:
     try:
-        return collate(items)
+        return as_pair(collate(items))
     except MemboundError:
         raise
     except Exception as error:
@@ -134,7 +134,7 @@ def _read_items(
 
 def _get(dataset: Any, index: int) -> Any:
     try:
-        return dataset[index]
+        return as_pair(dataset[index])
     except MemboundError:
         raise
     except Exception as error:
@@ -144,7 +144,7 @@ def _get(dataset: Any, index: int) -> Any:
 def _as_pair(item: Any, name: str) -> Any:
     if not isinstance(item, tuple | list) or len(item) != 2:
         size = f" of {len(item)}" if isinstance(item, tuple | list) else ""
-        raise DataError(f"{name} is a {type(item).__name__}{size}: it must be a pair (x, y)")
+        raise DataError(f"{name} is {a_kind(item)}{size}: it must be a pair (x, y)")
     return item
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from torch.utils import data as torch_data
 
-from membound.errors import DataError, MemboundError
+from membound.errors import DataError, MemboundError, a_kind
 from membound.train.arrays import Array, as_array, reason_of
-from membound.train.several import is_several
+from membound.train.several import as_pair, is_several
 
 MOST_BYTES = 8 * 1024**3
 
@@ -32,9 +32,9 @@ def read_all(data: Iterable[Any], most: int = MOST_BYTES) -> tuple[Array, Array]
     xs: list[Array] = []
     ys: list[Array] = []
     taken, items = 0, _items(data)
-    for number, item in enumerate(items):
+    for number, item in enumerate(map(as_pair, items)):
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise DataError(f"item {number} of the data is a {type(item).__name__}: it must be a pair (x, y)")
+            raise DataError(f"item {number} of the data is {a_kind(item)}: it must be a pair (x, y)")
         if is_several(item[0]):
             raise DataError(
                 f"item {number} of the data has several inputs, which are not read from a stream: pass a Dataset with "

@@ -237,6 +237,12 @@ def evaluate_weights(
     return {**facts, **count_parameters(model)}
 
 
+def check_takes(model: nn.Module, dataset: sets.Dataset, preprocess: sets.Preprocess | None = None) -> None:
+    """Whether a network takes images as those of the data set, and has a score for each class."""
+    used = preprocess if preprocess is not None else preprocess_for(model, dataset.train)
+    check_fits(model, Feeder(dataset.test, used, torch.device("cpu"), torch.float32))
+
+
 def judge_loaded(
     model: nn.Module, dataset: sets.Dataset, preprocess: sets.Preprocess | None, device: str
 ) -> tuple[float, sets.Preprocess]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import LBFGS, Optimizer
 
-from membound.errors import RuleError
+from membound.errors import RuleError, a_kind
 from membound.modules import plain_keys, plain_name, wrapping
 from membound.train.sharded import check_layout, is_sharded
 from membound.train.updates import Update
@@ -135,7 +135,7 @@ def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: set[str
 def counterparts(targets: Sequence[Target], model: nn.Module) -> list[Target]:
     """The weights of the same names in another network, such as an average of the first."""
     if not isinstance(model, nn.Module):
-        raise RuleError(f"this is no network (a {type(model).__name__}): give one of the same layers")
+        raise RuleError(f"this is no network ({a_kind(model)}): give one of the same layers")
     there = plain_keys(dict(model.named_parameters(remove_duplicate=False)))
     for target in targets:
         found = there.get(target.name)

@@ -14,6 +14,16 @@ from membound.errors import DataError
 from membound.train.arrays import Array, as_array, as_targets
 
 TARGETS = ("labels", "label", "targets", "target", "y")  # what a dict's targets may be called
+ONLY = (
+    "x",
+    "image",
+    "images",
+    "img",
+    "pixel_values",
+    "input",
+    "inputs",
+    "data",
+)  # its only input, of a network of one
 
 
 class Several(nn.Module):
@@ -60,11 +70,30 @@ def split_item(item: Any, what: str = "the data") -> Any:
         return item
     found = [name for name in TARGETS if name in item]
     if len(found) != 1 or len(item) < 2:
+        given = next((name for name in item if name in ONLY), "image")
+        label = next((name for name in item if "label" in str(name)), "label")
         raise DataError(
             f"{what} is a dict with {', '.join(map(str, item)) or 'nothing'}: it must have inputs, and targets under "
-            f"one of {', '.join(TARGETS)}"
+            f"one of {', '.join(TARGETS)}; or give pairs (x, y), such as [(item[{given!r}], item[{label!r}]) for item "
+            "in data]"
         )
     return {name: value for name, value in item.items() if name != found[0]}, item[found[0]]
+
+
+def as_pair(item: Any) -> Any:
+    """A dict with one image, under a usual name, and its target as a pair; all else as it is.
+
+    >>> as_pair({"image": [0, 1], "label": 3})
+    ([0, 1], 3)
+    >>> as_pair({"ids": [1, 2], "labels": 3})
+    {'ids': [1, 2], 'labels': 3}
+    """
+    if isinstance(item, Mapping) and len(item) == 2:
+        inputs = [name for name in item if name in ONLY]
+        targets = [name for name in item if name in TARGETS]
+        if inputs and targets:
+            return item[inputs[0]], item[targets[0]]
+    return item
 
 
 def is_several(x: Any) -> bool:
@@ -89,9 +118,7 @@ def from_several(pair: Any) -> SeveralSplit:
     inputs = Inputs.of(arrays)
     rows, targets = inputs.pack(arrays), as_targets(as_array(y, "y"))
     if len(rows) != len(targets):
-        raise DataError(
-            f"x has {len(rows)} examples and y {len(targets)}: there must be one target an example"
-        )
+        raise DataError(f"x has {len(rows)} examples and y {len(targets)}: give one target for each example")
     return SeveralSplit(rows, targets, inputs)
 
 

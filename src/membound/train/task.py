@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from membound.errors import MemboundError, TrainingError
+from membound.errors import MemboundError, TrainingError, a_kind
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Task:
         value = _call("loss", self.loss, outputs, targets)
         if not isinstance(value, Tensor):
             raise TrainingError(
-                f"the loss gives a {type(value).__name__}: it must give a tensor, the mean over the batch, "
+                f"the loss gives {a_kind(value)}: it must give a tensor, the mean over the batch, "
                 "without .item() or float()"
             )
         if value.numel() != 1 or not value.is_floating_point():
@@ -140,5 +140,5 @@ def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
+        return f"{a_kind(value)} of {len(value)}"
+    return f"{a_kind(value)}"

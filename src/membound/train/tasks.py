@@ -100,7 +100,8 @@ class Explained:
 def _alike(outputs: Tensor, targets: Tensor) -> Tensor:
     if outputs.numel() != targets.numel():
         raise TrainingError(
-            f"the network gives {list(outputs.shape)} for targets of {list(targets.shape)}: regression takes one "
-            "output for each number of a target"
+            f"the network gives {list(outputs.shape)} for targets of {list(targets.shape)}, which are floats: for "
+            "classes, give integers, y.astype('int64'); for regression, a network with one output for each number of a "
+            "target"
         )
     return outputs.reshape(targets.shape)

@@ -17,17 +17,9 @@ from membound.train.items import ItemSplit, from_items
 from membound.train.iterables import is_iterable_loader, read_all
 from membound.train.loaders import LoaderSplit, Reading, follow
 from membound.train.preprocessing import features_as_they_are
-from membound.train.several import from_several, has_several, split_item
+from membound.train.several import as_pair, from_several, has_several
 
 MOMENTS_OF = 10_000  # items of a torch Dataset that are read for their mean and deviation
-ONLY = (
-    "x",
-    "image",
-    "images",
-    "input",
-    "inputs",
-    "data",
-)  # a dict's only input, which is the network's only one
 _WANTED = "(x, y) arrays, a torch Dataset, a DataLoader or a set of mb.data"
 
 
@@ -38,7 +30,8 @@ def as_split(data: Any) -> Split:
     - (x, y), numpy arrays or tensors: x uint8 or floating point [n, ...] of any shape, y class numbers [n], or
       for other tasks floats [n, ...] (or integers of two or more dimensions, such as masks).
     - Several inputs: x is a tuple of arrays, for a network that is called with them in order, or a dict of them, for
-      one that takes them by name; or all is a dict, with targets under 'labels'. Floating point is taken as
+      one that takes them by name; or all is a dict, with targets under 'labels'. A dict with one input called 'image',
+      'img', 'pixel_values' or the like is a pair (x, y), for a network of one input. Floating point is taken as
       prepared, integers as whole numbers. Items and batches of a Dataset or DataLoader may be so, too.
     - A torch Dataset, or a list, of items (x, y). Only a plain TensorDataset is held in memory; other items are read
       on demand, each time anew and from several threads. Their targets are needed first: they come from `targets`
@@ -63,10 +56,8 @@ def as_split(data: Any) -> Split:
     if isinstance(data, torch_data.DataLoader):
         return _from_loader(data)
     if _is_whole_dict(data):
-        inputs, targets = split_item(data)
-        if len(inputs) == 1 and set(inputs) <= set(ONLY):
-            return _from_pair((*inputs.values(), targets))
-        return from_several(data)
+        pair = as_pair(data)
+        return from_several(data) if pair is data else _from_pair(pair)
     if isinstance(data, tuple) and has_several(data):
         return from_several(data)
     if isinstance(data, tuple) or (isinstance(data, list) and len(data) == 2 and all(map(_is_array, data))):
@@ -162,7 +153,7 @@ def _from_pair(pair: Sequence[Any]) -> Split:
     targets = as_targets(as_array(y, "y"))
     if len(inputs) != len(targets):
         raise DataError(
-            f"x has {len(inputs)} examples and y {len(targets)}: there must be one target an example"
+            f"x has {len(inputs)} examples and y {len(targets)}: give one target for each example"
         )
     if inputs.size == 0:
         raise DataError(f"x has shape {list(inputs.shape)}: there is nothing in it")

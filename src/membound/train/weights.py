@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from membound.data import Preprocess
-from membound.errors import MemboundError, WeightsError
+from membound.errors import MemboundError, WeightsError, a_kind
 from membound.modules import plain_keys
 from membound.store.other_files import refuse_tflite
 from membound.train.checkpoint import read_tensors, write_tensors
@@ -166,7 +166,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise WeightsError(
-            f"{path} holds a {type(content).__name__}, not a state dict: names mapped to tensors are needed"
+            f"{path} holds {a_kind(content)}, not a state dict: names mapped to tensors are needed"
         )
     return dict(content)
 

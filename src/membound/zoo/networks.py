@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import nn
 
-from membound.errors import WeightsError
+from membound.errors import WeightsError, a_kind
 from membound.zoo.alexnet import AlexNet, alexnet
 from membound.zoo.cifar10_quick import Cifar10Quick, cifar10_quick
 from membound.zoo.efficientnet_lite0 import efficientnet_lite0
@@ -235,7 +235,7 @@ def _made(spec: str, target: object, options: dict[str, object]) -> nn.Module:
     if isinstance(target, nn.Module):
         raise WeightsError(f"{spec!r} is one network already made; name the function or class that makes it")
     if not callable(target):
-        raise WeightsError(f"{spec!r} is a {type(target).__name__}; name a function or class to call")
+        raise WeightsError(f"{spec!r} is {a_kind(target)}; name a function or class to call")
     if (needed := _needed(target, options)) is not None:
         raise WeightsError(
             f"{spec!r} needs its parameter {needed!r}, which nothing fills: give it a default; filled are "
@@ -248,7 +248,7 @@ def _made(spec: str, target: object, options: dict[str, object]) -> nn.Module:
     except (Exception, SystemExit) as error:
         raise _wrapped(f"calling {spec!r}", error) from error
     if not isinstance(net, nn.Module):
-        raise WeightsError(f"{spec!r} returned {type(net).__name__}: it must return a torch.nn.Module")
+        raise WeightsError(f"{spec!r} returned {a_kind(net)}; it must return a torch.nn.Module")
     return net
 
 
