@@ -343,7 +343,10 @@ def test_a_finished_state_stays_finished() -> None:
     ("change", "says"),
     [
         ({"total_steps": 99}, "total_steps=99, here it is 10: attach the same rules"),
-        ({"rules": ["l2_decay(0.5)"]}, r"rules=\['l2_decay\(0.5\)'\], here it is .*: attach the same rules"),
+        (
+            {"rules": ["l2_decay(0.5)"]},
+            r"is of l2_decay\(0.5\) for 'fc1.weight', and here it is .*: attach the same",
+        ),
         (
             {"layers": ["fc1.weight"]},
             r"layers=\['fc1\.weight'\], here it is \['fc1\.weight', 'fc2\.weight'\]",
@@ -356,6 +359,45 @@ def test_a_state_of_other_rules_is_refused(change: dict[str, Any] | None, says: 
     reg = mb.attach(momentum(model), model, MIXED, total_steps=10)
     state = {} if change is None else {**reg.state_dict(), **change}
     with pytest.raises(mb.RuleError, match=says):
+        reg.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("saved", "here"),
+    [
+        (mb.ramp(1.0, 0.5), mb.ramp(1.0, 0.2)),
+        (mb.ramp(1.0, 0.5), mb.ramp(1.0, 0.5, shape="linear")),
+        (mb.ramp(1.0, 0.5, begin=0.51, until=0.52), mb.ramp(1.0, 0.5, begin=0.53, until=0.54)),
+        (mb.cosine(1.0, 0.5), mb.ramp(1.0, 0.5)),
+        (lambda progress: 1 - 0.5 * progress, lambda progress: 1 - 0.6 * progress),
+        (0.5, mb.ramp(1.0, 0.5)),
+    ],
+)
+def test_a_state_of_another_schedule_is_refused(saved: Any, here: Any) -> None:
+    model = make_net()
+
+    def attach(keep: Any, **more: Any) -> Any:
+        return mb.attach(momentum(model), model, {"fc1": mb.l0_project(keep, **more)}, total_steps=10)
+
+    first = attach(saved)
+    state = json.loads(json.dumps(first.state_dict()))
+    first.detach()
+    second = attach(here)
+    with pytest.raises(
+        mb.RuleError, match=r"the saved state is of l0_project\(.* for 'fc1\.weight', and here it is"
+    ):
+        second.load_state_dict(state)
+    second.detach()
+    attach(saved).load_state_dict(state)
+
+
+def test_a_state_of_another_rank_is_refused() -> None:
+    model = make_net()
+    reg = mb.attach(momentum(model), model, {"fc1": mb.l0_project(0.5, rank=lambda w: w.abs())})
+    state = reg.state_dict()
+    reg.detach()
+    reg = mb.attach(momentum(model), model, {"fc1": mb.l0_project(0.5)})
+    with pytest.raises(mb.RuleError, match=r"is of l0_project\(0\.5, 100\) with rank .*lambda"):
         reg.load_state_dict(state)
 
 

@@ -33,6 +33,7 @@ from membound.search.problem import (
 )
 from membound.search.request import Choices, Examples
 from membound.train.batches import Feeder, order_of
+from membound.train.computed import check_copied
 from membound.train.evaluation import check_fits
 from membound.train.items import ItemSplit
 from membound.train.job import BATCH, choose_recipe
@@ -70,6 +71,7 @@ def make_problem(
     _refuse_what_needs_arguments(model)
     make: Callable[[int], nn.Module] = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(choices.seed)
+    check_copied(network)
     data = _data(network, examples, choices, hold_out)
     if (inputs := inputs_of(data.train)) is not None:
         _refuse_for_several(choices, target)

@@ -32,7 +32,7 @@ from membound.signatures import misfit
 from membound.train.magnitudes import NonFiniteError
 from membound.train.palette import Levels
 from membound.train.projection import Rank, project_, project_by_
-from membound.train.schedules import Number, Schedule, value_at
+from membound.train.schedules import Number, Schedule, name_number, value_at
 from membound.train.sharded import is_sharded, local_part
 from membound.units import of_python, plain_number
 
@@ -184,10 +184,11 @@ class Update:
     def describe(self) -> str:
         """What it is in a few words, for a checkpoint: the same rules have the same.
 
-        >>> l0_project(0.1).describe(), l2_decay(lambda progress: 1e-4).describe()
-        ('l0_project(0.1, 100)', 'l2_decay(a schedule)')
+        >>> from membound.train.schedules import ramp
+        >>> l0_project(0.1).describe(), l2_decay(ramp(0.0, 1e-4)).describe()
+        ('l0_project(0.1, 100)', 'l2_decay(ramp(0.0, 0.0001))')
         """
-        numbers = ", ".join("a schedule" if callable(each) else str(each) for each in self.arguments)
+        numbers = ", ".join(map(name_number, self.arguments))
         return f"{' and '.join(self.kinds)}({numbers})"
 
 
