@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from by_hand import (
 from torch import Tensor, nn
 
 import membound as mb
+from membound.train.ending import OneShot
 
 # Steps and progress
 
@@ -412,3 +414,25 @@ def test_the_keys_of_model_and_optimizer_states_stay_as_they_are() -> None:
     assert optimizer.state_dict()["param_groups"] == dense.state_dict()["param_groups"]
     copy.deepcopy(model)
     copy.deepcopy(optimizer)
+
+
+@pytest.mark.parametrize("total_steps", [None, 5])
+def test_one_projection_at_the_end_is_said_to_be_one_shot(total_steps: int | None) -> None:
+    model = make_net()
+    says = r"every=6 is more than the 5 steps of training: 'fc1\.weight' and 1 more is projected only once"
+    optimizer, early = momentum(model), pytest.warns(OneShot, match=says) if total_steps else nullcontext()
+    with early:
+        reg = mb.attach(optimizer, model, {"*": mb.l0_project(0.5, every=6)}, total_steps=total_steps)
+    train(model, optimizer, make_batches(5))
+    late = nullcontext() if total_steps else pytest.warns(OneShot, match=says)
+    with late:
+        reg.finish()
+
+
+def test_a_bound_that_is_imposed_on_the_way_is_not_one_shot() -> None:
+    model = make_net()
+    chained = mb.chain(mb.l0_project(0.9, every=9), mb.l0_project(0.5, every=5), mb.l2_decay(1e-4))
+    optimizer = momentum(model)
+    reg = mb.attach(optimizer, model, {"fc1": chained, "fc2": mb.hold()})
+    train(model, optimizer, make_batches(5))
+    reg.finish()

@@ -3,7 +3,7 @@
 import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,9 +15,9 @@ from torch import nn
 from membound.capture.capture import Tracer
 from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.data.augment import choose
-from membound.data.examples import REGRESSION
+from membound.data.examples import IGNORED, REGRESSION
 from membound.data.several import inputs_of
-from membound.errors import DataError, MemboundError, RuleError
+from membound.errors import DataError, MemboundError, RuleError, shown
 from membound.search.bound import Ramp
 from membound.search.effort import usual_batch, usual_steps
 from membound.search.micro import alike
@@ -98,6 +98,7 @@ def make_problem(
         raise
     choices = _with_loaders_batch(choices, data.train, warn)
     training = _training(network, choices, len(data.part))
+    _warn_of_every(choices, training, warn)
     # Photos alone are augmented without being asked; data of the user's own passes through untouched.
     photos = isinstance(examples.train_data, Dataset) and examples.train_data.photos
     has_own = data.preprocess.crop is not None or data.preprocess.mirror
@@ -108,6 +109,19 @@ def make_problem(
         precision=choices.precision or "float32",
     )
     return Problem(make, data, training, target, names, task)
+
+
+def _warn_of_every(choices: Choices, training: Training, warn: Callable[[str], None]) -> None:
+    """A projection that only the end brings is pruning in one shot, from which a network does not recover."""
+    trainings = [("steps", training.recipe.steps)]
+    if choices.is_greedy:
+        trainings.append(("candidate_steps", training.tuning.steps))
+    for name, steps in trainings:
+        if choices.every is not None and choices.every > steps:
+            warn(
+                f"every={choices.every} is more than {name}={steps}: weights are projected only once, at the end, "
+                "which is pruning in one shot; give a smaller every"
+            )
 
 
 def _refuse_what_needs_arguments(model: Any) -> None:
@@ -219,6 +233,7 @@ def _check_fits(network: nn.Module, data: Data, task: Task) -> None:
 
 def _data(network: nn.Module, examples: Examples, choices: Choices, wants_validation: bool) -> Data:
     train_data, test_data, classes = examples.train_data, examples.test_data, examples.classes
+    _check_preprocesses(examples)
     train = _in_memory(as_split(train_data))
     if isinstance(train_data, Dataset):
         test_data = train_data.test if test_data is None else test_data
@@ -247,7 +262,31 @@ def _data(network: nn.Module, examples: Examples, choices: Choices, wants_valida
         preprocess = replace(preprocess, takes="float32")  # it is for this data
     _check_pixels(examples, dtype, train)
     names = None if classes is None else tuple(classes)
+    if examples.classes is not None:
+        _check_names(examples.classes, train)
     return Data(train, part, validation, test, preprocess, names, given, examples.pixels)
+
+
+def _check_preprocesses(examples: Examples) -> None:
+    for name in ("preprocess", "pixels"):
+        given = getattr(examples, name)
+        if given is not None and not isinstance(given, Preprocess):
+            raise DataError(
+                f"{name}={shown(given)}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...)",
+                about=name,
+            )
+
+
+def _check_names(names: Sequence[str], train: Split) -> None:
+    """Whether each class has a name; names of classes that only the network knows are none too many."""
+    labels: Any = train.labels
+    known = labels[labels != IGNORED] if labels.ndim > 1 else labels  # pixels that nobody labelled
+    if labels.dtype.kind in "iu" and known.size and len(names) <= known.max():
+        raise DataError(
+            f"classes has {len(names)} names, and labels go from 0 to {known.max()}: give each class its name, "
+            f"{known.max() + 1} of them",
+            about="classes",
+        )
 
 
 def _check_pixels(examples: Examples, dtype: Any, train: Split) -> None:
@@ -255,11 +294,6 @@ def _check_pixels(examples: Examples, dtype: Any, train: Split) -> None:
     pixels = examples.pixels
     if pixels is None:
         return
-    if not isinstance(pixels, Preprocess):
-        raise DataError(
-            f"pixels is a {type(pixels).__name__}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...)",
-            about="pixels",
-        )
     if dtype == np.uint8 or examples.preprocess is not None:
         raise DataError(
             "pixels says how pixels became float examples, which are used as they are: with uint8 images, or to "

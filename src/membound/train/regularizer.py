@@ -4,6 +4,7 @@ No subclass, no proxy, no copy of the weights but for palettes, and the keys of 
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
-from membound.train.ending import tell_ending
+from membound.train.ending import OneShot, say_one_shot, tell_ending
 from membound.train.fingerprints import describe_rule
 from membound.train.guide import Guide
 from membound.train.magnitudes import BITS, NonFiniteError
@@ -53,7 +54,10 @@ def attach(
     >>> [layer.nonzeros for layer in reg.report().layers]
     [8, 2]
     """
-    return Regularizer(unwrapped(optimizer), model, rules, plain_number(total_steps))
+    reg = Regularizer(unwrapped(optimizer), model, rules, plain_number(total_steps))
+    if (said := reg.say_one_shot()) is not None:
+        warnings.warn(said, OneShot, stacklevel=2)
+    return reg
 
 
 class Regularizer:
@@ -322,6 +326,10 @@ class Regularizer:
         self._promises.tell(1.0)
         self.detach()
         tell_ending(self.model, constrained, self.step, self.total_steps)
+
+    def say_one_shot(self) -> str | None:
+        """What to say where weights are projected only once, at the end; None where they are not."""
+        return say_one_shot(self._targets, self.total_steps)
 
     def detach(self) -> None:
         """Stop regularizing, and leave the weights as they are."""

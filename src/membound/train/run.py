@@ -28,7 +28,7 @@ from membound.train.fingerprints import (
 )
 from membound.train.parallel import World, gradients_wait
 from membound.train.recipe import Recipe, make_optimizer
-from membound.train.regularizer import Regularizer, attach
+from membound.train.regularizer import Regularizer
 from membound.train.reports import Report
 from membound.train.rules import select
 from membound.train.task import Task, widen
@@ -182,7 +182,7 @@ class Run:
         if self.bound is not None:
             self.reg = self.bound[0](self.optimizer, self.model)
         elif self.rules:
-            self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.steps)
+            self.reg = Regularizer(self.optimizer, self.model, self.rules, self.recipe.steps)
         # The sum of the losses since the last evaluation, on the device: looking at it waits for the device.
         self.running = torch.zeros((), dtype=torch.float64, device=self.device)
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import Any
 
 from membound.errors import RuleError
 from membound.units import of_python
@@ -23,16 +24,16 @@ class Known:
     """A schedule that says what it is; two that say the same are the same."""
 
     text: str
-    at: Schedule = field(compare=False)
+    at: Callable[[float], Any] = field(compare=False)
 
-    def __call__(self, progress: float) -> Number:
+    def __call__(self, progress: float) -> Any:
         return self.at(progress)
 
     def __repr__(self) -> str:
         return self.text
 
 
-def name_number(number: Number | Schedule | None) -> str:
+def name_number(number: Any) -> str:
     """A number, or what a schedule is; one of the user's own is told by its values.
 
     >>> name_number(0.1), name_number(ramp(1.0, 0.05)), name_number(lambda progress: 1 - progress)[:28]

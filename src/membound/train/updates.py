@@ -176,6 +176,12 @@ class Update:
         return "hold" not in self.kinds and any(part.after is None or part.every > 1 for part in parts)
 
     @property
+    def imposed_every(self) -> int:
+        """Every how many steps a bound is imposed; 0 without one that is."""
+        parts = [part for part in self._parts or (self,) if part.bound is not None and part.after is not None]
+        return min((part.every for part in parts), default=0)
+
+    @property
     def scheduled(self) -> bool:
         """Whether any of its numbers depends on the progress of training."""
         late = self.levels is not None and self.levels.scheduled
