@@ -31,6 +31,7 @@ from membound.train.evaluation import Score
 from membound.train.fingerprints import architecture_digest, data_digest, network_digest
 from membound.train.rules import load_plain_
 from membound.train.several import plain
+from membound.units import name_examples
 
 WORTH_SAYING = 0.02  # of the weights, cut after training
 SHORT = 8  # digits of a digest that people read
@@ -45,6 +46,7 @@ class Finals:
         self.candidates: list[dict[str, Any]] = []  # that the search has tried
         self.tried: list[str] = []  # what a person should know of it
         self.dense_file: StoredModel | None = None  # for races against it
+        self.told_not_finite = False
         self.eight_bits: EightBits | None = None  # the same weights in 8 bits, where they can be
 
     @property
@@ -266,8 +268,14 @@ class Finals:
         data = self.problem.data
         split = data.given if data.test is None else data.test
         score = estimate if split is None else score_stored(stored, split, self.problem)
+        if score is not None and score.known is None and not self.told_not_finite:
+            self.told_not_finite = True
+            self.watch.warn(
+                f"the score of a network is {score.accuracy} on {'validation' if data.test is None else 'test'} "
+                f"{name_examples(data.train.shape)}: it counts as not measured; fix the score function"
+            )
         return {
-            "accuracy": None if score is None else score.accuracy,
+            "accuracy": None if score is None else score.known,
             "errors": None if score is None else score.errors,
             "images": None if score is None else score.images,
             "accuracy_on": "validation" if data.test is None else "test",
