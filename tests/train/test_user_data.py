@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch.utils import data as torch_data
 
+import membound as mb
 from membound.data import ArraySplit, Preprocess, bag, channel_moments, load, subsample
 from membound.data import Dataset as MemboundDataset
 from membound.errors import DataError
@@ -236,6 +237,23 @@ def test_malformed_items_are_named(items, said):
     with pytest.raises(DataError, match=said) as caught:
         as_split(items)
     assert "\n" not in str(caught.value)
+
+
+class Stream(torch_data.IterableDataset):
+    def __iter__(self):
+        return iter([(torch.full((3,), float(number)), number % 2) for number in range(10)])
+
+
+def test_a_loader_of_a_stream_keeps_its_batch_size():
+    split = as_split(torch_data.DataLoader(Stream(), batch_size=4))
+    assert (split.batch_size, len(split), split.images.shape) == (4, 10, (10, 3))
+    assert len(as_split(torch_data.DataLoader(Stream(), batch_size=4, drop_last=True))) == 8
+    assert not hasattr(as_split(Stream()), "batch_size")
+    fitted = mb.fit(
+        torch.nn.Linear(3, 2), torch_data.DataLoader(Stream(), batch_size=4), 1000, steps=2, dense=False,
+        test_data=Stream(), device="cpu", progress=False,
+    )  # fmt: skip
+    assert fitted.facts["training"]["batch_size"] == 4
 
 
 class Ragged(torch_data.IterableDataset):

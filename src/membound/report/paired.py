@@ -8,7 +8,7 @@ from typing import Any
 
 from membound.errors import MemboundError
 from membound.report.eight_bits import uncertainty
-from membound.report.text import Score, find_number, find_part
+from membound.report.text import Score, find_number, find_part, say_cut
 
 Facts = Mapping[str, Any]
 BETTER, WORSE, WITHIN, TOO_FEW = "better", "worse", "within the spread", "too few seeds to tell"
@@ -162,6 +162,8 @@ def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
     ('budgets 3,000 and 2,000', 'steps 9 and 5')
     >>> find_unequal({"is_dense_in_8_bits": True, "asked": {"values": "auto"}}, {"asked": {"values": "f16"}})
     ('file dense in 8 bits and fitted', 'values auto and f16')
+    >>> find_unequal({"cut_after_training": 0.13}, {})
+    ('weights cut after training 13 % and 0 %',)
     """
     limits = [find_number(net, "limit") or 0.0 for net in (ours, theirs)]
     found = [f"budgets {limits[0]:,.0f} and {limits[1]:,.0f}"] if max(limits) > ALIKE * min(limits) else []
@@ -169,6 +171,9 @@ def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
     replaced = files != [FITTED, FITTED]
     if replaced:
         found.append(f"file {files[0]} and {files[1]}")
+    if say_cut(ours) or say_cut(theirs):
+        cuts = [100 * (find_number(net, "cut_after_training") or 0.0) for net in (ours, theirs)]
+        found.append(f"weights cut after training {cuts[0]:.0f} % and {cuts[1]:.0f} %")
     for part, keys in (
         ("asked", ("values",)),
         ("digests", ("network", "training_data")),

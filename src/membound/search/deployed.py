@@ -16,7 +16,7 @@ from membound.report.eight_bits import TAKEN
 from membound.report.guessing import is_guessing
 from membound.report.paired import Comparison, compare_networks, find_unequal, say_other_tests
 from membound.report.spread import compare
-from membound.report.text import Score, json_values, show_milliseconds
+from membound.report.text import Score, json_values, say_cut, show_milliseconds
 from membound.report.verdict import show_seeds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
@@ -54,7 +54,9 @@ class Fitted:
       dense network does) and `is_dense_in_8_bits` (whether it was the better one, and this is it); `is_estimate`,
       whether `accuracy` is a twin's; `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of
       `mb.inspect` (`Inspection` lists their keys); `steps` and `seconds` of training;
-      `training`, its `optimizer`, `peak_lr`, `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
+      `cut_after_training`, the part of the weights that was cut then, to meet the bound;
+      `training`, its `optimizer`, `peak_lr`, `search_peak_lr` (of the search whose winner it goes on from, at half of
+      that; else None), `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
       `momentum`,
       `ramp`, `every`, `seed`, `augment`, `smoothing`, `precision`, `teacher` (None where there was none),
       `temperature` and `teacher_part`; `curves`, points with `iteration`, `loss` (the
@@ -237,7 +239,11 @@ class Fitted:
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""
         guessing = ", no better than guessing" if self.no_better_than_guessing else ""
-        return f"Fitted({bound}{self._show_size()}, {self._show_judged()}{guessing}{self._show_dense()})"
+        cut = say_cut(self.facts)
+        after = "" if cut is None else f"; {cut}"
+        return (
+            f"Fitted({bound}{self._show_size()}, {self._show_judged()}{guessing}{self._show_dense()}{after})"
+        )
 
     def _show_judged(self) -> str:
         """The accuracy; of several seeds mean ± standard deviation."""

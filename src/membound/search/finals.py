@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from membound.data import Split
 from membound.report.eight_bits import TAKEN
+from membound.report.text import say_cut
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
@@ -33,7 +34,6 @@ from membound.train.rules import load_plain_
 from membound.train.several import plain
 from membound.units import name_examples
 
-WORTH_SAYING = 0.02  # of the weights, cut after training
 SHORT = 8  # digits of a digest that people read
 
 
@@ -207,6 +207,7 @@ class Finals:
                 "classes": classes,
                 "digests": self.digests,
                 "is_dense_in_8_bits": False,
+                "cut_after_training": round(plan.cut, 4),
                 "fits_in_8_bits": fits(int8, self.bound, plan.limit.number, self.ram_limit),
                 "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }
@@ -229,11 +230,8 @@ class Finals:
     def _notes(self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any]) -> list[str]:
         """What a person should know of its bytes."""
         notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
-        if plan.cut > WORTH_SAYING:
-            notes.append(
-                f"{100 * plan.cut:.0f} % of the weights were cut after training, to meet the bytes: train longer to "
-                "win back what that costs in accuracy"
-            )
+        if (cut := say_cut({"cut_after_training": plan.cut})) is not None:
+            notes.append(f"{cut}, to meet the bytes: train longer to win back what that costs in accuracy")
         if self.problem.data.pixels is not None:
             notes.append(
                 "picture files are resized by their shorter side and center-cropped to a square; if your transforms do "

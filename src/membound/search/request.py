@@ -64,7 +64,8 @@ class Choices:
     - `strategy` says which layer keeps how much: 'global', 'greedy', 'magnitude' or 'uniform'; or a function
       `(name, weight) -> scores` that scores each element: the highest of the whole network stay.
     - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'sgd', 'adamw'
-      or 'caffe' (the default of cifar10_quick and alexnet). The weights are projected `every` so many steps.
+      or 'caffe' (the default of cifar10_quick and alexnet). The final network of a greedy search or of stages goes on
+      from a trained one, at half of `lr`. The weights are projected `every` so many steps.
     - `augment` varies training images at random: 'none', 'standard' (what suits the data; the default for CIFAR-10 and
       folders), or 'mirror,shift=4,cutout=8,turn=10,zoom=0.1', any of these; or a `membound.data.Augment`.
     - `effort`: 'quick', 'normal' or 'best' chooses `steps`, `teacher` and `widths`, where these are not given.
@@ -102,7 +103,14 @@ class Choices:
         Option("Training steps for each network (default: the solver's).", "N", int, least=1),
     ] = None
     batch_size: Annotated[int | None, Option("Images per training step.", "N", int, least=1)] = None
-    lr: Annotated[float | None, Option("Peak learning rate.", "X", float)] = None
+    lr: Annotated[
+        float | None,
+        Option(
+            "Peak learning rate; the final network of a greedy search or of stages trains at half of it.",
+            "X",
+            float,
+        ),
+    ] = None
     weight_decay: Annotated[float | None, Option("Weight decay.", "X", float)] = None
     solver: Annotated[
         str | None,

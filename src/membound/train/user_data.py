@@ -12,7 +12,7 @@ from membound.data import ArraySplit, Dataset, Preprocess, Split, channel_moment
 from membound.data.examples import ExampleSplit
 from membound.errors import DataError, shown
 from membound.train.arrays import Array, as_array, as_inputs, as_targets
-from membound.train.batches import RESIDENT_BYTES
+from membound.train.batches import RESIDENT_BYTES, Order
 from membound.train.items import ItemSplit, from_items
 from membound.train.iterables import is_iterable_loader, read_all
 from membound.train.loaders import LoaderSplit, Reading, follow
@@ -45,7 +45,8 @@ def as_split(data: Any) -> Split:
       where there is such an attribute (and no target_transform), or else from reading every item once.
     - A DataLoader: a LoaderSplit, which keeps its batch size, order, workers and collate_fn. A sampler that is not one
       of torch's, and a batch_sampler, are refused.
-    - An IterableDataset, or a DataLoader of one: it is read once, to its end, and held in memory.
+    - An IterableDataset, or a DataLoader of one, whose batch size is kept: it is read once, to its end, and held in
+      memory; each pass is in a random order.
 
     >>> split = as_split((np.zeros((4, 10)), [0, 1, 2, 1]))
     >>> len(split), split.shape, split.read([0]).dtype
@@ -59,7 +60,11 @@ def as_split(data: Any) -> Split:
         split: Split = data
         return split
     if isinstance(data, torch_data.IterableDataset) or is_iterable_loader(data):
-        return _from_pair(read_all(data))
+        split = _from_pair(read_all(data))
+        batch_size = getattr(
+            data, "batch_size", None
+        )  # of a loader; what drop_last leaves out was never read
+        return split if batch_size is None else LoaderSplit(split, batch_size, Order(), Reading())
     if isinstance(data, torch_data.DataLoader):
         return _from_loader(data)
     if _is_whole_dict(data):
