@@ -425,7 +425,7 @@ def test_a_loaders_batch_size_is_taken_unless_another_is_asked_for():
     assert not said
     nine, asked = state(loader, batch_size=9), state((x, TRAIN[1]), batch_size=9)
     assert all(torch.equal(nine[name], asked[name]) for name in own)
-    assert said == ["batch_size=9 is taken, not 7, the DataLoader's"]
+    assert said == ["batch_size=9 is used; the DataLoader's is 7"]
 
 
 def test_held_out_examples_are_not_drawn():
@@ -629,7 +629,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"data": SQUARE, "val_data": None}, "does not take images of shape .*: layer 'fc1' takes .* features"),
         ({"data": "mnist"}, "mb.data.load"),
         ({"loss": "mse"}, "loss is 'mse'"),
-        ({"model": 3}, "the model is a int"),
+        ({"model": 3}, "the model is 3: give"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_training(options, message, monkeypatch, tmp_path):

@@ -256,7 +256,7 @@ def test_a_limit_that_the_layers_never_reach_is_said(problem):
     with open_run(None, {}) as run:
         rounds = search(Workshop(problem, run, Growing(by_turns)), [65], 0, Greedy(step=0.97))
         with pytest.raises(
-            TrainingError, match="cannot go below 74: every layer is at one weight; allow more"
+            TrainingError, match="cannot go below 74: every layer is down to one weight; raise the budget"
         ):
             list(rounds)
 

@@ -361,7 +361,7 @@ def of_somebody_else(tensors, about):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (without_tensor, r"is damaged \(RuntimeError\): delete it to begin anew"),
+        (without_tensor, r"is damaged \(RuntimeError\): delete it to start over"),
         (of_another_shape, "is damaged"),
         (without_step, r"is damaged \(KeyError\)"),
         (with_history_of_another_kind, r"is damaged \(TypeError\)"),

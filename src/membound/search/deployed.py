@@ -26,7 +26,7 @@ from membound.search import timing
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
 from membound.search.problem import State, Target
-from membound.search.summary import environment, summarise
+from membound.search.summary import Dense, environment, names_apart, summarise
 from membound.store.model import StoredModel
 from membound.train.parallel import World
 
@@ -95,6 +95,10 @@ class Fitted:
     facts: Mapping[str, Any]  # everything else, as JSON
     name: str = ""
     files: FileBytes = field(repr=False, default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.dense is not None:
+            object.__setattr__(self, "dense", Dense(self.dense))
 
     @property
     def flash(self) -> int | None:
@@ -363,21 +367,9 @@ def write_report(
         budget_kind=kinds_of_bound.pop(),
         files=["net.safetensors"],  # a name to copy: only who saves it knows its own
         written=False,
-        names=names or _names_apart(found),
+        names=names or names_apart(found),
     )
     page.write_report(path, summary | {"unsaved": True})
-
-
-def _names_apart(results: list[Fitted]) -> list[str] | None:
-    """None where budgets tell them apart; those of one budget have the names of their strategies, or numbers."""
-    budgets = [each.name for each in results]
-    if len(set(budgets)) == len(results):
-        return None
-    strategies = [str(each.facts["asked"]["strategy"]) for each in results]
-    both = [f"{budget}, {strategy}" for budget, strategy in zip(budgets, strategies, strict=True)]
-    if len(set(both)) < len(results):
-        return [f"{budget} ({number})" for number, budget in enumerate(budgets, 1)]
-    return strategies if len(set(budgets)) == 1 else both
 
 
 def _show(facts: Mapping[str, Any], size: str) -> str:

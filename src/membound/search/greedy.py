@@ -90,7 +90,7 @@ class Search:
         found = self._candidates(self.winner, left[0])
         if not found:
             raise TrainingError(
-                f"the greedy search cannot go below {size:,}: every layer is at one weight; allow more"
+                f"the greedy search cannot go below {size:,}: every layer is down to one weight; raise the budget"
             )
         return found
 
@@ -117,7 +117,8 @@ class Search:
         least = workshop.problem.measure.least(self.layers, workshop.state(self.prefix + DENSE))
         if limit < least:
             raise TrainingError(
-                f"the greedy search cannot get to {limit:,}: with one weight a layer it takes {least:,}; allow more"
+                f"the greedy search cannot get to {limit:,}: with one weight a layer it takes {least:,}; raise the "
+                "budget"
             )
 
     def _candidates(self, winner: Facts, limit: int) -> list[Job]:

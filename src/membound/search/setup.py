@@ -66,7 +66,7 @@ def make_problem(
     """
     if not isinstance(model, nn.Module) and not callable(model):
         raise MemboundError(
-            f"the model is a {type(model).__name__}: give a torch.nn.Module, or a function that makes one"
+            f"the model is {shown(model)}: give a torch.nn.Module, or a function that makes one"
         )
     _refuse_what_needs_arguments(model)
     make: Callable[[int], nn.Module] = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
@@ -185,7 +185,7 @@ def _refuse_for_several(choices: Choices, target: Target) -> None:
     }
     if given := [name for name, is_given in refused.items() if is_given]:
         raise MemboundError(
-            f"{given[0]} is for networks of one input, and examples are of several: leave it out",
+            f"{given[0]} is for networks with one input, and these examples have several: leave it out",
             about=given[0],
         )
 
@@ -218,7 +218,7 @@ def _with_loaders_batch(choices: Choices, train: Split, warn: Callable[[str], No
         return choices
     if choices.batch_size is None:
         return replace(choices, batch_size=train.batch_size)
-    warn(f"batch_size={choices.batch_size} is taken, not {train.batch_size}, the DataLoader's")
+    warn(f"batch_size={choices.batch_size} is used; the DataLoader's is {train.batch_size}")
     return choices
 
 
@@ -333,7 +333,7 @@ def _as_held_out(data: Any) -> Split:
     split = data.test if isinstance(data, Dataset) else as_split(data)
     if order_of(split).weights is not None:
         raise DataError(
-            "the DataLoader of held-out examples draws with replacement: each of them is judged once; leave the "
+            "the DataLoader of held-out examples draws with replacement, but each example is judged once: leave the "
             "sampler out"
         )
     return split

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from membound.capture.torch_graph import step
 from membound.data import Preprocess
 from membound.data.several import inputs_of
-from membound.errors import MemboundError, TrainingError
+from membound.errors import MemboundError, TrainingError, shown
 from membound.run.common import preprocess_of
 from membound.search.bounds import Bound
 from membound.search.ensemble import Ensemble
@@ -88,7 +88,8 @@ def check_classifies(problem: Problem) -> None:
     """A teacher's scores are those of classes."""
     if not problem.task.classifies:
         raise TrainingError(
-            "a teacher is for classification, and there is a loss of your own: leave one out", about="teacher"
+            "a teacher is for classification, and you pass a loss of your own: leave one of them out",
+            about="teacher",
         )
 
 
@@ -103,7 +104,7 @@ def _load(asked: Any) -> tuple[nn.Module, Preprocess | None]:
     if isinstance(asked, Sequence) and asked and all(isinstance(each, nn.Module) for each in asked):
         return Ensemble([copied(each) for each in asked]), None
     raise MemboundError(
-        f"the teacher is a {type(asked).__name__}: give a torch.nn.Module, a list of them, the path of a model file, "
+        f"teacher={shown(asked)}: give a torch.nn.Module, a list of them, the path of a model file, "
         "'dense', 'auto' or 'none'",
         about="teacher",
     )
@@ -157,8 +158,8 @@ def dense_teaches(problem: Problem, bound: Bound, choices: Choices) -> bool:
     if not possible and any(each is not None for each in asked):
         check_classifies(problem)
         raise MemboundError(
-            "the dense network can teach where it is trained for comparison, and nothing is searched: leave out "
-            "dense=False, within, stages and the greedy strategy, or the teacher",
+            "the dense network can only teach if it is trained, and if nothing is searched: leave out dense=False, "
+            "within, stages and the greedy strategy, or the teacher",
             about="teacher",
         )
     return possible

@@ -30,8 +30,8 @@ def check_width(model: object) -> None:
     """Whether a network's width can be varied; if not, it is said how."""
     if isinstance(model, nn.Module):
         raise MemboundError(
-            "widths are tried of a function that makes a network, with a parameter `width`: a network that is made "
-            "already has one width",
+            "widths needs a function with a parameter `width` that makes the network: a module has one width, which "
+            "cannot be changed",
             about="widths",
         )
     widened(model, 1.0)

@@ -29,7 +29,7 @@ def as_array(value: Any, name: str) -> Array:
         raise
     except Exception as error:
         raise DataError(
-            f"{name} is a {type(value).__name__} that is no array ({reason_of(error)})"
+            f"{name} is a {type(value).__name__} that is not an array ({reason_of(error)})"
         ) from error
     return array
 

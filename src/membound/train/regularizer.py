@@ -270,7 +270,7 @@ class Regularizer:
         for target in targets:
             if id(target.weight) in taken:
                 raise RuleError(
-                    f"'{target.name}' is under an earlier attach(): call its finish() or detach() first"
+                    f"'{target.name}' is still under an earlier attach(): call its finish() or detach() first"
                 )
         self._targets = targets
         self._with_before = [target for target in targets if target.update.before is not None]
@@ -430,7 +430,7 @@ class Regularizer:
         check_same_rules(state, here)
         if self.finished and not state["finished"]:
             raise RuleError(
-                "this handle has finished and the saved state has not: attach() anew and load into that"
+                "this handle has finished and the saved state has not: attach() again and load into that"
             )
         if "palette" in here:
             self._shadows.load_state_dict(state["palette"])

@@ -69,12 +69,14 @@ def resume(run: Run, path: Path) -> None:
     tensors, metadata = files.read_tensors(path)
     about = metadata.get("membound")
     if not isinstance(about, dict) or not isinstance(about.get("description"), dict):
-        raise TrainingError(f"{path} is not a checkpoint of ours: choose another run directory, or delete it")
+        raise TrainingError(
+            f"{path} is not a membound checkpoint: choose another run directory, or delete it"
+        )
     _check_same(run, about["description"], path)
     try:
         _restore(run, tensors, about)
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, RuleError) as error:
-        raise TrainingError(f"{path} is damaged ({type(error).__name__}): delete it to begin anew") from error
+        raise TrainingError(f"{path} is damaged ({type(error).__name__}): delete it to start over") from error
 
 
 def _restore(run: Run, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

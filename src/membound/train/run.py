@@ -135,7 +135,7 @@ class Run:
     def __post_init__(self) -> None:
         if self.recipe.batch_size > max(len(self.split), LARGEST_BATCH):
             raise MemboundError(
-                f"a batch of {self.recipe.batch_size:,} images: there are {len(self.split):,} to train on; take no more"
+                f"batch_size={self.recipe.batch_size:,}: there are only {len(self.split):,} images to train on"
             )
         if self.recipe.batch_size < self.world.size * self.settings.accumulate:
             raise MemboundError(
@@ -155,7 +155,7 @@ class Run:
         self.augment.check(self.input_shape)
         if self.smoothing and not self.task.classifies:
             raise TrainingError(
-                "labels are smoothed in classification, and there is a loss of your own: leave one out",
+                "smoothing is for classification, and you pass a loss of your own: leave one of them out",
                 about="smoothing",
             )
         if self.teaching is not None:

@@ -14,7 +14,7 @@ def check_same_rules(state: Any, here: Mapping[str, Any]) -> None:
     >>> check_same_rules({**here, "rules": ["l0_project(0.1, 100)"]}, here)
     Traceback (most recent call last):
     membound.errors.RuleError: the saved state is of l0_project(0.1, 100) for 'fc1.weight', and here it is \
-l0_project(0.2, 100): attach the same rules, or begin anew
+l0_project(0.2, 100): attach the same rules, or start over
     """
     if not isinstance(state, Mapping):
         raise RuleError(f"the saved state is {state!r}: load what state_dict() gave")
@@ -32,7 +32,7 @@ l0_project(0.2, 100): attach the same rules, or begin anew
             (each for each in pairs if each[1] != each[2]), ("all", saved, here["rules"])
         )
         raise RuleError(
-            f"the saved state is of {there} for '{layer}', and here it is {mine}: attach the same rules, or begin anew"
+            f"the saved state is of {there} for '{layer}', and here it is {mine}: attach the same rules, or start over"
         )
     if not isinstance(state["step"], Integral) or state["step"] < 0:
         raise RuleError(f"the saved state has step={state['step']!r}: a whole number from 0 is needed")

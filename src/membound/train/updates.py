@@ -319,9 +319,9 @@ def chain(*updates: Update) -> Update:
     levels = [update.levels for update in updates if update.levels is not None]
     ranks = [update.rank for update in updates if update.rank is not None]
     if len(ranks) > 1:
-        raise RuleError(f"one weight has one rank, and this chain has {len(ranks)}: leave one of them")
+        raise RuleError(f"one weight has one rank, and this chain has {len(ranks)}: keep one of them")
     if len(levels) > 1:
-        raise RuleError(f"one weight has one palette, and this chain has {len(levels)}: leave one of them")
+        raise RuleError(f"one weight has one palette, and this chain has {len(levels)}: keep one of them")
 
     def all_before(weight: Tensor, moment: Moment) -> None:
         for update, stage in before:
@@ -423,6 +423,6 @@ def _check_keep(keep: Number) -> None:
             f"keep must be a count (int), a fraction (float) or a schedule of either, got {keep!r}"
         )
     if isinstance(keep, float) and not 0.0 <= keep <= 1.0:
-        raise RuleError(f"keep={keep} is no fraction between 0 and 1: write an int for a count of weights")
+        raise RuleError(f"keep={keep} is not a fraction between 0 and 1: write an int for a count of weights")
     if isinstance(keep, int) and keep < 0:
         raise RuleError(f"keep must be at least 0 weights, got {keep}")

@@ -139,7 +139,7 @@ def _refuse_unusable(data: Any) -> None:
     if isinstance(data, bytes | bytearray):
         raise DataError(f"the data is {shown(data)}: pass {_WANTED}")
     if isinstance(data, str | Path):
-        raise DataError(f"the data is a name, {shown(str(data))}: pass mb.data.load({shown(str(data))})")
+        raise DataError(f"the data is a string, {shown(str(data))}: pass mb.data.load({shown(str(data))})")
     if _is_array(data):
         raise DataError(f"the data is one {kind} without targets: pass both, (x, y)")
     if isinstance(data, Iterator):
@@ -170,7 +170,7 @@ def _from_pair(pair: Sequence[Any]) -> Split:
             f"x has {len(inputs)} examples and y {len(targets)}: there must be one target an example"
         )
     if inputs.size == 0:
-        raise DataError(f"x has shape {list(inputs.shape)}: there is nothing in it")
+        raise DataError(f"x has shape {list(inputs.shape)}: it is empty")
     inputs, targets = _writable(inputs), _writable(targets)
     if inputs.ndim == 4 and targets.ndim == 1 and targets.dtype == np.int64:
         return ArraySplit(inputs, targets)
