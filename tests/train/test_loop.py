@@ -270,7 +270,10 @@ def one_pixel_other() -> ArraySplit:
     [
         ({"recipe": constant_recipe(20)}, r"another recipe \(steps, lr\)"),
         ({"settings": Settings(seed=1)}, "another seed"),
-        ({"rules": {"fc1": mb.l0_project(0.4)}}, r"other rules \(fc1\)"),
+        (
+            {"rules": {"fc1": mb.l0_project(0.4)}},
+            r"other rules \('fc1' was under .*, and is under l0_project\(0\.4, 100\) now\)",
+        ),
         ({"model": small_net(seed=1)}, "another network"),  # it would start from other weights
         ({"model": small_net(dropout=0.5)}, "another network"),
         ({"split": small_split(seed=5)}, "other data"),
