@@ -368,7 +368,7 @@ def of_somebody_else(tensors, about):
         (of_another_shape, "is damaged"),
         (without_step, r"is damaged \(KeyError\)"),
         (with_history_of_another_kind, r"is damaged \(TypeError\)"),
-        (of_somebody_else, "is not a checkpoint of ours: choose another run directory, or delete it"),
+        (of_somebody_else, "is not a membound checkpoint: choose another run directory, or delete it"),
     ],
 )
 def test_a_checkpoint_that_lacks_something_is_said_in_one_line(tmp_path, damage, words):

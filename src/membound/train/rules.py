@@ -116,7 +116,7 @@ def _computed_weights(layers: Mapping[str, nn.Module]) -> dict[str, tuple[str, s
         name: (name, tensor, way)
         for name, layer in layers.items()
         for tensor, way in computed_tensors(layer)
-        if tensor == "weight" and layer.weight.dim() >= 2
+        if tensor == "weight" and isinstance(weight := layer.weight, Tensor) and weight.dim() >= 2
     }
 
 
