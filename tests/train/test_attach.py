@@ -339,7 +339,7 @@ def test_a_finished_state_stays_finished() -> None:
     resumed.load_state_dict(state)
     assert resumed.finished
     assert not optimizer._optimizer_step_pre_hooks
-    with pytest.raises(mb.RuleError, match=r"this handle has finished .*: attach\(\) anew"):
+    with pytest.raises(mb.RuleError, match=r"this handle has finished .*: attach\(\) again"):
         resumed.load_state_dict({**state, "finished": False})
 
 

@@ -95,8 +95,8 @@ def test_read_only_and_foreign_byte_orders_reach_the_device(tmp_path):
     ("data", "said"),
     [
         ((PIXELS, CLASSES[:-1]), "x has 20 examples and y 19"),
-        ((PIXELS[:0], CLASSES[:0]), r"x has shape \[0, 3, 6, 5\]: there is nothing"),
-        ((VECTORS[:, :0], CLASSES), "there is nothing"),
+        ((PIXELS[:0], CLASSES[:0]), r"x has shape \[0, 3, 6, 5\]: it is empty"),
+        ((VECTORS[:, :0], CLASSES), "it is empty"),
         ((np.array([[1], [1, 2]], object), [0, 1]), "x is object: .*different lengths"),
         ((np.where(VECTORS > 2, np.nan, VECTORS), CLASSES), "x holds values that are not finite"),
         ((np.where(VECTORS > 1, 1e300, VECTORS), CLASSES), "x holds values that are not finite"),
