@@ -62,7 +62,7 @@ def test_without_test_images_it_is_said_that_a_twin_was_judged(tmp_path, capsys)
     said = capsys.readouterr().err
     assert (fitted.accuracy_on, fitted.images, fitted.facts["is_estimate"]) == ("validation", 20, True)
     assert "2 networks, 4 steps of 20 each, and a twin each, trained without the 20 that judge it" in said
-    assert said.rstrip().endswith("give test_data to judge these")
+    assert said.rstrip().endswith("give test_data to judge them")
     fitted.report(tmp_path / "r.html")
     twin = "No test images: this is the accuracy of a twin, trained without the 20 images that judged it"
     assert twin in (tmp_path / "r.html").read_text()
