@@ -401,8 +401,8 @@ BAD_INPUTS = {
     "float64": (np.zeros((2, 1, 6, 6)), "float64: allowed are uint8"),
     "complex": (np.zeros((2, 1, 6, 6), complex), "complex128"),
     "text": (np.array(["a"]), "allowed are uint8"),
-    "nothing": (np.zeros((0, 1, 6, 6), np.float32), "there is nothing in it"),
-    "a number": (np.float32(1), "there is nothing in it"),
+    "nothing": (np.zeros((0, 1, 6, 6), np.float32), "it is empty"),
+    "a number": (np.float32(1), "it is empty"),
     "nan": (np.full((1, 1, 6, 6), np.nan, np.float32), "not finite"),
     "infinity": (np.full((1, 1, 6, 6), np.inf, np.float32), "not finite"),
 }

@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from membound.errors import MemboundError
+from membound.report import make_page
 from membound.report.paired import Comparison, compare_networks, student
+from membound.report.text import Score
+from membound.report.verdict import make_lines
 
 SCORES = st.floats(0, 100)
 
@@ -45,7 +48,8 @@ def test_the_other_way_round_it_is_the_opposite(pairs):
     assert (one.difference, one.uncertainty) == (-other.difference, other.uncertainty)
     swapped = {"better": "worse", "worse": "better"}
     assert one.verdict == swapped.get(other.verdict, other.verdict)
-    assert (one.verdict == "within the spread") == (abs(one.difference) <= one.uncertainty)
+    neither = "too few seeds to tell" if len(pairs) == 2 else "within the spread"
+    assert (one.verdict == neither) == (abs(one.difference) <= one.uncertainty)
 
 
 def test_two_seeds_of_one_image_more_prove_nothing():
@@ -53,7 +57,7 @@ def test_two_seeds_of_one_image_more_prove_nothing():
     found = compare_networks(ours, theirs)
     assert found.differences == (0.1, 0.1)
     assert found.uncertainty == pytest.approx(12.706 * 0.1 / 2**0.5, rel=1e-3)
-    assert found.verdict == "within the spread"
+    assert found.verdict == "too few seeds to tell"
 
 
 def test_only_seeds_that_both_have_are_paired():
@@ -85,3 +89,33 @@ def test_one_seed_has_the_error_of_images_and_a_score_of_its_own_has_none():
 def test_what_is_no_pair_is_refused(ours, theirs, says):
     with pytest.raises(MemboundError, match=says):
         Comparison.of(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        ([90.0, 91.0], "too few seeds to tell"),
+        ([90.0, 91.0, 90.0], "within the spread"),
+        ([99.0, 99.1, 99.0], "better"),
+        ([80.0, 80.1, 80.0], "worse"),
+    ],
+)
+def test_the_verdict_is_in_the_same_words_everywhere(ours, verdict):
+    theirs = [90.5, 90.4, 90.6][: len(ours)]
+    found = compare_networks(net(ours), net(theirs))
+    assert (found.verdict, found.to_dict()["verdict"]) == (verdict, verdict)
+    summary = {"finals": [net(ours, name="8KB", file_bytes=8000)], "dense": net(theirs, file_bytes=90_000)}
+    terminal = " ".join(make_lines(summary, Score()))
+    page = make_page(summary)
+    assert all(verdict in text for text in (str(found), terminal, page))
+    others = {"better", "worse", "within the spread", "too few seeds to tell"} - {verdict}
+    told = make_lines(summary, Score())[0]
+    assert not any(other in text for other in others for text in (str(found), told))
+
+
+def test_within_the_spread_is_said_not_to_be_equality():
+    ours, theirs = [90.0, 91.0, 90.0], [90.5, 90.4, 90.6]
+    summary = {"finals": [net(ours, name="8KB", file_bytes=8000)], "dense": net(theirs, file_bytes=90_000)}
+    texts = [str(Comparison.of(ours, theirs)), " ".join(make_lines(summary, Score())), make_page(summary)]
+    assert [text.count("does not mean equal") for text in texts] == [1, 1, 1]
+    assert "does not mean equal" not in str(Comparison.of([99.0, 99.1, 99.0], theirs))

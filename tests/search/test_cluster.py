@@ -271,10 +271,10 @@ def test_a_connection_that_is_there_is_used_and_left(cluster, unconnected):
     [
         (
             {"address": "nowhere"},
-            "'nowhere' is no address of a Ray cluster: allowed are auto, local, HOST:PORT",
+            "'nowhere' is not the address of a Ray cluster: allowed are auto, local, HOST:PORT",
         ),
-        ({"address": "ray://host"}, "'ray://host' is no address"),
-        ({"address": "127.0.0.1:70000"}, "no address"),
+        ({"address": "ray://host"}, "'ray://host' is not the address"),
+        ({"address": "127.0.0.1:70000"}, "is not the address"),
         ({"address": "no.such.host.invalid:6379"}, "no Ray cluster at no.such.host.invalid:6379"),
         ({"address": "auto", "device": "cuda:1"}, "choose auto, cpu or cuda"),
         ({"address": "auto", "gpus_per_task": 1.5}, "gpus_per_task must be above 0 and at most 1, got 1.5"),
@@ -312,7 +312,7 @@ def test_another_kind_of_server_is_refused(unconnected):
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(MemboundError, match="is no Ray cluster: allowed are"):
+        with pytest.raises(MemboundError, match="is not a Ray cluster: allowed are"):
             ray_cluster(f"127.0.0.1:{server.getsockname()[1]}")
         thread.join()
 

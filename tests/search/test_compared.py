@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 import membound as mb
 from membound.report.page import make_page
 from membound.report.paired import find_unequal
+from membound.search.place import Watch
 from membound.train.fingerprints import data_digest
 from membound.train.user_data import as_split
 
@@ -137,3 +138,32 @@ class Noisy(Dataset):
 def test_examples_that_vary_at_random_have_the_digest_of_their_labels():
     assert data_digest(as_split(Noisy(1.0))) == data_digest(as_split(Noisy(2.0)))
     assert data_digest(as_split(Noisy(0.0))) != data_digest(as_split(Noisy(1.0)))
+
+
+def test_a_greedy_search_says_its_rates_and_what_it_cut(first):
+    search = {"strategy": "greedy", "candidate_steps": 2, "values": "p4"}
+    fitted = fit(**search)
+    training = fitted.to_dict()["training"]
+    assert training["peak_lr"] == training["search_peak_lr"] / 2
+    assert first.facts["training"]["search_peak_lr"] is None
+    facts = {**fitted.facts, "cut_after_training": 0.126}
+    cut = replace(fitted, facts=facts)
+    assert str(cut).endswith("; 13 % of the weights were cut after training)")
+    assert "weights cut after training 13 % and 0 %" in str(cut.compare(fit(**search)))
+    assert cut.to_dict()["facts"]["cut_after_training"] == 0.126
+    assert "cut after training" not in str(first)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"every": 4}, "every=4 is more than steps=3: weights are projected only once, at the end"),
+        ({"every": 3, "strategy": "greedy", "candidate_steps": 2}, "every=3 is more than candidate_steps=2"),
+        ({"every": 3}, None),
+        ({}, None),
+    ],
+)
+def test_a_projection_that_only_the_end_brings_is_said_to_be_one_shot(more, said):
+    told = []
+    fit(**more, watch=Watch(warn=told.append))
+    assert [text.startswith(said or "") for text in told] == [True] * (said is not None)

@@ -137,7 +137,7 @@ def test_a_member_given_twice_is_stored_once_and_counts_twice(lenets):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Ensemble([]), "has no members"),
+        (lambda: Ensemble([]), "needs at least one member"),
         (lambda: Ensemble([nn.ReLU(), torch.relu]), "member 1 is a builtin_function_or_method"),
         (lambda: Ensemble([nn.ReLU()], "votes"), "no average of 'votes'"),
         (lambda: Ensemble([nn.Linear(3, 2), nn.Linear(3, 1)])(torch.zeros(1, 3)), r"\[\(1,\), \(2,\)\]"),

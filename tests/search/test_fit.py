@@ -425,7 +425,7 @@ def test_a_loaders_batch_size_is_taken_unless_another_is_asked_for():
     assert not said
     nine, asked = state(loader, batch_size=9), state((x, TRAIN[1]), batch_size=9)
     assert all(torch.equal(nine[name], asked[name]) for name in own)
-    assert said == ["batch_size=9 is taken, not 7, the DataLoader's"]
+    assert said == ["batch_size=9 is used; the DataLoader's is 7"]
 
 
 def test_held_out_examples_are_not_drawn():
@@ -598,8 +598,8 @@ def refusal(*given, **options) -> MemboundError:
         ({"budget": [5000, "5000"]}, "not all different"),
         ({"within": -1}, "within=-1"),
         ({"within": "1"}, "within='1'"),
-        ({"within": 1, "members": 2}, "leave out several members"),
-        ({"within": 1, "strategy": "greedy"}, "leave out several members and the greedy strategy"),
+        ({"within": 1, "members": 2}, "leave out members or strategy='greedy'"),
+        ({"within": 1, "strategy": "greedy"}, "leave out members or strategy='greedy'"),
         ({"strategy": "clever"}, "no strategy 'clever': choose global"),
         ({"members": 0}, "members=0"),
         ({"members": 2.5}, "members=2.5"),

@@ -239,7 +239,7 @@ def test_a_limit_below_what_one_weight_a_layer_takes_is_refused_after_the_dense_
     with open_run(None, {}) as run:
         rounds = search(Workshop(problem, run, clerk), [5_000, 63], 0)
         with pytest.raises(
-            TrainingError, match="cannot get to 63: with one weight a layer it takes 64; allow more"
+            TrainingError, match="cannot get to 63: with one weight a layer it takes 64; raise the budget"
         ):
             list(rounds)
     assert clerk.keys == ["dense-part"]
@@ -256,7 +256,7 @@ def test_a_limit_that_the_layers_never_reach_is_said(problem):
     with open_run(None, {}) as run:
         rounds = search(Workshop(problem, run, Growing(by_turns)), [65], 0, Greedy(step=0.97))
         with pytest.raises(
-            TrainingError, match="cannot go below 74: every layer is at one weight; allow more"
+            TrainingError, match="cannot go below 74: every layer is down to one weight; raise the budget"
         ):
             list(rounds)
 

@@ -36,8 +36,9 @@ def test_arrays_and_lists_of_budgets(budgets):
 
 
 def test_a_fraction_stays_one():
-    assert records(validation=np.float64(1.0))[1].validation == 1.0
-    assert isinstance(records(validation=1.0)[1].validation, float)
+    assert records(validation=np.float64(0.5))[1].validation == 0.5
+    with pytest.raises(MemboundError, match=r"validation=1\.0: a fraction between 0 and 1"):
+        records(validation=1.0)
     assert records(validation=np.int64(500))[1].validation == 500
 
 

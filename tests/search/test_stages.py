@@ -151,7 +151,7 @@ def test_stages_are_a_bound_of_their_own(tmp_path):
     data = (split.images / 256, split.labels)
     with pytest.raises(MemboundError, match="give one bound"):
         mb.fit(Small, data, "5 KiB", stages=Stages([FC]), device="cpu")
-    with pytest.raises(MemboundError, match="stages goes with one network"):
+    with pytest.raises(MemboundError, match="stages takes a single network"):
         mb.fit(Small, data, stages=Stages([FC]), members=2, device="cpu")
     with pytest.raises(MemboundError, match="No such file"):
         mb.fit(Small, data, stages=tmp_path / "nothing.toml", device="cpu")

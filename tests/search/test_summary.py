@@ -9,7 +9,7 @@ from torch import nn
 
 from membound.report import make_page
 from membound.search.deployed import Fitted
-from membound.search.summary import summarise, without_curves
+from membound.search.summary import Dense, summarise, without_curves
 
 CURVE = [
     {"iteration": step, "loss": 1 / step, "accuracy": 90.0 + step, "nonzeros": 500} for step in (1, 2, 3)
@@ -116,3 +116,13 @@ def test_curves_are_left_out_of_what_is_printed():
     assert "curves" not in json.dumps(short)
     assert "curves" in summary["finals"][0], "the summary itself stays"
     assert without_curves(summarise([fitted(dense=None)], **ABOUT))["dense"] is None
+
+
+def test_the_dense_network_prints_as_its_size_and_accuracy():
+    facts = {"file_bytes": 2376, "accuracy": 98.0, "errors": 4, "accuracy_on": "test"}
+    assert repr(Dense(facts)).startswith("Dense(2,376 bytes, accuracy 98.00 % on test; keys: file_bytes, ")
+    seeds = {"seeds": [0, 1], "accuracies": [98.0, 99.0], "mean": 98.5, "std": 0.7071}
+    assert "accuracy 98.50 ± 0.71 % over 2 seeds on test" in repr(Dense(facts | {"seeds": seeds}))
+    assert "score 0.8125 on test" in repr(Dense(facts | {"accuracy": 0.8125, "errors": None}))
+    assert "accuracy not measured" in repr(Dense(facts | {"accuracy": None}))
+    assert json.loads(json.dumps(Dense(facts))) == facts

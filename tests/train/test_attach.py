@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from by_hand import (
 from torch import Tensor, nn
 
 import membound as mb
+from membound.train.ending import OneShot
 
 # Steps and progress
 
@@ -127,6 +129,7 @@ def test_detach_leaves_the_weights_and_the_optimizer_alone() -> None:
 # projected
 
 
+@pytest.mark.filterwarnings("ignore::membound.train.ending.OneShot")
 def test_inside_projected_the_network_is_at_the_bound_and_outside_as_before() -> None:
     model, batches = make_net(), make_batches(6)
     optimizer = momentum(model)
@@ -236,6 +239,7 @@ def test_projected_works_in_inference_mode_and_after_finish() -> None:
 # report
 
 
+@pytest.mark.filterwarnings("ignore::membound.train.ending.OneShot")
 def test_report_counts_nonzeros_and_bytes_in_the_papers_formats() -> None:
     model = nn.Sequential(nn.Linear(40, 10), nn.Linear(10, 10), nn.Linear(10, 2))
     rules = {"0": mb.l0_project(5), "1": mb.l0_project(mb.ramp(1.0, 0.5)), "2": mb.l1_shrink(0.0)}
@@ -335,7 +339,7 @@ def test_a_finished_state_stays_finished() -> None:
     resumed.load_state_dict(state)
     assert resumed.finished
     assert not optimizer._optimizer_step_pre_hooks
-    with pytest.raises(mb.RuleError, match=r"this handle has finished .*: attach\(\) anew"):
+    with pytest.raises(mb.RuleError, match=r"this handle has finished .*: attach\(\) again"):
         resumed.load_state_dict({**state, "finished": False})
 
 
@@ -343,7 +347,10 @@ def test_a_finished_state_stays_finished() -> None:
     ("change", "says"),
     [
         ({"total_steps": 99}, "total_steps=99, here it is 10: attach the same rules"),
-        ({"rules": ["l2_decay(0.5)"]}, r"rules=\['l2_decay\(0.5\)'\], here it is .*: attach the same rules"),
+        (
+            {"rules": ["l2_decay(0.5)"]},
+            r"is of l2_decay\(0.5\) for 'fc1.weight', and here it is .*: attach the same",
+        ),
         (
             {"layers": ["fc1.weight"]},
             r"layers=\['fc1\.weight'\], here it is \['fc1\.weight', 'fc2\.weight'\]",
@@ -359,6 +366,45 @@ def test_a_state_of_other_rules_is_refused(change: dict[str, Any] | None, says: 
         reg.load_state_dict(state)
 
 
+@pytest.mark.parametrize(
+    ("saved", "here"),
+    [
+        (mb.ramp(1.0, 0.5), mb.ramp(1.0, 0.2)),
+        (mb.ramp(1.0, 0.5), mb.ramp(1.0, 0.5, shape="linear")),
+        (mb.ramp(1.0, 0.5, begin=0.51, until=0.52), mb.ramp(1.0, 0.5, begin=0.53, until=0.54)),
+        (mb.cosine(1.0, 0.5), mb.ramp(1.0, 0.5)),
+        (lambda progress: 1 - 0.5 * progress, lambda progress: 1 - 0.6 * progress),
+        (0.5, mb.ramp(1.0, 0.5)),
+    ],
+)
+def test_a_state_of_another_schedule_is_refused(saved: Any, here: Any) -> None:
+    model = make_net()
+
+    def attach(keep: Any) -> Any:
+        return mb.attach(momentum(model), model, {"fc1": mb.l0_project(keep)}, total_steps=100)
+
+    first = attach(saved)
+    state = json.loads(json.dumps(first.state_dict()))
+    first.detach()
+    second = attach(here)
+    with pytest.raises(
+        mb.RuleError, match=r"the saved state is of l0_project\(.* for 'fc1\.weight', and here it is"
+    ):
+        second.load_state_dict(state)
+    second.detach()
+    attach(saved).load_state_dict(state)
+
+
+def test_a_state_of_another_rank_is_refused() -> None:
+    model = make_net()
+    reg = mb.attach(momentum(model), model, {"fc1": mb.l0_project(0.5, rank=lambda w: w.abs())})
+    state = reg.state_dict()
+    reg.detach()
+    reg = mb.attach(momentum(model), model, {"fc1": mb.l0_project(0.5)})
+    with pytest.raises(mb.RuleError, match=r"is of l0_project\(0\.5, 100\) with rank .*lambda"):
+        reg.load_state_dict(state)
+
+
 def test_the_keys_of_model_and_optimizer_states_stay_as_they_are() -> None:
     model, plain = make_net(), make_net()
     optimizer, dense = momentum(model), momentum(plain)
@@ -370,3 +416,25 @@ def test_the_keys_of_model_and_optimizer_states_stay_as_they_are() -> None:
     assert optimizer.state_dict()["param_groups"] == dense.state_dict()["param_groups"]
     copy.deepcopy(model)
     copy.deepcopy(optimizer)
+
+
+@pytest.mark.parametrize("total_steps", [None, 5])
+def test_one_projection_at_the_end_is_said_to_be_one_shot(total_steps: int | None) -> None:
+    model = make_net()
+    says = r"every=6 is more than the 5 steps of training: 'fc1\.weight' and 1 more is projected only once"
+    optimizer, early = momentum(model), pytest.warns(OneShot, match=says) if total_steps else nullcontext()
+    with early:
+        reg = mb.attach(optimizer, model, {"*": mb.l0_project(0.5, every=6)}, total_steps=total_steps)
+    train(model, optimizer, make_batches(5))
+    late = nullcontext() if total_steps else pytest.warns(OneShot, match=says)
+    with late:
+        reg.finish()
+
+
+def test_a_bound_that_is_imposed_on_the_way_is_not_one_shot() -> None:
+    model = make_net()
+    chained = mb.chain(mb.l0_project(0.9, every=9), mb.l0_project(0.5, every=5), mb.l2_decay(1e-4))
+    optimizer = momentum(model)
+    reg = mb.attach(optimizer, model, {"fc1": chained, "fc2": mb.hold()})
+    train(model, optimizer, make_batches(5))
+    reg.finish()

@@ -110,7 +110,7 @@ def test_two_attaches_on_one_weight_are_refused_until_the_first_is_over() -> Non
     first = mb.attach(optimizer, model, {"fc1": mb.l2_decay(0.1)})
     for again in (optimizer, momentum(model)):
         with pytest.raises(
-            mb.RuleError, match=r"'fc1\.weight' is under an earlier attach\(\): call its finish\(\)"
+            mb.RuleError, match=r"'fc1\.weight' is still under an earlier attach\(\): call its finish\(\)"
         ):
             mb.attach(again, model, {"*": mb.l1_shrink(0.1)})
     second = mb.attach(optimizer, model, {"fc2": mb.l1_shrink(0.1)})  # another layer is free

@@ -270,7 +270,10 @@ def one_pixel_other() -> ArraySplit:
     [
         ({"recipe": constant_recipe(20)}, r"another recipe \(steps, lr\)"),
         ({"settings": Settings(seed=1)}, "another seed"),
-        ({"rules": {"fc1": mb.l0_project(0.4)}}, r"other rules \(fc1\)"),
+        (
+            {"rules": {"fc1": mb.l0_project(0.4)}},
+            r"other rules \('fc1' was under .*, and is under l0_project\(0\.4, 100\) now\)",
+        ),
         ({"model": small_net(seed=1)}, "another network"),  # it would start from other weights
         ({"model": small_net(dropout=0.5)}, "another network"),
         ({"split": small_split(seed=5)}, "other data"),
@@ -361,11 +364,11 @@ def of_somebody_else(tensors, about):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (without_tensor, r"is damaged \(RuntimeError\): delete it to begin anew"),
+        (without_tensor, r"is damaged \(RuntimeError\): delete it to start over"),
         (of_another_shape, "is damaged"),
         (without_step, r"is damaged \(KeyError\)"),
         (with_history_of_another_kind, r"is damaged \(TypeError\)"),
-        (of_somebody_else, "is not a checkpoint of ours: choose another run directory, or delete it"),
+        (of_somebody_else, "is not a membound checkpoint: choose another run directory, or delete it"),
     ],
 )
 def test_a_checkpoint_that_lacks_something_is_said_in_one_line(tmp_path, damage, words):

@@ -173,6 +173,7 @@ def test_bounds_that_hold_or_are_given_up_are_not_warned_of(tmp_path):
     mb.save(nn.DataParallel(model), tmp_path / "net.safetensors", EXAMPLE)
 
 
+@pytest.mark.filterwarnings("ignore::membound.train.ending.OneShot")
 def test_another_attach_to_a_copy_leaves_the_first_network_alone():
     model = network()
     _, reg = attached(model, mb.l0_project(0.5))
@@ -184,6 +185,7 @@ def test_another_attach_to_a_copy_leaves_the_first_network_alone():
     assert not list(broken(other))
 
 
+@pytest.mark.filterwarnings("ignore::membound.train.ending.OneShot")
 def test_a_fit_does_not_take_over_the_bounds_of_an_earlier_training(tmp_path):
     model = network()
     _, reg = attached(model, mb.l0_project(0.01))

@@ -334,7 +334,7 @@ def test_a_keep_that_cannot_be_is_refused_at_once(keep: Any) -> None:
 
 def test_a_fraction_above_one_is_told_about_counts() -> None:
     with pytest.raises(
-        mb.RuleError, match=r"keep=50\.0 is no fraction between 0 and 1: write an int for a count"
+        mb.RuleError, match=r"keep=50\.0 is not a fraction between 0 and 1: write an int for a count"
     ):
         mb.l0_project(50.0)
 

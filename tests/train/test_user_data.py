@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch.utils import data as torch_data
 
+import membound as mb
 from membound.data import ArraySplit, Preprocess, bag, channel_moments, load, subsample
 from membound.data import Dataset as MemboundDataset
 from membound.errors import DataError
@@ -94,8 +95,8 @@ def test_read_only_and_foreign_byte_orders_reach_the_device(tmp_path):
     ("data", "said"),
     [
         ((PIXELS, CLASSES[:-1]), "x has 20 examples and y 19"),
-        ((PIXELS[:0], CLASSES[:0]), r"x has shape \[0, 3, 6, 5\]: there is nothing"),
-        ((VECTORS[:, :0], CLASSES), "there is nothing"),
+        ((PIXELS[:0], CLASSES[:0]), r"x has shape \[0, 3, 6, 5\]: it is empty"),
+        ((VECTORS[:, :0], CLASSES), "it is empty"),
         ((np.array([[1], [1, 2]], object), [0, 1]), "x is object: .*different lengths"),
         ((np.where(VECTORS > 2, np.nan, VECTORS), CLASSES), "x holds values that are not finite"),
         ((np.where(VECTORS > 1, 1e300, VECTORS), CLASSES), "x holds values that are not finite"),
@@ -105,13 +106,13 @@ def test_read_only_and_foreign_byte_orders_reach_the_device(tmp_path):
         ((VECTORS.astype(str), CLASSES), "x is <U"),
         ((CLASSES.astype(float), CLASSES), r"x has shape \[20\]: it must be \[n, \.\.\.\]"),
         ((np.float32(1), CLASSES), r"x has shape \[\]"),
-        ((torch.eye(3).to_sparse(), [0, 1, 2]), "x is a Tensor that is no array"),
+        ((torch.eye(3).to_sparse(), [0, 1, 2]), "x is a Tensor that is not an array"),
         ((VECTORS, CLASSES - 1), "label -1 is negative"),
         ((VECTORS, np.eye(4, dtype=int)[CLASSES]), r"one-hot labels: give class numbers, y\.argmax\(1\)"),
         ((VECTORS, np.where(CLASSES > 2, np.nan, 1)), "y holds values that are not finite"),
         ((VECTORS, ["cat"] * 20), "labels are <U3: number the classes"),
         ((VECTORS, CLASSES > 1), "y is bool"),
-        ((VECTORS, [[1], [2, 3]]), "y is a list that is no array"),
+        ((VECTORS, [[1], [2, 3]]), "y is a list that is not an array"),
         ((VECTORS, np.int64(3)), "y is a single number"),
         ((VECTORS, CLASSES, VECTORS), "a tuple of 3"),
         ((VECTORS, None), "a pair of ndarray and NoneType"),
@@ -236,6 +237,23 @@ def test_malformed_items_are_named(items, said):
     with pytest.raises(DataError, match=said) as caught:
         as_split(items)
     assert "\n" not in str(caught.value)
+
+
+class Stream(torch_data.IterableDataset):
+    def __iter__(self):
+        return iter([(torch.full((3,), float(number)), number % 2) for number in range(10)])
+
+
+def test_a_loader_of_a_stream_keeps_its_batch_size():
+    split = as_split(torch_data.DataLoader(Stream(), batch_size=4))
+    assert (split.batch_size, len(split), split.images.shape) == (4, 10, (10, 3))
+    assert len(as_split(torch_data.DataLoader(Stream(), batch_size=4, drop_last=True))) == 8
+    assert not hasattr(as_split(Stream()), "batch_size")
+    fitted = mb.fit(
+        torch.nn.Linear(3, 2), torch_data.DataLoader(Stream(), batch_size=4), 1000, steps=2, dense=False,
+        test_data=Stream(), device="cpu", progress=False,
+    )  # fmt: skip
+    assert fitted.facts["training"]["batch_size"] == 4
 
 
 class Ragged(torch_data.IterableDataset):

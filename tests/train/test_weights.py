@@ -199,6 +199,6 @@ def test_the_side_that_a_folder_is_read_at(net, data, saved, side):
 def test_a_file_of_another_kind_is_named_by_its_suffix(tmp_path):
     (tmp_path / "own.json").write_text('{"accuracy": 99}')
     with pytest.raises(
-        WeightsError, match=r"\.json is no weights file: give \.safetensors, \.pt or \.caffemodel"
+        WeightsError, match=r"\.json is not a file of weights: give \.safetensors, \.pt or \.caffemodel"
     ):
         load_weights_(nn.Linear(2, 2), tmp_path / "own.json")

@@ -154,6 +154,12 @@ def train_command(
     )  # fmt: skip
     recipe = job.choose_recipe(model, solver, steps, batch_size, lr, weight_decay, warmup)
     names = options.pairs("--name", source.name, str)
+    if keep and (every or 100) > recipe.steps:
+        typer.echo(
+            f"--every {every or 100} is more than the {recipe.steps:,} steps: weights are projected only once, at the "
+            "end, which is pruning in one shot; give a smaller --every",
+            err=True,
+        )
     try:
         with _progress_bar(recipe.steps) as show:
             facts = job.train_network(

@@ -131,7 +131,7 @@ def _check_values(array: Array, name: str) -> None:
     if array.dtype.kind not in "iubf":
         raise DataError(f"{name} is {array.dtype}: it must be floating point or whole numbers")
     if array.size == 0:
-        raise DataError(f"{name} has shape {list(array.shape)}: there is nothing in it")
+        raise DataError(f"{name} has shape {list(array.shape)}: it is empty")
     if array.dtype.kind == "f":
         check_finite(name, array)
     elif array.dtype.kind != "b" and (int(array.max()) > MOST or int(array.min()) < -MOST):

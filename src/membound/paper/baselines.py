@@ -80,7 +80,7 @@ def factorise(model: nn.Module, layer: str, rank: int) -> nn.Module:
     part = dict(found.named_modules()).get(layer)
     if not isinstance(part, nn.Linear):
         there = [name for name, each in found.named_modules() if isinstance(each, nn.Linear)]
-        raise RuleError(f"{layer!r} is no fully-connected layer: there are {', '.join(there) or 'none'}")
+        raise RuleError(f"{layer!r} is not a fully connected layer: there are {', '.join(there) or 'none'}")
     most = min(part.in_features, part.out_features)
     if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= most:
         raise RuleError(f"'{layer}' cannot have rank {rank!r}: take a whole number from 1 to {most}")

@@ -10,10 +10,14 @@ from membound.report.device import find_flash
 from membound.report.markup import Markup, join, tag
 from membound.report.paired import (
     ALIKE,
+    BETTER,
+    TOO_FEW,
     WITHIN,
+    WORSE,
     Comparison,
     compare_networks,
     find_unequal,
+    say_rule_of,
     show_difference,
 )
 from membound.report.scatter import Point, find_beside, find_point
@@ -236,7 +240,7 @@ def _cell(found: Comparison | None) -> Markup | str:
     if found is None:
         return ABSENT
     shown = show_difference(found.difference, found.uncertainty, "+")
-    kind = found.verdict if found.verdict != WITHIN else None
+    kind = found.verdict if found.verdict in (BETTER, WORSE) else None
     return join(shown, tag("small", found.verdict, class_=kind) if found.verdict else None)
 
 
@@ -254,8 +258,8 @@ def _say_rule(known: Sequence[Comparison], score: Score) -> str:
     seeds = f"{max(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
     return (
         f"{what}: the mean over {seeds} of the differences seed by seed, ± their 95 % confidence interval "
-        "(Student's t). Better and worse mean that it leaves out 0, as about 1 in 20 comparisons of equals does by "
-        "chance."
+        f"(Student's t). {say_rule_of([each.verdict for each in known])} About 1 in 20 comparisons of equals leaves "
+        "out 0 by chance."
     )
 
 
@@ -266,7 +270,7 @@ def say_best(result: Facts) -> str | None:
     >>> b = {"seeds": [0, 1, 2], "accuracies": [8.0, 8.1, 8.3], "mean": 8.13}
     >>> finals = [{"name": name, "limit": 8000, "seeds": each} for name, each in (("A", a), ("B", b), ("C", a))]
     >>> say_best({"finals": finals})
-    'Paired by seed, A is better than B; C does not differ from it by more than chance.'
+    'Paired by seed, A is better than B; C is within the spread of it.'
     """
     finals = find_rows(result, "finals")
     means = [find_number(find_part(final, "seeds"), "mean") for final in finals]
@@ -275,16 +279,19 @@ def say_best(result: Facts) -> str | None:
         return None
     best = finals[known.index(max(known))]
     others = [(find_text(each, "name"), compare_networks(best, each)) for each in finals if each is not best]
-    beaten = [str(name) for name, found in others if found is not None and found.verdict == "better"]
-    tied = [str(name) for name, found in others if found is not None and found.verdict == WITHIN]
-    if not beaten and not tied:
+    named = {
+        word: [str(name) for name, found in others if found is not None and found.verdict == word]
+        for word in (BETTER, WITHIN, TOO_FEW)
+    }
+    beaten, tied, few = named.values()
+    if not beaten and not tied and not few:
         return None
     name = str(find_text(best, "name"))
-    verb = "does" if len(tied) == 1 else "do"
-    is_tied = f"{_list(tied)} {verb} not differ from it by more than chance" if tied else ""
+    rest = [f"{_list(tied)} {'is' if len(tied) == 1 else 'are'} {WITHIN} of it"] if tied else []
+    rest += [f"two seeds are too few to tell for {_list(few)}"] if few else []
     if not beaten:
-        return f"Paired by seed, {name} is ahead, but {is_tied}."
-    return f"Paired by seed, {name} is better than {_list(beaten)}{f'; {is_tied}' if tied else ''}."
+        return f"Paired by seed, {name} is ahead, but {' and '.join(rest)}."
+    return f"Paired by seed, {'; '.join([f'{name} is better than {_list(beaten)}', *rest])}."
 
 
 def say_unlike(result: Facts) -> str | None:

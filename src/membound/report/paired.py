@@ -1,17 +1,18 @@
 """Network against network: the mean difference of their scores, seed by seed, and how far it may be off."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
 from membound.errors import MemboundError
 from membound.report.eight_bits import uncertainty
-from membound.report.text import find_number, find_part
+from membound.report.text import Score, find_number, find_part, say_cut
 
 Facts = Mapping[str, Any]
-BETTER, WORSE, WITHIN = "better", "worse", "within the spread"
+BETTER, WORSE, WITHIN, TOO_FEW = "better", "worse", "within the spread", "too few seeds to tell"
+NOT_EQUAL = "does not mean equal"  # said once wherever WITHIN leads
 FITTED, IN_8_BITS = "fitted", "dense in 8 bits"
 ALIKE = 1.01  # times the smallest budget that the largest may be, where budgets count as equal
 NORMAL = 1.959964  # standard errors to either side that hold 95 % of a normal distribution
@@ -33,8 +34,9 @@ class Comparison:
         t(n - 1) s / sqrt(n),    s the standard deviation of the n differences, t Student's quantile
 
     with s of at least what one test image makes, and `verdict` is 'better', 'worse', or 'within the spread' where the
-    interval holds 0. Pairs cancel what a seed does to both. All are judged on the same test images: of other images
-    this says nothing.
+    interval holds 0: that is no proof that both are equal. With two seeds the interval is so wide that it is 'too few
+    seeds to tell' instead. Pairs cancel what a seed does to both. All are judged on the same test images: of other
+    images this says nothing.
 
     With one seed in common, `uncertainty` is 1.96 sqrt(a^2 + b^2), of the standard errors a and b over test images,
     and says nothing of another seed. Where there are none (a score of your own, or `of` one pair of numbers), it is
@@ -73,8 +75,10 @@ class Comparison:
         better by 2.60 ± 2.28
         >>> print(Comparison.of([86.9], [85.1]))
         higher by 1.80 (one seed: no interval)
+        >>> print(Comparison.of([90.0, 90.2, 89.9], [90.1, 90.0, 90.0], images=100))
+        within the spread (0.00 ± 2.48), which does not mean equal
         >>> print(Comparison.of([90.0, 90.0], [91.0, 91.0], images=100))
-        within the spread, −1.00 ± 8.98
+        too few seeds to tell (1.00 ± 8.98 below)
         """
         if images is not None and images < 1:
             raise MemboundError(f"images={images}: give how many there were, from 1 up", about="images")
@@ -90,25 +94,62 @@ class Comparison:
         return _pair(differences, known, 0.0 if images is None else 100 / images)
 
     def __str__(self) -> str:
-        return f"{self._told}; not alike: {'; '.join(self.unequal)}" if self.unequal else self._told
-
-    @property
-    def _told(self) -> str:
-        if self.verdict is None:
-            side = "higher" if self.difference >= 0 else "lower"
-            return f"{side} by {show_difference(abs(self.difference), None)} (one seed: no interval)"
-        if self.verdict == WITHIN:
-            return f"{self.verdict}, {show_difference(self.difference, self.uncertainty, '+')}"
-        return f"{self.verdict} by {show_difference(abs(self.difference), self.uncertainty)}"
+        told = say_verdict(self) + (f", which {NOT_EQUAL}" if self.verdict == WITHIN else "")
+        return f"{told}; not alike: {'; '.join(self.unequal)}" if self.unequal else told
 
 
-def judge(gap: float, spread: float) -> str:
-    """One of the three, of how much higher a score is than another; `spread` is how far that may be off.
+def judge(gap: float, spread: float, seeds: int = 1) -> str:
+    """One of the four, of how much higher a score is than another; `spread` is how far that may be off.
 
-    >>> judge(0.3, 0.2), judge(-0.3, 0.2), judge(0.2, 0.2)
-    ('better', 'worse', 'within the spread')
+    >>> judge(0.3, 0.2), judge(-0.3, 0.2), judge(0.2, 0.2), judge(0.2, 0.2, seeds=2)
+    ('better', 'worse', 'within the spread', 'too few seeds to tell')
     """
-    return WITHIN if abs(gap) <= spread else BETTER if gap > 0 else WORSE
+    if abs(gap) > spread:
+        return BETTER if gap > 0 else WORSE
+    return TOO_FEW if seeds == 2 else WITHIN
+
+
+def say_verdict(found: Comparison, score: Score | None = None, than: str = "", brief: bool = False) -> str:
+    """A comparison in words, wherever it is told: `than` names the other network, `brief` leaves the interval out.
+
+    >>> found = Comparison(-2.25, 4.5, WITHIN, (0, 1, 2), (-2.0, -2.5, -2.25))
+    >>> say_verdict(found, Score(), "dense"), say_verdict(found, Score(), brief=True)
+    ('within the spread of dense (2.25 ± 4.50 points below)', 'within the spread (2.25 points below)')
+    >>> say_verdict(Comparison(0.5, 0.3, BETTER, (0,), (0.5,)), Score(), "dense")
+    'better than dense by 0.50 ± 0.30 points'
+    >>> say_verdict(Comparison(0.5, 9.0, TOO_FEW, (0, 1), (0.4, 0.6)), Score(), "dense")
+    'too few seeds to tell (0.50 ± 9.00 points above dense)'
+    """
+    gap, verdict = found.difference, found.verdict
+    percent = score is not None and score.percent
+    short = f"{abs(gap):.2f}" if percent else f"{abs(gap):.3g}"
+    plain = short if brief or (than and verdict is None) else show_difference(abs(gap), found.uncertainty)
+    is_zero, amount = not float(plain.split()[0]), f"{plain} points" if percent else plain
+    side = "above" if gap > 0 else "below"
+    where = amount if is_zero else f"{amount} {side}"
+    if verdict in (BETTER, WORSE):
+        return f"{verdict}{f' than {than}' if than else ''} by {amount}"
+    if verdict == WITHIN:
+        return f"{WITHIN}{f' of {than}' if than else ''} ({where})"
+    if verdict == TOO_FEW:
+        return f"{TOO_FEW} ({where}{f' {than}' if than and not is_zero else ''})"
+    if than or brief:
+        return f"as good as {than}" if is_zero and than else f"{where} {than}".rstrip()
+    return f"{'higher' if gap >= 0 else 'lower'} by {amount} (one seed: no interval)"
+
+
+def say_rule_of(verdicts: Collection[str | None]) -> str:
+    """What the words of these verdicts mean, said once where they appear."""
+    if TOO_FEW in verdicts:
+        few = (
+            " Two seeds are too few to tell: their interval holds nearly every difference. Use three or more."
+        )
+    else:
+        few = ""
+    return (
+        "Better and worse mean that the 95 % confidence interval of the difference leaves out 0; all else is within "
+        f"the spread, which {NOT_EQUAL}: no difference is shown, and no equality either.{few}"
+    )
 
 
 def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
@@ -121,6 +162,8 @@ def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
     ('budgets 3,000 and 2,000', 'steps 9 and 5')
     >>> find_unequal({"is_dense_in_8_bits": True, "asked": {"values": "auto"}}, {"asked": {"values": "f16"}})
     ('file dense in 8 bits and fitted', 'values auto and f16')
+    >>> find_unequal({"cut_after_training": 0.13}, {})
+    ('weights cut after training 13 % and 0 %',)
     """
     limits = [find_number(net, "limit") or 0.0 for net in (ours, theirs)]
     found = [f"budgets {limits[0]:,.0f} and {limits[1]:,.0f}"] if max(limits) > ALIKE * min(limits) else []
@@ -128,6 +171,9 @@ def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
     replaced = files != [FITTED, FITTED]
     if replaced:
         found.append(f"file {files[0]} and {files[1]}")
+    if say_cut(ours) or say_cut(theirs):
+        cuts = [100 * (find_number(net, "cut_after_training") or 0.0) for net in (ours, theirs)]
+        found.append(f"weights cut after training {cuts[0]:.0f} % and {cuts[1]:.0f} %")
     for part, keys in (
         ("asked", ("values",)),
         ("digests", ("network", "training_data")),
@@ -213,7 +259,7 @@ def compare_networks(ours: Facts, theirs: Facts) -> Comparison | None:
     >>> others = {"seeds": [1, 2, 3], "accuracies": [84.0, 84.5, 84.7]}
     >>> found = compare_networks({"seeds": seeds}, {"seeds": others})
     >>> found.seeds, found.differences, found.verdict
-    ((1, 2), (3.6, 2.4), 'within the spread')
+    ((1, 2), (3.6, 2.4), 'too few seeds to tell')
     """
     mine, other = _by_seed(ours), _by_seed(theirs)
     shared = [seed for seed in mine if seed in other]
@@ -248,7 +294,7 @@ def _pair(differences: Sequence[float], seeds: Sequence[int], least: float = 0.0
 
 def _told(differences: Sequence[float], spread: float | None, seeds: Sequence[int]) -> Comparison:
     gap = round(mean(differences), 9)
-    verdict = None if spread is None else judge(gap, spread)
+    verdict = None if spread is None else judge(gap, spread, len(seeds))
     return Comparison(gap, spread, verdict, tuple(seeds), tuple(differences))
 
 

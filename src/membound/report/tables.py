@@ -5,8 +5,8 @@ from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, join, tag
-from membound.report.paired import WITHIN
-from membound.report.spread import are_too_few, compare
+from membound.report.paired import BETTER, WORSE
+from membound.report.spread import compare
 from membound.report.text import (
     ABSENT,
     Score,
@@ -201,12 +201,11 @@ def _members_cell(net: Facts, score: Score) -> Markup | None:
 
 
 def _verdict_cell(net: Facts, dense: Facts) -> Markup | str | None:
-    """Better, worse or within the spread, of means where there are several seeds."""
+    """The verdict, of means where there are several seeds."""
     found = None if net is dense else compare(net, dense)
-    if found is None or found.verdict != WITHIN:
+    if found is None or found.verdict in (BETTER, WORSE, None):
         return None if found is None else found.verdict
-    words = "too few seeds to tell" if found.difference and are_too_few(net, dense) else WITHIN
-    return tag("span", words, class_="words")
+    return tag("span", found.verdict, class_="words")
 
 
 def _seeds_cell(net: Facts, score: Score) -> Markup | None:

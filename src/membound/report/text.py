@@ -131,6 +131,19 @@ def show_duration(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+WORTH_SAYING = 0.02  # of the weights, cut after training
+
+
+def say_cut(net: Mapping[str, Any]) -> str | None:
+    """Said of a network that met its bound only by a cut after training, from which it did not recover.
+
+    >>> say_cut({"cut_after_training": 0.126}), say_cut({"cut_after_training": 0.01})
+    ('13 % of the weights were cut after training', None)
+    """
+    part = find_number(net, "cut_after_training") or 0.0
+    return f"{100 * part:.0f} % of the weights were cut after training" if part > WORTH_SAYING else None
+
+
 def divide(part: float | None, whole: float | None) -> float | None:
     """part / whole, or None where there is no answer.
 

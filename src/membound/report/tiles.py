@@ -21,8 +21,8 @@ from membound.report.device import (
 )
 from membound.report.guessing import is_guessing, say_share
 from membound.report.markup import Markup, join, tag
-from membound.report.paired import BETTER, WITHIN, WORSE
-from membound.report.spread import are_too_few, compare, say_rule
+from membound.report.paired import BETTER, WORSE, say_verdict
+from membound.report.spread import compare, say_rule
 from membound.report.text import (
     Score,
     divide,
@@ -100,25 +100,19 @@ def compare_amounts(ours: float, theirs: float, words: tuple[str, str], noise: f
 
 
 def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:
-    """Better, worse or within the spread, and by how much; without a spread only above or below.
+    """The verdict, and by how much; without a spread only above or below.
 
     >>> net = {"accuracy": 99.0, "errors": 100, "images": 10000}
     >>> compare_scores(net, {**net, "accuracy": 99.1, "errors": 90}, Score())
-    ('within the spread, 0.10 points below', 'even')
+    ('within the spread (0.10 points below)', 'even')
     """
     found = compare(ours, theirs)
     if found is None:
         return None
-    gap, verdict = found.difference, found.verdict
-    if gap == 0:
-        return "the same", EVEN
-    shown = f"{abs(gap):.2f} points" if score.percent else f"{abs(gap):.3g}"
-    words = f"{shown} {'above' if gap > 0 else 'below'}"
-    if verdict is None:
-        return words, BETTER if gap > 0 else WORSE
-    if verdict == WITHIN:
-        return f"{words}: too few seeds to tell" if are_too_few(ours, theirs) else f"{verdict}, {words}", EVEN
-    return f"{verdict} by {shown}", verdict
+    words = say_verdict(found, score, brief=True)
+    if found.verdict is None:
+        return words, EVEN if found.difference == 0 else BETTER if found.difference > 0 else WORSE
+    return words, found.verdict if found.verdict in (BETTER, WORSE) else EVEN
 
 
 def _size(value: float | None) -> str:

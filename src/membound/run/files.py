@@ -181,7 +181,7 @@ def run_integers(net: MicroNet, array: Array) -> dict[str, Array]:
 
 def _check_array(array: Array) -> None:
     if array.ndim == 0 or len(array) == 0:
-        raise DataError(f"the input has the shape {array.shape}: there is nothing in it to run")
+        raise DataError(f"the input has the shape {array.shape}: it is empty to run")
     if array.dtype not in (np.uint8, np.float32):
         raise DataError(
             f"the input has the type {array.dtype}: allowed are uint8 (images as they are) and float32 (prepared)"

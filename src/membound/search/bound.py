@@ -45,6 +45,7 @@ from membound.store.values import value_type
 from membound.train.magnitudes import NonFiniteError
 from membound.train.projection import project_, project_by_, scores_of
 from membound.train.regularizer import Regularizer
+from membound.train.schedules import Known
 from membound.train.updates import Update, chain, l0_project, palette
 
 Measure = Callable[[Mapping[str, Tensor], Types], int]
@@ -143,10 +144,11 @@ class NetworkBound:
 
     def _rule(self, name: str) -> Update:
         rank = partial(self.score, name) if callable(self.score) else None
-        counts = l0_project(partial(self._count, name), self.every, rank)
+        counts = l0_project(Known("as the bound allows", partial(self._count, name)), self.every, rank)
         if not self.chooses and trained_levels(self.types[name]) is None:
             return counts
-        return chain(counts, self._palette(partial(self._levels, name)))
+        levels = Known("as the bound allows", partial(self._levels, name))
+        return chain(counts, self._palette(levels))
 
     def _palette(self, levels: int | Callable[[float], int | None]) -> Update:
         often = max(1, min(PALETTE_EVERY, self.total_steps // 100))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from membound.errors import MemboundError
+from membound.errors import MemboundError, check_path_like
 from membound.search.checks import check_amounts, check_whole, is_number, take_plain_
 from membound.search.option import Option
 from membound.units import LEVELS, parse_clock, parse_latency, parse_level
@@ -182,6 +182,10 @@ class Bound:
                 about="values",
             )
         self._check_prefer()
+        if self.stages is not None and not hasattr(
+            self.stages, "resolve"
+        ):  # a Stages, whose module imports torch
+            check_path_like(self.stages, "stages")
         count = self.members
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 64:
             raise MemboundError(f"members={count!r}: an ensemble has 1 to 64 networks", about="members")

@@ -3,16 +3,68 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from membound.errors import MemboundError
+from membound.errors import MemboundError, shown
 from membound.signatures import misfit
-from membound.units import parse_bytes, plain_number
+from membound.store.rules import is_name
+from membound.units import of_python, parse_bytes, plain_number
 
 PART = r"(\d+(?:\.\d*)?|\.\d+)\s*%"
 
 
-def check_whole(name: str, value: object, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise MemboundError(f"{name}={value!r}: a whole number from {least} is needed", about=name)
+def check_whole(name: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """
+    >>> check_whole("seeds", 101, most=100)
+    Traceback (most recent call last):
+    membound.errors.MemboundError: seeds=101: a whole number from 1 to 100 is needed
+    """
+    is_whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    if not is_whole or (most is not None and value > most):  # type: ignore[operator]
+        to = "" if most is None else f" to {most:,}"
+        raise MemboundError(f"{name}={shown(value)}: a whole number from {least}{to} is needed", about=name)
+
+
+def check_flags(record: object, names: Iterable[str]) -> None:
+    """Of fields that are either: another value would count as true, even 'no'."""
+    for name in names:
+        if not isinstance(value := getattr(record, name), bool):
+            raise MemboundError(f"{name}={shown(value)}: True or False is needed", about=name)
+
+
+def check_part(name: str, value: object) -> None:
+    """Of some images: a count, or a fraction of them.
+
+    >>> check_part("validation", 0.1), check_part("validation", 500)
+    (None, None)
+    >>> check_part("validation", 2.0)
+    Traceback (most recent call last):
+    membound.errors.MemboundError: validation=2.0: a fraction between 0 and 1, or a whole number from 1, is needed
+    """
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not is_count and not (isinstance(value, float) and 0 < value < 1):
+        raise MemboundError(
+            f"{name}={shown(value)}: a fraction between 0 and 1, or a whole number from 1, is needed",
+            about=name,
+        )
+
+
+def read_classes(given: object) -> tuple[str, ...]:
+    """The names of classes, in the order of their numbers.
+
+    >>> read_classes(["cat", "dog"])
+    ('cat', 'dog')
+    >>> read_classes("ab")
+    Traceback (most recent call last):
+    membound.errors.MemboundError: classes='ab': a list of different names is needed, one for each class, such as \
+['cat', 'dog']
+    """
+    plain = of_python(given)
+    names = tuple(plain) if isinstance(plain, Sequence) and not isinstance(plain, str | bytes) else ()
+    if not names or not all(map(is_name, names)) or len(set(names)) < len(names):
+        raise MemboundError(
+            f"classes={shown(given)}: a list of different names is needed, one for each class, such as ['cat', 'dog']",
+            about="classes",
+        )
+    return names
 
 
 def check_called(name: str, function: Callable[..., object], arguments: Sequence[str]) -> None:

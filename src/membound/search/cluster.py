@@ -57,12 +57,12 @@ def ray_cluster(
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise MemboundError(
-            "a Ray cluster under torchrun: each would spread the work its own way; start the fit alone, or leave the "
-            "cluster out",
+            "a Ray cluster under torchrun: each process would spread the work in its own way; start the fit alone, or "
+            "leave the cluster out",
             about="workers",
         )
     if not re.fullmatch(r"auto|cpu|cuda", device):
-        raise MemboundError(f"on a cluster there is no device {device!r}: choose auto, cpu or cuda")
+        raise MemboundError(f"a cluster has no device {device!r}: choose auto, cpu or cuda")
     share = 1.0 if gpus_per_task is None else gpus_per_task
     if not 0 < share <= 1:
         raise MemboundError(f"gpus_per_task must be above 0 and at most 1, got {share}")
@@ -334,7 +334,7 @@ def _probe(address: str) -> None:
     """Refuse what does not answer as Ray does: it would try for minutes, and end the process."""
     match = re.fullmatch(r"(?:ray://)?\[?([^/\[\]]+?)\]?:([0-9]{1,5})", address)
     if match is None or not 0 < int(match[2]) < 65536:
-        raise MemboundError(f"{address!r} is no address of a Ray cluster: {ADDRESSES}")
+        raise MemboundError(f"{address!r} is not the address of a Ray cluster: {ADDRESSES}")
     try:
         with socket.create_connection((match[1], int(match[2])), CONNECT_SECONDS) as connection:
             if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
@@ -342,7 +342,7 @@ def _probe(address: str) -> None:
                 connection.settimeout(CONNECT_SECONDS)
                 connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">I5x", 4))
                 if connection.recv(4)[3:] != b"\x04":
-                    raise MemboundError(f"what answers at {address} is no Ray cluster: {ADDRESSES}")
+                    raise MemboundError(f"what answers at {address} is not a Ray cluster: {ADDRESSES}")
     except OSError as error:
         raise MemboundError(
             f"no Ray cluster at {address} ({error.strerror or error}): {ADDRESSES}"

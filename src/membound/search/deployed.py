@@ -18,7 +18,7 @@ from membound.report.eight_bits import TAKEN
 from membound.report.guessing import is_guessing
 from membound.report.paired import Comparison, compare_networks, find_unequal, say_other_tests
 from membound.report.spread import compare
-from membound.report.text import Score, json_values, show_milliseconds
+from membound.report.text import Score, json_values, say_cut, show_milliseconds
 from membound.report.verdict import show_seeds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
@@ -27,7 +27,7 @@ from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import describe_micro
 from membound.search.pixels import with_pixels
 from membound.search.problem import Target
-from membound.search.summary import environment, summarise
+from membound.search.summary import Dense, environment, names_apart, summarise
 from membound.store.model import StoredModel
 
 
@@ -54,7 +54,9 @@ class Fitted:
       dense network does) and `is_dense_in_8_bits` (whether it was the better one, and this is it); `is_estimate`,
       whether `accuracy` is that of such a copy; `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of
       `mb.inspect` (`Inspection` lists their keys); `steps` and `seconds` of training;
-      `training`, its `optimizer`, `peak_lr`, `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
+      `cut_after_training`, the part of the weights that was cut then, to meet the bound;
+      `training`, its `optimizer`, `peak_lr`, `search_peak_lr` (of the search whose winner it goes on from, at half of
+      that; else None), `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
       `momentum`,
       `ramp`, `every`, `seed`, `augment`, `smoothing`, `precision`, `teacher` (None where there was none),
       `temperature` and `teacher_part`; `curves`, points with `iteration`, `loss` (the
@@ -93,6 +95,12 @@ class Fitted:
     facts: Mapping[str, Any]  # everything else, as JSON
     name: str = ""
     files: FileBytes = field(repr=False, default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.dense is not None:
+            object.__setattr__(self, "dense", Dense(self.dense))
+        if isinstance(self.model, nn.Module):  # for mb.save, which does not know how a fit stores its values
+            self.model.__dict__[FITTED] = self.file_bytes
 
     @property
     def flash(self) -> int | None:
@@ -186,10 +194,6 @@ class Fitted:
         known = ({"limit": each.limit, **each.facts} for each in (self, other))
         return replace(found, unequal=find_unequal(*known))
 
-    def __post_init__(self) -> None:
-        if isinstance(self.model, nn.Module):  # for mb.save, which does not know how a fit stores its values
-            self.model.__dict__[FITTED] = self.file_bytes
-
     def save(self, path: str | os.PathLike[str], *, pixels: Preprocess | None = None) -> StoredModel:
         """Write the model file, which `mb.load` runs.
 
@@ -251,7 +255,11 @@ class Fitted:
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""
         guessing = ", no better than guessing" if self.no_better_than_guessing else ""
-        return f"Fitted({bound}{self._show_size()}, {self._show_judged()}{guessing}{self._show_dense()})"
+        cut = say_cut(self.facts)
+        after = "" if cut is None else f"; {cut}"
+        return (
+            f"Fitted({bound}{self._show_size()}, {self._show_judged()}{guessing}{self._show_dense()}{after})"
+        )
 
     def _show_judged(self) -> str:
         """The accuracy; of several seeds mean ± standard deviation."""
@@ -371,21 +379,9 @@ def write_report(
         budget_kind=kinds_of_bound.pop(),
         files=["net.safetensors"],  # a name to copy: only who saves it knows its own
         written=False,
-        names=names or _names_apart(found),
+        names=names or names_apart(found),
     )
     page.write_report(path, summary | {"unsaved": True})
-
-
-def _names_apart(results: list[Fitted]) -> list[str] | None:
-    """None where budgets tell them apart; those of one budget have the names of their strategies, or numbers."""
-    budgets = [each.name for each in results]
-    if len(set(budgets)) == len(results):
-        return None
-    strategies = [str(each.facts["asked"]["strategy"]) for each in results]
-    both = [f"{budget}, {strategy}" for budget, strategy in zip(budgets, strategies, strict=True)]
-    if len(set(both)) < len(results):
-        return [f"{budget} ({number})" for number, budget in enumerate(budgets, 1)]
-    return strategies if len(set(budgets)) == 1 else both
 
 
 def _show(facts: Mapping[str, Any], size: str) -> str:

@@ -80,6 +80,7 @@ def describe_recipe(problem: Problem, seed: int, warm: bool) -> dict[str, Any]:
         "usual_steps": training.usual_steps,
         "batch_size": recipe.batch_size,
         "peak_lr": recipe.peak_lr,
+        "search_peak_lr": training.tuning.peak_lr if warm else None,
         "warmup": recipe.lr.warmup if isinstance(recipe.lr, WarmCosine) else None,
         "momentum": recipe.momentum,
         "weight_decay": recipe.weight_decay,

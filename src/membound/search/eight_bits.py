@@ -9,7 +9,7 @@ from membound.search.bounds import Bound
 from membound.search.measure import FileBytes, deployed_bytes
 from membound.search.micro import calibrated, describe_micro
 from membound.search.problem import Problem, State
-from membound.search.scoring import clearly_worse, score_on_training, score_stored
+from membound.search.scoring import clearly_worse, is_below, score_on_training, score_stored
 from membound.store.model import StoredModel
 from membound.train.evaluation import Score
 from membound.units import parse_latency
@@ -108,7 +108,7 @@ def has_not_learned(score: Score, other: Score) -> bool:
     """
     if score.errors is not None and other.errors is not None:
         return score.errors - other.errors > UNLEARNED * score.images
-    return not other.accuracy - score.accuracy <= UNLEARNED * abs(other.accuracy)
+    return is_below(score, other, UNLEARNED * abs(other.accuracy))
 
 
 def describe_choice(ours: Score, theirs: Score, images: str) -> str:

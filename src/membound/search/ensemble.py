@@ -30,7 +30,7 @@ class Ensemble(nn.Module):
             raise ModelError(f"there is no average of {average!r}: take 'scores' or 'probabilities'")
         found = list(members)
         if not found:
-            raise ModelError("an ensemble has no members: give one at least")
+            raise ModelError("an ensemble needs at least one member: this one has none")
         self.average = average
         for number, member in enumerate(found):  # names as short as can be: each is in the file's header
             if not isinstance(member, nn.Module):

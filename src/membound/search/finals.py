@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from membound.data import Split
 from membound.report.eight_bits import TAKEN
+from membound.report.text import say_cut
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
@@ -31,9 +32,8 @@ from membound.train.evaluation import Score
 from membound.train.fingerprints import architecture_digest, data_digest, network_digest
 from membound.train.rules import load_plain_
 from membound.train.several import plain
-from membound.units import parse_latency
+from membound.units import name_examples, parse_latency
 
-WORTH_SAYING = 0.02  # of the weights, cut after training
 SHORT = 8  # digits of a digest that people read
 
 
@@ -46,6 +46,7 @@ class Finals:
         self.candidates: list[dict[str, Any]] = []  # that the search has tried
         self.tried: list[str] = []  # what a person should know of it
         self.dense_file: StoredModel | None = None  # for races against it
+        self.told_not_finite = False
         self.eight_bits: EightBits | None = None  # the same weights in 8 bits, where they can be
 
     @property
@@ -206,6 +207,7 @@ class Finals:
                 "classes": classes,
                 "digests": self.digests,
                 "is_dense_in_8_bits": False,
+                "cut_after_training": round(plan.cut, 4),
                 "fits_in_8_bits": fits(int8, self.bound, plan.limit.number, self.ram_limit),
                 "tried": [*self.tried, *self._notes(plan, files, state, about)],
             }
@@ -229,11 +231,8 @@ class Finals:
     def _notes(self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any]) -> list[str]:
         """What a person should know of its bytes."""
         notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
-        if plan.cut > WORTH_SAYING:
-            notes.append(
-                f"{100 * plan.cut:.0f} % of the weights were cut after training, to meet the bytes: train longer to "
-                "win back what that costs in accuracy"
-            )
+        if (cut := say_cut({"cut_after_training": plan.cut})) is not None:
+            notes.append(f"{cut}, to meet the bytes: train longer to win back what that costs in accuracy")
         if self.problem.data.pixels is not None:
             notes.append(
                 "picture files are resized by their shorter side and center-cropped to a square; if your transforms do "
@@ -270,8 +269,14 @@ class Finals:
         data = self.problem.data
         split = data.given if data.test is None else data.test
         score = estimate if split is None else score_stored(stored, split, self.problem)
+        if score is not None and score.known is None and not self.told_not_finite:
+            self.told_not_finite = True
+            self.watch.warn(
+                f"the score of a network is {score.accuracy} on {'validation' if data.test is None else 'test'} "
+                f"{name_examples(data.train.shape)}: it counts as not measured; fix the score function"
+            )
         return {
-            "accuracy": None if score is None else score.accuracy,
+            "accuracy": None if score is None else score.known,
             "errors": None if score is None else score.errors,
             "images": None if score is None else score.images,
             "accuracy_on": "validation" if data.test is None else "test",

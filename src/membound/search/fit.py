@@ -264,7 +264,7 @@ def _run_fast_enough(
         plans = make_plans(problem, [limit], 1, "scores", seed)
     raise MemboundError(
         f"the network takes {taken:.3g} ms on this machine after {TRIES} trainings, and {latency.ms:g} ms are allowed: "
-        "allow more, or try again when the machine is idle",
+        "allow more time, or try again when the machine is idle",
         about="latency",
     )
 
@@ -273,8 +273,7 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
     """The problem that is asked for; what is wrong with it is said before anything is trained."""
     if bound.searches and (bound.members > 1 or choices.is_greedy):
         raise MemboundError(
-            f"{bound.name} goes with one network and one of the scores: leave out several members and the greedy "
-            "strategy",
+            f"{bound.name} takes a single network, and no greedy strategy: leave out members or strategy='greedy'",
             about=(bound.name, "members", "strategy"),
         )
     chooses = bound.searches or choices.is_greedy or choices.widths is not None
@@ -282,8 +281,8 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
         check_width(model)
         if bound.searches or choices.is_greedy or choices.pretrained:
             raise MemboundError(
-                "widths go with a budget and a network that starts anew: leave out within, stages, the greedy strategy "
-                "and trained weights",
+                "widths needs a budget and an untrained network: leave out within, stages, the greedy strategy and "
+                "trained weights",
                 about="widths",
             )
     values = "f16" if bound.may_widen and bound.kind == "nonzeros" else bound.values
@@ -301,7 +300,8 @@ def _pose(model: Model, examples: Examples, bound: Bound, choices: Choices, watc
     problem = make_problem(model, examples, choices, target, hold_out=chooses, warn=watch.warn)
     if bound.members > 1 and inputs_of(problem.data.train) is not None:
         raise MemboundError(
-            "members make an ensemble of networks of one input, and examples are of several: leave it out",
+            "members makes an ensemble, which takes networks with one input, and these examples have several: leave it "
+            "out",
             about="members",
         )
     if bound.may_widen:

@@ -98,7 +98,7 @@ class Fitting:
         except ModelError:  # a training has led to a value that 16 bits cannot hold
             if self.choices.is_greedy:  # its rounds have counted in 16 bits
                 raise
-            self.watch.say(f"16 bits cannot hold a value: trained again in {wider}")
+            self.watch.say(f"a value is too large for 16 bits: training again in {wider}")
             return self._fit_wider(plans)
         for number, result in enumerate(results):
             hurts = rounding_hurts(self.problem, result.files, result.model.state_dict())
@@ -111,7 +111,7 @@ class Fitting:
         """One result with wider values; None if the limit has no room for them."""
         now = self.problem.target.values
         few = "few bits" if now == AUTO else "16 bits"
-        self.watch.say(f"values of {few} lose too much: trained again in {WIDER[now]}")
+        self.watch.say(f"values of {few} lose too much accuracy: training again in {WIDER[now]}")
         try:
             self._plan_wider(plans)
         except MemboundError as error:

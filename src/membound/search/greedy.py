@@ -12,6 +12,7 @@ from typing import Any
 from membound.errors import MemboundError, TrainingError
 from membound.search.jobs import Job
 from membound.search.problem import Problem
+from membound.search.scoring import check_scored
 from membound.search.workshop import Workshop
 
 Facts = Mapping[str, Any]
@@ -89,7 +90,7 @@ class Search:
         found = self._candidates(self.winner, left[0])
         if not found:
             raise TrainingError(
-                f"the greedy search cannot go below {size:,}: every layer is at one weight; allow more"
+                f"the greedy search cannot go below {size:,}: every layer is down to one weight; raise the budget"
             )
         return found
 
@@ -97,6 +98,7 @@ class Search:
         """The round that these are the facts of."""
         if self.winner is None:
             (self.winner,) = found
+            check_scored(found, "the dense network, which the search starts from,")
             self._check_possible()
             return Round(0, list(found), self.winner)
         self.number += 1
@@ -105,6 +107,7 @@ class Search:
             raise TrainingError(
                 f"every candidate of round {self.number} has failed: {self.winner['failure']}"
             )
+        check_scored(found, f"every candidate of round {self.number}")
         self.workshop.forget([facts["job"]["key"] for facts in found if facts is not self.winner])
         return Round(self.number, list(found), self.winner)
 
@@ -114,7 +117,8 @@ class Search:
         least = workshop.problem.measure.least(self.layers, workshop.state(self.prefix + DENSE))
         if limit < least:
             raise TrainingError(
-                f"the greedy search cannot get to {limit:,}: with one weight a layer it takes {least:,}; allow more"
+                f"the greedy search cannot get to {limit:,}: with one weight a layer it takes {least:,}; raise the "
+                "budget"
             )
 
     def _candidates(self, winner: Facts, limit: int) -> list[Job]:

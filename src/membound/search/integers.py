@@ -22,7 +22,7 @@ def with_integers_judged(results: Sequence[Fitted], problem: Problem, world: Wor
             return found
         stored = found.files.stored(found.model.state_dict())
         score = world.from_leader(lambda: score_stored(stored, split, problem, "int8"))
-        judged = {**found.facts["engine_int8"], "accuracy": score.accuracy, "errors": score.errors}
+        judged = {**found.facts["engine_int8"], "accuracy": score.known, "errors": score.errors}
         return replace(found, facts={**found.facts, "engine_int8": judged})
 
     return [judge(found) for found in results]

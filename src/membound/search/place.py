@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from membound.errors import MemboundError, TrainingError, check_path_like
+from membound.errors import MemboundError, TrainingError, check_path_like, shown
+from membound.search.checks import check_flags
 from membound.search.option import Option
 
 if TYPE_CHECKING:
@@ -55,6 +56,16 @@ class Place:
     progress: bool = True
 
     def __post_init__(self) -> None:
+        check_flags(self, ("tensorboard", "progress"))
+        if self.device is not None and not isinstance(self.device, str):
+            object.__setattr__(self, "device", str(self.device))  # a torch.device
+        if self.workers is not None and not callable(self.workers):
+            raise MemboundError(f"workers={shown(self.workers)}: give mb.ray_cluster(...)", about="workers")
+        if self.watch is not None and not isinstance(self.watch, Watch):
+            raise MemboundError(
+                f"watch={shown(self.watch)}: give a membound.search.place.Watch, or leave it out",
+                about="watch",
+            )
         if self.run_dir is not None:
             check_path_like(self.run_dir, "run_dir", TrainingError)
         if not (self.workers is None or callable(self.workers)):

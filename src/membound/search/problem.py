@@ -1,6 +1,5 @@
 """What is fitted: a network, its data, its task, and what the budget counts. The same for every job of a fit."""
 
-import copy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from membound.store.choice import layer_weights, value_types
 from membound.store.formats import Prefer
 from membound.store.values import value_type
 from membound.train.activations import Points
+from membound.train.computed import copied
 from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
 from membound.train.rules import select
@@ -345,7 +345,7 @@ class Copies:
     model: nn.Module
 
     def __call__(self, seed: int) -> nn.Module:
-        found = copy.deepcopy(self.model)
+        found = copied(self.model)
         forget_(found)  # bounds of a training before are not this one's
         return found
 

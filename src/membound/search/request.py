@@ -11,9 +11,18 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from membound.errors import MemboundError
+from membound.errors import MemboundError, shown
 from membound.search.bounds import Average, Bound, Prefer
-from membound.search.checks import check_called, check_whole, is_number, read_widths, take_plain_
+from membound.search.checks import (
+    check_called,
+    check_flags,
+    check_part,
+    check_whole,
+    is_number,
+    read_classes,
+    read_widths,
+    take_plain_,
+)
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
 from membound.search.place import Place, Watch
 from membound.units import of_python
@@ -41,6 +50,7 @@ TEACHERS = (
 )  # that have a name: the network to compare with, a wider one trained first
 PRECISIONS = ("float32", "bf16")
 EFFORTS = ("quick", "normal", "best")
+MOST_SEED, MOST_SEEDS = 2**32 - 1, 100
 NUMBERS = (
     "steps", "batch_size", "lr", "weight_decay", "widths", "smoothing", "temperature", "teacher_part", "every",
     "greedy_step", "candidate_steps", "seed", "seeds",
@@ -54,7 +64,8 @@ class Choices:
     - `strategy` says which layer keeps how much: 'global', 'greedy', 'magnitude' or 'uniform'; or a function
       `(name, weight) -> scores` that scores each element: the highest of the whole network stay.
     - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'sgd', 'adamw'
-      or 'caffe' (the default of cifar10_quick and alexnet). The weights are projected `every` so many steps.
+      or 'caffe' (the default of cifar10_quick and alexnet). The final network of a greedy search or of stages goes on
+      from a trained one, at half of `lr`. The weights are projected `every` so many steps.
     - `augment` varies training images at random: 'none', 'standard' (what suits the data; the default for CIFAR-10 and
       folders), or 'mirror,shift=4,cutout=8,turn=10,zoom=0.1', any of these; or a `membound.data.Augment`.
     - `effort`: 'quick', 'normal' or 'best' chooses `steps`, `teacher` and `widths`, where these are not given.
@@ -92,7 +103,14 @@ class Choices:
         Option("Training steps for each network (default: the solver's).", "N", int, least=1),
     ] = None
     batch_size: Annotated[int | None, Option("Images per training step.", "N", int, least=1)] = None
-    lr: Annotated[float | None, Option("Peak learning rate.", "X", float)] = None
+    lr: Annotated[
+        float | None,
+        Option(
+            "Peak learning rate; the final network of a greedy search or of stages trains at half of it.",
+            "X",
+            float,
+        ),
+    ] = None
     weight_decay: Annotated[float | None, Option("Weight decay.", "X", float)] = None
     solver: Annotated[
         str | None,
@@ -163,7 +181,7 @@ class Choices:
     dense: Annotated[
         bool, Option("Skip the dense network that results are compared with.", reads=bool, word="no-dense")
     ] = True
-    seed: Annotated[int, Option("Random seed (default: 0).", "N", int, least=0, most=2**32 - 1)] = 0
+    seed: Annotated[int, Option("Random seed (default: 0).", "N", int, least=0, most=MOST_SEED)] = 0
     seeds: Annotated[
         int,
         Option(
@@ -171,7 +189,7 @@ class Choices:
             "N",
             int,
             least=1,
-            most=100,
+            most=MOST_SEEDS,
         ),
     ] = 1
     pretrained: bool = False
@@ -198,29 +216,41 @@ class Choices:
         for name in ("steps", "batch_size", "every", "candidate_steps"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
-        check_whole("seed", self.seed, 0)
+        check_whole("seed", self.seed, 0, MOST_SEED)
+        check_flags(self, ("depthwise", "dense", "pretrained"))
+        check_part("validation", self.validation)
         if isinstance(self.seeds, list | tuple):
             first, count = (self.seeds[0] if self.seeds else 0), len(self.seeds)
             raise MemboundError(
                 f"seeds={self.seeds!r}: seeds is how many, from seed on: write seed={first!r}, seeds={max(count, 1)}",
                 about="seeds",
             )
-        check_whole("seeds", self.seeds)
+        check_whole("seeds", self.seeds, most=MOST_SEEDS)
         if not is_number(self.greedy_step) or not 0 < self.greedy_step < 1:
             raise MemboundError(
                 f"greedy_step={self.greedy_step!r}: a number between 0 and 1 is needed", about="greedy_step"
             )
-        for name in ("lr", "weight_decay"):
+        for name, least in (("lr", "above 0"), ("weight_decay", "of at least 0"), ("temperature", "above 0")):
             value = getattr(self, name)
-            if value is not None and not (is_number(value) and 0 <= value < math.inf):
-                raise MemboundError(f"{name}={value!r}: a finite number of at least 0 is needed", about=name)
+            if value is None:
+                continue
+            if not is_number(value) or not 0 <= value < math.inf or (value == 0 and least == "above 0"):
+                raise MemboundError(f"{name}={shown(value)}: a finite number {least} is needed", about=name)
+        part = self.teacher_part
+        if part is not None and not (is_number(part) and 0 <= part <= 1):
+            raise MemboundError(
+                f"teacher_part={shown(part)}: a number from 0 to 1 is needed", about="teacher_part"
+            )
         for name in ("layers", "protect"):
             patterns = getattr(self, name)
             if isinstance(patterns, str):  # one pattern, not its letters
                 object.__setattr__(self, name, (patterns,))
-            elif not isinstance(patterns, list | tuple) or any(not isinstance(p, str) for p in patterns):
+                continue
+            few = name == "layers" and not patterns
+            if not isinstance(patterns, list | tuple) or any(not isinstance(p, str) for p in patterns) or few:
                 raise MemboundError(
-                    f"{name}={patterns!r}: a list of patterns of layer names is needed", about=name
+                    f"{name}={shown(patterns)}: a list of patterns of layer names is needed, such as ['fc*']",
+                    about=name,
                 )
         if self.effort not in (None, *EFFORTS):
             raise MemboundError(
@@ -273,6 +303,10 @@ class Examples:
     preprocess: "Preprocess | None" = None
     pixels: "Preprocess | None" = None
     classes: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is not None:
+            object.__setattr__(self, "classes", read_classes(self.classes))
 
 
 class Keywords(TypedDict, total=False):

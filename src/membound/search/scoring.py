@@ -1,6 +1,6 @@
 """How good stored networks are, measured through the runtime that deploys them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from membound.data import Split
 from membound.data.several import inputs_of
+from membound.errors import TrainingError
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net
 from membound.search.measure import FileBytes
@@ -122,4 +123,25 @@ def clearly_worse(score: Score, other: Score) -> bool:
     """
     if score.errors is not None and other.errors is not None:
         return score.errors - other.errors > max(ROUNDED_ERRORS, ROUNDING / 100 * score.images)
-    return not other.accuracy - score.accuracy <= abs(other.accuracy) / 100
+    return is_below(score, other, abs(other.accuracy) / 100)
+
+
+def is_below(score: Score, other: Score, by: float = 0.0) -> bool:
+    """Whether a score is lower than another by more than `by`; one that is not finite is lower than any that is.
+
+    >>> nan, one = Score(9, None, 0.1, value=float("nan")), Score(9, None, 0.1, value=1.0)
+    >>> is_below(nan, one), is_below(one, nan), is_below(nan, nan), is_below(one, one)
+    (True, False, False, False)
+    """
+    if score.known is None or other.known is None:
+        return score.known is None and other.known is not None
+    return other.known - score.known > by
+
+
+def check_scored(found: Sequence[Mapping[str, Any]], what: str) -> None:
+    """Refuse to choose where no validation score is finite: one that is not is never the best."""
+    if all(facts["accuracy"] is None for facts in found if "failure" not in facts):
+        raise TrainingError(
+            f"{what} has no finite validation score, so nothing can be chosen by it: fix the score function, or lower "
+            "lr if training diverges"
+        )

@@ -3,7 +3,7 @@
 import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from torch import nn
 from membound.capture.capture import Tracer
 from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.data.augment import choose
-from membound.data.examples import REGRESSION
+from membound.data.examples import IGNORED, REGRESSION
 from membound.data.preprocess import check_pixels
 from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
@@ -34,6 +34,7 @@ from membound.search.problem import (
 )
 from membound.search.request import Choices, Examples
 from membound.train.batches import Feeder, order_of
+from membound.train.computed import check_copied
 from membound.train.evaluation import check_fits
 from membound.train.items import ItemSplit
 from membound.train.job import BATCH, choose_recipe
@@ -71,6 +72,7 @@ def make_problem(
     _refuse_what_needs_arguments(model)
     make: Callable[[int], nn.Module] = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(choices.seed)
+    check_copied(network)
     data = _data(network, examples, choices, hold_out)
     if (inputs := inputs_of(data.train)) is not None:
         _refuse_for_several(choices, target)
@@ -97,6 +99,7 @@ def make_problem(
         raise
     choices = _with_loaders_batch(choices, data.train, warn)
     training = _training(network, choices, len(data.part))
+    _warn_of_every(choices, training, warn)
     # Photos alone are augmented without being asked; data of the user's own passes through untouched.
     photos = isinstance(examples.train_data, Dataset) and examples.train_data.photos
     has_own = data.preprocess.crop is not None or data.preprocess.mirror
@@ -107,6 +110,19 @@ def make_problem(
         precision=choices.precision or "float32",
     )
     return Problem(make, data, training, target, names, task)
+
+
+def _warn_of_every(choices: Choices, training: Training, warn: Callable[[str], None]) -> None:
+    """A projection that only the end brings is pruning in one shot, from which a network does not recover."""
+    trainings = [("steps", training.recipe.steps)]
+    if choices.is_greedy:
+        trainings.append(("candidate_steps", training.tuning.steps))
+    for name, steps in trainings:
+        if choices.every is not None and choices.every > steps:
+            warn(
+                f"every={choices.every} is more than {name}={steps}: weights are projected only once, at the end, "
+                "which is pruning in one shot; give a smaller every"
+            )
 
 
 def _refuse_what_needs_arguments(model: Any) -> None:
@@ -170,7 +186,7 @@ def _refuse_for_several(choices: Choices, target: Target) -> None:
     }
     if given := [name for name, is_given in refused.items() if is_given]:
         raise MemboundError(
-            f"{given[0]} is for networks of one input, and examples are of several: leave it out",
+            f"{given[0]} is for networks with one input, and these examples have several: leave it out",
             about=given[0],
         )
 
@@ -203,7 +219,7 @@ def _with_loaders_batch(choices: Choices, train: Split, warn: Callable[[str], No
         return choices
     if choices.batch_size is None:
         return replace(choices, batch_size=train.batch_size)
-    warn(f"batch_size={choices.batch_size} is taken, not {train.batch_size}, the DataLoader's")
+    warn(f"batch_size={choices.batch_size} is used; the DataLoader's is {train.batch_size}")
     return choices
 
 
@@ -218,6 +234,7 @@ def _check_fits(network: nn.Module, data: Data, task: Task) -> None:
 
 def _data(network: nn.Module, examples: Examples, choices: Choices, wants_validation: bool) -> Data:
     train_data, test_data, classes = examples.train_data, examples.test_data, examples.classes
+    _check_preprocesses(examples)
     train = _in_memory(as_split(train_data))
     if isinstance(train_data, Dataset):
         test_data = train_data.test if test_data is None else test_data
@@ -252,7 +269,31 @@ def _data(network: nn.Module, examples: Examples, choices: Choices, wants_valida
         preprocess = replace(preprocess, takes="float32")  # it is for this data
     _check_pixels(examples, dtype, train)
     names = None if classes is None else tuple(classes)
+    if examples.classes is not None:
+        _check_names(examples.classes, train)
     return Data(train, part, validation, test, preprocess, names, given, examples.pixels)
+
+
+def _check_preprocesses(examples: Examples) -> None:
+    for name in ("preprocess", "pixels"):
+        given = getattr(examples, name)
+        if given is not None and not isinstance(given, Preprocess):
+            raise DataError(
+                f"{name}={shown(given)}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...)",
+                about=name,
+            )
+
+
+def _check_names(names: Sequence[str], train: Split) -> None:
+    """Whether each class has a name; names of classes that only the network knows are none too many."""
+    labels: Any = train.labels
+    known = labels[labels != IGNORED] if labels.ndim > 1 else labels  # pixels that nobody labelled
+    if labels.dtype.kind in "iu" and known.size and len(names) <= known.max():
+        raise DataError(
+            f"classes has {len(names)} names, and labels go from 0 to {known.max()}: give each class its name, "
+            f"{known.max() + 1} of them",
+            about="classes",
+        )
 
 
 def _check_pixels(examples: Examples, dtype: Any, train: Split) -> None:
@@ -289,7 +330,7 @@ def _as_held_out(data: Any) -> Split:
     split = data.test if isinstance(data, Dataset) else as_split(data)
     if order_of(split).weights is not None:
         raise DataError(
-            "the DataLoader of held-out examples draws with replacement: each of them is judged once; leave the "
+            "the DataLoader of held-out examples draws with replacement, but each example is judged once: leave the "
             "sampler out"
         )
     return split

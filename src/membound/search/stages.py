@@ -26,11 +26,12 @@ from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any
 
-from membound.errors import MemboundError, RuleError, TrainingError
+from membound.errors import MemboundError, RuleError
 from membound.modules import plain_keys
 from membound.search.greedy import DENSE
 from membound.search.jobs import Job
 from membound.search.problem import Problem
+from membound.search.scoring import check_scored
 from membound.search.workshop import Workshop, as_candidate
 from membound.train.rules import select
 from membound.train.schedules import Number
@@ -127,8 +128,7 @@ def search_stages(
     """Through all stages, each step from the last network that was accepted; `warn` of counts that were not reached."""
     targets = stages.resolve(workshop.problem)
     (dense,) = workshop.do([Job(DENSE, seed, about={"round": 0})])
-    if dense["accuracy"] is None:
-        raise TrainingError("the dense network has no finite score: training has diverged; lower lr")
+    check_scored([dense], "the dense network")
     walk = _Walk(workshop, stages, seed, dense["accuracy"] - stages.tolerance, Reached(DENSE, {}))
     walk.reached.candidates.append(as_candidate(dense, True))
     for number, wanted in enumerate(targets, 1):

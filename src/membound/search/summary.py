@@ -6,11 +6,34 @@ from typing import Any
 import torch
 
 from membound.machine import describe
+from membound.report.text import Score
+from membound.report.verdict import show_seeds
 from membound.store.whole import digest_file
 
 Fitted = Any  # a search.deployed.Fitted, whose own report imports this module
 PACKAGES = ("membound", "torch", "numpy", "ray")
 UNITS = {"file": "", "ram": " of memory", "nonzeros": " nonzeros"}
+
+
+class Dense(dict[str, Any]):
+    """The facts of the dense network that a fit is compared with, which print as its size and accuracy.
+
+    >>> Dense(file_bytes=1724320, accuracy=99.12, errors=88, accuracy_on="test", layers=[...])
+    Dense(1,724,320 bytes, accuracy 99.12 % on test; keys: file_bytes, accuracy, errors, accuracy_on, layers)
+    """
+
+    def __repr__(self) -> str:
+        return f"Dense({self.get('file_bytes', 0):,} bytes, {self._show_judged()}; keys: {', '.join(self)})"
+
+    def _show_judged(self) -> str:
+        score = Score() if self.get("errors") is not None else Score("score", percent=False)
+        if seeds := self.get("seeds"):
+            shown = f"{show_seeds(seeds, score)} over {len(seeds['seeds'])} seeds"
+        elif self.get("accuracy") is None:
+            return "accuracy not measured"
+        else:
+            shown = score.show(self["accuracy"])
+        return f"{score.name} {shown} on {self.get('accuracy_on')}"
 
 
 def summarise(
@@ -66,6 +89,18 @@ def summarise(
         goal = f"the smallest within {within:g} points of dense on validation images"
         summary["title"] = f"{network} on {data}: {goal}"
     return summary
+
+
+def names_apart(results: list[Fitted]) -> list[str] | None:
+    """None where budgets tell them apart; those of one budget have the names of their strategies, or numbers."""
+    budgets = [each.name for each in results]
+    if len(set(budgets)) == len(results):
+        return None
+    strategies = [str(each.facts["asked"]["strategy"]) for each in results]
+    both = [f"{budget}, {strategy}" for budget, strategy in zip(budgets, strategies, strict=True)]
+    if len(set(both)) < len(results):
+        return [f"{budget} ({number})" for number, budget in enumerate(budgets, 1)]
+    return strategies if len(set(budgets)) == 1 else both
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """From what a person calls a teacher to one: a module, several, a model file, a wider network, trained first, or the
 dense network that a fit trains beside."""
 
-import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from membound.search.workshop import Workshop
 from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.train.batches import Feeder
+from membound.train.computed import copied
 from membound.train.distill import PART, TEMPERATURE, check_numbers
 from membound.train.evaluation import in_eval_mode
 from membound.train.recipe import WarmCosine
@@ -88,7 +88,8 @@ def check_classifies(problem: Problem) -> None:
     """A teacher's scores are those of classes."""
     if not problem.task.classifies:
         raise TrainingError(
-            "a teacher is for classification, and there is a loss of your own: leave one out", about="teacher"
+            "a teacher is for classification, and you pass a loss of your own: leave one of them out",
+            about="teacher",
         )
 
 
@@ -96,12 +97,12 @@ def _load(asked: Any) -> tuple[nn.Module, Preprocess | None]:
     if isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Preprocess):
         return _load(asked[0])[0], asked[1]
     if isinstance(asked, nn.Module):
-        return copy.deepcopy(asked), None  # it is frozen here; the user's own stays as it is
+        return copied(asked), None  # it is frozen here; the user's own stays as it is
     if isinstance(asked, str | os.PathLike):
         stored = read(asked, mmap=False)
         return StoredNetwork(stored), preprocess_of(stored)
     if isinstance(asked, Sequence) and asked and all(isinstance(each, nn.Module) for each in asked):
-        return Ensemble(copy.deepcopy(list(asked))), None
+        return Ensemble([copied(each) for each in asked]), None
     raise MemboundError(
         f"the teacher is {a_kind(asked)}: give a torch.nn.Module, a list of them, the path of a model file, "
         "'dense', 'auto' or 'none'",
@@ -157,8 +158,8 @@ def dense_teaches(problem: Problem, bound: Bound, choices: Choices) -> bool:
     if not possible and any(each is not None for each in asked):
         check_classifies(problem)
         raise MemboundError(
-            "the dense network can teach where it is trained for comparison, and nothing is searched: leave out "
-            "dense=False, within, stages and the greedy strategy, or the teacher",
+            "the dense network can only teach if it is trained, and if nothing is searched: leave out dense=False, "
+            "within, stages and the greedy strategy, or the teacher",
             about="teacher",
         )
     return possible

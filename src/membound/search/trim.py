@@ -26,5 +26,5 @@ def trim_(
                 cut = True
         if not cut:
             raise MemboundError(
-                f"the members take {size:,} together, which is more than {limit:,}: allow more"
+                f"the members take {size:,} together, which is more than {limit:,}: raise the budget"
             )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from membound.search.deployed import Fitted
 from membound.search.place import Watch
 from membound.search.problem import AUTO, Problem
-from membound.search.scoring import score_on_training
+from membound.search.scoring import is_below, score_on_training
 from membound.train.parallel import World
 
 WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too much
@@ -22,7 +22,7 @@ def better_of(narrow: Fitted, wider: Fitted | None, problem: Problem, world: Wor
         return narrow
     stored = [each.files.stored(each.model.state_dict()) for each in (narrow, wider)]
     ours, theirs = score_on_training(stored, problem)
-    if not world.agree(theirs.accuracy < ours.accuracy):
+    if not world.agree(is_below(theirs, ours)):
         lost = (
             f"values in {wider.values}: fewer bits lost too much on training images, and so fewer weights fit"
         )

@@ -18,6 +18,7 @@ from membound.search.bounds import Average
 from membound.search.budget import Limit, make_plans
 from membound.search.jobs import Job
 from membound.search.problem import Fresh, Problem, fine_tuned
+from membound.search.scoring import check_scored
 from membound.search.workshop import Workshop, as_candidate
 from membound.train.recipe import WarmCosine
 from membound.zoo.networks import widened
@@ -29,8 +30,8 @@ def check_width(model: object) -> None:
     """Whether a network's width can be varied; if not, it is said how."""
     if isinstance(model, nn.Module):
         raise MemboundError(
-            "widths are tried of a function that makes a network, with a parameter `width`: a network that is made "
-            "already has one width",
+            "widths needs a function with a parameter `width` that makes the network: a module has one width, which "
+            "cannot be changed",
             about="widths",
         )
     widened(model, 1.0)
@@ -132,6 +133,7 @@ class WidthSearch:
             self.workshop.problem = base
         for limit, these in trying.items():
             scores = {factor: facts[limit, factor]["accuracy"] for factor in these}
+            check_scored([facts[limit, factor] for factor in these], "every width")
             best = sorted(these, key=lambda factor: math.inf if scores[factor] is None else -scores[factor])
             left[limit] = best[: (len(these) + 1) // 2]
             self.candidates += [as_candidate(facts[limit, factor], factor in left[limit]) for factor in these]

@@ -10,11 +10,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from membound.errors import MemboundError, TrainingError
+from membound.errors import MemboundError
 from membound.search.allocation import Score
 from membound.search.greedy import DENSE
 from membound.search.jobs import Job
 from membound.search.problem import Problem
+from membound.search.scoring import check_scored
 from membound.search.workshop import Workshop, as_candidate
 
 CLOSE = 1.1  # the search ends when a size that is too small is at least 1/CLOSE of one that is not
@@ -40,8 +41,7 @@ def search_within(
     """
     problem = workshop.problem
     (dense,) = workshop.do([Job(DENSE, seed, paired=True, about={"round": 0})])
-    if dense["accuracy"] is None:
-        raise TrainingError("the dense network has no finite score: training has diverged; lower lr")
+    check_scored([dense], "the dense network")
     candidates = [as_candidate(dense, True)]
     # Too small, and large enough; measured here, since values may have become wider since that job was done.
     low, high = SPARE * problem.least(), float(problem.measure(workshop.state(DENSE)))
@@ -85,7 +85,7 @@ def is_within(facts: Mapping[str, Any], dense: Mapping[str, Any], points: float)
     if facts["accuracy"] is None:
         return False
     if "wrong" not in facts or "wrong" not in dense:  # a score of the user's own
-        return bool(facts["accuracy"] >= dense["accuracy"] - points)
+        return facts["accuracy"] is not None and bool(facts["accuracy"] >= dense["accuracy"] - points)
     images, mine, its = dense["images"], set(facts["wrong"]), set(dense["wrong"])
     lost, won = len(mine - its), len(its - mine)
     return bool(lost - won - math.sqrt(lost + won) <= points / 100 * images)

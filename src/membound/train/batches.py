@@ -75,7 +75,7 @@ def index_stream(
     """
     used = size - size % batch_size if order.drop_last else size  # of a pass
     if used == 0:
-        raise DataError(f"drop_last leaves nothing: {size:,} examples are no whole batch of {batch_size:,}")
+        raise DataError(f"drop_last leaves nothing: {size:,} examples do not fill a batch of {batch_size:,}")
     number, offset = divmod(start * batch_size, used)
     left = order.of_pass(size, seed, number)[offset:used]
     while True:

@@ -52,7 +52,7 @@ def _read_parts(path: Path, names: Any) -> dict[str, Tensor]:
         ]  # beside it, and nowhere else
         return {name: torch.cat([part[name] for part in found]) for name in found[0]}
     except (TypeError, KeyError, RuntimeError, ValueError) as error:
-        raise TrainingError(f"the parts of {path} do not fit together: delete them to begin anew") from error
+        raise TrainingError(f"the parts of {path} do not fit together: delete them to start over") from error
 
 
 def _read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

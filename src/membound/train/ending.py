@@ -1,4 +1,4 @@
-"""Said when training ends: what a user may have meant otherwise, and would not notice."""
+"""Said when training ends, or before: what a user may have meant otherwise, and would not notice."""
 
 import warnings
 from collections.abc import Sequence
@@ -20,9 +20,29 @@ class UnplannedEnd(UserWarning):
     """Schedules were made for another number of steps than training took."""
 
 
+class OneShot(UserWarning):
+    """A weight is projected only once, when training is over: it is pruned in one shot, and nothing recovers."""
+
+
+def say_one_shot(constrained: Sequence[Target], steps: int | None) -> str | None:
+    """What to say of weights that `steps` steps are too few to project even once; None where all are projected."""
+    late = [target for target in constrained if steps and target.update.imposed_every > steps]
+    if not late:
+        return None
+    more = f" and {len(late) - 1} more" if len(late) > 1 else ""
+    return (
+        f"every={late[0].update.imposed_every:,} is more than the {steps:,} steps of training: '{late[0].name}'{more} "
+        "is projected only once, by finish(), so it is pruned in one shot; give a smaller every"
+    )
+
+
 def tell_ending(model: nn.Module, constrained: Sequence[Target], steps: int, total_steps: int | None) -> None:
     """Warn of what finish() cannot mend."""
     _tell_stale(model, constrained, steps)
+    if (
+        total_steps is None and (said := say_one_shot(constrained, steps)) is not None
+    ):  # else attach() has said it
+        warnings.warn(said, OneShot, stacklevel=STACK - 1)
     scheduled = [target.name for target in constrained if target.update.scheduled]
     if not steps or total_steps is None or not scheduled or total_steps / FAR <= steps <= total_steps * FAR:
         return

@@ -48,6 +48,15 @@ class Score:
         return 100.0 * self.correct / self.images
 
     @property
+    def known(self) -> float | None:
+        """The accuracy where it is a number that can be compared; None where a score of the user's own is not finite.
+
+        >>> Score(9, None, 0.1, value=math.nan).known, Score(9, None, 0.1, value=0.5).known
+        (None, 0.5)
+        """
+        return self.accuracy if math.isfinite(self.accuracy) else None
+
+    @property
     def top5(self) -> float | None:
         """In percent."""
         return None if self.among_five is None else 100.0 * self.among_five / self.images

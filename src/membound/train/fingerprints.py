@@ -12,6 +12,7 @@ from torch import nn
 
 from membound.data import Preprocess, Split
 from membound.train.batches import order_of
+from membound.train.schedules import name_number
 from membound.train.task import Task
 from membound.train.updates import Update
 
@@ -89,9 +90,14 @@ def describe_preprocess(preprocess: Preprocess) -> dict[str, Any]:
 
 
 def describe_update(update: Update) -> list[Any]:
-    """An update as JSON, its schedules by samples of them."""
-    numbers = [[a(part / 8) for part in range(9)] if callable(a) else a for a in update.arguments]
-    return [list(update.kinds), numbers]
+    """An update as JSON: its schedules by what they are, those of the user's own by samples of them."""
+    numbers = [name_number(each) if callable(each) else each for each in update.arguments]
+    return [list(update.kinds), numbers, *([] if update.rank is None else [describe_function(update.rank)])]
+
+
+def describe_rule(update: Update) -> str:
+    """The same in words."""
+    return update.describe() + ("" if update.rank is None else f" with rank {describe_function(update.rank)}")
 
 
 def describe_task(task: Task) -> dict[str, str | None]:

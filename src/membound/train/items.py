@@ -82,7 +82,7 @@ def from_items(dataset: Any, reading: Reading | None = None, collate: Collate | 
     dataset, collate = _with_rows(dataset, collate)
     first, _ = next(_read_items(dataset, [0], collate))
     if first.size == 0:
-        raise DataError(f"item 0 of the data has shape {list(first.shape)}: there is nothing in it")
+        raise DataError(f"item 0 of the data has shape {list(first.shape)}: it is empty")
     labels = _known_targets(dataset, count, collate)
     if labels is None:
         labels = _read_targets(_Item(dataset, first.shape, first.dtype, collate), count, reading)

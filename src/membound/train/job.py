@@ -59,7 +59,7 @@ def combine_rules(
             return l0_project(value, every)
         if isinstance(value, int):
             raise MemboundError(
-                f"a ramp goes from all weights to a fraction: write what to keep as a fraction, not {value}",
+                f"ramp needs keep as a fraction of the weights, such as 0.05, not as a count: got {value}",
                 about=("ramp", "keep"),
             )
         return l0_project(ramp_schedule(whole, value, RAMP_BEGIN, RAMP_UNTIL), every)

@@ -4,10 +4,10 @@ No subclass, no proxy, no copy of the weights but for palettes, and the keys of 
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from numbers import Integral
 from typing import Any
 from weakref import WeakSet
 
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from membound.errors import Diverged, RuleError, TrainingError
-from membound.train.ending import tell_ending
+from membound.train.ending import OneShot, say_one_shot, tell_ending
+from membound.train.fingerprints import describe_rule
 from membound.train.guide import Guide
 from membound.train.magnitudes import BITS, NonFiniteError
 from membound.train.optimizers import FLUSH_EVERY, eager, flush_moments_, unwrapped
@@ -24,6 +25,7 @@ from membound.train.palette import check_weight
 from membound.train.promises import Promises
 from membound.train.reports import Report, report_layer
 from membound.train.rules import Target, check_rules, counterparts, resolve
+from membound.train.same_rules import check_same_rules
 from membound.train.shadow import Shadows
 from membound.train.sharded import local_part
 from membound.train.updates import Moment, Update
@@ -52,7 +54,10 @@ def attach(
     >>> [layer.nonzeros for layer in reg.report().layers]
     [8, 2]
     """
-    return Regularizer(unwrapped(optimizer), model, rules, plain_number(total_steps))
+    reg = Regularizer(unwrapped(optimizer), model, rules, plain_number(total_steps))
+    if (said := reg.say_one_shot()) is not None:
+        warnings.warn(said, OneShot, stacklevel=2)
+    return reg
 
 
 class Regularizer:
@@ -265,7 +270,7 @@ class Regularizer:
         for target in targets:
             if id(target.weight) in taken:
                 raise RuleError(
-                    f"'{target.name}' is under an earlier attach(): call its finish() or detach() first"
+                    f"'{target.name}' is still under an earlier attach(): call its finish() or detach() first"
                 )
         self._targets = targets
         self._with_before = [target for target in targets if target.update.before is not None]
@@ -321,6 +326,10 @@ class Regularizer:
         self._promises.tell(1.0)
         self.detach()
         tell_ending(self.model, constrained, self.step, self.total_steps)
+
+    def say_one_shot(self) -> str | None:
+        """What to say where weights are projected only once, at the end; None where they are not."""
+        return say_one_shot(self._targets, self.total_steps)
 
     def detach(self) -> None:
         """Stop regularizing, and leave the weights as they are."""
@@ -407,7 +416,7 @@ class Regularizer:
             "step": self.step,
             "total_steps": self.total_steps,
             "layers": [target.name for target in self._targets],
-            "rules": [target.update.describe() for target in self._targets],
+            "rules": [describe_rule(target.update) for target in self._targets],
             "finished": self.finished,
             **(
                 {"palette": self._shadows.state_dict()} if any(t.update.levels for t in self._targets) else {}
@@ -418,21 +427,11 @@ class Regularizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state_dict` was taken; the rules must be the same."""
         here = self.state_dict()
-        if not isinstance(state, Mapping):
-            raise RuleError(f"the saved state is {state!r}: load what state_dict() gave")
-        if missing := here.keys() - state.keys() - {"rules"}:  # which older ones do not have
-            raise RuleError(f"the saved state lacks {', '.join(sorted(missing))}: it is not of state_dict()")
-        for key in ("total_steps", "layers", "rules"):
-            if state.get(key, here[key]) != here[key]:
-                raise RuleError(
-                    f"the saved state has {key}={state[key]!r}, here it is {here[key]!r}: attach the same rules"
-                )
+        check_same_rules(state, here)
         if self.finished and not state["finished"]:
             raise RuleError(
-                "this handle has finished and the saved state has not: attach() anew and load into that"
+                "this handle has finished and the saved state has not: attach() again and load into that"
             )
-        if not isinstance(state["step"], Integral) or state["step"] < 0:
-            raise RuleError(f"the saved state has step={state['step']!r}: a whole number from 0 is needed")
         if "palette" in here:
             self._shadows.load_state_dict(state["palette"])
         self.step = int(state["step"])

@@ -69,12 +69,14 @@ def resume(run: Run, path: Path) -> None:
     tensors, metadata = files.read_tensors(path)
     about = metadata.get("membound")
     if not isinstance(about, dict) or not isinstance(about.get("description"), dict):
-        raise TrainingError(f"{path} is not a checkpoint of ours: choose another run directory, or delete it")
+        raise TrainingError(
+            f"{path} is not a membound checkpoint: choose another run directory, or delete it"
+        )
     _check_same(run, about["description"], path)
     try:
         _restore(run, tensors, about)
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, RuleError) as error:
-        raise TrainingError(f"{path} is damaged ({type(error).__name__}): delete it to begin anew") from error
+        raise TrainingError(f"{path} is damaged ({type(error).__name__}): delete it to start over") from error
 
 
 def _restore(run: Run, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -122,11 +124,24 @@ def _check_same(run: Run, there: Mapping[str, Any], path: Path) -> None:
             if isinstance(here, dict) and isinstance(there.get(key), dict):
                 names = sorted(k for k in here.keys() | there[key].keys() if here.get(k) != there[key].get(k))
                 detail = f" ({', '.join(names)})".replace("iterations", "steps")
+                if key == "rules" and names[0] in here and names[0] in there[key]:
+                    old, new = (_say_rule(each) for each in (there[key][names[0]], here[names[0]]))
+                    detail = f" ('{names[0]}' was under {old}, and is under {new} now)"
             what = {"data": "other data", "rules": "other rules", "preprocess": "other preprocessing"}
             raise TrainingError(
                 f"{path.parent} holds a run with {what.get(key, f'another {key}')}{detail}: "
                 "choose another run directory, or delete it"
             )
+
+
+def _say_rule(described: Any) -> str:
+    """What a description of an update says, in words.
+
+    >>> _say_rule([["l0_project"], ["ramp(1.0, 0.05)", 100]])
+    'l0_project(ramp(1.0, 0.05), 100)'
+    """
+    kinds, numbers, *_ = described
+    return f"{' and '.join(kinds)}({', '.join(map(str, numbers))})"
 
 
 def _within(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ touches its `weight`. A wildcard selects only weights of two or more dimensions,
 alone; an exact parameter name, such as 'fc1.bias', selects anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -16,6 +16,7 @@ from torch.optim import LBFGS, Optimizer
 
 from membound.errors import RuleError, a_kind
 from membound.modules import plain_keys, plain_name, wrapping
+from membound.train.computed import computed_tensors, refuse_computed
 from membound.train.sharded import check_layout, is_sharded
 from membound.train.updates import Update
 
@@ -40,7 +41,8 @@ def select(model: nn.Module, rules: Mapping[str, Update]) -> dict[str, tuple[nn.
     """Every parameter name that a rule selects, with the parameter and the pattern that wins."""
     check_rules(rules)
     parameters = _parameters(model)
-    layers = _layer_names(model)
+    layers = _plain_layers(model)
+    computed = _computed_weights(layers)
     # A layer of the user's that is called 'module' is no wrapper.
     has_own = any(name.startswith("module.") for name in parameters)
     chosen: dict[str, tuple[nn.Parameter, str]] = {}
@@ -48,7 +50,9 @@ def select(model: nn.Module, rules: Mapping[str, Update]) -> dict[str, tuple[nn.
         plain = plain_name(pattern)
         while not has_own and plain.startswith("module."):
             plain = plain.removeprefix("module.")
-        names = _selected(plain, parameters, layers)
+        missed = [layer for layer in computed if layer == plain or fnmatchcase(layer, plain)]
+        refuse_computed([computed[layer] for layer in missed if not _has_source(layer, chosen)])
+        names = _selected(plain, parameters, layers.keys())
         _check_reached(pattern, names, chosen)
         for name in names:
             chosen.setdefault(name, (parameters[name], pattern))
@@ -96,13 +100,33 @@ def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return plain_keys(dict(model.named_parameters(remove_duplicate=False)))
 
 
-def _layer_names(model: nn.Module) -> set[str]:
+def _plain_layers(model: nn.Module) -> dict[str, nn.Module]:
     prefix = wrapping({plain_name(name): None for name, _ in model.named_parameters(remove_duplicate=False)})
-    names = (plain_name(name) for name, _ in model.named_modules())
-    return {name.removeprefix(prefix) for name in names if not prefix.startswith(f"{name}.")}
+    layers = {plain_name(name): layer for name, layer in model.named_modules()}
+    return {
+        name.removeprefix(prefix): layer
+        for name, layer in layers.items()
+        if not prefix.startswith(f"{name}.")
+    }
 
 
-def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: set[str]) -> list[str]:
+def _computed_weights(layers: Mapping[str, nn.Module]) -> dict[str, tuple[str, str, str]]:
+    """Layers whose weight is no parameter, so that a pattern would pass over them silently."""
+    return {
+        name: (name, tensor, way)
+        for name, layer in layers.items()
+        for tensor, way in computed_tensors(layer)
+        if tensor == "weight" and isinstance(weight := layer.weight, Tensor) and weight.dim() >= 2
+    }
+
+
+def _has_source(layer: str, chosen: Mapping[str, object]) -> bool:
+    """Whether a rule before names what the layer's weight is computed from."""
+    sources = tuple(f"{layer}.{part}".lstrip(".") for part in ("weight_", "parametrizations.weight."))
+    return any(name.startswith(sources) for name in chosen)
+
+
+def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: Collection[str]) -> list[str]:
     if pattern in parameters:
         return [pattern]
     weights = _layers(parameters)

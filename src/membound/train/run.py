@@ -28,7 +28,7 @@ from membound.train.fingerprints import (
 )
 from membound.train.parallel import World, gradients_wait
 from membound.train.recipe import Recipe, make_optimizer
-from membound.train.regularizer import Regularizer, attach
+from membound.train.regularizer import Regularizer
 from membound.train.reports import Report
 from membound.train.rules import select
 from membound.train.task import Task, widen
@@ -135,7 +135,7 @@ class Run:
     def __post_init__(self) -> None:
         if self.recipe.batch_size > max(len(self.split), LARGEST_BATCH):
             raise MemboundError(
-                f"a batch of {self.recipe.batch_size:,} images: there are {len(self.split):,} to train on; take no more"
+                f"batch_size={self.recipe.batch_size:,}: there are only {len(self.split):,} images to train on"
             )
         if self.recipe.batch_size < self.world.size * self.settings.accumulate:
             raise MemboundError(
@@ -155,7 +155,7 @@ class Run:
         self.augment.check(self.input_shape)
         if self.smoothing and not self.task.classifies:
             raise TrainingError(
-                "labels are smoothed in classification, and there is a loss of your own: leave one out",
+                "smoothing is for classification, and you pass a loss of your own: leave one of them out",
                 about="smoothing",
             )
         if self.teaching is not None:
@@ -182,7 +182,7 @@ class Run:
         if self.bound is not None:
             self.reg = self.bound[0](self.optimizer, self.model)
         elif self.rules:
-            self.reg = attach(self.optimizer, self.model, self.rules, total_steps=self.recipe.steps)
+            self.reg = Regularizer(self.optimizer, self.model, self.rules, self.recipe.steps)
         # The sum of the losses since the last evaluation, on the device: looking at it waits for the device.
         self.running = torch.zeros((), dtype=torch.float64, device=self.device)
 

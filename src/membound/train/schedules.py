@@ -5,13 +5,44 @@ Every number of an update may be a schedule instead. Your own function works as 
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from numbers import Real
+from typing import Any
 
 from membound.errors import RuleError
 from membound.units import of_python
 
 Number = int | float
 Schedule = Callable[[float], Number]
+
+
+SAMPLES = 16  # parts of the way, after each of which a schedule of the user's own is looked at
+
+
+@dataclass(frozen=True)
+class Known:
+    """A schedule that says what it is; two that say the same are the same."""
+
+    text: str
+    at: Callable[[float], Any] = field(compare=False)
+
+    def __call__(self, progress: float) -> Any:
+        return self.at(progress)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def name_number(number: Any) -> str:
+    """A number, or what a schedule is; one of the user's own is told by its values.
+
+    >>> name_number(0.1), name_number(ramp(1.0, 0.05)), name_number(lambda progress: 1 - progress)[:28]
+    ('0.1', 'ramp(1.0, 0.05)', 'a schedule of 1, 0.9375, 0.8')
+    """
+    if not callable(number) or isinstance(number, Known):
+        return str(number)
+    values = (number(part / SAMPLES) for part in range(SAMPLES + 1))
+    return f"a schedule of {', '.join('None' if each is None else f'{each:.6g}' for each in values)}"
 
 
 def value_at(number: Number | Schedule, progress: float | None) -> Number:
@@ -29,7 +60,7 @@ def constant(value: Number) -> Schedule:
     >>> constant(0.05)(0.7)
     0.05
     """
-    return lambda progress: value
+    return Known(f"constant({value!r})", lambda progress: value)
 
 
 def ramp(
@@ -52,7 +83,10 @@ def ramp(
     def at(left: float) -> float:  # left: what is left of the ramp, 1 at its beginning
         return end + (start - end) * left**power
 
-    return _between(start, end, begin, until, at)
+    shaped = "" if shape == "cubic" else f", shape={shape!r}"
+    return _between(
+        f"ramp({start!r}, {end!r}{_name_span(begin, until)}{shaped})", start, end, begin, until, at
+    )
 
 
 def cosine(start: Number, end: Number, begin: float = 0.0, until: float = 1.0) -> Schedule:
@@ -67,7 +101,7 @@ def cosine(start: Number, end: Number, begin: float = 0.0, until: float = 1.0) -
     def at(left: float) -> float:
         return end + (start - end) * (1.0 - math.cos(math.pi * left)) / 2
 
-    return _between(start, end, begin, until, at)
+    return _between(f"cosine({start!r}, {end!r}{_name_span(begin, until)})", start, end, begin, until, at)
 
 
 def steps(values: Mapping[float, Number]) -> Schedule:
@@ -86,11 +120,20 @@ def steps(values: Mapping[float, Number]) -> Schedule:
             f"steps needs values at progress 0 and others between 0 and 1, not at {', '.join(map(repr, values))}"
         )
     ordered = sorted(zip(values, _of_one_kind(*values.values()), strict=True), reverse=True)
-    return lambda progress: next(value for at, value in ordered if progress >= at)
+    text = ", ".join(f"{at!r}: {value!r}" for at, value in reversed(ordered))
+    return Known(
+        f"steps({{{text}}})", lambda progress: next(value for at, value in ordered if progress >= at)
+    )
+
+
+def _name_span(begin: float, until: float) -> str:
+    """What of it is not the default."""
+    early = f", begin={begin!r}" if begin > 0 else ""
+    return early + (f", until={until!r}" if until < 1 else "")
 
 
 def _between(
-    start: Number, end: Number, begin: float, until: float, at: Callable[[float], float]
+    text: str, start: Number, end: Number, begin: float, until: float, at: Callable[[float], float]
 ) -> Schedule:
     start, end = _of_one_kind(start, end)
     counts = isinstance(start, int)
@@ -103,7 +146,7 @@ def _between(
         value = at((until - progress) / (until - begin))
         return round(value) if counts else value
 
-    return schedule
+    return Known(text, schedule)
 
 
 def _check_span(name: str, begin: float, until: float) -> None:

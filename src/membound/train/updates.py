@@ -32,7 +32,7 @@ from membound.signatures import misfit
 from membound.train.magnitudes import NonFiniteError
 from membound.train.palette import Levels
 from membound.train.projection import Rank, project_, project_by_
-from membound.train.schedules import Number, Schedule, value_at
+from membound.train.schedules import Number, Schedule, name_number, value_at
 from membound.train.sharded import is_sharded, local_part
 from membound.units import of_python, plain_number
 
@@ -176,6 +176,12 @@ class Update:
         return "hold" not in self.kinds and any(part.after is None or part.every > 1 for part in parts)
 
     @property
+    def imposed_every(self) -> int:
+        """Every how many steps a bound is imposed; 0 without one that is."""
+        parts = [part for part in self._parts or (self,) if part.bound is not None and part.after is not None]
+        return min((part.every for part in parts), default=0)
+
+    @property
     def scheduled(self) -> bool:
         """Whether any of its numbers depends on the progress of training."""
         late = self.levels is not None and self.levels.scheduled
@@ -184,10 +190,11 @@ class Update:
     def describe(self) -> str:
         """What it is in a few words, for a checkpoint: the same rules have the same.
 
-        >>> l0_project(0.1).describe(), l2_decay(lambda progress: 1e-4).describe()
-        ('l0_project(0.1, 100)', 'l2_decay(a schedule)')
+        >>> from membound.train.schedules import ramp
+        >>> l0_project(0.1).describe(), l2_decay(ramp(0.0, 1e-4)).describe()
+        ('l0_project(0.1, 100)', 'l2_decay(ramp(0.0, 0.0001))')
         """
-        numbers = ", ".join("a schedule" if callable(each) else str(each) for each in self.arguments)
+        numbers = ", ".join(map(name_number, self.arguments))
         return f"{' and '.join(self.kinds)}({numbers})"
 
 
@@ -312,9 +319,9 @@ def chain(*updates: Update) -> Update:
     levels = [update.levels for update in updates if update.levels is not None]
     ranks = [update.rank for update in updates if update.rank is not None]
     if len(ranks) > 1:
-        raise RuleError(f"one weight has one rank, and this chain has {len(ranks)}: leave one of them")
+        raise RuleError(f"one weight has one rank, and this chain has {len(ranks)}: keep one of them")
     if len(levels) > 1:
-        raise RuleError(f"one weight has one palette, and this chain has {len(levels)}: leave one of them")
+        raise RuleError(f"one weight has one palette, and this chain has {len(levels)}: keep one of them")
 
     def all_before(weight: Tensor, moment: Moment) -> None:
         for update, stage in before:
@@ -416,6 +423,6 @@ def _check_keep(keep: Number) -> None:
             f"keep must be a count (int), a fraction (float) or a schedule of either, got {keep!r}"
         )
     if isinstance(keep, float) and not 0.0 <= keep <= 1.0:
-        raise RuleError(f"keep={keep} is no fraction between 0 and 1: write an int for a count of weights")
+        raise RuleError(f"keep={keep} is not a fraction between 0 and 1: write an int for a count of weights")
     if isinstance(keep, int) and keep < 0:
         raise RuleError(f"keep must be at least 0 weights, got {keep}")

@@ -12,7 +12,7 @@ from membound.data import ArraySplit, Dataset, Preprocess, Split, channel_moment
 from membound.data.examples import ExampleSplit
 from membound.errors import DataError, shown
 from membound.train.arrays import Array, as_array, as_inputs, as_targets
-from membound.train.batches import RESIDENT_BYTES
+from membound.train.batches import RESIDENT_BYTES, Order
 from membound.train.items import ItemSplit, from_items
 from membound.train.iterables import is_iterable_loader, read_all
 from membound.train.loaders import LoaderSplit, Reading, follow
@@ -38,7 +38,8 @@ def as_split(data: Any) -> Split:
       where there is such an attribute (and no target_transform), or else from reading every item once.
     - A DataLoader: a LoaderSplit, which keeps its batch size, order, workers and collate_fn. A sampler that is not one
       of torch's, and a batch_sampler, are refused.
-    - An IterableDataset, or a DataLoader of one: it is read once, to its end, and held in memory.
+    - An IterableDataset, or a DataLoader of one, whose batch size is kept: it is read once, to its end, and held in
+      memory; each pass is in a random order.
 
     >>> split = as_split((np.zeros((4, 10)), [0, 1, 2, 1]))
     >>> len(split), split.shape, split.read([0]).dtype
@@ -52,7 +53,11 @@ def as_split(data: Any) -> Split:
         split: Split = data
         return split
     if isinstance(data, torch_data.IterableDataset) or is_iterable_loader(data):
-        return _from_pair(read_all(data))
+        split = _from_pair(read_all(data))
+        batch_size = getattr(
+            data, "batch_size", None
+        )  # of a loader; what drop_last leaves out was never read
+        return split if batch_size is None else LoaderSplit(split, batch_size, Order(), Reading())
     if isinstance(data, torch_data.DataLoader):
         return _from_loader(data)
     if _is_whole_dict(data):
@@ -125,7 +130,7 @@ def _refuse_unusable(data: Any) -> None:
     if isinstance(data, bytes | bytearray):
         raise DataError(f"the data is {shown(data)}: pass {_WANTED}")
     if isinstance(data, str | Path):
-        raise DataError(f"the data is a name, {shown(str(data))}: pass mb.data.load({shown(str(data))})")
+        raise DataError(f"the data is a string, {shown(str(data))}: pass mb.data.load({shown(str(data))})")
     if _is_array(data):
         raise DataError(f"the data is one {kind} without targets: pass both, (x, y)")
     if isinstance(data, Iterator):
@@ -156,7 +161,7 @@ def _from_pair(pair: Sequence[Any]) -> Split:
             f"x has {len(inputs)} examples and y {len(targets)}: give one target for each example"
         )
     if inputs.size == 0:
-        raise DataError(f"x has shape {list(inputs.shape)}: there is nothing in it")
+        raise DataError(f"x has shape {list(inputs.shape)}: it is empty")
     inputs, targets = _writable(inputs), _writable(targets)
     if inputs.ndim == 4 and targets.ndim == 1 and targets.dtype == np.int64:
         return ArraySplit(inputs, targets)

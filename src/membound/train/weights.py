@@ -127,7 +127,7 @@ def _kind(path: Path) -> str:
         return "safetensors"
     if path.suffix:
         raise WeightsError(
-            f"{path}: {path.suffix} is no weights file: give .safetensors, {TORCH_SUFFIXES[0]} or .caffemodel"
+            f"{path}: {path.suffix} is not a file of weights: give .safetensors, {TORCH_SUFFIXES[0]} or .caffemodel"
         )
     return "caffemodel"
 
