@@ -34,7 +34,7 @@ TRAIN = ("train", "lenet", "--data", "mnist", "--device", "cpu")
         (("nonsense",), "nonsense"),
         (("train", "lenet"), "--data"),
         ((*TRAIN, "--steps", "0"), "--steps"),
-        ((*TRAIN, "--batch-size", "1000000000000"), "there are 60,000"),
+        ((*TRAIN, "--batch-size", "1000000000000"), "there are only 60,000"),
         ((*TRAIN, "--seed", "-1"), "--seed"),
         (("train", "lenet", "--data", "minst"), "mnist"),
         (("train", "lenett", "--data", "mnist"), "lenet"),

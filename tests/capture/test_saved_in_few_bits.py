@@ -414,7 +414,7 @@ def test_a_card_says_the_types_of_values(tmp_path):
 def _of_a_palette(net, levels=16, keep=0.1):
     """The network as training with l0_project and palette leaves it."""
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    rules = {"*": mb.chain(mb.l0_project(keep=keep), mb.palette(levels=levels))}
+    rules = {"*": mb.chain(mb.l0_project(keep=keep, every=1), mb.palette(levels=levels))}
     regularizer = mb.attach(optimizer, net, rules, total_steps=1)
     net(torch.randn(8, 3, 12, 12)).square().mean().backward()
     optimizer.step()

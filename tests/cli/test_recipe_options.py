@@ -76,15 +76,15 @@ def test_a_teacher_with_weights_of_its_own(capsys):
     [
         ("--augment flip", "there is no 'flip'"),
         ("--augment shift=99", "shift=99 is too much for images of 6 x 6 pixels: write less than 6"),
-        ("--teacher large", "is no file"),
-        ("--teacher recipe_nets:plain", "is no file"),
+        ("--teacher large", "is not a file"),
+        ("--teacher recipe_nets:plain", "is not a file"),
         ("--teacher-init large.pt", "--teacher NET"),
         ("--teacher auto --teacher-init large.pt", "leave --teacher-init out"),
         ("--teacher none --temperature 2", "without a teacher"),
         ("--teacher dense --teacher-init large.pt", "leave --teacher-init out"),
         ("--widths 1,1", "different factors"),
         ("--effort much", "no effort"),
-        ("--ram 100", "allow at least this pair"),
+        ("--ram 100", "allow at least these two"),
         ("--ram 20KB --ram 30KB", "one to one"),
     ],
 )

@@ -260,10 +260,10 @@ def test_a_network_of_a_model_takes_it_along():
     [
         ({"max_batch": 0}, "max_batch=0: a whole number from 1 to 65536 is needed"),
         ({"max_batch": 2**62}, "a whole number from 1 to 65536 is needed"),
-        ({"max_batch": True}, "max_batch is True"),
+        ({"max_batch": True}, "max_batch=True"),
         ({"concurrency": 0}, "concurrency=0: a whole number from 1 to 1024 is needed"),
         ({"threads": -1}, "threads=-1: a whole number from 0 to 256 is needed"),
-        ({"threads": 1.0}, "threads is 1.0"),
+        ({"threads": 1.0}, "threads=1.0"),
         ({"isa": "mmx"}, "instruction set 'mmx' is not available; this machine has: scalar"),
     ],
 )

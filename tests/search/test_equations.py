@@ -51,7 +51,7 @@ def test_how_often_weights_are_projected(section, steps):
 
 
 def test_the_bits(section):
-    assert f"the bits k of {bits.FEWEST} to {bits.MOST}" in section
+    assert f"the bits k from {bits.FEWEST} to {bits.MOST}" in section
     assert f"A {bits.WIDE} layer of r rows" in section
     assert f"M = {bits.FRESH:g} for" in section
     assert f"every min({bound.PALETTE_EVERY}, N // 100) steps" in section
@@ -70,7 +70,7 @@ def test_the_bits(section):
 def test_the_loss_of_a_teacher(section):
     heat, part = distill.TEMPERATURE, distill.PART
     assert f"temperature T = {heat:g} and part a = {part:g}" in section
-    assert f"1 - a + a max(T, 1) = {1 - part + part * max(heat, 1):g}," in section
+    assert f"1 - a + a max(T, 1) = {1 - part + part * max(heat, 1):g}." in section
     torch.manual_seed(0)
     z, h, y = torch.randn(8, 5), torch.randn(8, 5), torch.arange(8) % 5
     plain = -z.log_softmax(1)[range(8), y].mean()
@@ -107,11 +107,11 @@ def test_the_recipes_of_other_networks(section):
             f"{recipe.lr.peak:g}", f"{recipe.weight_decay:g}", f"{recipe.batch_size} (*)", steps
         ]  # fmt: skip
     for images in (1000, 192):
-        assert f"{training(5000, images).recipe.batch_size} of {images:,}" in section
+        assert f"{training(5000, images).recipe.batch_size} for {images:,}" in section
     assert training(5000, effort.STEPS_A_PASS * job.BATCH).recipe.batch_size == job.BATCH
-    assert f"Of fewer than {effort.STEPS_A_PASS * job.BATCH:,} training images" in section
+    assert f"With fewer than {effort.STEPS_A_PASS * job.BATCH:,} training images" in section
     assert all(ZOO[name].solver is None for name in ("resnet8", "mobilenet_v1", "ds_cnn"))
-    assert f"From trained weights the peak is {setup.PRETRAINED_RATE:g} of that" in section
+    assert f"From trained weights, the peak is {setup.PRETRAINED_RATE:g} times that of the table" in section
     assert f"has {effort.TIMES['quick']:g} times the steps, `best` {effort.TIMES['best']:g} times" in section
 
 

@@ -217,8 +217,8 @@ def test_lenet_has_the_papers_count():
         (lambda t: FileBytes(t, classes=[str(n) for n in range(11)]), "11 names for 10 outputs"),
         (lambda t: FileBytes(t, preprocess={"scale": 2}), r"give a membound\.data\.Preprocess"),
         (lambda t: FileBytes(t, preprocess=Preprocess(crop=20)), "crops images to 20 pixels"),
-        (lambda t: RamBytes(t, batch=0), "max_batch is 0"),
-        (lambda t: RamBytes(t, batch=1, threads=-1), "threads is -1"),
+        (lambda t: RamBytes(t, batch=0), "max_batch=0: a whole"),
+        (lambda t: RamBytes(t, batch=1, threads=-1), "threads=-1: a whole"),
         (
             lambda t: FileBytes(t).least(["fc3.weight"]),
             r"no parameter 'fc3\.weight': there are conv1\.weight",

@@ -54,7 +54,7 @@ def test_a_file_of_floats_takes_pixels(images, tmp_path):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"pixels": 3}, "pixels is an int: give mb.data.Preprocess"),
+        ({"pixels": 3}, "pixels=3: give mb.data.Preprocess"),
         ({"pixels": PIXELS, "preprocess": PIXELS}, "give preprocess instead"),
         ({"pixels": mb.data.Preprocess(takes="float32")}, "from uint8 and without a crop"),
         ({"pixels": mb.data.Preprocess(mean=np.zeros(3))}, "mean"),

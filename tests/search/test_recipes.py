@@ -170,7 +170,7 @@ def test_both_promises_hold(ram):
 
 def test_a_pair_that_cannot_be_met_is_said_as_a_pair():
     for budget, ram in ((6000, 3000), (300, 100_000)):
-        with pytest.raises(MemboundError, match="allow at least this pair") as error:
+        with pytest.raises(MemboundError, match="allow at least these two") as error:
             mb.fit(Small, digits(0, 80), budget, ram=ram, **QUICK)
         assert "bytes of memory" in str(error.value)
     with pytest.raises(MemboundError, match="one to one"):

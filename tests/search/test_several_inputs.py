@@ -169,7 +169,7 @@ def test_inputs_must_be_alike(data):
 @pytest.mark.parametrize(("keyword", "value"), [("members", 2), ("teacher", Words()), ("augment", "mirror")])
 def test_what_is_for_one_input_is_refused(data, keyword, value):
     x, y = data
-    with pytest.raises(MemboundError, match=f"{keyword} .*of several: leave it out"):
+    with pytest.raises(MemboundError, match=f"{keyword} .*have several: leave it out"):
         mb.fit(Words(), (tuple(x.values()), y), "2 KB", **SHORT, **{keyword: value})
 
 

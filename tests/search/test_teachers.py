@@ -189,7 +189,7 @@ def test_what_cannot_teach(teacher, message):
     ("temperature", "part"), [(0, 0.5), (-1, 0.5), (3, 1.5), (3, -0.1), (float("nan"), 0.5)]
 )
 def test_numbers_that_cannot_be(temperature, part):
-    with pytest.raises(MemboundError, match="temperature=-2: a finite number above 0"):
+    with pytest.raises(MemboundError, match="a temperature above 0 and a part from 0 to 1 are needed"):
         make_teaching(Small(), small_problem(), temperature, part)
 
 

@@ -421,7 +421,7 @@ def test_the_keys_of_model_and_optimizer_states_stay_as_they_are() -> None:
 @pytest.mark.parametrize("total_steps", [None, 5])
 def test_one_projection_at_the_end_is_said_to_be_one_shot(total_steps: int | None) -> None:
     model = make_net()
-    says = r"every=6 is more than the 5 steps of training: 'fc1\.weight' and 1 more is projected only once"
+    says = r"every=6 is more than the 5 steps of training: 'fc1\.weight' and 1 more are projected only once"
     optimizer, early = momentum(model), pytest.warns(OneShot, match=says) if total_steps else nullcontext()
     with early:
         reg = mb.attach(optimizer, model, {"*": mb.l0_project(0.5, every=6)}, total_steps=total_steps)

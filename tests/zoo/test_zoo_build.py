@@ -92,7 +92,7 @@ def test_a_network_is_told_the_classes_where_it_has_the_parameter(own):
         ("own_nets:Group.nett", "has no 'nett'"),
         ("own_nets:answer", "is an int; name a function or class"),
         ("own_nets:made", "one network already made"),
-        ("own_nets:wrong", "returned list: it must return a torch.nn.Module"),
+        ("own_nets:wrong", "returned a list; it must return a torch.nn.Module"),
         ("own_nets:broken", "calling 'own_nets:broken' failed with KeyError: .*such key"),
         ("own_nets:leaves", "failed with SystemExit: 2"),
         ("own_syntax:net", "importing 'own_syntax' .* failed with SyntaxError"),

@@ -28,7 +28,7 @@ def as_array(value: Any, name: str) -> Array:
     except MemboundError:
         raise
     except Exception as error:
-        raise DataError(f"{name} is {a_kind(value)} that is no array ({reason_of(error)})") from error
+        raise DataError(f"{name} is {a_kind(value)} that is not an array ({reason_of(error)})") from error
     return array
 
 

@@ -29,19 +29,18 @@ def say_one_shot(constrained: Sequence[Target], steps: int | None) -> str | None
     late = [target for target in constrained if steps and target.update.imposed_every > steps]
     if not late:
         return None
-    more = f" and {len(late) - 1} more" if len(late) > 1 else ""
+    which = f"'{late[0].name}' is" if len(late) == 1 else f"'{late[0].name}' and {len(late) - 1} more are"
     return (
-        f"every={late[0].update.imposed_every:,} is more than the {steps:,} steps of training: '{late[0].name}'{more} "
-        "is projected only once, by finish(), so it is pruned in one shot; give a smaller every"
+        f"every={late[0].update.imposed_every:,} is more than the {steps:,} step{'s' * (steps != 1)} of training: "
+        f"{which} projected only once, by finish(), which is pruning in one shot; give a smaller every"
     )
 
 
 def tell_ending(model: nn.Module, constrained: Sequence[Target], steps: int, total_steps: int | None) -> None:
     """Warn of what finish() cannot mend."""
     _tell_stale(model, constrained, steps)
-    if (
-        total_steps is None and (said := say_one_shot(constrained, steps)) is not None
-    ):  # else attach() has said it
+    said = say_one_shot(constrained, steps) if total_steps is None else None  # else attach() has said it
+    if said is not None:
         warnings.warn(said, OneShot, stacklevel=STACK - 1)
     scheduled = [target.name for target in constrained if target.update.scheduled]
     if not steps or total_steps is None or not scheduled or total_steps / FAR <= steps <= total_steps * FAR:

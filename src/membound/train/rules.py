@@ -159,7 +159,7 @@ def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: Collect
 def counterparts(targets: Sequence[Target], model: nn.Module) -> list[Target]:
     """The weights of the same names in another network, such as an average of the first."""
     if not isinstance(model, nn.Module):
-        raise RuleError(f"this is no network ({a_kind(model)}): give one of the same layers")
+        raise RuleError(f"this is {a_kind(model)}, not a network: give one with the same layers")
     there = plain_keys(dict(model.named_parameters(remove_duplicate=False)))
     for target in targets:
         found = there.get(target.name)
