@@ -394,7 +394,7 @@ BAD = {
         (*SHORT, *OUT, "--budget", "4KiB", "--budget", "5KiB", "--hub", "new"),
         "--hub is a folder for one network",
     ),
-    "curves": ((*SHORT, *OUT, "--budget", "4KiB", "--tensorboard"), "--tensorboard goes with --run-dir"),
+    "curves": ((*SHORT, *OUT, "--budget", "4KiB", "--tensorboard"), "--tensorboard needs --run-dir"),
     "far curves": (
         (*SHORT, *OUT, "--budget", "4KiB", "--tensorboard", "--run-dir", "r", "--ray", "auto"),
         "the workers of a cluster write no curves",

@@ -76,7 +76,7 @@ def test_the_layout_is_plain_files(folder):
     assert all(json.loads(line)["key"] for line in (folder / "ledger.jsonl").read_text().splitlines())
     log = (folder / "log.txt").read_text().splitlines()
     assert log[0].endswith(" begins")
-    assert log[-1].endswith(" goes on: 3 finished jobs")
+    assert log[-1].endswith(" resumes after 3 finished jobs")
 
 
 def test_a_start_may_say_more_about_itself(tmp_path):

@@ -340,7 +340,7 @@ def test_without_test_images_the_teacher_has_not_seen_those_that_judge():
 def test_where_no_dense_network_is_trained_first_nobody_teaches(more):
     fitted = fit_small(**{**more, "steps": 6})
     assert "the dense network as teacher" not in fitted.facts["tried"]
-    with pytest.raises(MemboundError, match="dense network can only teach"):
+    with pytest.raises(MemboundError, match="needs the dense network, trained before"):
         fit_small(**{**more, "steps": 6, "teacher": "dense"})
 
 

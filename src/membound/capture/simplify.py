@@ -1,4 +1,4 @@
-"""What cannot matter is left out, exactly: channels that nobody reads, and channels that are constant.
+"""What cannot matter is left out, exactly: channels that no later layer uses, and channels that are constant.
 
 A channel that no weight reads goes, along every path, with the weights that made it. A channel whose weights are all
 zero is the constant act(bias): where that is 0 nothing is lost with it; else w act(bias) goes into the biases of the

@@ -157,9 +157,7 @@ def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str 
     }  # fmt: skip
     for option, (given, other, there) in needs.items():
         if given and not there:
-            raise MemboundError(
-                f"{option} goes with {other}, which is not there: add it or leave {option} out"
-            )
+            raise MemboundError(f"{option} needs {other}: add {other}, or leave {option} out")
     if "tensorboard" in asked and ray is not None:
         raise MemboundError(
             "--tensorboard and --ray: the workers of a cluster write no curves: leave one out"
@@ -171,9 +169,7 @@ def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str 
 def _check_teacher(teacher: str | None, init: Path | None) -> None:
     """A file stands for itself; a network needs weights."""
     if teacher is None and init is not None:
-        raise MemboundError(
-            "--teacher-init goes with --teacher NET, which is not there: add it, or leave it out"
-        )
+        raise MemboundError("--teacher-init needs --teacher NET: add that, or leave --teacher-init out")
     if teacher is None or teacher in TEACHERS:
         if init is not None:
             raise MemboundError(f"--teacher {teacher} takes no weights: leave --teacher-init out")

@@ -48,7 +48,7 @@ class Comparison:
     verdict: str | None
     seeds: tuple[int, ...]  # that both have
     differences: tuple[float, ...]  # of each of these seeds
-    unequal: tuple[str, ...] = ()  # what else the two fits differ in, ours first: no fair race
+    unequal: tuple[str, ...] = ()  # other differences, ours first: with any, the comparison is not fair
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers and the verdict, for JSON."""
@@ -90,6 +90,16 @@ class Comparison:
         values = [math.nan if each is None else float(each) for each in (*ours, *theirs)]
         if not all(map(math.isfinite, values)):
             raise MemboundError("a score is missing or not finite: leave its seed out of both")
+        if len(set(known)) < len(known):
+            twice = next(seed for seed in known if known.count(seed) > 1)
+            raise MemboundError(
+                f"seed {twice} is there {known.count(twice)} times: give each seed once", about="seeds"
+            )
+        if images is not None and (max(values) > 100 or min(values) < 0):
+            raise MemboundError(
+                f"images={images} is for accuracies in percent, from 0 to 100, and there is {max(values):g}",
+                about="images",
+            )
         differences = [round(a - b, 9) for a, b in zip(values, values[len(ours) :], strict=False)]
         return _pair(differences, known, 0.0 if images is None else 100 / images)
 

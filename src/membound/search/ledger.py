@@ -182,7 +182,7 @@ class RunDirectory:
         if not whole:
             self.log(
                 f"{LEDGER} ended in the middle of a line, as a process that is killed leaves it: "
-                f"{len(rest)} bytes are cut off, that job is not finished"
+                f"{len(rest):,} bytes were dropped, and that job runs again"
             )
         return [rest] if whole else []
 
@@ -255,7 +255,7 @@ def open_run(
             _write_json(path / CONFIG, {"format": FORMAT, "config": wanted})
         _describe_start(path, about or {})
         run = RunDirectory(path)
-        run.log(f"goes on: {len(run.entries())} finished jobs" if begun else "begins")
+        run.log(f"resumes after {len(run.entries())} finished jobs" if begun else "begins")
         yield run
 
 
@@ -272,6 +272,10 @@ def _is_begun(path: Path) -> bool:
     if LEDGER in names and (path / LEDGER).stat().st_size:
         raise TrainingError(
             f"{path / CONFIG} is gone, which says what this run is: restore it, or choose another run directory"
+        )
+    if any(re.fullmatch(r"seed-\d+", name) for name in names):
+        raise TrainingError(
+            f"{path} holds a fit of several seeds: give as many seeds to go on with it, or choose another run directory"
         )
     if more := sorted(names - {LEDGER, LOCK}):
         raise TrainingError(

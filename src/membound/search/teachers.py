@@ -158,8 +158,8 @@ def dense_teaches(problem: Problem, bound: Bound, choices: Choices) -> bool:
     if not possible and any(each is not None for each in asked):
         check_classifies(problem)
         raise MemboundError(
-            "the dense network can only teach if it is trained, and if nothing is searched: leave out dense=False, "
-            "within, stages and the greedy strategy, or the teacher",
+            "teacher='dense' needs the dense network, trained before the others: leave out dense=False, within, stages "
+            "and the greedy strategy, or the teacher",
             about="teacher",
         )
     return possible

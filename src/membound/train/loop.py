@@ -165,9 +165,8 @@ def _check_finite(run: Run) -> None:
 
 
 def _diverged(run: Run, found: str) -> Diverged:
-    peak = max(run.recipe.describe()["lr"])
     return Diverged(
-        f"{found}: training has diverged; lower the learning rate (its peak is {peak:g}), or scale inputs and "
+        f"{found}: training has diverged; lower the learning rate (its peak is {run.recipe.peak_lr:g}), or scale inputs and "
         "targets to about 1"
     )
 

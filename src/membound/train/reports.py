@@ -43,7 +43,7 @@ class LayerReport:
 class Report:
     """The weights under rules, layer by layer and in all.
 
-    A file may have fewer nonzeros: `save` leaves out channels that nobody reads, or that are constant, with all their
+    A file may have fewer nonzeros: `save` leaves out channels that no later layer uses, or that are constant, with all their
     weights, and counts biases, too.
     """
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from membound.errors import RuleError
+from membound.errors import MemboundError, RuleError
+from membound.signatures import misfit
 from membound.units import of_python
 
 Number = int | float
@@ -41,7 +42,7 @@ def name_number(number: Any) -> str:
     """
     if not callable(number) or isinstance(number, Known):
         return str(number)
-    values = (number(part / SAMPLES) for part in range(SAMPLES + 1))
+    values = (_call(number, part / SAMPLES) for part in range(SAMPLES + 1))
     return f"a schedule of {', '.join('None' if each is None else f'{each:.6g}' for each in values)}"
 
 
@@ -51,7 +52,20 @@ def value_at(number: Number | Schedule, progress: float | None) -> Number:
         return number
     if progress is None:
         raise RuleError("a schedule needs total_steps: attach(..., total_steps=...)")
-    return number(progress)
+    return _call(number, progress)
+
+
+def _call(schedule: Schedule, progress: float) -> Number:
+    """What a schedule says; where one of the user's own fails, how to write it."""
+    try:
+        return schedule(progress)
+    except MemboundError:
+        raise
+    except Exception as error:
+        wrong = misfit("a schedule", schedule, ("progress",)) or (
+            f"a schedule failed at progress {progress:g} with {type(error).__name__}: {error}"
+        )
+        raise RuleError(wrong) from error
 
 
 def constant(value: Number) -> Schedule:

@@ -14,7 +14,7 @@ some on the weight after it; `chain` applies several in the order given. Every s
 As in Caffe the learning rate multiplies every strength: the optimizer does so for what is in the gradient,
 `l1_shrink` does so itself. Momentum beta amplifies a penalty in the gradient by 1 / (1 - beta), because the
 penalty enters the velocity; it does not amplify `l1_shrink`, which acts on the weight. At momentum 0.9 an
-`l1_shrink` therefore wants ten times the strength of an `l1_subgradient`. Adam rescales whatever is in the
+`l1_shrink` therefore needs ten times the strength of an `l1_subgradient`. Adam rescales whatever is in the
 gradient, penalties included. The momentum of a weight that was set to zero is left alone, so a weight that the
 loss pulls on strongly enough comes back.
 """
