@@ -102,3 +102,15 @@ def test_train_augments_where_it_is_asked_to(capsys):
         said.append(json.loads(capsys.readouterr().out))
     assert [each["augment"] for each in said] == ["none", "turn=10,zoom=0.1"]
     assert said[0]["history"][-1]["loss"] != said[1]["history"][-1]["loss"]
+    assert said[0]["training_data"] == said[1]["training_data"]
+    assert said[0]["training"]["batch_size"] == 10
+    assert said[0]["rules"] == {}
+    assert {"command", "date", "hardware", "versions"} <= set(said[0])
+
+
+def test_train_says_under_which_rules(capsys):
+    train = ("train", "recipe_nets:wide", "--data", "own.npz", "--steps", "3", "--device", "cpu", "--json")
+    assert run(*train, "--batch-size", "10", "--keep", "*=0.5", "--every", "2", "--run-dir", "runs") == 0
+    said = capsys.readouterr()
+    assert "will not be kept" not in said.err
+    assert all("l0_project(0.5, 2)" in rule for rule in json.loads(said.out)["rules"].values())

@@ -56,7 +56,8 @@ def test_old_names_of_train_and_bench(data, capsys):
     train = ("train", "words_nets:small", "--data", "own.npz", "--device", "cpu", "--batch-size", "5")
     assert run(*train, "--iterations", "3", "--json") == 0
     said = capsys.readouterr()
-    assert said.err == "membound: warning: --iterations is now --steps\n"
+    kept = "no --out and no --run-dir: the weights will not be kept\n"
+    assert said.err == "membound: warning: --iterations is now --steps\n" + kept
     assert json.loads(said.out)["steps"] == json.loads(said.out)["iterations"] == 3
     assert run("bench", data, "--layers", "--runs", "1", "--json") == 0
     said = capsys.readouterr()

@@ -119,3 +119,19 @@ def test_within_the_spread_is_said_not_to_be_equality():
     texts = [str(Comparison.of(ours, theirs)), " ".join(make_lines(summary, Score())), make_page(summary)]
     assert [text.count("does not mean equal") for text in texts] == [1, 1, 1]
     assert "does not mean equal" not in str(Comparison.of([99.0, 99.1, 99.0], theirs))
+
+
+@pytest.mark.parametrize(
+    ("ours", "more", "says"),
+    [
+        ([90.1, 90.2, 90.3], {"seeds": [0, 1, 1]}, "seed 1 is there 2 times"),
+        (
+            [9010.0, 9020.0, 9035.0],
+            {"images": 10_000},
+            "for accuracies in percent, from 0 to 100, and there is 9035",
+        ),
+    ],
+)
+def test_scores_that_cannot_be_paired_are_refused(ours, more, says):
+    with pytest.raises(MemboundError, match=says):
+        Comparison.of(ours, [90.0, 90.1, 90.2], **more)

@@ -11,6 +11,7 @@ from torch import nn
 
 import membound as mb
 from membound.cli import main
+from membound.errors import MemboundError
 from membound.report.paired import show_difference
 from membound.search.bounds import Bound
 from membound.search.place import Watch
@@ -168,3 +169,9 @@ def test_a_call_names_what_is_not_there_by_default():
     assert call == (
         "mb.fit(model, train_data, ram=['1MB', 5], teacher=Sequential, layers=['fc*'], dense=False, loss=loss)"
     )
+
+
+def test_one_seed_does_not_go_on_in_the_run_directory_of_several(tmp_path):
+    fit(seeds=2, run_dir=tmp_path / "run")
+    with pytest.raises(MemboundError, match="holds a fit of several seeds: give as many seeds"):
+        fit(run_dir=tmp_path / "run")

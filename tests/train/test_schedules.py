@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import membound as mb
+from membound.errors import RuleError
 from membound.train.schedules import value_at
 
 progresses = st.floats(0, 1)
@@ -134,3 +136,26 @@ def test_what_is_not_a_number_is_refused_in_one_line(make) -> None:
     with pytest.raises(mb.RuleError) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keep", "says"),
+    [
+        (
+            lambda: 0.1,
+            r"a schedule takes \(\), and is called with \(progress\): write a schedule\(progress\)",
+        ),
+        (lambda progress: {0.0: 1.0}[progress + 2], r"a schedule failed at progress 0(\.05)? with KeyError"),
+    ],
+)
+def test_a_schedule_of_ones_own_that_fails_is_named(keep, says):
+    net = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def train():
+        mb.attach(optimizer, net, {"*": mb.l0_project(keep, every=1)}, 20)
+        net(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+
+    with pytest.raises(RuleError, match=says):
+        train()

@@ -55,8 +55,8 @@ def save(
       rounded by what that does to the outputs of their layers, and biases corrected; labels are not needed.
     - `preprocess` and the names of `classes` travel with the network.
 
-    Channels that cannot matter are left out, exactly: those that no later layer uses and those that are constant. So a file may have
-    fewer nonzeros than `reg.report()` says.
+    Channels that cannot matter are left out, exactly: those that no later layer uses and those that are
+    constant. So a file may have fewer nonzeros than `reg.report()` says.
 
     A network whose weights exceed the bounds that `attach` gave it, or the network that it is a copy of, is written as
     it is, with a warning.

@@ -160,6 +160,8 @@ def train_command(
             "end, which is pruning in one shot; give a smaller --every",
             err=True,
         )
+    if out is None and run_dir is None:
+        typer.echo("no --out and no --run-dir: the weights will not be kept", err=True)
     try:
         with _progress_bar(recipe.steps) as show:
             facts = job.train_network(

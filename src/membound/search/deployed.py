@@ -146,11 +146,11 @@ class Fitted:
 
     @property
     def verdict(self) -> str | None:
-        """Against dense, as `compare` judges: 'better', 'worse' or 'within the spread'.
+        """Against dense, as `compare` judges: 'better', 'worse', 'within the spread' or 'too few seeds to tell'.
 
         Within the spread means that the 95 % confidence interval of the difference holds 0: paired by seed, or with one
-        seed by the standard errors over test images. None where there is no dense network, or nothing says how far a
-        score may be off.
+        seed by the standard errors over test images. With two seeds that is too few to tell. None where there is no
+        dense network, or nothing says how far a score may be off.
         """
         found = self.against_dense
         return None if found is None else found.verdict
@@ -177,9 +177,10 @@ class Fitted:
         """This network against another that was judged on the same images, such as one of another method.
 
         `fits["mine"].compare(fits["LAMP"])` is paired by seed: the mean of the differences, how far that may be off,
-        and 'better', 'worse' or 'within the spread'. Print it, or read its fields. `unequal` lists what else the two
-        differ in: budgets, the network, training data, values, how they were trained, or that dense in 8 bits took the
-        place of a fitted network. Networks that were judged on other images are refused.
+        and 'better', 'worse', 'within the spread' or, of two seeds, 'too few seeds to tell'. Print it, or read its
+        fields. `unequal` lists what else the two differ in: budgets, the network, training data, values, how they were
+        trained, or that dense in 8 bits took the place of a fitted network. Networks that were judged on other images
+        are refused.
         """
         if not isinstance(other, Fitted):
             raise MemboundError(f"compare takes what fit gives, not {a_kind(other)}: give a Fitted")

@@ -198,8 +198,8 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         )
         if taught:
             watch.note(
-                "the loss of the network includes the teacher's part, so it cannot be compared with the dense network's "
-                "loss: compare accuracies"
+                "the loss of the network includes the teacher's part, so it cannot be compared with the dense "
+                "network's loss: compare accuracies"
             )
         watch.expect(left_to_do(expected_work(problem, bound, choices, taught, at_once), directory))
         if choices.teacher == teachers.AUTO:

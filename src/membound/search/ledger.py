@@ -182,7 +182,7 @@ class RunDirectory:
         if not whole:
             self.log(
                 f"{LEDGER} ended in the middle of a line, as a process that is killed leaves it: "
-                f"{len(rest):,} bytes were dropped, and that job runs again"
+                f"{len(rest):,} bytes were dropped: that job is not finished, and runs again"
             )
         return [rest] if whole else []
 

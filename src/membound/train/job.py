@@ -12,9 +12,11 @@ from membound import data as sets
 from membound.data.augment import Augment, choose
 from membound.data.source import has_own_size
 from membound.errors import MemboundError, say_no_folder
+from membound.machine import describe
 from membound.train import recipe as recipes
 from membound.train.batches import Feeder
 from membound.train.evaluation import check_fits, evaluate
+from membound.train.fingerprints import data_digest, describe_rule
 from membound.train.loop import train
 from membound.train.parallel import choose_device, join
 from membound.train.preprocessing import preprocess_for, solver_of
@@ -169,6 +171,13 @@ def train_network(
         "augment": str(how),
         "iterations": recipe.steps,  # as it was called before
         "seed": settings.seed,
+        "training": {
+            name: getattr(recipe, name)
+            for name in ("optimizer", "peak_lr", "batch_size", "momentum", "weight_decay")
+        },
+        "rules": {pattern: describe_rule(update) for pattern, update in rules.items()},
+        "training_data": data_digest(split),
+        **describe(("membound", "torch", "numpy")),
         "seconds": round(result.seconds, 2),
         "resumed": result.resumed,
         "history": result.history,

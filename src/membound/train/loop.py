@@ -166,8 +166,8 @@ def _check_finite(run: Run) -> None:
 
 def _diverged(run: Run, found: str) -> Diverged:
     return Diverged(
-        f"{found}: training has diverged; lower the learning rate (its peak is {run.recipe.peak_lr:g}), or scale inputs and "
-        "targets to about 1"
+        f"{found}: training has diverged; lower the learning rate (its peak is {run.recipe.peak_lr:g}), or scale "
+        "inputs and targets to about 1"
     )
 
 

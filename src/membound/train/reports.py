@@ -43,8 +43,8 @@ class LayerReport:
 class Report:
     """The weights under rules, layer by layer and in all.
 
-    A file may have fewer nonzeros: `save` leaves out channels that no later layer uses, or that are constant, with all their
-    weights, and counts biases, too.
+    A file may have fewer nonzeros: `save` leaves out channels that no later layer uses, or that are constant, with
+    all their weights, and counts biases.
     """
 
     layers: list[LayerReport]
