@@ -53,7 +53,7 @@ def test_a_network_of_sequences_is_told_of_examples():
     page = make_page(result)
     assert "image" not in re.sub(r"<style>.*?</style>|<meta.*?>", "", page, flags=re.DOTALL)
     assert "latency of one example" in page
-    assert "± is the standard error over 800 test examples, of one seed." in page
+    assert "± is the standard error over 800 test examples, of one seed: another seed" in page
     assert "net.preprocess(examples)  # as in training: [N, 40, 49]" in re.sub("</?span>", "", page)
     assert not [line for line in make_lines(result, Score()) if "image" in line]
     pictures = net | {"input_shape": [3, 32, 32]}

@@ -163,7 +163,7 @@ def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> s
     """What ± means, and what the images show of networks without an error.
 
     >>> say_uncertainty({"errors": 100, "images": 10000}, Score())
-    '± is the standard error over 10,000 test images, of one seed.'
+    '± is the standard error over 10,000 test images, of one seed: another seed may give another result.'
     >>> say_uncertainty({"errors": 0, "images": 400}, Score())
     'One seed: no error in 400 test images shows at least 99.25 % (95 % confidence).'
     """
@@ -171,7 +171,7 @@ def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> s
         return None
     images, on = find_number(final, "images") or 0, _say_judges(final)
     nets = [final, dense or {}, find_part(dense or {}, "int8")]
-    said = f"± is the standard error over {show_count(images)} {on}, of one seed."
+    said = f"± is the standard error over {show_count(images)} {on}, of one seed: another seed may give another result."
     if not any(_has_no_error(net) for net in nets):
         return said
     known = [net for net in nets if find_number(net, "errors") is not None]
