@@ -148,7 +148,7 @@ def test_what_is_no_such_file_is_refused(app, content, tmp_path):
         (content[:23], "no network for an app"),
         (content[:-1], f"cut short, or has more than its own bytes: {len(content) - 1} of {len(content)}"),
         (content + b"0", "cut short, or has more"),
-        (content[:1000] + bytes([content[1000] ^ 1]) + content[1001:], "its checksum is another"),
+        (content[:1000] + bytes([content[1000] ^ 1]) + content[1001:], "its checksum does not match"),
     ):
         network, why = app.open_bytes(bad)
         assert not network
