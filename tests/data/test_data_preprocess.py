@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from membound.data import Preprocess
 from membound.errors import DataError
+from membound.search.micro import alike
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from([None, 1, 2, 3, 4]))
@@ -80,6 +81,8 @@ def test_a_measured_mean_may_be_small():
     dark = Preprocess.measured([0.5], scale=1 / 255)
     assert dark(np.ones((1, 1, 1, 2), np.uint8)).tolist() == [[[[np.float32(0.5) * np.float32(1 / 255)] * 2]]]
     assert Preprocess.from_json(dark.to_json()) == dark
+    assert alike(dark, 1) == Preprocess.measured([0.0], scale=1 / 255)
+    assert alike(Preprocess.measured([0.8], scale=1 / 255), 1).mean == 1
 
 
 def test_a_mean_image_travels_beside_the_json():

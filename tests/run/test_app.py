@@ -240,7 +240,7 @@ def test_updates_of_the_page_and_of_the_example(network, tmp_path):
     words = [*map(str, given), str(folder / "net.h")]
     refused = subprocess.run(words, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "no network for an app" in refused.stderr
+    assert "not a network file for an app" in refused.stderr
 
 
 def jdk() -> Path | None:
