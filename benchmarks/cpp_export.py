@@ -1,11 +1,13 @@
 """C++ of `membound export --cpp` beside the same network in Python and as the C of `export --c`, and a resize.
 
     python benchmarks/cpp_export.py --out results/cpp-export-arm.json
+    python benchmarks/cpp_export.py --sizes --out results/cpp-export-size-x86.json
 
 Networks with a tenth of their weights in 4 bits, which random weights time as well as trained ones, on one thread, one
 image at a time. `cpp_ms` is net_run of the exported folder, by its own main.cpp; `python_ms` is net(x) of the same
 file, `c_ms` the integer C. `resize_ms` is what examples/app takes to resize and crop a picture of 640 x 480 pixels. All
-take turns, and the least time of all rounds counts. `binary_bytes` is the stripped program, `weight_bytes` its weights.
+take turns, and the least time of all rounds counts. `binary_bytes` is the stripped program, `weight_bytes` its weights,
+`code_bytes` the rest of it. With --sizes only these, which need no quiet machine.
 """
 
 from __future__ import annotations
@@ -73,11 +75,20 @@ def number(pattern: str, *command: object) -> float:
 
 
 def measure(name: str, folder: Path, rounds: int) -> dict[str, Any]:
-    """The least milliseconds of each."""
+    """The least milliseconds of each, in this many rounds; of none, sizes only."""
     build, shape = NETWORKS[name]
     file, picture, image = folder / f"{name}.safetensors", folder / "picture.ppm", folder / "image.raw"
     make_file(build, shape, file)
     classify, main, weight_bytes = build_app(file, folder)
+    binary = main.stat().st_size
+    sizes = {
+        "file_bytes": file.stat().st_size,
+        "weight_bytes": weight_bytes,
+        "binary_bytes": binary,
+        "code_bytes": binary - weight_bytes,
+    }
+    if not rounds:
+        return {"network": name, **sizes}
     in_c = build_program(file, folder / f"{name}-c", shape)
     write_picture(picture)
     pixels = np.random.default_rng(2).integers(0, 256, (*shape[1:], shape[0]), np.uint8)
@@ -93,25 +104,23 @@ def measure(name: str, folder: Path, rounds: int) -> dict[str, Any]:
         }
         for _ in range(rounds)
     ]
-    sizes = {
-        "file_bytes": file.stat().st_size,
-        "weight_bytes": weight_bytes,
-        "binary_bytes": main.stat().st_size,
-    }
     return {"network": name} | {key: min(each[key] for each in found) for key in found[0]} | sizes
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--sizes", action="store_true", help="measure no times")
     parser.add_argument("--out", default="results/cpp-export-arm.json")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as place:
         for name in NETWORKS:
-            rows.append(measure(name, Path(place), options.rounds))
+            rows.append(measure(name, Path(place), 0 if options.sizes else options.rounds))
             print(rows[-1], flush=True)
-    about = {"kept": KEPT, "values": "p4", "threads": 1, "picture": PICTURE, "rounds": options.rounds}
+    about: dict[str, Any] = {"kept": KEPT, "values": "p4"}
+    if not options.sizes:
+        about |= {"threads": 1, "picture": PICTURE, "rounds": options.rounds}
     record(options.out, {**about, "rows": rows})
 
 

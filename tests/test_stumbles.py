@@ -170,10 +170,19 @@ def test_an_export_over_another_network_says_what_changed(tmp_path, capsys):
 
     assert export(4, ["owl", "née", "fox"]) == ""
     assert export(4, ["owl", "née", "fox"]) == ""
-    must = ": an app that relies on it must change, too"
-    assert export(5, ["owl", "née", "fox"]) == f"changed   was inputs 4; is inputs 5{must}"
-    assert export(5, ["owl", "cat", "fox"]) == f"changed   was class 1 'née'; is class 1 'cat'{must}"
-    assert export(5, None) == f"changed   was 3 classes; is no names of classes{must}"
+    old = "changed   the old export"
+    assert export(5, ["owl", "née", "fox"]) == (
+        f"{old} had inputs 4, this one has inputs 5; update any code that relies on the sizes in net.h"
+    )
+    assert export(5, ["owl", "cat", "fox"]) == (
+        f"{old} named class 1 'née', this one names it 'cat'; update any code that uses net_class or expects that class"
+    )
+    assert export(5, None) == (
+        f"{old} named 3 classes, this one names none; update any code that uses net_class"
+    )
+    assert export(5, ["owl", "cat", "fox"]) == (
+        f"{old} named no classes, this one names 3; update any code that uses net_class"
+    )
 
 
 def test_tflite_is_no_export_but_cpp_is(capsys):

@@ -36,7 +36,7 @@ static_assert(NET_IMAGE_HEIGHT == NET_IMAGE_WIDTH && (NET_CHANNELS == 1 || NET_C
 constexpr size_t kSide = NET_IMAGE_HEIGHT;  // of the images that the network was trained on; net_prepare takes its crop
 
 constexpr int kBits = 22;  // of a weight, behind the point
-constexpr size_t kLongest = 16;  // of a picture more times as long as wide, only the middle is looked at
+constexpr size_t kLongest = 16;  // if a picture is more than 16 times as long as wide, only its middle is used
 
 // One pixel of the result: which pixels it is made of, and their weights.
 struct Taps {

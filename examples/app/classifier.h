@@ -24,7 +24,8 @@ typedef struct {
 int classifier_open(int threads);
 
 /* The same with the network of a file that `membound export --cpp-file` wrote, such as one that the app has downloaded. If it
- * cannot be opened, the network that is compiled in serves instead; if another network is open already, that one does.
+ * cannot be opened, the network that is compiled in serves instead; if another network is open already, that one stays
+ * in use.
  * Returns 1 if the file serves, 0 if not, and why, in words, in `why`, which may be NULL; -1 as above. */
 int classifier_open_update(const char *path, int threads, char *why, size_t why_size);
 
@@ -33,7 +34,7 @@ uint32_t classifier_outputs(void);     /* how many scores there are */
 
 /* Resize and crop a picture to the network's image, as net.read() does it in Python: of tall pictures, and of gray ones
  * made of color, some pixels are off by 1 of 255; all others are the same.
- * Returns 0, or -1 for a picture that cannot be: no pixels, rows shorter than their pixels, or a field that has
+ * Returns 0, or -1 for an invalid picture: no pixels, rows shorter than their pixels, or a field that has
  * another value than those above (set all, or begin with `= {0}`). */
 int classifier_prepare(const classifier_picture *picture, uint8_t *image);
 

@@ -16,14 +16,27 @@ double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The pixels; none where the file is not such a picture.
-std::vector<uint8_t> read_ppm(const char *path, classifier_picture &picture) {
+// The pixels; none where the file is not such a picture, and why.
+std::vector<uint8_t> read_ppm(const char *path, classifier_picture &picture, const char *&why) {
   std::ifstream file(path, std::ios::binary);
+  why = "there is no such file, or it cannot be read";
+  if (!file || file.peek() == std::ifstream::traits_type::eof()) {
+    if (file.is_open() && !file.bad()) why = "the file is empty, or a folder";
+    return {};
+  }
   std::string kind;
   uint32_t most = 0;
   file >> kind >> picture.width >> picture.height >> most;
+  why = "not a picture in binary PPM (P6) with 8 bits";
+  if (kind != "P6") return {};
+  why = "the picture is truncated, or its header is not that of a binary PPM (P6)";
+  if (!file) return {};
+  why = "not a picture of 8 bits: the largest value of its header is not 255";
+  if (most != 255) return {};
+  why = "the sides of the picture are not from 1 to 16384";
+  if (picture.width < 1 || picture.height < 1 || picture.width > 1 << 14 || picture.height > 1 << 14) return {};
   file.get();
-  if (!file || kind != "P6" || most != 255 || picture.width > 1 << 14 || picture.height > 1 << 14) return {};
+  why = "the picture is truncated: it has fewer pixels than its header says";
   picture.pixel_bytes = 3;
   picture.row_bytes = 3 * picture.width;
   std::vector<uint8_t> pixels(size_t{picture.row_bytes} * picture.height);
@@ -32,9 +45,9 @@ std::vector<uint8_t> read_ppm(const char *path, classifier_picture &picture) {
 }
 
 template <class Work>
-double least_ms(int runs, Work work) {
+double least_ms(long runs, Work work) {
   double least = 1e30;
-  for (int i = 0; i < runs; ++i) {
+  for (long i = 0; i < runs; ++i) {
     const double begun = now_ms();
     work();
     least = std::min(least, now_ms() - begun);
@@ -55,14 +68,23 @@ int main(int count, char **words) {
     std::fprintf(stderr, "%s: THREADS is a whole number from 0 (all cores) to 256\n", words[2]);
     return 1;
   }
-  const int runs = count > 3 ? std::max(std::atoi(words[3]), 1) : 20;
+  const long runs = count > 3 ? std::strtol(words[3], &end, 10) : 20;
+  if (count > 3 && (end == words[3] || *end != '\0' || runs < 1 || runs > 1000000)) {
+    std::fprintf(stderr, "%s: RUNS is a whole number from 1 to 1000000\n", words[3]);
+    return 1;
+  }
   classifier_picture picture{};
-  const std::vector<uint8_t> pixels = read_ppm(words[1], picture);
+  const char *wrong = "";
+  const std::vector<uint8_t> pixels = read_ppm(words[1], picture, wrong);
   picture.pixels = pixels.data();
   std::vector<uint8_t> image(classifier_input_bytes());
   std::vector<float> scores(classifier_outputs());
-  if (pixels.empty() || classifier_prepare(&picture, image.data()) != 0) {
-    std::fprintf(stderr, "%s: there is no such file, or it is not a picture in binary PPM (P6) with 8 bits\n", words[1]);
+  if (pixels.empty()) {
+    std::fprintf(stderr, "%s: %s\n", words[1], wrong);
+    return 1;
+  }
+  if (classifier_prepare(&picture, image.data()) != 0) {
+    std::fprintf(stderr, "%s: the picture cannot be resized: is there memory?\n", words[1]);
     return 1;
   }
   char why[400] = "";

@@ -266,14 +266,14 @@ std::vector<unsigned char> read_file(const char* path) {
 
 void App::open(const void* data, size_t bytes, const Interface& wanted, int threads) {
   if (data == nullptr || bytes < kBegin || std::memcmp(data, kMagic, 8) != 0)
-    refuse("this is no network for an app: membound export --cpp-file writes them");
+    refuse("this is not a network file for an app; write one with membound export --cpp-file");
   kept_.assign(bytes / 8 + 1, 0);  // aligned, whatever the caller's is
   std::memcpy(kept_.data(), data, bytes);
   const auto* begin = reinterpret_cast<const unsigned char*>(kept_.data());
   constant_bytes_ = bytes;
   if (kept_[1] != bytes)
     refuse("the file is cut short, or has more than its own bytes: " + std::to_string(bytes) + " of " + std::to_string(kept_[1]));
-  require(kept_[2] == checksum(begin + kBegin, bytes - kBegin), "its checksum is another");
+  require(kept_[2] == checksum(begin + kBegin, bytes - kBegin), "its checksum does not match");
   FileReader file(begin + kBegin, bytes - kBegin);
   const std::string version = file.text(), what = file.text();
   if (version != wanted.version)

@@ -203,9 +203,26 @@ def test_networks(name, capfd):
 
 
 @pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2)), (3, 8, 8)),
+        (lambda: nn.Conv2d(3, 4, 3), (3, 8, 8)),
+        (lambda: nn.Conv2d(1, 4, 3), (1, 8, 8)),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 2)), (3, 8, 8)),
+    ],
+)
+def test_an_example_without_a_batch_is_told_what_it_lacks(make, shape):
+    module = make()
+    with pytest.raises(ModelError) as raised:
+        capture(module, torch.zeros(shape))
+    assert str(raised.value) == f"the example has shape {shape}: a batch is needed, such as example[None]"
+    capture(module, torch.zeros(shape)[None])
+
+
+@pytest.mark.parametrize(
     ("example", "expected"),
     [
-        (torch.zeros(8), r"shape \(8,\); give a batch"),
+        (torch.zeros(8), r"shape \(8,\): a batch is needed, such as example\[None\]"),
         (torch.zeros(0, 8), "give a batch"),
         (torch.zeros(1, 8, dtype=torch.int64), r"gets whole numbers; give it x.float\(\)"),
         (

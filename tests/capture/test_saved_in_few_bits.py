@@ -195,6 +195,23 @@ def test_inputs_to_calibrate_with_that_are_refused(calibration, says, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_pixels_to_calibrate_with_are_prepared(tmp_path):
+    """uint8 images calibrate as the floats that `preprocess` makes of them; without it, they are refused."""
+    net, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), torch.zeros(1, 3, 8, 8)
+    images = np.random.default_rng(0).integers(0, 256, (32, 3, 8, 8), dtype=np.uint8)
+    how = mb.data.Preprocess(scale=1 / 255, mean=[123.675, 116.28, 103.53], std=[0.229, 0.224, 0.225])
+    floats = how(images)
+    for name, given in (("floats", floats), ("array", images), ("tensor", torch.from_numpy(images))):
+        mb.save(net, tmp_path / f"{name}.safetensors", x, values="p3", preprocess=how, calibrate=given)
+    files = {each.read_bytes() for each in tmp_path.iterdir()}
+    assert len(files) == 1
+    with pytest.raises(
+        mb.ModelError, match=r"^calibrate is uint8, and the network takes float32: .* preprocess="
+    ):
+        mb.save(net, tmp_path / "none.safetensors", x, values="p3", calibrate=torch.from_numpy(images))
+    assert not (tmp_path / "none.safetensors").exists()
+
+
 # Calibration
 
 

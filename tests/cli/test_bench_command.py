@@ -157,8 +157,8 @@ def test_a_tflite_file_of_the_user(file, capsys, monkeypatch):
     mine = file.parent / "mine.tflite"
     mine.write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
     monkeypatch.setattr("membound.bench.litert.PACKAGES", ("no_such_package",))
-    assert run("bench", file, "--runs", "2", "--peers", "none", "--tflite", mine) == 0
-    assert "not installed: litert (ai-edge-litert)" in capsys.readouterr().out
+    said = refused(capsys, "bench", file, "--runs", "2", "--peers", "none", "--tflite", mine)
+    assert "--tflite needs LiteRT: pip install ai-edge-litert" in said
     monkeypatch.undo()
     package = file.parent / "ai_edge_litert"
     package.mkdir()

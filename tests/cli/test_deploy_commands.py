@@ -194,7 +194,9 @@ def test_pictures_that_cannot_be_run(file, tmp_path, capsys):
     assert "--skip-corrupt" not in said
     assert "there is no picture at" in refused(capsys, "run", file, tmp_path / "gone.png")
     x = saved(tmp_path / "x.npy", images()[0])
-    assert "several are pictures" in refused(capsys, "run", file, good, x)
+    assert f"{x} is not a picture (.jpg, .png, ...): several inputs must all be pictures" in refused(
+        capsys, "run", file, good, x
+    )
     (tmp_path / "folder.png").mkdir()
     assert "is a folder without pictures" in refused(capsys, "run", file, tmp_path / "folder.png")
 

@@ -53,6 +53,10 @@ def test_every_option_is_in_one_section_of_the_help(command, parts, capsys, monk
             "fit lenet --data mnist --out n.safetensors --members 99",
             "--members 99: a whole number from 1 to 64",
         ),
+        (
+            "fit lenet --data photos --budget 8KB --out n.safetensors --size 64x48",
+            "--size 64x48: pictures are read as squares: give one number, such as 48; for other shapes, give arrays",
+        ),
         ("run a.safetensors b.npy --threads -1", "--threads -1: a whole number from 0 to 256 is needed"),
     ],
 )

@@ -226,7 +226,7 @@ def test_floating_point_pixels_are_refused(tmp_path):
         (lambda root: (tree(root), (root / "eel").mkdir()), "class folders without images: eel"),
         (
             lambda root: [(root / name).mkdir(parents=True) for name in ("a", "b")],
-            "2 class folders but no images",
+            "2 class folders, but no images in them",
         ),
         (
             lambda root: (tree(root, ("train",)), tree(root, ("val",), ("cat", "eel"))),

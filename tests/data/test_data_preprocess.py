@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from membound.data import Preprocess
 from membound.errors import DataError
+from membound.search.micro import alike
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from([None, 1, 2, 3, 4]))
@@ -54,8 +55,34 @@ def test_the_input_is_left_alone():
     st.sampled_from(["uint8", "float32"]),
 )
 def test_json_keeps_every_bit(scale, mean, std, crop, mirror, takes):
-    before = Preprocess(scale, None if mean is None else np.array(mean), std, crop, mirror, takes)
+    before = Preprocess.measured(
+        None if mean is None else np.array(mean), scale=scale, std=std, crop=crop, mirror=mirror, takes=takes
+    )
     assert Preprocess.from_json(json.loads(json.dumps(before.to_json()))) == before
+
+
+def test_a_mean_of_images_from_0_to_1_is_refused_with_the_right_one():
+    imagenet = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    with pytest.raises(DataError, match="subtracted before the scale") as raised:
+        Preprocess(scale=1 / 255, **imagenet)
+    assert str(raised.value).endswith("by 255: mean=[123.675, 116.28, 103.53], std=[0.229, 0.224, 0.225]")
+    for fields in (
+        {"scale": 1 / 255, "mean": [123.675, 116.28, 103.53], "std": imagenet["std"]},
+        {"scale": 1 / 255, "mean": [0.0, 0.0, 0.0]},
+        {"scale": 1 / 255, "mean": np.full((3, 2, 2), 0.5)},
+        {"scale": 1 / 255, "takes": "float32", **imagenet},
+        {"scale": 1.0, **imagenet},
+    ):
+        Preprocess(**fields)
+
+
+def test_a_measured_mean_may_be_small():
+    """That of dark images: what was measured is in pixels, and so is what a file says."""
+    dark = Preprocess.measured([0.5], scale=1 / 255)
+    assert dark(np.ones((1, 1, 1, 2), np.uint8)).tolist() == [[[[np.float32(0.5) * np.float32(1 / 255)] * 2]]]
+    assert Preprocess.from_json(dark.to_json()) == dark
+    assert alike(dark, 1) == Preprocess.measured([0.0], scale=1 / 255)
+    assert alike(Preprocess.measured([0.8], scale=1 / 255), 1).mean == 1
 
 
 def test_a_mean_image_travels_beside_the_json():

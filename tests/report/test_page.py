@@ -410,6 +410,10 @@ def test_many_layers_are_all_in_the_table():
     assert "block.160" in figure
 
 
+def test_the_curve_of_nonzeros_says_that_biases_are_not_counted():
+    assert "<figcaption>nonzeros allowed (weights, without biases)" in make_page(full())
+
+
 def test_long_curves_stay_small_and_keep_their_ends():
     line = [(step, step % 7) for step in range(100_000)]
     line[5000] = (5000, 999)

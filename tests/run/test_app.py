@@ -240,7 +240,7 @@ def test_updates_of_the_page_and_of_the_example(network, tmp_path):
     words = [*map(str, given), str(folder / "net.h")]
     refused = subprocess.run(words, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "no network for an app" in refused.stderr
+    assert "not a network file for an app" in refused.stderr
 
 
 def jdk() -> Path | None:
@@ -344,14 +344,46 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
     assert "there is no net.h: pass -DNET=FOLDER" in " ".join(refused.stderr.split())
 
 
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no cmake")
+@pytest.mark.parametrize(
+    ("module", "shape", "how", "said"),
+    [
+        (
+            nn.Conv2d(3, 2, 8),
+            (3, 8, 8),
+            mb.data.Preprocess(takes="float32"),
+            "this network was trained on floats",
+        ),
+        (nn.Conv2d(3, 2, 8), (3, 8, 8), None, "no preprocessing in this file"),
+        (nn.Linear(4, 2), (4,), None, "this network takes no pictures"),
+    ],
+)
+def test_a_network_that_takes_no_pixels_is_refused_before_anything_compiles(
+    module, shape, how, said, tmp_path
+):
+    mb.save(nn.Sequential(module), tmp_path / "n.safetensors", torch.zeros(1, *shape), preprocess=how)
+    mb.export_cpp(tmp_path / "n.safetensors", tmp_path / "net")
+    command = ["cmake", "-S", APP, "-B", tmp_path / "build", f"-DNET={tmp_path / 'net'}"]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert said in " ".join(refused.stderr.split())
+
+
 def test_the_program_says_the_class_of_a_picture(network, tmp_path):
     net, folder = network(3)
     compile_app(folder, tmp_path / "classify", APP / "main.cpp")
     check_program(tmp_path / "classify", net, tmp_path)
     (tmp_path / "cut.ppm").write_bytes(b"P6 8 8 255\n" + bytes(17))
+    (tmp_path / "deep.ppm").write_bytes(b"P6 8 8 65535\n" + bytes(384))
+    (tmp_path / "empty.ppm").touch()
     for words, said in (
-        (["cut.ppm"], "or it is not a picture in binary PPM (P6) with 8 bits\n"),
-        (["missing.ppm"], "there is no such file, or it is not a picture in binary PPM (P6) with 8 bits\n"),
+        (["cut.ppm"], "cut.ppm: the picture is truncated: it has fewer pixels than its header says\n"),
+        (["picture.png"], "picture.png: not a picture in binary PPM (P6) with 8 bits\n"),
+        (["missing.ppm"], "missing.ppm: there is no such file, or it cannot be read\n"),
+        (["empty.ppm"], "empty.ppm: the file is empty, or a folder\n"),
+        (["deep.ppm"], "deep.ppm: not a picture of 8 bits: the largest value of its header is not 255\n"),
+        (["picture.ppm", "1", "many"], "many: RUNS is a whole number from 1 to 1000000\n"),
+        (["picture.ppm", "1", "0"], "0: RUNS is a whole number from 1 to 1000000\n"),
         (["picture.ppm", "999"], "THREADS is a whole number from 0 (all cores) to 256\n"),
         ([], "usage: ./classify PICTURE.ppm [THREADS [RUNS [UPDATE]]]\n"),
     ):

@@ -143,12 +143,12 @@ def test_other_versions_and_operators_are_refused(app, content):
 
 def test_what_is_no_such_file_is_refused(app, content, tmp_path):
     for bad, says in (
-        (b"", "no network for an app"),
-        (b"x" * 100, "no network for an app"),
-        (content[:23], "no network for an app"),
+        (b"", "not a network file for an app"),
+        (b"x" * 100, "not a network file for an app"),
+        (content[:23], "not a network file for an app"),
         (content[:-1], f"cut short, or has more than its own bytes: {len(content) - 1} of {len(content)}"),
         (content + b"0", "cut short, or has more"),
-        (content[:1000] + bytes([content[1000] ^ 1]) + content[1001:], "its checksum is another"),
+        (content[:1000] + bytes([content[1000] ^ 1]) + content[1001:], "its checksum does not match"),
     ):
         network, why = app.open_bytes(bad)
         assert not network

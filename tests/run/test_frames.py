@@ -119,7 +119,7 @@ REFUSED = {
     "nothing": (np.zeros((0, 8, 3), np.uint8), r"an array \[0, 8, 3\] is no picture"),
     "no frame": (None, "None is no picture: give a path"),
     "a list": (["a.png"], r"a list is no picture: .* net.read\(\*pictures\)"),
-    "a tensor": (torch.zeros(8, 8, 3), "a Tensor is no picture: give a path"),
+    "a tensor": (torch.zeros(8, 8, 3), r"a Tensor is no picture: call np.asarray\(...\) on it first"),
     "an image of floats": (
         Image.fromarray(np.zeros((8, 8), np.float32)),
         "this Image cannot be read .floating-point",

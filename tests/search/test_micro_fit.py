@@ -162,7 +162,11 @@ def sequence_net():
     ("model", "turned", "said"),
     [
         (movement_net, (0, 3, 1, 2), "takes 3 channels and gets 1; .*the layout NCHW would read 3 channels"),
-        (movement_net, (0, 2, 3, 1), "takes 3 channels and gets 64; .*the layout NHWC would read 3 channels"),
+        (
+            movement_net,
+            (0, 2, 3, 1),
+            r"takes 3 channels and gets 64; .*the layout NHWC would read 3 channels .*pass x.transpose\(0, 3, 1, 2\)",
+        ),
         (sequence_net, (0, 1, 2, 3), r"in the layout NCL; for a microcontroller, take Conv2d of \(k, 1\)"),
     ],
 )

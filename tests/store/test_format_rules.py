@@ -255,8 +255,10 @@ def scale_that_overflows(draft):
 
 put(19, "for 2 channels", "about", "p", "std", to=[1, 2, 3])
 put(19, "must be an object", "about", "p", to=[])
-for classes in (0, -1, True, 2.0, {}, "abc", [1], [""], ["a\n"], ["\udc80"], 10**7):
+for classes in (0, -1, True, 2.0, {}, "abc", 10**7):
     put(20, "the classes must be", "about", "c", to=classes)
+for name in (1, "", "a\n", "\udc80", "a" * 301):
+    put(20, "class 1 is named", "about", "c", to=["a", name])
 put(21, "has no mean image", "about", "p", to={})
 rename(21, "has mean image", "membound.mean_image", "spare")
 put(21, "mean image has the shape", "header", "membound.mean_image", "shape", to=[1, 16, 8])

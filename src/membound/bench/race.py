@@ -56,8 +56,8 @@ def race(
     the interpreter of a peer that lives in an environment of its own, beside a membound. With `int8`, membound and the
     peers that can also run the network in 8 bits; these calibrate on the random inputs of the race: their speed says
     something, their output little. `tflite` is a file that takes the same inputs, such as the one that ships today:
-    LiteRT runs it, where it is installed. Files `beside` the first, of the same shapes, run in membound, too, each as a
-    contender of its own. On a busy machine, the clock "processor" counts what one thread computes, and not what it
+    LiteRT runs it, which must be installed. Files `beside` the first, of the same shapes, run in membound, too, each as
+    a contender of its own. On a busy machine, the clock "processor" counts what one thread computes, and not what it
     waits for others.
     """
     pythons = dict(pythons or {})
@@ -69,6 +69,8 @@ def race(
         )
     if tflite is not None:
         _check_tflite(tflite)
+        if litert.installed() is None:
+            raise MemboundError(f"tflite needs LiteRT: pip install {litert.NAME}", about="tflite")
     if aside := [name for name in pythons if name not in peers]:
         raise MemboundError(
             f"pythons names {aside[0]}, which is not among the peers: {', '.join(peers) or 'none'}",
@@ -120,10 +122,8 @@ def race(
             samples = random_inputs(ports, SAMPLES, random)[0]
             more, lacking, failed = _quantized(installed, files, Path(folder), samples, show)
             entries, missing = entries + more, missing + lacking
-        if tflite is not None and litert.installed() is not None:
+        if tflite is not None:
             entries.append(_Entry(LITERT, LITERT, replace(files, int8=tflite.resolve())))
-        elif tflite is not None:
-            missing.append(f"{LITERT} ({litert.NAME})")
         rows: list[dict[str, Any]] = []
         for count in threads:
             rows += _heat(entries, Path(folder), count, runs, max(1, min(rounds, runs)), pythons, clock, show)

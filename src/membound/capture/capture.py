@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from membound.capture.convert import convert
 from membound.capture.examples import Example
-from membound.capture.export import FIXED, OTHER_BATCH, check_batches, export, private_copy
+from membound.capture.export import FIXED, OTHER_BATCH, check_batches, export, private_copy, without_batch
 from membound.capture.simplify import simplify_
 from membound.capture.tidy import tidy_
 from membound.errors import ModelError
@@ -52,13 +52,16 @@ class Tracer:
 
     def __init__(self, module: nn.Module, example_input: Example) -> None:
         private = private_copy(module)
-        self._exported = export(private, example_input)
-        draft = convert(self._exported)
-        if isinstance(self._exported.batch, int):
-            other = convert(export(private, example_input, OTHER_BATCH))
-            if draft.graph() != other.graph():
-                raise ModelError(FIXED)
-        check_batches(private, example_input)
+        try:
+            self._exported = export(private, example_input)
+            draft = convert(self._exported)
+            if isinstance(self._exported.batch, int):
+                other = convert(export(private, example_input, OTHER_BATCH))
+                if draft.graph() != other.graph():
+                    raise ModelError(FIXED)
+            check_batches(private, example_input)
+        except ModelError as error:
+            raise without_batch(private, example_input) or error from error.__cause__
         # Wrappers inside the module are off in the private copy; the order of what they hold is the same.
         own = zip(plain_keys(module.state_dict()), private.state_dict(keep_vars=True).values(), strict=True)
         self._state = {name: tensor for name, tensor in own if isinstance(tensor, Tensor)}

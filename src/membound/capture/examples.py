@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from membound.errors import ModelError, a_kind
 
 Array = Tensor | NDArray[Any]
+NO_AXIS = "the example has shape {}: a batch is needed, such as example[None]"
 Example = Array | tuple[Array, ...] | list[Array] | Mapping[str, Array]
 
 
@@ -52,6 +53,25 @@ def example_batch(example_input: Any, batch: int) -> Examples:
     return found
 
 
+def with_axis(example_input: Any) -> Any:
+    """The examples with an axis for the batch before each, as where the user has forgotten it."""
+    if isinstance(example_input, Mapping):
+        return {name: each[None] for name, each in example_input.items()}
+    if isinstance(example_input, tuple | list):
+        return tuple(each[None] for each in example_input)
+    return example_input[None]
+
+
+def shapes_of(example_input: Any) -> str:
+    """
+    >>> shapes_of(np.zeros((3, 4))), shapes_of((np.zeros((3, 4)), np.zeros(2)))
+    ('(3, 4)', '(3, 4) and (2,)')
+    """
+    several = example_input.values() if isinstance(example_input, Mapping) else example_input
+    each = several if isinstance(example_input, Mapping | tuple | list) else [example_input]
+    return " and ".join(str(tuple(one.shape)) for one in each)
+
+
 def _repeated(example: Any, batch: int, which: str = "") -> Tensor:
     if isinstance(example, np.ndarray):
         example = torch.from_numpy(np.ascontiguousarray(example))
@@ -65,6 +85,8 @@ def _repeated(example: Any, batch: int, which: str = "") -> Tensor:
             f"the example input{which} is of {example.dtype}; float32 and whole numbers are supported"
         )
     shape = tuple(example.shape)
+    if len(shape) == 1 and example.is_floating_point() and 0 not in shape:
+        raise ModelError(NO_AXIS.format(shape))
     if len(shape) < (2 if example.is_floating_point() else 1) or 0 in shape:
         raise ModelError(f"the example input{which} has shape {shape}; give a batch, such as (1, 3, 32, 32)")
     first = example.detach()[:1].to("cpu")

@@ -19,7 +19,15 @@ from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export.graph_signature import InputKind
 
 from membound.capture import advice
-from membound.capture.examples import Example, Examples, example_batch, random_like
+from membound.capture.examples import (
+    NO_AXIS,
+    Example,
+    Examples,
+    example_batch,
+    random_like,
+    shapes_of,
+    with_axis,
+)
 from membound.capture.gelu import join_gelu_
 from membound.capture.operators import CONVERSIONS
 from membound.capture.outputs import flat_tensors, read_outputs
@@ -288,6 +296,27 @@ FIXED = (
     "the network fixes the size of its batch, for example by x.view(1, -1); keep the first axis free, "
     f"for example by x.flatten(1); where there is no batch at all, {advice.NO_BATCH}"
 )
+
+
+def without_batch(module: nn.Module, example_input: Example) -> ModelError | None:
+    """What to say of examples that lack the axis of the batch: the network runs only once they have one."""
+    try:
+        examples = example_batch(example_input, OTHER_BATCH)
+        batches = example_batch(with_axis(example_input), OTHER_BATCH)
+    except ModelError:
+        return None
+    with _silence(), torch.no_grad():
+        if not _runs(module, examples) and _runs(module, batches):
+            return ModelError(NO_AXIS.format(shapes_of(example_input)))
+    return None
+
+
+def _runs(module: nn.Module, examples: Examples) -> bool:
+    try:
+        examples.call(module)
+    except Exception:  # of another's code
+        return False
+    return True
 
 
 def _failure(module: nn.Module, examples: Examples, error: Exception) -> ModelError:

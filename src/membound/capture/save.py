@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -51,12 +52,13 @@ def save(
       is stored exactly, others are rounded; with 'p4' and the like the first layer and depthwise convolutions have 8
       bits.
     - `prefer`: what formats are chosen for: the fewest 'bytes', or 'speed'.
-    - `calibrate`: a batch of some hundred real inputs, prepared as for the network. Weights of few bits are then
-      rounded by what that does to the outputs of their layers, and biases corrected; labels are not needed.
+    - `calibrate`: a batch of some hundred real inputs: float32, prepared as for the network, or with `preprocess` the
+      uint8 images that it prepares. Weights of few bits are then rounded by what that does to the outputs of their
+      layers, and biases corrected; labels are not needed.
     - `preprocess` and the names of `classes` travel with the network.
 
-    Channels that cannot matter are left out, exactly: those that no later layer uses and those that are
-    constant. So a file may have fewer nonzeros than `reg.report()` says.
+    Channels that cannot matter are left out, exactly: those that no later layer uses and those that are constant. So
+    a file may have fewer nonzeros than `reg.report()` says.
 
     A network whose weights exceed the bounds that `attach` gave it, or the network that it is a copy of, is written as
     it is, with a warning.
@@ -75,12 +77,34 @@ def save(
     captured = with_facts(capture(model, example_input), preprocess, classes, exactly=True)
     value_types(captured, values)  # refused before the work begins
     if calibrate is not None:
+        calibrate = _prepared(calibrate, preprocess)
         rounded = F32.name if values == AUTO else values  # 'auto' leaves nothing to round
         captured = round_by_inputs(captured, rounded, calibrate, prefer)
     stored = write(path, captured, values, prefer)
     if values == AUTO:
         _warn_of_fitted(model, stored.file_bytes)
     return stored
+
+
+def _prepared(inputs: Tensor | NDArray[Any], preprocess: Preprocess | None) -> Tensor | NDArray[Any]:
+    """Inputs to calibrate with, as the network takes them: pixels become floats by its own preprocessing."""
+    if not isinstance(inputs, Tensor | np.ndarray):
+        return inputs  # refused where it is used
+    whole = (
+        not (inputs.is_floating_point() or inputs.is_complex())
+        if isinstance(inputs, Tensor)
+        else inputs.dtype.kind in "biu"
+    )
+    if not whole:
+        return inputs
+    if preprocess is None:
+        kind = str(inputs.dtype).removeprefix("torch.")
+        raise ModelError(
+            f"calibrate is {kind}, and the network takes float32: give the images prepared as for the network, or also "
+            "preprocess=mb.data.Preprocess(scale=1 / 255, mean=..., std=...), which prepares them",
+            about="calibrate",
+        )
+    return preprocess(np.asarray(inputs.detach().cpu() if isinstance(inputs, Tensor) else inputs))
 
 
 def _warn_of_fitted(model: nn.Module, taken: int) -> None:

@@ -190,7 +190,7 @@ def _are_pictures(given: list[Path]) -> bool:
     others = [path for path in given if path.suffix.lower() not in known]
     if others and len(given) > 1:
         raise MemboundError(
-            f"{len(given)} inputs: several are pictures, which {others[0]} is not by its name"
+            f"{others[0]} is not a picture (.jpg, .png, ...): several inputs must all be pictures"
         )
     return not others
 

@@ -103,7 +103,10 @@ def _list_classes(folder: Path) -> _Listing:
         if len(listing.paths) == before:
             empty.append(place.name)
     if not listing.paths:
-        raise DataError(f"{folder} has {len(classes)} class folders but no images in them")
+        found = "1 class folder, but no images in it"
+        if len(classes) > 1:
+            found = f"{len(classes)} class folders, but no images in them"
+        raise DataError(f"{folder} has {found}")
     if empty:
         raise DataError(f"{folder} has class folders without images: {', '.join(empty)}: fill or remove them")
     if len(classes) == 1:

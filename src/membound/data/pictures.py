@@ -103,6 +103,8 @@ def convert(picture: object, size: int) -> npt.NDArray[np.uint8]:
     if not isinstance(picture, pillow.Image):
         many = isinstance(picture, list | tuple)
         remedy = "give each as an argument of its own, as in net.read(*pictures)" if many else IN_MEMORY
+        if hasattr(picture, "__array__"):  # such as a torch tensor, whose channels often come first
+            remedy = "call np.asarray(...) on it first, and give uint8 [H, W] or [H, W, 3]"
         raise DataError(f"{a_kind(picture)} is no picture: {remedy}")
     try:
         return _pixels(ops.exif_transpose(picture), size, pillow)

@@ -20,8 +20,9 @@ TYPES = ("uint8", "float32")  # of what is prepared
 class Preprocess:
     """(x - mean) * scale / std, then the centre crop.
 
-    `mean` is per channel [C] or a mean image [C, H, W], which is subtracted before the crop and so at the
-    crop's position; `std` is per channel [C]; the crop starts at ((H - crop) // 2, (W - crop) // 2).
+    `mean` is in the units of x, so in pixels from 0 to 255 where x is uint8: 255 times what torchvision's Normalize
+    takes. It is per channel [C] or a mean image [C, H, W], which is subtracted before the crop and so at the crop's
+    position; `std` is per channel [C]; the crop starts at ((H - crop) // 2, (W - crop) // 2).
     `mirror` says that training mirrors at random (and crops at random where `crop` is set): a call does not.
     `takes` says what x is: 'uint8', pixels from 0 to 255, or 'float32', numbers as the training data had them.
     Pixels are refused where floats were trained on: nothing says how the one becomes the other.
@@ -47,18 +48,33 @@ class Preprocess:
             raise DataError(f"crop {self.crop} is not allowed: take a size in pixels from 1 up")
         if self.takes not in TYPES:
             raise DataError(f"takes {self.takes!r} is not allowed: choose {' or '.join(TYPES)}")
-        for name, allowed in (("mean", (1, 3)), ("std", (1,))):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused as such
-                array = np.asarray(value, np.float32)
-            if array.ndim not in allowed or array.size == 0:
-                kinds = "[C] or [C, H, W]" if name == "mean" else "[C]"
-                raise DataError(f"{name} has shape {list(array.shape)}: it must be {kinds}")
-            if not np.isfinite(array).all() or (name == "std" and (array <= 0).any()):
-                raise DataError(f"{name} must be finite{', and above 0' if name == 'std' else ''}")
-            object.__setattr__(self, name, array)
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, _checked(name, getattr(self, name)))
+        self._refuse_scaled_mean()
+
+    def _refuse_scaled_mean(self) -> None:
+        """A mean of images from 0 to 1, as torchvision's Normalize takes it, would do next to nothing to pixels."""
+        if self.mean is None or self.mean.ndim != 1 or self.takes != "uint8" or abs(self.scale) >= 0.1:
+            return
+        if (self.mean <= 0).any() or (self.mean > 1).any():
+            return
+        right = [float(f"{255 * value:.6g}") for value in self.mean.astype(np.float64)]
+        std = "" if self.std is None else f", std={_shortest(self.std)}"
+        raise DataError(
+            f"mean={_shortest(self.mean)} with scale={self.scale:.4g}: the mean is subtracted before the scale, in "
+            f"pixels: multiply torchvision's by 255: mean={right}{std}"
+        )
+
+    @classmethod
+    def measured(cls, mean: Array | None = None, **others: Any) -> "Preprocess":
+        """The same, with a mean that was measured or stored and not typed: that of dark images may be small.
+
+        >>> Preprocess.measured([0.25], scale=1 / 255).mean.tolist()
+        [0.25]
+        """
+        made = cls(**others)
+        object.__setattr__(made, "mean", _checked("mean", mean))
+        return made
 
     @property
     def mean_image(self) -> Float32 | None:
@@ -148,7 +164,7 @@ class Preprocess:
             )
         if mean_image is not None:
             fields["mean"] = mean_image
-        return cls(**fields)
+        return cls.measured(**fields)
 
     def _wants_pixels(self) -> bool:
         """Whether numbers from 0 to 1 would all become nearly the same one."""
@@ -183,6 +199,20 @@ class Preprocess:
                 f"a crop of {self.crop} does not fit images of {shape[2]} x {shape[3]}: resize them first, as "
                 "net.read does"
             )
+
+
+def _checked(name: str, value: Array | None) -> Float32 | None:
+    """A mean or a deviation in float32, of a shape and of values that are allowed."""
+    if value is None:
+        return None
+    with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused as such
+        array = np.asarray(value, np.float32)
+    if array.ndim not in ((1, 3) if name == "mean" else (1,)) or array.size == 0:
+        kinds = "[C] or [C, H, W]" if name == "mean" else "[C]"
+        raise DataError(f"{name} has shape {list(array.shape)}: it must be {kinds}")
+    if not np.isfinite(array).all() or (name == "std" and (array <= 0).any()):
+        raise DataError(f"{name} must be finite{', and above 0' if name == 'std' else ''}")
+    return array
 
 
 def check_pixels(pixels: Any, shape: tuple[int, ...] | None) -> None:

@@ -114,11 +114,7 @@ def _write_cpp(request: Request) -> Written:
         )
     facts = {"weight_bytes": made.weight_bytes, "file_bytes": made.file_bytes, "kept": list(made.kept)}
     facts |= {"changed": made.changed}
-    changed = (
-        []
-        if made.changed is None
-        else [f"changed   {made.changed}: an app that relies on it must change, too"]
-    )
+    changed = [] if made.changed is None else [f"changed   {made.changed}"]
     build = f"{folder}/build"
     return Written(
         {"out": str(folder), **facts, "engine": request.engine},
@@ -365,6 +361,7 @@ ONNX = Export(
     metavar="OUT",
     help="Write the model FILE as dense ONNX here (.onnx).",
     usage="FILE --onnx OUT.onnx",
+    purpose="other runtimes",
     takes=frozenset({"sparse"}),
     write=_write_onnx,
 )
@@ -373,6 +370,7 @@ HUB = Export(
     metavar="FOLDER",
     help="Write the model FILE and its card as a folder for the Hugging Face Hub.",
     usage="FILE --hub FOLDER",
+    purpose="the Hugging Face Hub",
     takes=_IMAGES,
     write=_write_hub,
 )
@@ -381,6 +379,7 @@ C = Export(
     metavar="FOLDER",
     help="Write the model FILE as plain C for microcontrollers, in integers; --data calibrates and measures it.",
     usage="FILE --c FOLDER",
+    purpose="C for microcontrollers",
     takes=_IMAGES | {"prefix", "clock", "compiled"},
     write=_write_c,
 )
@@ -389,6 +388,7 @@ CPP = Export(
     metavar="FOLDER",
     help="Write the model FILE as C++ for apps: the fast runtime with the weights compiled in, behind a C header.",
     usage="FILE --cpp FOLDER",
+    purpose="C++ for apps",
     takes=frozenset({"prefix", "engine"}),
     write=_write_cpp,
 )
@@ -397,6 +397,7 @@ CPP_FILE = Export(
     metavar="OUT",
     help="Write the model FILE for an app of --cpp to open as it runs: an update without a new release.",
     usage="FILE --cpp-file OUT",
+    purpose="an update for such an app",
     takes=frozenset({"engine"}),
     write=_write_cpp_file,
 )
@@ -405,6 +406,7 @@ WEB = Export(
     metavar="FOLDER",
     help="Write the model FILE as a web page, the same C as WebAssembly; needs ziglang, or clang and lld.",
     usage="FILE --web FOLDER",
+    purpose="a web page",
     takes=_IMAGES,
     write=_write_web,
 )
@@ -413,6 +415,7 @@ INT8 = Export(
     metavar="OUT",
     help="For microcontrollers: write the model FILE with int8 scales, calibrated on --data (.safetensors).",
     usage="FILE --int8 OUT --data DATA",
+    purpose="microcontroller scales",
     takes=_IMAGES,
     write=_write_int8,
 )
@@ -421,6 +424,7 @@ MODEL_FILE = Export(
     metavar="OUT",
     help="Write NET with the weights of --init, an .onnx file, or a model FILE anew as a model file (.safetensors).",
     usage="NET --init WEIGHTS --out FILE",
+    purpose="a model file of trained weights",
     takes=frozenset({"init", "name", "values", "prefer", "shape", "data", "mean", "layout", "size"}),
     write=_write_model_file,
 )

@@ -40,7 +40,7 @@ def export_cpp_file(
     """Write a network as a file that an app opens at run time, with `net_open_file`; how many bytes it has.
 
     The app is one that `export_cpp` wrote, with the same version of membound, of a network that takes and gives the
-    same: shapes, the size of images, and classes. Layers and weights may be any. Its outputs are those of `net(x)`, bit
+    same: shapes, the size of images, and classes. Layers and weights may differ. Its outputs are those of `net(x)`, bit
     for bit on the same kind of CPU. `engine` is how it computes there, "float" or "int8": by default as `net` does.
     """
     check_path_like(path, "path")

@@ -76,22 +76,34 @@ def export_cpp(
         how is not None,
         pixels,
         tuple(kept),
-        None if before is None else describe_change(before, source.source),
+        None if before is None else describe_change(before, source.source, prefix),
     )
 
 
-def describe_change(before: str, after: str) -> str | None:
-    """What two texts of net.cpp say of inputs, outputs and classes, where they differ."""
+def describe_change(before: str, after: str, prefix: str = "net") -> str | None:
+    """What two texts of net.cpp say of inputs, outputs and classes, where they differ, and what must change with it."""
     (old, old_names), (new, new_names) = map(_interface, (before, after))
     was, now = ([part for part in one if part not in other] for one, other in ((old, new), (new, old)))
+    said = []
+    if was or now:
+        had, has = (", ".join(parts) or "nothing of these" for parts in (was, now))
+        said.append(
+            f"the old export had {had}, this one has {has}; update any code that relies on the sizes in {prefix}.h"
+        )
     if len(old_names) != len(new_names):
-        for said, names in ((was, old_names), (now, new_names)):
-            said.append(f"{len(names)} classes" if names else "no names of classes")
+        had, has = (str(len(names)) if names else "none" for names in (old_names, new_names))
+        said.append(
+            f"the old export named {'1 class' if had == '1' else 'no classes' if had == 'none' else f'{had} classes'}, "
+            f"this one names {has}; update any code that uses {prefix}_class"
+        )
     elif old_names != new_names:
         number = next(i for i, name in enumerate(old_names) if name != new_names[i])
-        for said, names in ((was, old_names), (now, new_names)):
-            said.append(f"class {number} {shown(names[number])}")
-    return f"was {', '.join(was)}; is {', '.join(now)}" if was or now else None
+        had, has = (shown(names[number]) for names in (old_names, new_names))
+        said.append(
+            f"the old export named class {number} {had}, this one names it {has}; update any code that uses "
+            f"{prefix}_class or expects that class"
+        )
+    return "; ".join(said) or None
 
 
 def _interface(source: str) -> tuple[list[str], list[str]]:

@@ -22,7 +22,7 @@ enum {
   NET_OK = 0,
   NET_BAD_ARGUMENT = 1, /* a null pointer, or images of another size */
   NET_NO_MEMORY = 2,
-  NET_OUT_OF_RANGE = 3, /* an input that the network has no number for */
+  NET_OUT_OF_RANGE = 3, /* an input index outside the network's range */
   NET_FAILED = 4        /* anything else: please report it */
 };
 
@@ -32,7 +32,8 @@ NET_API const char *net_error(int code);
 /* A network that is ready to run: its weights are constants of the program, its working memory is its own. */
 typedef struct net net;
 
-/* `threads` work on each call, from 1 to 256; 0 takes all cores. Null where there is no memory or no such number. */
+/* `threads` work on each call, from 1 to 256; 0 takes all cores. Returns null if memory is short or the thread count
+ * is invalid. */
 NET_API net *net_open(int threads);
 
 /* The same with working memory for `max_batch` inputs at once: larger batches run in parts of that many. */
@@ -40,7 +41,7 @@ NET_API net *net_open_batch(int threads, size_t max_batch);
 
 /* A network of a file instead of the one that is compiled in: an update without a new release of the app. membound's
  * export_cpp_file writes it. It must take and give the same numbers, be for images of the same size and the same
- * classes, and be of membound NET_MEMBOUND; its layers and weights may be any. Null if it cannot be opened, and why, in
+ * classes, and be of membound NET_MEMBOUND; its layers and weights may differ. Null if it cannot be opened, and why, in
  * words, in `why`, which has room for `why_size` bytes and may be null. */
 NET_API net *net_open_file(const char *path, int threads, char *why, size_t why_size);
 

@@ -45,5 +45,6 @@ class Export:
     metavar: str
     help: str
     usage: str
+    purpose: str  # in a few words, beside the usage
     takes: frozenset[str]  # fields of a request that mean something to it
     write: Callable[[Request], Written]

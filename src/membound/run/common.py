@@ -84,6 +84,6 @@ def stated_preprocess(model: StoredModel) -> Preprocess:
         raise ModelError(
             "this file does not say how images are prepared: save it with preprocess=..., or prepare them yourself"
         )
-    return NetPreprocess(
+    return NetPreprocess.measured(
         **{each.name: getattr(found, each.name) for each in fields(found)}, shape=tuple(model.shapes[0])
     )

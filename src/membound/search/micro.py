@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -197,11 +197,11 @@ def alike(preprocess: Preprocess, channels: int) -> Preprocess:
         return preprocess
     mean, std = preprocess.mean, preprocess.std
     whole = 0.0 if mean is None else float(np.clip(np.rint(np.mean(mean)), 0, 255))
-    return replace(
-        preprocess,
-        mean=None if mean is None else np.full(channels, whole, np.float32),
-        std=None if std is None else np.full(channels, np.mean(std), np.float32),
-    )
+    same = {each.name: getattr(preprocess, each.name) for each in fields(preprocess)} | {
+        "mean": None if mean is None else np.full(channels, whole, np.float32),
+        "std": None if std is None else np.full(channels, np.mean(std), np.float32),
+    }
+    return Preprocess.measured(**same)
 
 
 def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preprocess) -> FileBytes:

@@ -16,6 +16,7 @@ from membound.store.graph import Graph, Input, Node, Output, Shape, freeze
 from membound.store.operators import OPERATORS
 from membound.store.rules import (
     COMPACT,
+    MAX_NAME,
     MAX_NODES,
     MAX_PORTS,
     MAX_WINDOW,
@@ -184,7 +185,13 @@ def _classes(items: Any) -> list[str]:
     """The names of classes; a number n stands for "0" to n - 1."""
     if is_int(items, 1, MAX_CLASSES):
         return list(map(str, range(items)))
-    if not isinstance(items, list) or not all(map(is_name, items)):  # rule 20
+    wrong = [] if not isinstance(items, list) else [i for i, name in enumerate(items) if not is_name(name)]
+    if wrong:  # rule 20
+        refuse(
+            20,
+            f"class {wrong[0]} is named {show(items[wrong[0]])}: 1 to {MAX_NAME} printable characters are allowed",
+        )
+    if not isinstance(items, list):  # rule 20
         refuse(20, "the classes must be their number, or a list of their names in printable characters")
     return list(items)
 

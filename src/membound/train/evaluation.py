@@ -142,6 +142,8 @@ def _other_layout(shape: tuple[int, ...], why: str, model: nn.Module) -> str | N
 
     >>> _other_layout((1, 3, 64), "layer '0' takes 3 channels and gets 1; change that layer", nn.Conv2d(3, 8, 3))
     'the layout NCHW would read 3 channels'
+    >>> _other_layout((64, 64, 3), "layer '0' takes 3 channels and gets 64; change that layer", nn.Conv2d(3, 8, 3))
+    'the layout NHWC would read 3 channels (of an array, pass x.transpose(0, 3, 1, 2))'
     """
     flat = any(isinstance(part, nn.Conv1d) for part in model.modules())
     wide = any(isinstance(part, nn.Conv2d) for part in model.modules())
@@ -160,7 +162,9 @@ def _other_layout(shape: tuple[int, ...], why: str, model: nn.Module) -> str | N
         channels = int(found[1])
         layouts = [layout for layout, side in (("NCHW", 1), ("NHWC", 2)) if shape[side] == channels]
         if len(layouts) == 1:
-            return f"the layout {layouts[0]} would read {channels} channel{'' if channels == 1 else 's'}"
+            said = f"the layout {layouts[0]} would read {channels} channel{'' if channels == 1 else 's'}"
+            turned = " (of an array, pass x.transpose(0, 3, 1, 2))" if layouts == ["NHWC"] else ""
+            return said + turned
     return None
 
 

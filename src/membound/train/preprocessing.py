@@ -88,11 +88,11 @@ def preprocess_for(model: nn.Module, split: Split, mean: str | None = None) -> P
     kind = mean or (solver.mean if solver else None)
     values = mean_image(split) if kind == "image" else mean_channels(split) if kind == "channel" else None
     if solver is None:
-        return Preprocess(scale=1 / 255, mean=values, takes=takes)
+        return Preprocess.measured(values, scale=1 / 255, takes=takes)
     crop = solver.crop
     if crop is not None and crop > min(split.shape[1:]):
         raise DataError(
             f"the network takes crops of {crop} pixels, the images are {split.shape[1:]}: read them at a larger size",
             about="size",
         )
-    return Preprocess(scale=solver.scale, mean=values, crop=crop, mirror=solver.mirror, takes=takes)
+    return Preprocess.measured(values, scale=solver.scale, crop=crop, mirror=solver.mirror, takes=takes)
