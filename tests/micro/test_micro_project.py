@@ -287,7 +287,7 @@ def test_a_folder_with_other_files_is_left_alone(calibrated, tmp_path, name, cap
     assert [path.name for path in folder.iterdir()] == [name]
     assert (folder / name).read_text() == "mine\n"
     assert run("export", calibrated[1], "--c", folder / name) == 1
-    assert "is there and not an empty folder" in capsys.readouterr().err
+    assert "exists and is not an empty folder" in capsys.readouterr().err
 
 
 def test_a_failed_export_leaves_the_earlier_one_as_it_was(calibrated, tmp_path, monkeypatch):

@@ -60,14 +60,15 @@ typedef struct {{
 /* Begin an input. */
 void net_start(net_context *context);
 
-/* Feed a row of {channels} x {width} bytes ({about}): that of channel c, column x, is at
+/* Feed a row of {channels} x {width} bytes ({about}): the byte for channel c, column x is at
  * c * channel_step + x * pixel_step. Returns 1 with the last row, when the outputs are there, else 0. */
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step);
 
-/* Output `index`, below NET_OUTPUTS. */
+/* Output `index`, below NET_OUTPUTS. Call it after net_feed_row returned 1, and before the next net_start: at any other
+ * time, what it reads is not the output. */
 int8_t net_output(const net_context *context, uint32_t index);
 
-/* The index of the largest output. */
+/* The index of the largest output, the first of several. As net_output, it is for after the last row. */
 uint32_t net_best(const net_context *context);
 
 #ifdef __cplusplus
