@@ -162,19 +162,26 @@ def source_text(plan: MicroPlan) -> str:
     parts.append(
         f"static const mb_net net_network = {{ops, values, input, {', '.join(map(str, record.values()))}}};\n"
     )
-    parts.append(FUNCTIONS.format(rows=net.images[net.output][1], columns=net.images[net.output][2]))
+    rows, columns = net.images[net.output][1:]
+    functions = FUNCTIONS.replace(_OF_MAP, _OF_VECTOR) if rows == columns == 1 else FUNCTIONS
+    parts.append(functions.format(rows=rows, columns=columns))
     return "\n".join(parts)
 
 
-FUNCTIONS = """void net_start(net_context *context) {{ mb_start(&net_network, context->counters); }}
+_OF_VECTOR = "  return mb_output(&net_network, context->arena, index, 0, 0);"
+_OF_MAP = """  const uint32_t channel = index / ({rows}u * {columns}u);
+  return mb_output(&net_network, context->arena, channel, index / {columns}u % {rows}u, index % {columns}u);"""
+FUNCTIONS = (
+    """void net_start(net_context *context) {{ mb_start(&net_network, context->counters); }}
 
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step) {{
   return mb_feed_row(&net_network, context->counters, context->arena, row, channel_step, pixel_step);
 }}
 
 int8_t net_output(const net_context *context, uint32_t index) {{
-  const uint32_t channel = index / ({rows}u * {columns}u);
-  return mb_output(&net_network, context->arena, channel, index / {columns}u % {rows}u, index % {columns}u);
+"""
+    + _OF_MAP
+    + """
 }}
 
 uint32_t net_best(const net_context *context) {{
@@ -184,6 +191,7 @@ uint32_t net_best(const net_context *context) {{
   return best;
 }}
 """
+)
 
 
 def _needs(plan: MicroPlan) -> str:
