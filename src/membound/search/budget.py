@@ -154,7 +154,7 @@ def make_plans(
                 f"{members * least + overhead:,};{slim} allow at least that{smaller}{unit}"
                 f"{say_examples(measure) if isinstance(measure, MicroBytes) else ''}",
                 about=("budget", *(["compiled"] if smaller else []), *about_reading(measure))
-                if micro
+                if isinstance(measure, MicroBytes)
                 else (),
             )
     return plans
