@@ -17,6 +17,7 @@ from paired_results import comparisons
 import membound as mb
 from membound.cli import main
 from membound.paper import figure
+from membound.units import CLOCK, LEVELS, OFF_PERCENT
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -364,6 +365,30 @@ def test_the_first_screen_compares_with_int8_as_the_table_does():
     assert f"{found['resnet8'][0]} on ResNet-8" in text
     assert f"{found['lite0'][0]} on EfficientNet-Lite0 for {found['lite0'][1]}" in text
     assert f"{found['lenet'][0]} on LeNet for {found['lenet'][1]}" in text
+
+
+def test_the_microcontroller_section_tells_estimates_from_counted_times():
+    rows = results("micro-speed")["rows"]
+    levels = next(row for row in rows if row["name"] == "digits")["levels"]
+    small, fast = levels["-Os"], levels["-O2"]
+    said = flat(README)
+    estimated = [f"{1e3 * each['estimated_cycles'] / CLOCK:.1f} ms" for each in (small, fast)]
+    assert (
+        f"it estimates {estimated[0]} an image on a Cortex-M4 at 80 MHz, or {estimated[1]} if compiled"
+        in said
+    )
+    counted = f"{small['ms_at_80_mhz']} ms and {fast['ms_at_80_mhz']} ms"
+    assert f"The cycles that we counted on an emulated one take {counted}" in said
+    taken = {row["name"]: row["levels"]["-O2"]["instructions"] for row in results("micro-tflm")["rows"]}
+    times = taken["membound: keywords, fitted"] / taken["tflm: keywords"]
+    assert f"membound takes {times:.1f} times as many instructions at -O2" in said
+    assert f"{times:.1f} times as many instructions at -O2" in flat((ROOT / "docs" / "MICRO.md").read_text())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_said_of_the_error_of_estimates_is_the_largest_that_was_measured(level):
+    found = [row["levels"][level] for row in results("micro-speed")["rows"]]
+    assert max(abs(each["off_percent"]) for each in found) == OFF_PERCENT[level]
 
 
 def measured_spreads(value: object) -> set[str]:

@@ -176,8 +176,14 @@ static MB_APART uint32_t fill(reader *w, uint32_t *entries) {
 static inline void set_sums(int32_t *sums, uint32_t width, int32_t bias) {
 #if !defined(__OPTIMIZE_SIZE__)
   for (; width >= 8u; width -= 8u, sums += 8) {
-    sums[0] = bias, sums[1] = bias, sums[2] = bias, sums[3] = bias;
-    sums[4] = bias, sums[5] = bias, sums[6] = bias, sums[7] = bias;
+    sums[0] = bias;
+    sums[1] = bias;
+    sums[2] = bias;
+    sums[3] = bias;
+    sums[4] = bias;
+    sums[5] = bias;
+    sums[6] = bias;
+    sums[7] = bias;
   }
 #endif
   for (; width != 0u; width--) *sums++ = bias;
@@ -201,7 +207,14 @@ static inline void multiply_eight(int32_t *sums, const int8_t *x, uint32_t strid
     g += w * v[6u * stride];
     h += w * v[7u * stride];
   } while (next != end);
-  sums[0] = a, sums[1] = b, sums[2] = c, sums[3] = d, sums[4] = e, sums[5] = f, sums[6] = g, sums[7] = h;
+  sums[0] = a;
+  sums[1] = b;
+  sums[2] = c;
+  sums[3] = d;
+  sums[4] = e;
+  sums[5] = f;
+  sums[6] = g;
+  sums[7] = h;
 }
 
 /* sums[p] += weight * x[place + p * stride] for all n entries, an even number that is not 0. */
@@ -233,7 +246,8 @@ MB_COPIED void multiply(int32_t *sums, uint32_t width, const int8_t *x, uint32_t
       a += weight_of(entry) * v[0];
       b += weight_of(entry) * v[stride];
     } while (next != end);
-    sums[0] = a, sums[1] = b;
+    sums[0] = a;
+    sums[1] = b;
   }
 #endif
   for (; width != 0u; width--, sums++, x += stride) {

@@ -345,7 +345,7 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
     assert run("run", net, "a.png", "photos") == 0  # which prints, and writes nothing
     assert capsys.readouterr().out.count(" %") == 8
     for words, says in (
-        (("photos", "--out", "masks"), "is there and not an empty folder"),
+        (("photos", "--out", "masks"), "exists and is not an empty folder"),
         (("photos", "--out", "one.png"), "2 pictures give as many masks: name a new folder"),
         (("a.png", "photos/in", "photos/c.png", "a.png", "--out", "new"), "would both be a.png"),
         (("a.png", "--out", "a.png"), "is the input"),

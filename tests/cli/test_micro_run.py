@@ -56,6 +56,29 @@ def test_floats_that_are_prepared_are_rounded_as_the_device_does(given, capsys):
     assert json.loads(capsys.readouterr().out)["integers"] == wanted.tolist()
 
 
+def test_raw_input_of_the_exported_program_is_told_from_an_array(given, capsys):
+    _, file, images = given
+    images.tofile("images.bin")
+    said = refused(capsys, "run", file, "images.bin", "--engine", "micro")
+    assert "images.bin: a .bin file is raw input for the main of exported C" in said
+    assert "np.save" in said
+
+
+def test_sequences_without_a_width_are_told_how_to_get_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    build = Builder((20, 49, 1), seed=0)
+    build.flat_linear(build.conv(0, 4), 2)
+    written(micro(build.store()), tmp_path / "net.safetensors")
+    x, y = np.random.default_rng(0).normal(size=(40, 20, 49)).astype(np.float32), np.arange(40) % 2
+    np.savez("words.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    evaluate = ("evaluate", "net.safetensors", "--engine", "micro", "--data")
+    said = refused(capsys, *evaluate, "words.npz")
+    assert "examples of words are [1, 20, 49] once prepared: this network takes [20, 49, 1]" in said
+    assert said.endswith("save x[..., None] in its place\n")
+    np.savez("wide.npz", x_train=x[..., None], y_train=y, x_test=x[..., None], y_test=y)
+    assert run(*evaluate, "wide.npz") == 0
+
+
 def test_without_the_option_it_is_said_that_the_device_may_differ(given, capsys):
     net, file, _ = given
     assert run("run", file, "x.npy") == 0

@@ -85,7 +85,7 @@ def test_a_teacher_with_weights_of_its_own(capsys):
         ("--widths 1,1", "different factors"),
         ("--effort much", "no effort"),
         ("--ram 100", "allow at least these two"),
-        ("--ram 20KB --ram 30KB", "one to one"),
+        ("--ram 20KB --ram 30KB", "give --budget and --ram once each, and run fit once for each pair"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing_behind(asked, message, capsys):

@@ -144,6 +144,18 @@ def test_sequences_that_are_read_as_pictures_or_without_a_width_name_the_layout(
     assert said.endswith("takes a sequence as [channels, time, 1], in the layout NCHW (--layout)\n")
 
 
+def test_pixels_have_no_layout_to_say_and_a_mean_image_names_the_option(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    x, y = np.random.default_rng(0).integers(0, 256, (40, 28, 28), np.uint8), np.arange(40) % 10
+    np.savez("digits.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    fit = ("fit", "lenet", "--data", "digits.npz", "--target", "micro", "--device", "cpu", "--steps", "2")
+    fit += ("--out", "net.safetensors", "--no-dense")
+    assert "--layout" not in refused(capsys, *fit, "--budget", "8KB", "--ram", "1KB")
+    assert "--layout" not in refused(capsys, *fit, "--budget", "1KB")
+    said = refused(capsys, *fit, "--budget", "40KB", "--mean", "image")
+    assert "train it again with a mean for each channel (--mean channel)" in said
+
+
 @pytest.mark.parametrize("layout", [(), ("--layout", "NHWC")])
 def test_floats_that_may_be_sequences_are_read_with_a_word(layout, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

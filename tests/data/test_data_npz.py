@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from membound import data
-from membound.data.npz import channels_first
+from membound.data.npz import channels_first, reading_notes
 from membound.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -107,6 +107,20 @@ def test_bad_content_is_refused_with_the_name(tmp_path, changes, said):
         data.load(path)
     assert "set" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_labels_that_were_saved_as_floats_get_a_note(dtype, tmp_path):
+    x, labels = np.zeros((40, 8, 8), np.uint8), np.arange(40) % 10
+    both = arrays(x_train=x, y_train=labels.astype(dtype), x_test=x, y_test=labels.astype(dtype))
+    found = data.load(save(tmp_path, **both))
+    name = np.dtype(dtype).name
+    said = f"y_train is {name}, so this is regression; if its 10 whole values are classes, save y as integers"
+    assert (found.task, list(found.notes)) == ("regression", [said])
+    assert reading_notes(found) == [said]
+    assert data.load(save(tmp_path, **arrays(x_train=x, y_train=labels, x_test=x, y_test=labels))).notes == ()
+    values = (labels + 0.5).astype(dtype)
+    assert data.load(save(tmp_path, **arrays(x_train=x, y_train=values, x_test=x, y_test=values))).notes == ()
 
 
 def test_bytes_and_floats_do_not_mix(tmp_path):

@@ -24,6 +24,7 @@ from membound.micro.identity import identify
 from membound.run.calibration import calibrate_activations, with_activations
 from membound.run.micro_net import MicroNet
 from membound.store.file import read_bytes, to_bytes
+from membound.units import LEVELS, say_off
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 SANITIZED = ["-Og", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -112,6 +113,15 @@ def test_every_c_file_says_its_license_and_who_wrote_it(prefix):
 
 
 @needs_gcc
+def test_the_c_says_when_outputs_are_there_and_its_readme_how_far_estimates_are_off(tmp_path):
+    write_project(tmp_path, micro(NETWORKS["lenet"]()))
+    header, source = ((tmp_path / name).read_text() for name in ("net.h", "net.c"))
+    assert "Call it after net_feed_row returned 1, and before the next net_start" in header
+    assert "for after the last row" in header
+    assert "return mb_output(&net_network, context->arena, index, 0, 0);" in source, "no dividing by 1"
+    assert say_off(*LEVELS) in " ".join((tmp_path / "README.md").read_text().split())
+
+
 def test_all_names_that_the_linker_sees_are_the_networks_or_the_runtimes(tmp_path):
     write_project(tmp_path, micro(NETWORKS["lenet"]()), "kws")
     sources = [path.name for path in tmp_path.glob("*.c") if path.name != "main.c"]
@@ -287,7 +297,7 @@ def test_a_folder_with_other_files_is_left_alone(calibrated, tmp_path, name, cap
     assert [path.name for path in folder.iterdir()] == [name]
     assert (folder / name).read_text() == "mine\n"
     assert run("export", calibrated[1], "--c", folder / name) == 1
-    assert "is there and not an empty folder" in capsys.readouterr().err
+    assert "exists and is not an empty folder" in capsys.readouterr().err
 
 
 def test_a_failed_export_leaves_the_earlier_one_as_it_was(calibrated, tmp_path, monkeypatch):

@@ -122,7 +122,7 @@ def test_only_whole_images_are_run(tmp_path):
     write_project(tmp_path / "c", small(1, 0))
     assert compiled(list((tmp_path / "c").glob("*.c")), tmp_path / "program").returncode == 0
     for given, lines, said in (
-        (b"", 0, "usage: main < FILE, of 30 bytes for each example\n"),
+        (b"", 0, f"usage: {tmp_path / 'program'} < FILE, of 30 bytes for each example\n"),
         (bytes(7), 0, "short input: an example has 30 bytes, 7 came\n"),
         (bytes(30), 1, ""),
         (bytes(75), 2, "short input: an example has 30 bytes, 15 came\n"),

@@ -78,12 +78,12 @@ def too_short(draft):
     return draft.pack()[:7]
 
 
-@breaks(1, "does not fit")
+@breaks(1, "nor another safetensors file")
 def header_beyond_the_file(draft):
     return struct.pack("<Q", 2**63) + draft.pack()[8:]
 
 
-@breaks(1, "does not fit")
+@breaks(1, "nor another safetensors file")
 def header_too_long(draft):
     return struct.pack("<Q", 2**24 + 56) + b"{" + b" " * (2**24 + 1000)
 
@@ -195,9 +195,18 @@ def appended(draft):
     return draft.pack() + b"\0"
 
 
-@breaks(9, "two offsets")
+@breaks(9, "cut short: 1 byte is missing")
 def truncated(draft):
     return draft.pack()[:-1]
+
+
+@pytest.mark.parametrize("content", [b"# Read me\nThis is text.\n", b"\xff" * 100])
+def test_another_kind_of_file_is_not_said_to_be_damaged(content):
+    with pytest.raises(
+        ModelError, match="not a model file, nor another safetensors file: its first 8 bytes"
+    ) as caught:
+        read_bytes(content, "README.md")
+    assert not {"damaged", "fetch"} & set(str(caught.value).split())
 
 
 def rename(rule, words, old, new):
@@ -381,6 +390,7 @@ def test_a_file_that_was_cut_short_says_how_much_is_missing():
         with pytest.raises(ModelError, match="cut short") as caught:
             read_bytes(whole[:length], "net.safetensors")
         assert said in str(caught.value)
+        assert "offsets" not in str(caught.value)
     header = int.from_bytes(whole[:8], "little")
     assert f": at least {8 + header - 40} bytes are missing" in str(caught.value)
 

@@ -18,7 +18,9 @@ LAYOUTS = ("NHW", "NCHW", "NHWC")
 FEATURES = ("NF", "NCL")  # features without a place, and those along one axis, such as time
 _CHANNELS = (1, 3, 4)  # the channel counts that tell NCHW from NHWC
 _MOST_CLASSES = 100_000
+_FEW_VALUES = 100  # that floats have where they may be labels
 READ_AS = "x is read as "  # how a note begins that says what its shape was taken for
+TARGETS_ARE = "y_train is "  # and one that says what its type was taken for
 
 
 def load_npz(path: Path, layout: str | None = None) -> Dataset:
@@ -36,6 +38,7 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
         raise DataError(f"layout {layout!r} is not known: allowed are {', '.join((*LAYOUTS, *FEATURES))}")
     notes = describe_reading(x_train, layout)
     if y_train.dtype.kind == "f" or (y_train.ndim >= 2 and y_train.shape[1:] != (1,)):
+        notes += _describe_targets(y_train)
         return replace(_beyond_classes(path, (x_train, y_train, x_test, y_test), layout), notes=notes)
     kind: Any = ExampleSplit if _are_features(x_train, layout) else ArraySplit
     train, test = (
@@ -83,7 +86,25 @@ def _several(path: Path, x_train: Any, y_train: Array, x_test: Any, y_test: Arra
     if not numbers:
         return _of_classes(path, *halves)
     names = tuple(f"output {number}" for number in range(max(y_train[0].size, 1)))
-    return Dataset(path.stem, halves[0], halves[1], names, task=REGRESSION)
+    notes = _describe_targets(y_train)
+    return Dataset(path.stem, halves[0], halves[1], names, task=REGRESSION, notes=notes)
+
+
+def _describe_targets(y: Array) -> tuple[str, ...]:
+    """A note on floats that look like labels: few whole numbers, each of several examples.
+
+    >>> _describe_targets(np.repeat(np.float32([0, 1, 2]), 10))
+    ('y_train is float32, so this is regression; if its 3 whole values are classes, save y as integers',)
+    >>> _describe_targets(np.float32([0, 0.5, 1, 1])), _describe_targets(np.arange(100.0))
+    ((), ())
+    """
+    if y.dtype.kind != "f" or not len(y) or y[0].size != 1 or not (y == np.rint(y)).all():
+        return ()
+    count = len(np.unique(y))
+    if not 2 <= count <= min(_FEW_VALUES, len(y) // 4):
+        return ()
+    said = f"if its {count} whole values are classes, save y as integers"
+    return (f"{TARGETS_ARE}{y.dtype}, so this is regression; {said}",)
 
 
 def _are_features(x: Array, layout: str | None) -> bool:
@@ -170,8 +191,8 @@ def describe_reading(x: Array, layout: str | None) -> tuple[str, ...]:
 
 
 def reading_notes(data: object) -> list[str]:
-    """What a data set's notes say of that."""
-    return [note for note in getattr(data, "notes", ()) if str(note).startswith(READ_AS)]
+    """What a data set's notes say of that, and of targets that look like labels."""
+    return [note for note in getattr(data, "notes", ()) if str(note).startswith((READ_AS, TARGETS_ARE))]
 
 
 def _read(path: Path) -> list[Any]:

@@ -16,7 +16,7 @@ MAIN_OF_BYTES = r"""/* Reads examples from standard input, and prints the output
 #error "this main.c feeds bytes as they are, and this network takes floats: make bytes of them with net_input of net.h"
 #endif
 #if !defined(ARDUINO) && !defined(PLATFORMIO) /* there this folder is a library, and the program is yours */
-int main(void) {
+int main(int argc, char **argv) {
   static net_context context;
   static uint8_t row[NET_WIDTH * NET_CHANNELS];
   const unsigned long size = sizeof row * 1ul * NET_HEIGHT; /* bytes of an example */
@@ -33,7 +33,8 @@ int main(void) {
   }
   came += read;
   if (came == 0 && examples > 0) return 0;
-  if (came == 0) fprintf(stderr, "usage: main < FILE, of %lu bytes for each example\n", size);
+  if (came == 0)
+    fprintf(stderr, "usage: %s < FILE, of %lu bytes for each example\n", argc > 0 ? argv[0] : "main", size);
   if (came > 0) fprintf(stderr, "short input: an example has %lu bytes, %lu came\n", size, came);
   return 1;
 }

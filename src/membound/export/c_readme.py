@@ -17,7 +17,7 @@ from membound.micro.cost import estimate, speed_of
 from membound.micro.identity import identify
 from membound.micro.plan import MicroPlan
 from membound.micro.used import constants_of, features
-from membound.units import CLOCK, LEVELS, name_examples, show_clock, show_ms
+from membound.units import CLOCK, LEVELS, name_examples, say_off, show_clock, show_ms
 
 WIDE = 118  # columns
 PICTURES = """
@@ -161,14 +161,15 @@ Compile `{prefix}_test.c`, too, and call it once: on a new board, and when the c
 
 ## Time
 
-One {one} takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code:
+One {one} takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code. Times are
+estimates: {say_off(*LEVELS)}.
 
 | compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call, about |
 |---|---|---|---|---|---|
 {times}
 
 The longest call of `{prefix}_feed_row` is often the last one of an {one}, which computes all that is left; others are
-much shorter. Tasks of the same priority wait as long.
+much shorter. Tasks of the same priority are blocked for that long.
 
 Time does not depend on the data: compiled by gcc for a Cortex-M4 at -Os or -O2, every input takes as many instructions
 as any other. `{prefix}_best` compares outputs, and may differ by a few. Other compilers and processors may jump where

@@ -60,14 +60,15 @@ typedef struct {{
 /* Begin an input. */
 void net_start(net_context *context);
 
-/* Feed a row of {channels} x {width} bytes ({about}): that of channel c, column x, is at
+/* Feed a row of {channels} x {width} bytes ({about}): the byte for channel c, column x is at
  * c * channel_step + x * pixel_step. Returns 1 with the last row, when the outputs are there, else 0. */
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step);
 
-/* Output `index`, below NET_OUTPUTS. */
+/* Output `index`, below NET_OUTPUTS. Call it after net_feed_row returned 1, and before the next net_start: at any other
+ * time, what it reads is not the output. */
 int8_t net_output(const net_context *context, uint32_t index);
 
-/* The index of the largest output. */
+/* The index of the largest output, the first of several. As net_output, it is for after the last row. */
 uint32_t net_best(const net_context *context);
 
 #ifdef __cplusplus
@@ -161,19 +162,26 @@ def source_text(plan: MicroPlan) -> str:
     parts.append(
         f"static const mb_net net_network = {{ops, values, input, {', '.join(map(str, record.values()))}}};\n"
     )
-    parts.append(FUNCTIONS.format(rows=net.images[net.output][1], columns=net.images[net.output][2]))
+    rows, columns = net.images[net.output][1:]
+    functions = FUNCTIONS.replace(_OF_MAP, _OF_VECTOR) if rows == columns == 1 else FUNCTIONS
+    parts.append(functions.format(rows=rows, columns=columns))
     return "\n".join(parts)
 
 
-FUNCTIONS = """void net_start(net_context *context) {{ mb_start(&net_network, context->counters); }}
+_OF_VECTOR = "  return mb_output(&net_network, context->arena, index, 0, 0);"
+_OF_MAP = """  const uint32_t channel = index / ({rows}u * {columns}u);
+  return mb_output(&net_network, context->arena, channel, index / {columns}u % {rows}u, index % {columns}u);"""
+FUNCTIONS = (
+    """void net_start(net_context *context) {{ mb_start(&net_network, context->counters); }}
 
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step) {{
   return mb_feed_row(&net_network, context->counters, context->arena, row, channel_step, pixel_step);
 }}
 
 int8_t net_output(const net_context *context, uint32_t index) {{
-  const uint32_t channel = index / ({rows}u * {columns}u);
-  return mb_output(&net_network, context->arena, channel, index / {columns}u % {rows}u, index % {columns}u);
+"""
+    + _OF_MAP
+    + """
 }}
 
 uint32_t net_best(const net_context *context) {{
@@ -183,6 +191,7 @@ uint32_t net_best(const net_context *context) {{
   return best;
 }}
 """
+)
 
 
 def _needs(plan: MicroPlan) -> str:

@@ -195,7 +195,7 @@ app. In a build system of your own, take the flags from `Makefile`, file by file
 `main --check` is the self test: the network runs on noise, and its outputs must be those that Python gave. `net_test.h`
 declares it as `net_selftest`, for an app to call when you try another phone or another compiler; a program that does
 not call it does not contain it. Outputs may be off by NET_TEST_TOLERANCE of the largest, because CPUs of another kind
-add in another order; on the kind that exported it, they are the same, bit for bit. One input cannot show every flipped
+add in another order; on the kind that exported it, they are the same, bit for bit. One input cannot catch every flipped
 bit.
 
 In a CMake project of your own:

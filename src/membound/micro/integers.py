@@ -168,7 +168,8 @@ def _input(model: StoredModel, channels: int, to: Quantization, pixels: bool) ->
         return [(2**INPUT_SHIFT, -128 * 2**INPUT_SHIFT)] * channels
     if model.mean_image is not None:
         raise ModelError(
-            "the file subtracts a mean image, too large for a microcontroller: train with a mean for each channel"
+            "this network subtracts a mean image, too large for a microcontroller: train it again with a mean for each "
+            "channel (mean='channel')"
         )
     said = model.preprocess or {}
     mean = np.broadcast_to(np.asarray(said.get("mean", 0.0), np.float64), channels)

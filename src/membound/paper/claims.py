@@ -18,7 +18,7 @@ HOLDS, FAILS, WITHIN, UNKNOWN = "holds", "does not hold", "within the spread", "
 TOO_FEW = "too few seeds to tell"
 UNDECIDED = {
     TOO_FEW: "the 95 % confidence interval holds 0, with fewer than 5 seeds: --seeds 10 may decide it",
-    WITHIN: "the 95 % confidence interval holds 0: no difference is shown, and no equality either",
+    WITHIN: "the 95 % confidence interval holds 0: the data show neither a difference nor equality",
 }
 ENOUGH = 5  # seeds: with fewer, an interval is so wide that an open question says more of the seeds than of the claim
 

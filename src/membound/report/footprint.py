@@ -24,7 +24,7 @@ from membound.report.text import (
     name_of_examples,
     show_count,
 )
-from membound.units import show_ms
+from membound.units import LEVELS, say_off, show_ms
 
 Facts = Mapping[str, Any]
 Part = tuple[str, Callable[[Facts], object]]
@@ -71,7 +71,7 @@ def make_footprint(result: Facts) -> Markup | None:
         f"Code is at {level} for a Cortex-M4 ({compiled}), without startup code, memcpy and memset. "
         f"{fed.capitalize()} are fed by rows, so the input is not in RAM as a whole. Instructions and time are "
         f"estimated for one {fed.removesuffix('s')} on {say_clock(finals[0])}, at {level}, without wait states of "
-        "the flash."
+        f"the flash; {say_off(*LEVELS)}."
     )
     floats = find_text(find_part(finals[0], "micro"), "flash_not_included")
     if floats is not None:

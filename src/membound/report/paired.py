@@ -158,7 +158,7 @@ def say_rule_of(verdicts: Collection[str | None]) -> str:
         few = ""
     return (
         "Better and worse mean that the 95 % confidence interval of the difference leaves out 0; all else is within "
-        f"the spread, which {NOT_EQUAL}: no difference is shown, and no equality either.{few}"
+        f"the spread, which {NOT_EQUAL}: the data show neither a difference nor equality.{few}"
     )
 
 

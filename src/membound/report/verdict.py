@@ -22,7 +22,7 @@ from membound.report.text import (
     show_milliseconds,
     show_share,
 )
-from membound.units import show_ms
+from membound.units import say_off, show_ms
 
 Facts = Mapping[str, Any]
 SAME = 1.05  # times faster or slower that are not worth a word
@@ -111,7 +111,11 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     # The latency of this machine says nothing of a microcontroller's.
     if len(finals) == 1 and is_micro(result) and (taken := find_time(finals[0])) is not None:
         way = f"{say_clock(finals[0])}, compiled with {find_level(finals[0])}"
-        return [*lines, f"About {show_ms(taken)} an {name_of_example(finals[0])} on {way}, estimated."]
+        return [
+            *lines,
+            f"About {show_ms(taken)} an {name_of_example(finals[0])} on {way}, estimated "
+            f"({say_off(find_level(finals[0]))}).",
+        ]
     if is_micro(result):
         return lines
     named = [f"{final.get('name')}: " if len(finals) > 1 else "" for final in finals]

@@ -21,6 +21,7 @@ from membound.run.micro_net import MicroNet
 from membound.run.net import Net, load
 from membound.run.pictures import image_side
 from membound.run.scores import score_for
+from membound.units import name_examples
 
 BATCH = 64
 CONFUSED = 100  # classes at most whose confusion is told, a number for each two
@@ -205,37 +206,45 @@ def check_sample(net: Net | MicroNet, data: str) -> None:
 
 def _check_images(net: Net | MicroNet, dataset: Dataset) -> None:
     images = dataset.test.read(np.zeros(1, np.int64))
+    named = name_examples(net.input_shape)
     if net.model.preprocess is None and images.dtype != np.float32:
         raise DataError(
-            f"the file does not say how images are prepared, and those of {dataset.name} are {images.dtype}: "
-            "save the network again with preprocess=mb.data.Preprocess(...), or prepare the images as float32 in an "
-            ".npz"
+            f"the file does not say how {named} are prepared, and those of {dataset.name} are {images.dtype}: "
+            f"save the network again with preprocess=mb.data.Preprocess(...), or prepare the {named} as float32 "
+            "in an .npz"
         )
     if net.model.preprocess is not None and taken_by(net.model.preprocess) == "uint8" != images.dtype:
         raise DataError(
-            f"images of {dataset.name} are {images.dtype}: this file prepares pixels; give it uint8 from 0 to 255"
+            f"{named} of {dataset.name} are {images.dtype}: this file prepares pixels; give it uint8 from 0 to 255"
         )
     cropped = (net.model.preprocess or {}).get("crop") is not None
     if not cropped and images.shape[1:] != tuple(net.input_shape):
-        raise DataError(
-            f"images of {dataset.name} are {list(images.shape[1:])} once prepared: this network takes "
-            f"{list(net.input_shape)}"
-        )
+        raise DataError(_say_shape(dataset.name, named, images.shape[1:], net.input_shape))
     pixels = isinstance(net, MicroNet) and images.dtype == np.uint8
     prepared = net.preprocess(images) if pixels else prepare(net, images)
     if prepared.shape[1:] != net.input_shape:
-        raise DataError(
-            f"images of {dataset.name} are {list(prepared.shape[1:])} once prepared: this network takes "
-            f"{list(net.input_shape)}"
-        )
+        raise DataError(_say_shape(dataset.name, named, prepared.shape[1:], net.input_shape))
+
+
+def _say_shape(name: str, named: str, found: Sequence[int], wanted: Sequence[int]) -> str:
+    """Examples that do not fit; a sequence [time, channels] that was read as a picture lacks a size of 1.
+
+    >>> _say_shape("words", "examples", (1, 20, 49), (20, 49, 1))
+    'examples of words are [1, 20, 49] once prepared: this network takes [20, 49, 1]; save x[..., None] in its place'
+    """
+    text = f"{named} of {name} are {list(found)} once prepared: this network takes {list(wanted)}"
+    if wanted[-1] == 1 and [1, *wanted[:-1]] == list(found):
+        text += "; save x[..., None] in its place"
+    return text
 
 
 def _check_classes(net: Net | MicroNet, dataset: Dataset) -> None:
     classes = len(dataset.classes)
     if len(net.output_shape) != 1 or net.output_shape[0] < classes:
+        one = name_examples(net.input_shape)[:-1]
         raise DataError(
-            f"the network gives {list(net.output_shape)} for an image, {dataset.name} has {classes} classes: "
-            f"a score for each is needed"
+            f"the network gives {list(net.output_shape)} for an {one}, {dataset.name} has {classes} classes: a score "
+            "for each is needed"
         )
     numbered = dataset.classes == tuple(map(str, range(classes)))  # as an .npz has them, which knows no names
     if net.classes is not None and not numbered and tuple(net.classes) != tuple(dataset.classes):

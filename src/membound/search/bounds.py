@@ -258,7 +258,8 @@ class Bound:
             if isinstance(amounts, Sequence) and not isinstance(amounts, str):
                 if len(amounts) != 1:
                     raise MemboundError(
-                        "a budget and a bound on memory go together one to one: give one of each",
+                        "several bounds do not pair up: give budget and ram once each, and run fit once for each "
+                        "pair",
                         about=("budget", "ram"),
                     )
                 if name == "ram":

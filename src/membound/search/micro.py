@@ -126,7 +126,7 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
             f"{allowed:,} bytes of RAM{meant} cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
             f"stack), however few weights it has; allow that much, or change the network: {_say_largest(plan)}"
             f"{say_examples(measure)}",
-            about=("ram", "layout"),
+            about=("ram", *about_reading(measure)),
         )
 
 
@@ -185,6 +185,11 @@ def say_examples(measure: MicroBytes) -> str:
         sequences = f"sequences of {height} channel{'s' if height > 1 else ''}"
         text += f": if these are {sequences}, the layout NCHW reads {height} x {width} x 1"
     return text
+
+
+def about_reading(measure: MicroBytes) -> tuple[str, ...]:
+    """What else an error is about where examples may have been read otherwise: data of pixels have no layout to say."""
+    return () if measure.plan(measure.dense_state()).net.takes_pixels else ("layout",)
 
 
 def alike(preprocess: Preprocess, channels: int) -> Preprocess:

@@ -52,11 +52,17 @@ def parse(buffer: npt.NDArray[np.uint8]) -> Container:
             "this is a network for an app, written by export_cpp_file: use the .safetensors file it was made from",
         )
     length = int.from_bytes(buffer[:8].tobytes(), "little")
-    if not 2 <= length <= min(MAX_HEADER, size - 8):  # rule 1
+    if length > MAX_HEADER:  # rule 1
+        refuse(
+            1,
+            f"not a model file, nor another safetensors file: its first 8 bytes would say that its header has "
+            f"{_bytes(length)}, and at most {MAX_HEADER:,} are allowed",
+        )
+    if not 2 <= length <= size - 8:  # rule 1
         refuse(
             1,
             f"cut short, or not a model file: {_bytes(size)}, and a header of {_bytes(length)} does not fit in them"
-            f"{_missing(8 + length - size if length <= MAX_HEADER else 0, 'at least ')}",
+            f"{_missing(8 + length - size, 'at least ')}",
         )
     start = 8 + length
     if start % ALIGNMENT:  # rule 2
@@ -157,10 +163,12 @@ def _entry(name: str, fields: Any, size: int, missing: int) -> tuple[np.dtype[An
         or len(offsets) != 2
         or not all(is_int(offset, 0, size) for offset in offsets)
     ):
+        if missing > 0:
+            refuse(9, f"cut short{_missing(missing)}")
         refuse(
             9,
-            f"cut short, or damaged: tensor {show(name)} is at {show(offsets)}, and two offsets from 0 to {size} are "
-            f"allowed{_missing(missing)}",
+            f"damaged: tensor {show(name)} is at {show(offsets)}, and two offsets from 0 to {size} are "
+            f"allowed{_missing(0)}",
         )  # rule 9
     begin, end = offsets
     if end - begin != math.prod(shape) * dtype.itemsize:  # rule 9
