@@ -16,6 +16,7 @@ from membound.report.text import weights_first
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS
 
 Rules = list[str] | None
+PACKAGES = ("membound", "torch", "numpy")  # whose versions a record has
 
 
 @spread()
@@ -127,6 +128,7 @@ def train_command(
     """
     _check_effective(keep=keep, every=every, ramp=ramp, init=source.init, name=source.name)
     from membound import data as sets
+    from membound.machine import describe
     from membound.train import job
     from membound.train.loop import Interrupted
     from membound.train.run import Settings
@@ -172,7 +174,7 @@ def train_command(
         again = "run the same command again to go on" if run_dir else "without --run-dir nothing was saved"
         raise options.Stopped(f"interrupted: {again}") from None
     if facts is not None:
-        options.print_json(facts) if as_json else _print(facts, out)
+        options.print_json(describe(PACKAGES) | facts) if as_json else _print(facts, out)
 
 
 def _check_effective(

@@ -12,7 +12,6 @@ from membound import data as sets
 from membound.data.augment import Augment, choose
 from membound.data.source import has_own_size
 from membound.errors import MemboundError, say_no_folder
-from membound.machine import describe
 from membound.train import recipe as recipes
 from membound.train.batches import Feeder
 from membound.train.evaluation import check_fits, evaluate
@@ -177,7 +176,6 @@ def train_network(
         },
         "rules": {pattern: describe_rule(update) for pattern, update in rules.items()},
         "training_data": data_digest(split),
-        **describe(("membound", "torch", "numpy")),
         "seconds": round(result.seconds, 2),
         "resumed": result.resumed,
         "history": result.history,
