@@ -173,7 +173,7 @@ def test_a_pair_that_cannot_be_met_is_said_as_a_pair():
         with pytest.raises(MemboundError, match="allow at least these two") as error:
             mb.fit(Small, digits(0, 80), budget, ram=ram, **QUICK)
         assert "bytes of memory" in str(error.value)
-    with pytest.raises(MemboundError, match="one to one"):
+    with pytest.raises(MemboundError, match="do not pair up"):
         mb.fit(Small, digits(0, 80), [6000, 5000], ram=50_000, **QUICK)
     with pytest.raises(MemboundError, match="give one bound"):
         mb.fit(Small, digits(0, 80), 6000, ram=50_000, nonzeros=100, **QUICK)

@@ -107,7 +107,7 @@ def test_what_is_not_a_network_of_the_same_layers_is_refused(averaged):
         reg.project_(nn.Linear(40, 20))
     with pytest.raises(RuleError, match=r"one of shape \(20, 41\) as '0.weight'"):
         reg.project_(nn.Sequential(nn.Linear(41, 20)))
-    with pytest.raises(RuleError, match="this is no network"):
+    with pytest.raises(RuleError, match="not a network: give one with the same layers"):
         reg.project_(average.state_dict())
     with torch.no_grad():
         average.module[2].weight[0, 0] = torch.nan

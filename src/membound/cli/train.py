@@ -162,10 +162,12 @@ def train_command(
             "end, which is pruning in one shot; give a smaller --every",
             err=True,
         )
-    if out is None and run_dir is None:
-        typer.echo("no --out and no --run-dir: the weights will not be kept", err=True)
     try:
-        with _progress_bar(recipe.steps) as show:
+        with _progress_bar(recipe.steps) as bar:
+            lost = out is None and run_dir is None
+            show = (
+                _tell_first("no --out and no --run-dir: the weights will not be kept", bar) if lost else bar
+            )
             facts = job.train_network(
                 model, dataset, recipe, rules, settings, init=source.init, names=names, mean=source.mean, out=out,
                 validation=validation, subsample=subsample, bag=bag, augment=augment, show=show,
@@ -191,6 +193,19 @@ def _check_effective(
         raise MemboundError(
             "--name says where layers of --init go, and there is none: add --init or leave it out"
         )
+
+
+def _tell_first(said: str, show: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    """Say it when training is under way: what is refused before has one line, and no other."""
+    left = [said]
+
+    def told(progress: Any) -> None:
+        while left:
+            typer.echo(left.pop(), err=True)
+        if show is not None:
+            show(progress)
+
+    return told
 
 
 @contextmanager
