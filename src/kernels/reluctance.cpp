@@ -3,7 +3,7 @@
 namespace membound {
 
 Reluctance::Call Reluctance::begin() {
-  const int number = calls_.fetch_add(1, std::memory_order_relaxed) % kRound;
+  const int number = static_cast<int>(calls_.fetch_add(1, std::memory_order_relaxed) % kRound);
   return number < kTries ? Call{number % kCount, number} : Call{best_.load(std::memory_order_relaxed), number};
 }
 
@@ -13,7 +13,7 @@ void Reluctance::end(const Call& call, double seconds) {
   if (call.number < kCount || seconds < least.load(std::memory_order_relaxed)) least.store(seconds, std::memory_order_relaxed);
   if (call.mode == 0 && seconds > kLong) {
     best_.store(0, std::memory_order_relaxed);
-    calls_.fetch_add(kTries - call.number - 1, std::memory_order_relaxed);
+    calls_.fetch_add(static_cast<unsigned>(kTries - call.number - 1), std::memory_order_relaxed);
     return;
   }
   if (call.number + 1 < kTries) return;

@@ -31,7 +31,8 @@ class Reluctance {
   static constexpr double kLong = 2e-3;  // seconds: where a call takes longer, threads pay, and trying is expensive
   static constexpr double kClear = 0.92;  // of the time that more threads take: less is not worth keeping them awake
 
-  std::atomic<int> calls_{0}, best_{0};
+  std::atomic<unsigned> calls_{0};  // beyond its end it goes on from 0
+  std::atomic<int> best_{0};
   std::atomic<double> least_[kCount] = {};  // seconds, in this round
 };
 

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from membound.report.paired import student
+from membound.report.paired import TOO_FEW, WITHIN, student
 
-HOLDS, FAILS, WITHIN, UNKNOWN = "holds", "does not hold", "within the spread", "not measured"
-TOO_FEW = "too few seeds to tell"
+HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not measured"
 UNDECIDED = {
     TOO_FEW: "the 95 % confidence interval holds 0, with fewer than 5 seeds: --seeds 10 may decide it",
     WITHIN: "the 95 % confidence interval holds 0: the data show neither a difference nor equality",

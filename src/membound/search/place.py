@@ -60,7 +60,11 @@ class Place:
         if self.device is not None and not isinstance(self.device, str):
             object.__setattr__(self, "device", str(self.device))  # a torch.device
         if self.workers is not None and not callable(self.workers):
-            raise MemboundError(f"workers={shown(self.workers)}: give mb.ray_cluster(...)", about="workers")
+            raise MemboundError(
+                f"workers={shown(self.workers)}: give mb.ray_cluster(...), or leave it out to train here; the workers "
+                "of a DataLoader are its num_workers",
+                about="workers",
+            )
         if self.watch is not None and not isinstance(self.watch, Watch):
             raise MemboundError(
                 f"watch={shown(self.watch)}: give a membound.search.place.Watch, or leave it out",
@@ -68,14 +72,6 @@ class Place:
             )
         if self.run_dir is not None:
             check_path_like(self.run_dir, "run_dir", TrainingError)
-        if not (self.workers is None or callable(self.workers)):
-            raise MemboundError(
-                f"workers={self.workers!r}: give what mb.ray_cluster(...) gives, or leave it out to train here; the "
-                "workers of a DataLoader are its num_workers",
-                about="workers",
-            )
-        if not (self.watch is None or isinstance(self.watch, Watch)):
-            raise MemboundError(f"watch={self.watch!r}: give a Watch, or leave it out", about="watch")
         if self.tensorboard and self.run_dir is None:
             raise MemboundError(
                 "curves for TensorBoard are kept in the run directory: name one as run_dir",

@@ -241,12 +241,6 @@ def _data(network: nn.Module, examples: Examples, choices: Choices, wants_valida
         classes = train_data.classes if classes is None and train_data.task != REGRESSION else classes
     test = None if test_data is None else _in_memory(_as_held_out(test_data))
     given = None if examples.val_data is None else _in_memory(_as_held_out(examples.val_data))
-    if not (examples.preprocess is None or isinstance(examples.preprocess, Preprocess)):
-        raise DataError(
-            f"preprocess={shown(examples.preprocess)}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...), or "
-            "leave it out",
-            about="preprocess",
-        )
     dtype = _dtype(train)
     for name, split in (("val_data", given), ("test_data", test)):
         if split is not None and (tuple(split.shape), _dtype(split)) != (tuple(train.shape), dtype):
@@ -279,7 +273,7 @@ def _check_preprocesses(examples: Examples) -> None:
         given = getattr(examples, name)
         if given is not None and not isinstance(given, Preprocess):
             raise DataError(
-                f"{name}={shown(given)}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...)",
+                f"{name}={shown(given)}: give mb.data.Preprocess(scale=1 / 255, mean=..., std=...), or leave it out",
                 about=name,
             )
 
