@@ -125,8 +125,9 @@ std::unique_ptr<Op> make_conv(const Shape& input, const Shape& output, Weight we
 struct ByteBounds {
   float in = 0.0f, out = 0.0f;
 };
-// The same in 8 bits, of one group; and whether that takes less time. Nothing of the weight is kept but its bytes.
-bool gains_by_bytes(const Shape& input, const Matrix& weight, size_t groups);
+// The same in 8 bits, of one group; and whether that takes less time, where what it reads or makes stays bytes, or is turned into
+// them and back. Nothing of the weight is kept but its bytes.
+bool gains_by_bytes(const Shape& input, const Shape& output, const Matrix& weight, size_t groups, bool stays_bytes);
 std::unique_ptr<Op> make_byte_conv(const Shape& input, const Shape& output, const Weight& weight, std::vector<float> bias,
                                    const Window& window, const Fused& fused, const ByteBounds& bounds, const Traits& traits);
 // A depthwise one whose input is bytes.

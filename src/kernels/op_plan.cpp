@@ -106,9 +106,10 @@ Made conv_of(const OpPlan& plan, const Attributes& given, const Traits& traits) 
               weight.columns == input[0] / groups * static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w),
           "a convolution's groups");
   Weight stored(weight);
-  if (given.has("int8") && gains_by_bytes(input, weight, groups))
+  if (plan.by_bytes && groups == 1)
     return make_byte_conv(input, output, stored, bias_of(plan), window, plan.fused, plan.bytes, traits);
-  if (plan.bytes.in > 0) return make_byte_depthwise(input, output, stored, bias_of(plan), window, plan.fused, plan.bytes, traits);
+  if (plan.by_bytes && plan.bytes.in > 0)
+    return make_byte_depthwise(input, output, stored, bias_of(plan), window, plan.fused, plan.bytes, traits);
   return make_conv(input, output, std::move(stored), bias_of(plan), window, groups, plan.fused, traits);
 }
 
@@ -303,35 +304,43 @@ Made pad_of(const OpPlan& plan, const Attributes& given, const Traits&) {
   return make_pad(input_of(plan), pad, given.single("value"));
 }
 
-// Whether an operator is a convolution that may read bytes. What else must hold of it is checked when it is made.
-bool may_take_bytes(const OpPlan& plan) {
-  const Attributes given(plan);
-  if (plan.op != "conv" || !given.has("int8") || plan.input_shapes.size() != 1 || input_of(plan).size() != 3) return false;
-  const size_t groups = given.size("groups");
-  return gains_by_bytes(input_of(plan), weight_of(plan), groups) || takes_bytes(input_of(plan), weight_of(plan), given.window(), groups);
+// What the outputs of an operator lie within, from 0 to this; 0: something else.
+float bound_of(const Fused& fused) {
+  const Sums limits = limits_of(fused.activation, fused.first, fused.second);
+  return limits.limited && limits.low == 0.0f && limits.high > 0.0f && std::isfinite(limits.high) ? limits.high : 0.0f;
 }
 
-// What the outputs of each operator lie within, where they stay bytes (ByteBounds): they have a bound, and convolutions that read
-// bytes are all that reads them.
-std::vector<float> bounds_of_bytes(const std::vector<OpPlan>& plans, const std::vector<size_t>& outputs) {
+// Whether an operator is a convolution that may read bytes. What else must hold of it is checked when it is made. `bounded`:
+// whether its input or output is.
+bool may_take_bytes(const OpPlan& plan, bool bounded) {
+  const Attributes given(plan);
+  if (plan.op != "conv" || !given.has("int8") || plan.input_shapes.size() != 1 || input_of(plan).size() != 3 || plan.output_shape.size() != 3)
+    return false;
+  const size_t groups = given.size("groups");
+  return gains_by_bytes(input_of(plan), plan.output_shape, weight_of(plan), groups, bounded) ||
+         takes_bytes(input_of(plan), weight_of(plan), given.window(), groups);
+}
+
+// Finds which operators compute in bytes, and what the outputs of each lie within, where they stay bytes (ByteBounds): they have
+// a bound, and convolutions that read bytes are all that reads them.
+std::vector<float> choose_bytes(std::vector<OpPlan>& plans, const std::vector<size_t>& outputs) {
   std::vector<float> bounds(plans.size() + 1, 0.0f);
   std::vector<size_t> root(plans.size() + 1, 0);  // the value that a folded one is
-  const auto bound_of = [&](size_t value) -> float& { return bounds[root[value]]; };
-  std::vector<bool> takes(plans.size(), false);
+  const auto kept = [&](size_t value) -> float& { return bounds[root[value]]; };
   for (size_t i = 0; i < plans.size(); ++i) {
-    const OpPlan& plan = plans[i];
-    takes[i] = may_take_bytes(plan);
+    OpPlan& plan = plans[i];
+    const float bound = bound_of(plan.fused);
     root[i + 1] = plan.op == "folded" ? root[plan.inputs[0]] : i + 1;
-    const Sums limits = limits_of(plan.fused.activation, plan.fused.first, plan.fused.second);
-    if (takes[i] && limits.limited && limits.low == 0.0f && limits.high > 0.0f && std::isfinite(limits.high)) bounds[i + 1] = limits.high;
+    plan.by_bytes = may_take_bytes(plan, bound > 0.0f || (!plan.inputs.empty() && kept(plan.inputs[0]) > 0.0f));
+    if (plan.by_bytes) bounds[i + 1] = bound;
   }
-  for (size_t i = 0; i < plans.size(); ++i)
-    if (!takes[i] && plans[i].op != "folded")
-      for (size_t input : plans[i].inputs) bound_of(input) = 0.0f;
-  for (size_t output : outputs) bound_of(output) = 0.0f;
+  for (const OpPlan& plan : plans)
+    if (!plan.by_bytes && plan.op != "folded")
+      for (size_t input : plan.inputs) kept(input) = 0.0f;
+  for (size_t output : outputs) kept(output) = 0.0f;
   for (size_t i = 0; i < plans.size(); ++i)  // depthwise ones make bytes of bytes alone
-    if (takes[i] && Attributes(plans[i]).size("groups") > 1 && bound_of(plans[i].inputs[0]) == 0.0f) bounds[i + 1] = 0.0f;
-  for (size_t value = 1; value < bounds.size(); ++value) bounds[value] = bound_of(value);
+    if (plans[i].by_bytes && Attributes(plans[i]).size("groups") > 1 && kept(plans[i].inputs[0]) == 0.0f) bounds[i + 1] = 0.0f;
+  for (size_t value = 1; value < bounds.size(); ++value) bounds[value] = kept(value);
   return bounds;
 }
 
@@ -375,7 +384,7 @@ std::vector<size_t> make_ops(std::vector<OpPlan> plans, const Shape& input_shape
   }
   require(!outputs.empty(), "no output");
   for (size_t output : outputs) require(output < values.size(), "an output that is not there");
-  const std::vector<float> bounds = bounds_of_bytes(plans, outputs);
+  const std::vector<float> bounds = choose_bytes(plans, outputs);
   std::vector<size_t> sizes{values[0]};  // and the floats that they take
   for (OpPlan& plan : plans) {
     const size_t value = sizes.size();

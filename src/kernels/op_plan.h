@@ -22,6 +22,7 @@ struct OpPlan {
   std::map<std::string, Numbers> numbers;  // all else that its attributes say
   Matrix weight;                           // computed on as it is stored; nothing of it is owned
   std::map<std::string, std::vector<float>> tables;  // other tensors by role, dense: a bias, a constant operand
+  bool by_bytes = false;                   // whether it computes in bytes, and
   ByteBounds bytes;                        // whether its input and output are bytes: make_ops finds out
 };
 
