@@ -40,7 +40,7 @@ for line in sys.stdin:
     if "load" in order:
         net = None
         ballast = np.ones(order["ballast"], np.uint8)
-        net = mb.load(order["load"], threads=order["threads"], max_batch=order["batch"])
+        net = mb.load(order["load"], threads=order["threads"], max_batch=order["batch"], engine=order["engine"])
         x = np.random.default_rng(0).standard_normal((order["batch"], *net.input_shape), np.float32)
         y = net(x)
         np.save(order["output"], y)
@@ -74,14 +74,14 @@ class Runner:
 
 
 def compare(
-    runners: dict[str, Runner], paths: dict[str, Path], threads: int, batch: int, rounds: int
+    runners: dict[str, Runner], paths: dict[str, Path], threads: int, batch: int, engine: str, rounds: int
 ) -> dict[str, Any]:
     outputs = {name: str(path.with_suffix(f".{name}.npy")) for name, path in paths.items()}
     blocks = np.random.default_rng(0)
 
     def load() -> dict[str, int]:
         ballast = int(blocks.integers(1, 1 << 20))
-        order = {"threads": threads, "batch": batch, "ballast": ballast}
+        order = {"threads": threads, "batch": batch, "engine": engine, "ballast": ballast}
         return {
             name: runner(**order, load=str(paths[name]), output=outputs[name])
             for name, runner in runners.items()
@@ -99,7 +99,7 @@ def compare(
             times[name].append(1000 * runners[name](runs=runs))
     ratios = [after / before for before, after in zip(times["old"], times["new"], strict=True)]
     return {
-        "threads": threads, "batch": batch,
+        "threads": threads, "batch": batch, "engine": engine,
         "old_ms": statistics.median(times["old"]), "new_ms": statistics.median(times["new"]),
         "old_min_ms": min(times["old"]), "new_min_ms": min(times["new"]),
         "ratio": statistics.median(ratios), "old_memory_bytes": memory["old"], "new_memory_bytes": memory["new"],
@@ -120,6 +120,7 @@ def main() -> None:
     )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--engine", choices=["float", "int8"], default="float")
     parser.add_argument(
         "--only", action="append", help="networks whose names begin with this; may be repeated"
     )
@@ -140,7 +141,7 @@ def main() -> None:
                     write(paths[which], graph, values=values, prefer=prefer)
                 for batch in options.batches:
                     for threads in options.threads:
-                        found = compare(runners, paths, threads, batch, options.rounds)
+                        found = compare(runners, paths, threads, batch, options.engine, options.rounds)
                         results.append(
                             {"network": name, "stored": stored, "values": values, "prefer": prefer, **found}
                         )

@@ -261,14 +261,16 @@ class ByteConv final : public Op {
 
 }  // namespace
 
-// Dense bytes against nonzeros in floats, as measured on an AVX-512 Xeon with VNNI.
+// Dense bytes against nonzeros in floats, as measured on AVX-512 with VNNI. Below these densities, floats take as long or less, and
+// zeros no memory. Windows read an image again and again while it is near, points but once, which takes floats longer.
 bool gains_by_bytes(const Shape& input, const Shape& output, const Matrix& weight, size_t groups, bool stays_bytes) {
-  constexpr double kLeastDensity = 0.08;  // below, what is left in floats takes less time
-  constexpr double kTurned = 9;           // multiplications in floats that take as long as to turn a float into a byte
+  constexpr double kLeastOfWindows = 0.12, kLeastOfPoints = 0.08;
+  constexpr double kTurned = 9;  // multiplications in floats that take as long as to turn a float into a byte
+  const double least = weight.columns > input[0] ? kLeastOfWindows : kLeastOfPoints;
   const double size = static_cast<double>(weight.rows * weight.columns), pixels = static_cast<double>(output[1] * output[2]);
   const double turned = stays_bytes ? 0.0 : kTurned * static_cast<double>(elements(input));
   return groups == 1 && input[0] >= kWordChannels - 1 && weight.columns <= kMostByteColumns &&
-         static_cast<double>(weight.entries) * pixels >= kLeastDensity * size * pixels + turned;
+         static_cast<double>(weight.entries) * pixels >= least * size * pixels + turned;
 }
 
 std::unique_ptr<Op> make_byte_conv(const Shape& input, const Shape& output, const Weight& weight, std::vector<float> bias,

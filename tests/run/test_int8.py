@@ -20,28 +20,18 @@ from membound.errors import ModelError
 from membound.run import Net
 from membound.store.formats import decode
 
-LEAST_DENSITY = 0.08
+LEAST_OF_WINDOWS, LEAST_OF_POINTS = 0.12, 0.08
 
 
-def gains(conv, nonzeros: int) -> bool:
+def least(shape) -> float:
+    """The share of a weight that must be left for integers to take less time."""
+    return LEAST_OF_POINTS if shape[2:] == (1, 1) else LEAST_OF_WINDOWS
+
+
+def gains(weight: np.ndarray, x: np.ndarray, y: np.ndarray) -> bool:
     """Whether a layer has weights enough that integers take less time, also if floats become bytes for it."""
-    (channels, height, width), shape, attributes = conv
-    sides = zip((height, width), shape[2:], range(2), strict=True)
-    pixels = np.prod(
-        [
-            (
-                side
-                + attributes["pad"][i]
-                + attributes["pad"][i + 2]
-                - attributes["dilation"][i] * (kernel - 1)
-                - 1
-            )
-            // attributes["stride"][i]
-            + 1
-            for side, kernel, i in sides
-        ]
-    )
-    return nonzeros * pixels >= LEAST_DENSITY * np.prod(shape) * pixels + 9 * channels * height * width
+    turned = 9 * x[0].size
+    return (np.count_nonzero(weight) - least(weight.shape) * weight.size) * y[0, 0].size >= turned
 
 
 def quantized(image: np.ndarray) -> tuple[np.ndarray, np.float32]:
@@ -103,13 +93,11 @@ def test_it_is_integer_arithmetic(conv, seed, thin, format, values, batch, offse
     assume(attributes["groups"] == 1 and shape[0] >= 3)
     model, _ = layer(conv, seed, thin, format, values)
     dense = decode(model.tensors["node.w"])
-    assume(np.count_nonzero(dense) >= LEAST_DENSITY * dense.size)
-    bounded = not gains(conv, np.count_nonzero(dense))  # then only if its output might stay bytes
-    if bounded:
-        model, _ = layer(conv, seed, thin, format, values, act=("clip", 0.0, 1e30))
+    assume(np.count_nonzero(dense) >= least(dense.shape) * dense.size)
     x = normal(seed + 2, batch, *shape) + np.float32(offset)
     wanted = expected(x, dense, decode(model.tensors["node.b"]), attributes)
-    if bounded:
+    if not gains(dense, x, wanted):  # it does with a bound: then outputs might stay bytes
+        model, _ = layer(conv, seed, thin, format, values, act=("clip", 0.0, 1e30))
         wanted = np.maximum(wanted, 0)
     nets = [
         Net(model, threads=threads, isa=isa, engine="int8", max_batch=2) for isa in ISAS for threads in (1, 3)
@@ -186,6 +174,21 @@ def test_layers_that_keep_few_weights_or_have_groups_stay_in_floats():
         assert not is_in_bytes(model)
         x = normal(1, 2, *model.shapes[0])
         assert np.array_equal(Net(model, engine="int8")(x), Net(model)(x))
+
+
+def test_points_become_bytes_at_fewer_weights_than_windows_and_where_bytes_are_soon_made():
+    def point(rows, keep, act=None):
+        weight = np.zeros((rows, 100, 1, 1), np.float32)
+        weight.reshape(rows, 100)[:, :keep] = 1.0
+        attributes = {**CONV[2], "pad": (0, 0, 0, 0)} | ({} if act is None else {"act": act})
+        return stored(one_node("conv", (100, 6, 6), attributes, {"w": weight}), "csr")
+
+    assert is_in_bytes(point(600, 10))
+    assert not is_in_bytes(point(600, 9))
+    assert not is_in_bytes(point(20, 50))
+    assert is_in_bytes(point(20, 54))
+    assert is_in_bytes(point(20, 8, ("clip", 0.0, 6.0)))  # what has a bound may stay bytes
+    assert not is_in_bytes(layer(CONV, thin="0.1", format="csr")[0])
 
 
 def test_its_memory_is_told_and_planned():
