@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from _networks import everything
 from _record import record
-from deployment import everything
 
 from membound import machine
 from membound.capture import capture
