@@ -147,6 +147,7 @@ class Product {
   friend size_t product_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
   static DirectPlan plan_direct(const Weight& weight, const Image& image, const Traits& traits);
   static BlockedPlan plan_blocked(const Weight& weight, const Image& image, const Traits& traits);
+  static BlockedPlan with_groups(BlockedPlan plan, const Weight& weight, size_t most);
   static size_t blocked_room(const Weight& weight, const BlockedPlan& plan);
   static DensePlan plan_dense(const Weight& weight, const Image& image, size_t rows, const Traits& traits);
   static size_t dense_room(const Weight& weight, const Image& image, size_t rows, const Traits& traits);

@@ -12,9 +12,43 @@ constexpr size_t kSecond = 131072;        // floats of an image that stay there,
 constexpr size_t kSumsAtOnce = 65536;     // as do their sums, in floats
 constexpr size_t kLeastRowsAtOnce = 8;    // of a group: fewer are not worth their way
 constexpr double kLeastOfBlock = 3;       // entries of a row's block, on the average
+constexpr size_t kSumsNear = 8192;        // floats that stay in the nearest cache beside an image's
 constexpr size_t kMostVectors = 15;  // of short rows that are summed at once: of fewer, more channels stay near
 
+// What steps take, in cycles, where every load is a line: a multiplication whose pixels come from the first cache, from so many
+// lines of the second, or from more;
+constexpr struct { size_t lines; double cycles; } kLoads[] = {{448, 0.57}, {1024, 0.75}, {3072, 1.04}, {size_t{1} << 30, 1.23}};
+constexpr double kNonzero = 1.1, kLatency = 4;  // one more of a row, with its few or many pixels;
+constexpr double kRow = 12, kBlock = 25;        // a row, and each of its blocks if there are several;
+constexpr double kSum = 1;                      // a vector of sums to its place or from there
+
 size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
+
+// How many vectors of a channel, and how many channels, meet the rows at once.
+struct Points {
+  size_t vectors, channels;
+};
+
+// Of all shapes, the one that takes least: with few vectors, more channels stay near, and sums are fetched less often.
+Points plan_points(size_t extent, size_t channels, double density, const Traits& traits) {
+  Points best{1, channels};
+  double least = 0;
+  for (size_t most = 1; most <= static_cast<size_t>(traits.tile); ++most) {
+    const size_t tiles = divide_up(extent, most), vectors = divide_up(extent, tiles);
+    for (const auto& from : kLoads) {
+      const size_t blocks = divide_up(channels, std::clamp<size_t>(from.lines / vectors, 1, channels));
+      const double parts = blocks > 1 ? static_cast<double>(blocks) * (kBlock + 2 * kSum * static_cast<double>(vectors)) : 0.0;
+      const double row = density * static_cast<double>(channels) *
+                             (std::max(static_cast<double>(vectors) * from.cycles, kLatency) + kNonzero) +
+                         kRow + parts;
+      const double all = static_cast<double>(tiles) * row;
+      if (least > 0 && all >= least) continue;
+      least = all;
+      best = {vectors, divide_up(channels, blocks)};
+    }
+  }
+  return best;
+}
 
 }  // namespace
 
@@ -31,6 +65,14 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   if (!plan.whole && (image.pixels > most || has_wide_gaps(image, traits))) return {};
   const auto most_tiles = static_cast<size_t>(traits.most_tiles);
   if (plan.whole && most_tiles > 0 && plan.extent > most_tiles * most) return {};
+  if (plan.whole && traits.copies_to_lines) {
+    const Points points = plan_points(divide_up(plan.extent, width), channels, weight.density(), traits);
+    plan.tile = points.vectors * width;
+    plan.columns = points.channels * image.channel_columns;
+    plan.blocks = divide_up(channels, points.channels);
+    plan.step = plan.blocks > 1 ? plan.tile : 0;
+    return with_groups(plan, weight, plan.blocks > 1 ? kSumsNear / plan.tile : weight.rows());
+  }
   const size_t of_rows = image.pixels > 2 * width ? most : std::max(image.pixels, std::min(most, kMostVectors * width));
   const size_t fitting = plan.whole ? most : 1 + (of_rows - image.pixels) / image.row_step;
   plan.tile = divide_up(plan.extent, divide_up(plan.extent, fitting));
@@ -53,8 +95,13 @@ Product::BlockedPlan Product::plan_blocked(const Weight& weight, const Image& im
   plan.columns = at_once * image.channel_columns;
   plan.blocks = divide_up(channels, at_once);
   plan.step = plan.whole ? 0 : sums;
+  return with_groups(plan, weight, std::max<size_t>(1, kSumsAtOnce / sums));
+}
+
+// Of so many rows at most.
+Product::BlockedPlan Product::with_groups(BlockedPlan plan, const Weight& weight, size_t most) {
   const size_t widest = std::max<size_t>(1, weight.widest());
-  plan.group = std::min({weight.rows(), kEntriesAtOnce / widest, std::max<size_t>(1, kSumsAtOnce / sums)});
+  plan.group = std::min({weight.rows(), kEntriesAtOnce / widest, most});
   if (plan.group < std::min(weight.rows(), kLeastRowsAtOnce)) return {};
   if (plan.group * weight.columns() > kMostPositions) return {};
   plan.entries = std::min(plan.group * widest, weight.matrix().entries);
@@ -130,7 +177,8 @@ void Product::multiply_blocked(const Source& source, const Part& part, float* y,
       }
       for (size_t row = 0; row < rows; ++row, out += y_step) {
         float* summed = waiting + row * plan.step;
-        if (waits) kernels_.copy_rows(summed, image_.row_step, out, image_.pixels, here, image_.pixels);
+        if (waits && plan.whole) kernels_.copy_rows(summed, 0, out, 0, 1, here);
+        else if (waits) kernels_.copy_rows(summed, image_.row_step, out, image_.pixels, here, image_.pixels);
         if (!limits_suffice_) finish_row(out, plan.whole ? here : here * image_.pixels);
       }
     }
