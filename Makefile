@@ -101,8 +101,10 @@ $(VENV)/docs: pyproject.toml | $(VENV)/bin
 	$(BIN)/python -m pip install --quiet -r $@.txt
 	touch $@
 
+# The pip that comes with Python may be years old, and those before 25 take twice as long for so many packages.
 $(VENV)/bin:
 	$(PYTHON) -m venv $(VENV)
+	-$(BIN)/python -m pip install --quiet --no-compile 'pip>=25'
 
 bench: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'

@@ -1,5 +1,6 @@
 """What pytest needs to know before it collects: no GPU, how many random examples, modules that cannot be imported."""
 
+import fcntl
 import gc
 import importlib.util
 import os
@@ -34,6 +35,21 @@ if not any(map(importlib.util.find_spec, ("lightning", "pytorch_lightning"))):
 
 # Modules and tests stay until the end: looking through them for garbage, again and again, would take seconds.
 gc.disable()
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_configure_node(node) -> None:
+    node.workerinput["first_run"] = not (Path(__file__).parent / "tests" / "store" / "__pycache__").exists()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """In the first run, one worker after the other: what one has compiled to byte code, the next reads."""
+    if not getattr(session.config, "workerinput", {}).get("first_run"):
+        return (yield)
+    with open(__file__) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

@@ -34,7 +34,11 @@ def other(classes=2):
 """
 NET = "fit_nets:small"
 FIT = ("fit", NET, "--data", "own.npz", "--device", "cpu", "--batch-size", "20", "--lr", "0.02")
-SHORT = (*FIT, "--steps", "40")
+SHORT = (*FIT, "--values", "f16", "--steps", "40")
+CHOSEN = (
+    "--values",
+    "auto",
+)  # the default; choosing takes most of the time of so short a fit, so few tests here do it
 OUT = ("--out", "net.safetensors")
 
 
@@ -74,7 +78,7 @@ def test_a_score_of_ones_own(tmp_path, capsys):
 
 
 def test_a_budget_becomes_a_file_within_it_and_a_report(capsys):
-    facts = fitted(capsys, "--budget", "4KiB", "--hub", "tiny")
+    facts = fitted(capsys, *CHOSEN, "--budget", "4KiB", "--hub", "tiny")
     (final,) = facts["finals"]
     assert os.path.getsize("net.safetensors") == final["file_bytes"] <= 4096
     assert final["file_bytes"] > 3700, "the budget is used"
@@ -117,7 +121,7 @@ def test_json_goes_to_stdout_and_progress_to_stderr(capsys):
     ],
 )
 def test_every_key_of_json_is_documented(arguments, capsys):
-    found = fitted(capsys, *arguments, "--no-report")
+    found = fitted(capsys, *CHOSEN, *arguments, "--no-report")
     page = (Path(__file__).parents[2] / "docs" / "FITTING.md").read_text()
     section = page.split("\n## The JSON record\n")[1].split("\n## ")[0]
     top, final = (

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from deployed import images, refused, run, write_network
 from rich.console import Console
-from test_fit_command import NETS, OUT, SHORT
+from test_fit_command import FIT as USUAL
+from test_fit_command import NETS, OUT
 
 import membound as mb
 from membound.cli.live import Board
@@ -36,7 +37,7 @@ def own(tmp_path, monkeypatch):
     np.savez("own.npz", x_train=x[:80], y_train=y[:80], x_test=x[80:], y_test=y[80:])
 
 
-FIT = ("fit", "terminal_nets:deep", *SHORT[2:])
+FIT = ("fit", "terminal_nets:deep", *USUAL[2:], "--steps", "40")
 
 
 def test_a_fit_is_readable_at_60_columns_and_ends_with_its_verdict(capsys, monkeypatch):

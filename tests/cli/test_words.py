@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,7 @@ def test_one_word_for_one_thing(command):
 COMMANDS_THEMSELVES = ("cli", "report", "paper")  # what runs, shows or records commands
 
 
+@cache
 def strings(path: Path) -> list[tuple[int, str]]:
     """The texts in a module, but its docstrings."""
     tree = ast.parse(path.read_text())

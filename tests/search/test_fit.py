@@ -37,6 +37,9 @@ SQUARE = (np.zeros((9, 1, 20, 20), np.uint8), np.zeros(9, np.int64))
 BEYOND = (HELD_OUT[0], HELD_OUT[1] + 5)
 FLOATS = (HELD_OUT[0].astype(np.float32) / 255, HELD_OUT[1])
 FAST = {"steps": 20, "batch_size": 20}
+CHOSEN = {
+    "values": "auto"
+}  # the default; choosing takes most of the time of so short a fit, so few tests here do it
 USED = 0.97  # of the budget, at least
 
 
@@ -49,7 +52,7 @@ def one_thread():
 
 
 def fit(model=Small, data=TRAIN, budget=None, **options):
-    options = {"val_data": HELD_OUT, "dense": False, **FAST, **options}
+    options = {"val_data": HELD_OUT, "dense": False, "values": "f16", **FAST, **options}
     return mb.fit(model, data, budget, **options)
 
 
@@ -64,7 +67,7 @@ def errors_of(net, images, labels) -> int:
 
 @pytest.fixture(scope="module")
 def frontier():
-    return fit(budget=["6 KiB", 4000, "10%"], dense=True)
+    return fit(budget=["6 KiB", 4000, "10%"], dense=True, **CHOSEN)
 
 
 def test_several_budgets_give_a_network_each_in_their_order(frontier, tmp_path):
@@ -108,7 +111,7 @@ def test_the_network_in_torch_is_the_one_in_the_file(frontier, tmp_path):
 
 @pytest.mark.parametrize(("batch", "ram"), [full(1, "24 KiB"), (8, "50 KiB")])
 def test_ram_is_weights_and_working_memory_of_the_loaded_file(batch, ram, tmp_path):
-    result = fit(ram=ram, batch=batch)
+    result = fit(ram=ram, batch=batch, **CHOSEN)
     result.save(tmp_path / "net.safetensors")
     net = mb.load(tmp_path / "net.safetensors", max_batch=batch, threads=1)
     assert net.memory().total <= net.memory(EVERY).total <= result.limit
@@ -279,7 +282,7 @@ def errors_in(outputs) -> int:
 def test_an_ensemble_is_judged_as_a_whole_and_fits_in_memory(tmp_path):
     told = []
     watch = Watch(done=lambda job, facts: told.append(job))
-    result = fit(Tiny, ram="30 KiB", members=2, val_data=None, steps=10, watch=watch)
+    result = fit(Tiny, ram="30 KiB", members=2, val_data=None, steps=10, watch=watch, **CHOSEN)
     result.save(tmp_path / "net.safetensors")
     assert USED * 30720 <= mb.load(tmp_path / "net.safetensors", threads=1).memory(EVERY).total <= 30720
     assert [(job.key, job.bag is None) for job in told] == [
@@ -330,8 +333,8 @@ def test_a_residual_network_with_batch_norm(tmp_path):
 
 @pytest.mark.full  # tests/search/test_bound.py leaves one alone
 def test_depthwise_weights_are_left_alone_unless_they_are_not():
-    assert bool(fit(Depthwise, budget="5 KiB").model.deep.weight.all())
-    bounded = fit(Depthwise, budget="3 KiB", depthwise=True)
+    assert bool(fit(Depthwise, budget="5 KiB", **CHOSEN).model.deep.weight.all())
+    bounded = fit(Depthwise, budget="3 KiB", depthwise=True, **CHOSEN)
     assert not bool(bounded.model.deep.weight.all())
     assert USED * 3072 <= bounded.file_bytes <= 3072
 
@@ -360,7 +363,7 @@ class Tied(Tiny):
 @pytest.mark.one_in(2)
 @pytest.mark.full  # tests/search/test_bound.py counts them once
 def test_tied_weights_stay_tied(members, budget):
-    result = fit(Tied, budget=budget, members=members, steps=8)
+    result = fit(Tied, budget=budget, members=members, steps=8, **CHOSEN)
     assert USED * budget <= result.file_bytes <= budget
     for network in result.model.members if members > 1 else [result.model]:
         assert network.more.weight is network.again.weight
@@ -479,10 +482,10 @@ class Loud(Tiny):
 
 
 def test_a_weight_beyond_16_bits_is_fitted_in_32():
-    result = fit(Loud, budget=6000, protect=["fc2"], lr=1e-9, steps=4)
+    result = fit(Loud, budget=6000, protect=["fc2"], lr=1e-9, steps=4, **CHOSEN)
     assert result.values.endswith("p8")  # with scales that hold it
     assert result.file_bytes <= 6000
-    assert fit(Loud, nonzeros=900, protect=["fc2"], lr=1e-9, steps=4).values == "f32"
+    assert fit(Loud, nonzeros=900, protect=["fc2"], lr=1e-9, steps=4, **CHOSEN).values == "f32"
     with pytest.raises(ModelError, match="65504"):
         fit(Loud, budget=6000, values="f16")
 
@@ -498,7 +501,7 @@ def test_a_weight_that_grows_beyond_16_bits_is_fitted_again_in_32(bound, tmp_pat
 
     told: list[str] = []
     watch = Watch(done=lambda job, facts: told.append(job.key))
-    result = fit(Tiny, **bound, workers=workers, run_dir=tmp_path / "run", steps=5, watch=watch)
+    result = fit(Tiny, **bound, workers=workers, run_dir=tmp_path / "run", steps=5, watch=watch, **CHOSEN)
     assert result.values == "f32"
     assert USED * result.limit <= result.file_bytes <= result.limit
     assert all(key.endswith("-f32") for key in told if not key.startswith("dense"))
@@ -514,7 +517,9 @@ def test_values_are_widened_only_where_rounding_costs_accuracy(monkeypatch):
     )
     # Which of two networks has learned more in five steps is chance.
     monkeypatch.setattr("membound.search.wider.score_on_training", lambda stored, _: [Score(9, 5, 0.1)] * 2)
-    results = fit(Tiny, budget=[2900, 5000, 2600], val_data=None, watch=Watch(say=said.append), steps=5)
+    results = fit(
+        Tiny, budget=[2900, 5000, 2600], val_data=None, watch=Watch(say=said.append), steps=5, **CHOSEN
+    )
     assert [result.values for result in results] == ["f32", "p8", "f32"]
     for result in results:
         assert result.file_bytes <= result.limit
@@ -523,7 +528,7 @@ def test_values_are_widened_only_where_rounding_costs_accuracy(monkeypatch):
     least = int(
         str(refusal(Tiny, budget=500, values="f16")).split("takes ")[1].split(";")[0].replace(",", "")
     )
-    (result,) = fit(Tiny, budget=[least + 10], watch=Watch(say=said.append), steps=5)
+    (result,) = fit(Tiny, budget=[least + 10], watch=Watch(say=said.append), steps=5, **CHOSEN)
     assert result.values == "f16"
     assert "stay" in said[-1]
 

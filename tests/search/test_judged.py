@@ -14,7 +14,7 @@ import membound as mb
 from membound.run.inspection import Inspection
 
 DATA = digits(0, 200).images, digits(0, 200).labels
-HOW = {"steps": 20, "batch_size": 20, "device": "cpu", "progress": False}
+HOW = {"values": "f16", "steps": 20, "batch_size": 20, "device": "cpu", "progress": False}
 
 
 def test_a_fit_and_its_file_have_the_same_records_of_layers(tmp_path):
@@ -84,7 +84,12 @@ def test_running_statistics_at_the_end_are_those_of_the_final_network(values):
 
     images, labels = digits(0, 600).images, digits(0, 600).labels
     fitted = mb.fit(
-        make, (images, labels), "2 KB", values=values, test_data=DATA, dense=False, **(HOW | {"steps": 150})
+        make,
+        (images, labels),
+        "2 KB",
+        test_data=DATA,
+        dense=False,
+        **(HOW | {"values": values, "steps": 150}),
     )
     own = fitted.model[1]
     x = torch.from_numpy(fitted.files.preprocess(images)).float()

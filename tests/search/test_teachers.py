@@ -281,7 +281,7 @@ def test_a_pupil_learns_what_its_teacher_knows():
     assert (pupil(x).argmax(1) == teacher(x).argmax(1)).float().mean() > 0.9
 
 
-ASKED = {"budget": 4000, "steps": 40, "batch_size": 20, "device": "cpu"}
+ASKED = {"budget": 4000, "values": "f16", "steps": 40, "batch_size": 20, "device": "cpu"}
 
 
 def fit_small(**more):
@@ -294,16 +294,18 @@ def weights_of(fitted):
 
 def test_the_dense_network_teaches_by_default(tmp_path):
     """It is trained first, and is the same network that a fit without a teacher is compared with."""
-    taught, alone = fit_small(run_dir=tmp_path), fit_small(teacher="none")
+    taught, alone = (
+        fit_small(values="auto", **more) for more in ({"run_dir": tmp_path}, {"teacher": "none"})
+    )
     lines = (tmp_path / "log.txt").read_text()
     assert lines.index("dense:") < lines.index("final")
     assert taught.dense["accuracy"] == alone.dense["accuracy"]
     assert not torch.equal(weights_of(taught), weights_of(alone))
     assert "the dense network as teacher" in taught.facts["tried"]
     assert "the dense network as teacher" not in alone.facts["tried"]
-    assert torch.equal(weights_of(taught), weights_of(fit_small(teacher="dense")))
+    assert torch.equal(weights_of(taught), weights_of(fit_small(values="auto", teacher="dense")))
     with pytest.raises(MemboundError, match="teacher"):  # another fit, in the same directory
-        fit_small(run_dir=tmp_path, teacher="none")
+        fit_small(values="auto", run_dir=tmp_path, teacher="none")
 
 
 def test_a_dense_network_given_as_teacher_is_the_same_lesson():
