@@ -35,10 +35,8 @@ def other(classes=2):
 NET = "fit_nets:small"
 FIT = ("fit", NET, "--data", "own.npz", "--device", "cpu", "--batch-size", "20", "--lr", "0.02")
 SHORT = (*FIT, "--values", "f16", "--steps", "40")
-CHOSEN = (
-    "--values",
-    "auto",
-)  # the default; choosing takes most of the time of so short a fit, so few tests here do it
+# The default. Choosing takes most of the time of so short a fit, so few tests here do it.
+CHOSEN = ("--values", "auto")
 OUT = ("--out", "net.safetensors")
 
 

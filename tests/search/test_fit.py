@@ -37,9 +37,8 @@ SQUARE = (np.zeros((9, 1, 20, 20), np.uint8), np.zeros(9, np.int64))
 BEYOND = (HELD_OUT[0], HELD_OUT[1] + 5)
 FLOATS = (HELD_OUT[0].astype(np.float32) / 255, HELD_OUT[1])
 FAST = {"steps": 20, "batch_size": 20}
-CHOSEN = {
-    "values": "auto"
-}  # the default; choosing takes most of the time of so short a fit, so few tests here do it
+# The default. Choosing takes most of the time of so short a fit, so few tests here do it.
+CHOSEN = {"values": "auto"}
 USED = 0.97  # of the budget, at least
 
 
