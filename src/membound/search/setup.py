@@ -15,7 +15,7 @@ from torch import nn
 from membound.capture.capture import Tracer
 from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.data.augment import choose
-from membound.data.examples import IGNORED, REGRESSION
+from membound.data.examples import IGNORED, NUMBERS_OF, REGRESSION, is_one_hot
 from membound.data.preprocess import check_pixels
 from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
@@ -203,13 +203,10 @@ def _task(examples: Examples, choices: Choices, train: Split) -> Task:
 
 def _refuse_one_hot(train: Split) -> None:
     """Classes as rows of zeros with a one, which would be taken for numbers to predict."""
-    labels: Any = train.labels
-    if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind != "f":
-        return
-    if bool((((labels == 0) | (labels == 1)).all(1) & (labels.sum(1) == 1)).all()):
+    if is_one_hot(train.labels):
         raise DataError(
-            f"targets {list(labels.shape)} are one-hot: for classes, give their numbers, y.argmax(1); to predict them "
-            "as numbers, name a loss, such as loss=torch.nn.functional.mse_loss"
+            f"targets {list(train.labels.shape)} are {NUMBERS_OF.format('give')}; to predict them as numbers, name a "
+            "loss, such as loss=torch.nn.functional.mse_loss"
         )
 
 
