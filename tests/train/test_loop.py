@@ -428,7 +428,9 @@ def test_a_damaged_palette_in_a_checkpoint_is_said_in_one_line(tmp_path, damaged
         run(lambda progress: os.kill(os.getpid(), signal.SIGINT) if progress.step == 5 else None)
     path = tmp_path / "checkpoint.safetensors"
     tensors, metadata = read_tensors(path)
-    assert json.loads(json.dumps(metadata))["membound"]["regularizer"]["palette"] == ["fc1.weight"]
+    assert json.loads(json.dumps(metadata))["membound"]["regularizer"]["palette"] == {
+        "fc1.weight": ["floats", "entries"]
+    }
     assert tensors["palette/floats/fc1.weight"].unique().numel() > 5
     assert tensors.pop("palette/entries/fc1.weight").shape == (4,)
     if damaged is not None:

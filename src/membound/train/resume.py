@@ -106,7 +106,9 @@ def _take_tensors(state: dict[str, Any] | None) -> dict[str, Tensor]:
         if state is not None and part in state:
             weights = state[part]
             state[part] = {name: list(of) for name, of in weights.items()}
-            found |= {f"{prefix}{key}/{name}": value for name, of in weights.items() for key, value in of.items()}
+            found |= {
+                f"{prefix}{key}/{name}": value for name, of in weights.items() for key, value in of.items()
+            }
     return found
 
 
@@ -116,7 +118,8 @@ def _with_tensors(state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> di
     for part, prefix in OF_WEIGHTS.items():
         if part in state:
             whole[part] = {
-                name: {key: tensors[f"{prefix}{key}/{name}"] for key in keys} for name, keys in state[part].items()
+                name: {key: tensors[f"{prefix}{key}/{name}"] for key in keys}
+                for name, keys in state[part].items()
             }
     return whole
 
