@@ -54,6 +54,15 @@ def test_nothing_is_said_of_about_as_many_steps_or_of_no_schedule(rules: Any) ->
     trained(rules, steps=6, total_steps=10 if rules["*"].scheduled else 100).finish()
 
 
+def test_an_optimizer_that_took_no_step_is_said() -> None:
+    for rules in ({"*": mb.l0_project(0.5)}, {"*": mb.l2_decay(0.1)}):
+        reg = trained(rules, steps=0, total_steps=100)
+        with pytest.warns(
+            UserWarning, match=r"finish\(\) before any step of this optimizer: nothing was trained"
+        ):
+            reg.finish()
+
+
 def test_what_an_own_stage_raises_names_the_weight_and_the_update() -> None:
     with pytest.raises(
         mb.MemboundError, match=r"'0\.weight': the update 'own' failed: AttributeError: .*foo"
@@ -148,6 +157,8 @@ def test_a_bound_of_ones_own_holds_after_finish() -> None:
             r"before takes \(w, m, lr\), and is called with \(weight, moment\)",
         ),
         ({"bound": lambda size: 1}, r"bound takes \(size\), and is called with \(size, progress\)"),
+        ({}, r"'own' would do nothing: give it a before, an after or a bound"),
+        ({"rank": torch.abs}, r"'own' would do nothing"),
         ({"rank": lambda: 1}, r"rank takes \(\), and is called with \(weight\)"),
         ({"rank": lambda w, state, more: 1}, r"rank takes \(w, state, more\), and is called with \(weight\)"),
         ({"every": 0}, r"every is 0; it is a whole number of steps from 1"),

@@ -36,6 +36,7 @@ from membound.search.request import Choices, Examples
 from membound.train.batches import Feeder, order_of
 from membound.train.computed import check_copied
 from membound.train.evaluation import check_fits
+from membound.train.fingerprints import describe_split
 from membound.train.items import ItemSplit
 from membound.train.job import BATCH, choose_recipe
 from membound.train.loaders import LoaderSplit
@@ -91,6 +92,7 @@ def make_problem(
         )
     _check_fits(network, data, task)
     _warn_of_labels(data, task, warn)
+    _warn_of_the_same(data, warn)
     try:
         names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     except RuleError:
@@ -163,6 +165,15 @@ def _warn_of_labels(data: Data, task: Task, warn: Callable[[str], None]) -> None
             warn(
                 f"no training examples of {'class' if len(unknown) == 1 else 'classes'} {names}{more}, which "
                 f"{count:,} of {len(split):,} {on} labels name: these count as errors"
+            )
+
+
+def _warn_of_the_same(data: Data, warn: Callable[[str], None]) -> None:
+    """Networks that are judged by what they were trained on look better than they are."""
+    for split, on in ((data.test, "test"), (data.given, "validation")):
+        if split is not None and describe_split(split)[:3] == describe_split(data.train)[:3]:
+            warn(
+                f"the {on} data is the training data: what it says of a network does not hold for other examples"
             )
 
 

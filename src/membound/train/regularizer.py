@@ -353,8 +353,7 @@ class Regularizer:
         >>> from membound.train.updates import l0_project
         >>> reg = attach(torch.optim.SGD(model.parameters(), lr=0.1), model, {"*": l0_project(keep=0.25)})
         >>> average = torch.optim.swa_utils.AveragedModel(model)
-        >>> reg.finish(), reg.project_(average)
-        (None, None)
+        >>> reg.project_(average)
         >>> int(average.module.weight.count_nonzero())
         8
         """

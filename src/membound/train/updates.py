@@ -62,7 +62,7 @@ class Moment:
 
 
 Stage = Callable[[Tensor, Moment], Any]
-CALLED = {  # what each function of an update may be called with
+CALLED: dict[str, list[tuple[str, ...]]] = {  # what each function of an update may be called with
     "before": [("weight", "moment")], "after": [("weight", "moment")], "bound": [("size", "progress")],
     "rank": [("weight",), ("weight", "state")],
 }  # fmt: skip
@@ -122,6 +122,10 @@ class Update:
         for name, ways in CALLED.items():
             if (given := getattr(self, name)) is not None:
                 _check_function(name, given, ways)
+        if not any((self.before, self.after, self.bound, self.levels)):
+            raise RuleError(
+                f"Update: '{' and '.join(self.kinds)}' would do nothing: give it a before, an after or a bound"
+            )
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             raise RuleError(f"Update: every is {self.every!r}; it is a whole number of steps from 1")
         if self.steady_after and self.every > 1:
