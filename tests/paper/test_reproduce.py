@@ -197,7 +197,7 @@ def test_any_figure_takes_a_number_of_seeds(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit) as exit:
         main(["reproduce", "frontier", "--draw", "--seeds", "3", "--out", str(tmp_path)])
     assert exit.value.code == 1
-    assert "leave --net, --seeds and --data out" in capsys.readouterr().err
+    assert "leave --net, --seeds, --steps and --data out" in capsys.readouterr().err
 
 
 def test_numbers_of_an_earlier_version_claim_nothing():

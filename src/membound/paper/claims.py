@@ -31,6 +31,18 @@ class Margin(NamedTuple):
     seeds: int
 
 
+def say_small(document: Mapping[str, Any]) -> str | None:
+    """What marks a figure whose trainings are not the paper's.
+
+    >>> say_small({"quick": False, "most_steps": 300}), say_small({"quick": False})
+    ("SHORTENED: at most 300 steps a training, not the paper's", None)
+    """
+    if document.get("quick"):
+        return "QUICK: small, not the paper's sizes"
+    most = document.get("most_steps")
+    return None if most is None else f"SHORTENED: at most {most:,} steps a training, not the paper's"
+
+
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Mean and standard deviation over seeds.
 
