@@ -61,6 +61,7 @@ def test_an_optimizer_that_took_no_step_is_said() -> None:
             UserWarning, match=r"finish\(\) before any step of this optimizer: nothing was trained"
         ):
             reg.finish()
+        trained(rules, steps=0).finish()  # a network may be cut at once, too: warnings are errors here
 
 
 def test_what_an_own_stage_raises_names_the_weight_and_the_update() -> None:

@@ -90,8 +90,8 @@ def best_above(
     The best of many is ahead by chance more often than one: so it holds where an interval of the level
     1 - 0.05 / cases lies above 0 (Bonferroni), and it does not hold where all 95 % intervals lie below 0.
 
-    >>> none, some = {"mean": 0.0, "std": 0.5, "n": 3}, {"mean": 1.5, "std": 0.5, "n": 3}
-    >>> above(some, none).noise < 1.5 < best_above({"a": (some, none), "b": (none, none)})[1].noise
+    >>> none, some = {"mean": 0.0, "std": 0.5, "n": 3}, {"mean": 1.2, "std": 0.5, "n": 3}
+    >>> above(some, none).noise < 1.2 < best_above({"a": (some, none), "b": (none, none)})[1].noise
     True
     """
     alone = {case: above(*pair) for case, pair in cases.items()}

@@ -1,7 +1,7 @@
 """What updates keep of a weight from step to step (`moment.state`), and how checkpoints hold it."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -9,8 +9,18 @@ from torch import Tensor
 from membound.errors import RuleError
 from membound.train.sharded import shard_all
 
-if TYPE_CHECKING:
-    from membound.train.rules import Target
+
+class Kept(Protocol):
+    """A weight under a rule, and what is kept of it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weight(self) -> Tensor: ...
+
+    @property
+    def state(self) -> dict[str, Tensor]: ...
 
 
 def check_state(state: Mapping[Any, Any]) -> None:
@@ -30,14 +40,14 @@ def check_state(state: Mapping[Any, Any]) -> None:
             )
 
 
-def carry_over_(targets: Sequence["Target"], before: Sequence["Target"]) -> None:
+def carry_over_(targets: Sequence[Kept], before: Sequence[Kept]) -> None:
     """What was kept of weights goes on with them, where rules were matched again."""
     kept = {target.name: target.state for target in before}
     for target in targets:
         target.state.update(kept.get(target.name, {}))
 
 
-def take_states(targets: Sequence["Target"]) -> dict[str, dict[str, dict[str, Tensor]]]:
+def take_states(targets: Sequence[Kept]) -> dict[str, dict[str, dict[str, Tensor]]]:
     """What is kept of each weight, as it is now: a part of a handle's state, where there is anything."""
     kept = {
         target.name: {name: value.detach().clone() for name, value in target.state.items()}
@@ -48,7 +58,7 @@ def take_states(targets: Sequence["Target"]) -> dict[str, dict[str, dict[str, Te
 
 
 @torch.no_grad()
-def load_states_(targets: Sequence["Target"], saved: Any) -> None:
+def load_states_(targets: Sequence[Kept], saved: Any) -> None:
     """Go on with what `take_states` gave, where the weights are now."""
     names = {target.name for target in targets}
     if not isinstance(saved, Mapping) or not all(

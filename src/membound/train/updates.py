@@ -122,15 +122,15 @@ class Update:
         for name, ways in CALLED.items():
             if (given := getattr(self, name)) is not None:
                 _check_function(name, given, ways)
-        if not any((self.before, self.after, self.bound, self.levels)):
-            raise RuleError(
-                f"Update: '{' and '.join(self.kinds)}' would do nothing: give it a before, an after or a bound"
-            )
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             raise RuleError(f"Update: every is {self.every!r}; it is a whole number of steps from 1")
         if self.steady_after and self.every > 1:
             raise RuleError(
                 f"Update: steady_after with every={self.every}: a stage that rests is not always the same"
+            )
+        if not any((self.before, self.after, self.bound, self.levels)):
+            raise RuleError(
+                f"Update: '{' and '.join(self.kinds)}' would do nothing: give it a before, an after or a bound"
             )
 
     def run(self, stage: Stage, weight: Tensor, moment: Moment) -> None:
