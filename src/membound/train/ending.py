@@ -36,10 +36,12 @@ def say_one_shot(constrained: Sequence[Target], steps: int | None) -> str | None
     )
 
 
-def tell_ending(model: nn.Module, constrained: Sequence[Target], steps: int, total_steps: int | None) -> None:
-    """Warn of what finish() cannot mend."""
+def tell_ending(
+    model: nn.Module, constrained: Sequence[Target], steps: int, total_steps: int | None, own_loop: bool
+) -> None:
+    """Warn of what finish() cannot mend; `own_loop` says that it was the user's, where an optimizer may be mistaken."""
     if not steps:
-        if total_steps is None:  # what is trained already may be cut at once
+        if total_steps is None or not own_loop:  # what is trained already may be cut at once
             return
         warnings.warn(
             "finish() before any step of this optimizer: nothing was trained under the rules; is it the one that your "

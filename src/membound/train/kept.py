@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from membound.errors import RuleError
-from membound.train.sharded import shard_all
+from membound.train.sharded import is_sharded, shard_like
 
 
 class Kept(Protocol):
@@ -68,11 +68,13 @@ def load_states_(targets: Sequence[Kept], saved: Any) -> None:
     for of in saved.values():
         check_state(of)
     for target in targets:
-        mine = saved.get(target.name, {})
         target.state.clear()
-        target.state.update(
-            {
-                name: value.to(target.weight.device, copy=True)
-                for name, value in shard_all(mine, dict.fromkeys(mine, target.weight)).items()
-            }
-        )
+        for name, value in saved.get(target.name, {}).items():
+            target.state[name] = _placed(value, target.weight)
+
+
+def _placed(value: Tensor, weight: Tensor) -> Tensor:
+    """A copy where the weight is: this process's part, of what is as large as a weight that is sharded."""
+    if is_sharded(weight) and not is_sharded(value) and value.shape == weight.shape:
+        return shard_like(value, weight)
+    return value.to(weight.device, copy=True)

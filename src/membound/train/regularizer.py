@@ -328,7 +328,7 @@ class Regularizer:
         self.finished = True
         self._promises.tell(1.0)
         self.detach()
-        tell_ending(self.model, constrained, self.step, self.total_steps)
+        tell_ending(self.model, constrained, self.step, self.total_steps, self.guide is None)
 
     def say_one_shot(self) -> str | None:
         """What to say where weights are projected only once, at the end; None where they are not."""
