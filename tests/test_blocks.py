@@ -260,6 +260,8 @@ def fresh() -> dict[str, object]:
 
 
 LESS = {  # of a loop that a page shows
+    '"steps": 1500}': '"steps": 4}',
+    "until=0.5), every=12": "until=0.5), every=2",
     "steps, batch_size, peak_lr, warmup = 1500, 64, 0.06, 150": "steps, batch_size, peak_lr, warmup = 4, 8, 0.06, 2",
 }
 

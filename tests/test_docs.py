@@ -512,3 +512,11 @@ def test_the_reference_has_every_public_name_and_documents_each():
 def test_nobody_is_told_to_install_from_an_index_that_does_not_have_it():
     texts = [*(ROOT / "src" / "membound").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
     assert [path.name for path in texts if "pip install 'membound" in path.read_text()] == []
+
+
+def test_the_torchvision_that_the_onnx_extra_brings_leaves_the_pinned_torch():
+    """torchvision 0.(n + 15) requires torch 2.n."""
+    pins = dict(re.findall(r"^(\w+)==([\d.]+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    torch, vision = (list(map(int, pins[name].split("."))) for name in ("torch", "torchvision"))
+    assert torch[0] == 2
+    assert vision == [0, torch[1] + 15, torch[2]]

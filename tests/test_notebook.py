@@ -117,6 +117,7 @@ def test_a_fit_without_accuracy_or_with_a_score_says_so(others, words):
     assert rows(fitted._repr_html_())[1][1] == words
 
 
+@pytest.mark.filterwarnings("ignore:finish.. before any step")
 def test_a_regularizer_and_its_report_show_themselves():
     model = nn.Sequential()
     model.add_module(EVIL.replace(".", ""), nn.Linear(8, 4))

@@ -95,7 +95,15 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path, ndim, layout):
         ({"y_train": np.arange(5)}, "y_train: 6 images but 5 labels"),
         ({"y_test": np.arange(6)}, "y_test: 2 images but 6 labels"),
         ({"y_train": np.arange(6) % 3 / 1.0}, "they must be alike"),
-        ({"y_train": np.eye(6, dtype=int)}, "masks are class numbers"),
+        ({"y_train": np.eye(6, dtype=int) * 300}, "masks are class numbers"),
+        (
+            {"y_train": np.eye(6, dtype=int)},
+            r"int64 \[6, 6\], one-hot: for classes, save their numbers, y.argmax\(1\)",
+        ),
+        (
+            {"y_train": np.eye(6, dtype=np.float32), "y_test": np.eye(2, 6, dtype=np.float32)},
+            "one-hot: for classes",
+        ),
         ({"y_train": np.arange(6) - 1}, "negative"),
         ({"y_train": np.zeros(6, int)}, "one class only"),
         ({"y_train": np.arange(6) * 10**9}, "without wide gaps"),

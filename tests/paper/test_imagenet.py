@@ -81,7 +81,7 @@ def test_images_are_asked_for_and_not_where_they_would_not_be_used(capsys, tmp_p
         capsys, "reproduce", "imagenet"
     )
     assert "--data is for imagenet" in refused(capsys, "reproduce", "memory", "--data", str(tmp_path))
-    assert "--steps is for imagenet" in refused(capsys, "reproduce", "memory", "--steps", "3")
+    assert "--batch-size is for imagenet" in refused(capsys, "reproduce", "memory", "--batch-size", "3")
 
 
 @pytest.mark.full

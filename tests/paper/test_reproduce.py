@@ -197,7 +197,7 @@ def test_any_figure_takes_a_number_of_seeds(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit) as exit:
         main(["reproduce", "frontier", "--draw", "--seeds", "3", "--out", str(tmp_path)])
     assert exit.value.code == 1
-    assert "leave --net, --seeds and --data out" in capsys.readouterr().err
+    assert "leave --net, --seeds, --steps and --data out" in capsys.readouterr().err
 
 
 def test_numbers_of_an_earlier_version_claim_nothing():
@@ -257,3 +257,32 @@ def test_one_seed_has_no_spread(tiny, networks, tmp_path):
     for name in ("frontier", "kernels"):
         numbers = reproduce(name, make_lab(networks), tmp_path)["numbers"]
         assert not [cell for row in figure(name).table(numbers) for cell in row if "±" in cell]
+
+
+def test_a_shortened_figure_says_so_and_claims_nothing(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(lab, "load", made_up)
+    monkeypatch.setattr(Size, "seeds", lambda self, full=3: range(1))
+    monkeypatch.setattr("membound.paper.frontier.WEIGHTS", {6_580: 0.94})
+    with pytest.raises(SystemExit) as exit:
+        main(["reproduce", "frontier", "--steps", "3", "--out", str(tmp_path), "--device", "cpu"])
+    assert exit.value.code == 0
+    said = capsys.readouterr()
+    assert "SHORTENED: at most 3 steps a training" in " ".join(said.out.split())
+    assert "1 network of 3 steps" in said.err
+    document = read(tmp_path, "frontier")
+    assert document["command"].endswith(" --steps 3")
+    assert (document["quick"], document["most_steps"], document["claims"]) == (False, 3, [])
+
+
+def test_what_a_figure_costs_is_said_before_it_is_trained(monkeypatch, tmp_path):
+    said = []
+    monkeypatch.setattr(figure("partial"), "run", lambda lab: said.append("trains") or {"panels": []})
+    monkeypatch.setattr("membound.paper.reproduce.draw", lambda *given: None)
+    for size in (Size(), Size(quick=True), Size(most_steps=9)):
+        reproduce("partial", Lab(None, this_process(CPU), CPU, size, ("lenet",), say=said.append), tmp_path)
+    assert said[1:] == ["trains"] * 3
+    assert re.fullmatch(
+        r"partial: in full, 276 networks, which took .* on NVIDIA H200, and take far longer on a CPU; "
+        r"--quick, --seeds or --steps make it less",
+        said[0],
+    )

@@ -135,3 +135,16 @@ def test_within_the_spread_is_said_not_to_be_equality():
 def test_scores_that_cannot_be_paired_are_refused(ours, more, says):
     with pytest.raises(MemboundError, match=says):
         Comparison.of(ours, [90.0, 90.1, 90.2], **more)
+
+
+def test_fractions_are_not_taken_for_percentages():
+    with pytest.raises(
+        MemboundError, match=r"images=1000 is for accuracies in percent, .* highest is 0\.92: multiply"
+    ):
+        Comparison.of([0.90, 0.91, 0.92], [0.85, 0.86, 0.872], images=1000)
+    assert Comparison.of([0.90, 0.91, 0.92], [0.85, 0.86, 0.872]).verdict == "better"
+
+
+def test_students_quantile_holds_the_level():
+    for count, level, known in ((2, 0.95, 12.7062), (5, 0.95, 2.77645), (6, 0.99, 4.0321), (31, 0.9, 1.6973)):
+        assert student(count, level) == pytest.approx(known, rel=1e-4)

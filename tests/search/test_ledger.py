@@ -72,7 +72,7 @@ def test_the_layout_is_plain_files(folder):
     assert json.loads((folder / "config.json").read_text())["config"] == CONFIG
     starts = json.loads((folder / "environment.json").read_text())
     assert len(starts) == 2
-    assert starts[0].keys() >= {"command", "date", "hardware", "versions"}
+    assert starts[0].keys() >= {"command", "date", "hardware", "versions", "torch_threads"}
     assert all(json.loads(line)["key"] for line in (folder / "ledger.jsonl").read_text().splitlines())
     log = (folder / "log.txt").read_text().splitlines()
     assert log[0].endswith(" begins")
@@ -209,9 +209,12 @@ def swap(path: Path) -> None:
     ("damage", "message"),
     [
         (Path.unlink, "is gone, which the ledger records"),
-        (flip, "is not the file that the ledger records"),
+        (flip, r"is not the file that the ledger records \(its checksum is another\)"),
         (swap, "is not the file that the ledger records"),
-        (lambda path: os.truncate(path, 20), r"is not the file that the ledger records \(20 bytes"),
+        (
+            lambda path: os.truncate(path, 20),
+            r"is not the file that the ledger records \(it has 20 bytes, not \d+\)",
+        ),
     ],
     ids=["gone", "flipped", "swapped", "cut"],
 )
@@ -322,6 +325,10 @@ def test_a_deleted_line_may_leave_an_empty_one_and_an_amendment(folder):
         ({"options": {"steps": 100, "keep": 1}}, r"options\.keep was 1\.0 and is 1 now"),
         ({"options": {"steps": 100}}, r"options\.keep was 1\.0 and is absent now"),
         ({"seed": 1}, "seed was absent and is 1 now"),
+        (
+            {"seed": 1, "network": "4567"},
+            'network was "0123" and is "4567" now; seed was absent and is 1 now',
+        ),
         ({"network": "long" * 99}, r'network was "0123" and is "long.*\.\.\. now'),
     ],
 )

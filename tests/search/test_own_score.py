@@ -213,4 +213,4 @@ def test_rules_take_a_rank_too():
     with pytest.raises(mb.RuleError, match="one rank"):
         mb.chain(rule, mb.l0_project(0.5, rank=torch.abs))
     with pytest.raises(mb.RuleError, match="there is none"):
-        mb.attach(optimizer, model, {"*": mb.Update(("own",), (), rank=torch.abs)})
+        mb.attach(optimizer, model, {"*": mb.Update(("own",), (), before=print, rank=torch.abs)})

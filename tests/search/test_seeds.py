@@ -90,6 +90,8 @@ def test_two_methods_are_compared_seed_by_seed(tmp_path):
     assert found.verdict in ("better", "worse", "too few seeds to tell")
     mb.write_report(fits, tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text()
+    assert "global: global; uniform: uniform" in text
+    assert re.search(r"seeds</th><td[^>]*>0, 1<", text)
     assert "<h2>Method against method</h2>" in text
     assert show_difference(found.difference, found.uncertainty, "+") in text
     with pytest.raises(mb.MemboundError, match=r"no judged seed in common \(seeds \[0, 1\] and \[7\]\)"):

@@ -8,6 +8,9 @@ from small import Small, digits
 import membound as mb
 from membound.errors import DataError, MemboundError, ModelError
 from membound.search.place import Watch
+from membound.search.problem import Target
+from membound.search.request import Choices, Examples
+from membound.search.setup import make_problem
 from membound.train.user_data import as_split
 
 IMAGES, LABELS = digits(0, 40).images, digits(0, 40).labels
@@ -37,6 +40,25 @@ def test_other_rows_of_numbers_are(change):
     fitted = mb.fit(Numbers, (IMAGES, rows), "4 KB", steps=2, batch_size=8, device="cpu", watch=watch)
     assert fitted.facts["score_name"] == "R²"
     assert any("numbers to predict" in text for text in said)
+
+
+def test_inputs_and_targets_that_are_exchanged_are_told():
+    with pytest.raises(
+        DataError, match=r"x is int64 \[40\] and y is uint8 \[40, 1, 28, 28\]: .* exchanged\?"
+    ):
+        as_split((LABELS, IMAGES))
+
+
+def test_test_data_that_is_the_training_data_is_said():
+    for test, said in (
+        ((IMAGES, LABELS), 1),
+        ((IMAGES, LABELS[::-1].copy()), 0),
+        ((IMAGES[:20], LABELS[:20]), 0),
+    ):
+        warned = []
+        examples = Examples(train_data=(IMAGES, LABELS), test_data=test)
+        make_problem(Small, examples, Choices(), Target("file"), warn=warned.append)
+        assert len([text for text in warned if "the test data is the training data" in text]) == said
 
 
 def test_a_class_that_needs_arguments_is_named_with_them():

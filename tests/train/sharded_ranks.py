@@ -24,6 +24,7 @@ from membound.train.recipe import Recipe
 from membound.train.regularizer import Regularizer
 from membound.train.run import Progress, Result, Settings
 from membound.train.sharded import count_nonzeros, gathered, is_sharded
+from membound.train.updates import Moment
 
 STEPS, BATCH = 30, 12
 
@@ -169,6 +170,12 @@ def convolutional() -> nn.Sequential:
     )
 
 
+def pull(weight: torch.Tensor, moment: Moment) -> None:
+    """Adds a part of all gradients so far, which it keeps."""
+    total = moment.state.setdefault("total", torch.zeros_like(weight)).add_(weight.grad)
+    weight.grad.add_(total, alpha=0.01)
+
+
 def train_run(run_dir: Path | None, show=None, **settings) -> tuple[nn.Module, Result]:
     """30 steps with momentum, ramps and an uneven number of images."""
     net = convolutional()
@@ -177,7 +184,7 @@ def train_run(run_dir: Path | None, show=None, **settings) -> tuple[nn.Module, R
     rules = {
         "3": mb.chain(mb.l0_project(mb.ramp(1.0, 0.2, 0.1, 0.8), every=3), few),
         "0": mb.l0_project(40, every=4),
-        "5": few,
+        "5": mb.chain(mb.Update(("pull",), (), before=pull), few),
     }
     chosen = Settings(0, "cpu", "float64", 10, run_dir, 0.0, **settings)
     split = images()

@@ -245,7 +245,8 @@ def test_report_counts_nonzeros_and_bytes_in_the_papers_formats() -> None:
     rules = {"0": mb.l0_project(5), "1": mb.l0_project(mb.ramp(1.0, 0.5)), "2": mb.l1_shrink(0.0)}
     reg = mb.attach(torch.optim.SGD(model.parameters(), 0.1), model, rules, total_steps=10)
     assert [layer.bound for layer in reg.report().layers] == [5, 100, None]
-    reg.finish()
+    with pytest.warns(UserWarning, match="before any step"):
+        reg.finish()
     first, second, third = reg.report().layers
     assert (first.name, first.shape, first.size, first.nonzeros) == ("0.weight", (10, 40), 400, 5)
     assert (first.bound, first.format, first.bytes) == (5, "indexed", 5 * 8)

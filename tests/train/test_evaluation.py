@@ -113,6 +113,8 @@ def test_classification_wants_class_numbers():
 def test_labels_are_checked_only_for_the_default_loss():
     with pytest.raises(DataError, match=r"labels up to 3: scores of shape \(1, 4\)"):
         check_fits(net(1), feed(CLASSES))
+    with pytest.raises(DataError, match="are needed; labels begin at 1: subtract 1, if they count from 1"):
+        check_fits(net(4), feed(CLASSES + 1))
     check_fits(net(1), feed(CLASSES), Task(loss=lambda o, t: (o[:, 0] - t).abs().mean()))
 
 

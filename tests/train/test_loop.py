@@ -176,6 +176,33 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, optimizer):
     assert result.score == uninterrupted.score
 
 
+def test_a_stopped_run_goes_on_with_what_updates_keep(tmp_path):
+    def before(weight, moment):
+        moment.state.setdefault("sum", torch.zeros_like(weight)).add_(weight.grad)
+
+    def rank(weight, state):
+        return state["sum"].abs()
+
+    rule = mb.chain(mb.Update(("own",), (), before=before), mb.l0_project(0.2, every=7, rank=rank))
+
+    def run(folder, stop_at=None):
+        def show(progress):
+            if progress.step == stop_at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        net, settings = small_net(), Settings(run_dir=folder, evaluate_every=5, checkpoint_seconds=1e9)
+        train(
+            net, small_split(), constant_recipe(30), {"fc*": rule},
+            preprocess=PREPROCESS, held_out=small_split(60, seed=1), settings=settings, show=show,
+        )  # fmt: skip
+        return net
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", 15)
+    assert_same_bits(weights_of(whole), weights_of(run(tmp_path / "parts")))
+
+
 @pytest.fixture
 def few_digits(tmp_path) -> str:
     """A data set that is evaluated in a moment: 600 of MNIST's training and 100 of its test images."""
@@ -401,7 +428,9 @@ def test_a_damaged_palette_in_a_checkpoint_is_said_in_one_line(tmp_path, damaged
         run(lambda progress: os.kill(os.getpid(), signal.SIGINT) if progress.step == 5 else None)
     path = tmp_path / "checkpoint.safetensors"
     tensors, metadata = read_tensors(path)
-    assert json.loads(json.dumps(metadata))["membound"]["regularizer"]["palette"] == ["fc1.weight"]
+    assert json.loads(json.dumps(metadata))["membound"]["regularizer"]["palette"] == {
+        "fc1.weight": ["floats", "entries"]
+    }
     assert tensors["palette/floats/fc1.weight"].unique().numel() > 5
     assert tensors.pop("palette/entries/fc1.weight").shape == (4,)
     if damaged is not None:

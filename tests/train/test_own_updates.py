@@ -1,5 +1,8 @@
 """Updates that users write: what is refused with a word about how to write it, and the page that shows two."""
 
+import copy
+import io
+import itertools
 import math
 import re
 from collections.abc import Callable
@@ -49,6 +52,16 @@ def test_another_number_of_steps_than_was_planned_is_said(steps: int, total: int
 def test_nothing_is_said_of_about_as_many_steps_or_of_no_schedule(rules: Any) -> None:
     """Warnings are errors here."""
     trained(rules, steps=6, total_steps=10 if rules["*"].scheduled else 100).finish()
+
+
+def test_an_optimizer_that_took_no_step_is_said() -> None:
+    for rules in ({"*": mb.l0_project(0.5)}, {"*": mb.l2_decay(0.1)}):
+        reg = trained(rules, steps=0, total_steps=100)
+        with pytest.warns(
+            UserWarning, match=r"finish\(\) before any step of this optimizer: nothing was trained"
+        ):
+            reg.finish()
+        trained(rules, steps=0).finish()  # a network may be cut at once, too: warnings are errors here
 
 
 def test_what_an_own_stage_raises_names_the_weight_and_the_update() -> None:
@@ -145,7 +158,10 @@ def test_a_bound_of_ones_own_holds_after_finish() -> None:
             r"before takes \(w, m, lr\), and is called with \(weight, moment\)",
         ),
         ({"bound": lambda size: 1}, r"bound takes \(size\), and is called with \(size, progress\)"),
+        ({}, r"'own' would do nothing: give it a before, an after or a bound"),
+        ({"rank": torch.abs}, r"'own' would do nothing"),
         ({"rank": lambda: 1}, r"rank takes \(\), and is called with \(weight\)"),
+        ({"rank": lambda w, state, more: 1}, r"rank takes \(w, state, more\), and is called with \(weight\)"),
         ({"every": 0}, r"every is 0; it is a whole number of steps from 1"),
         ({"every": 2, "steady_after": True}, r"steady_after with every=2"),
     ],
@@ -192,6 +208,99 @@ def test_the_updates_of_the_page_are_what_it_says(capsys: pytest.CaptureFixture[
     rows = torch.tensor([[3.0, 4.0], [0.03, 0.04]])
     names["group_lasso"](1.0).after(rows, NOW)
     torch.testing.assert_close(rows, torch.tensor([[2.94, 3.92], [0.0, 0.0]]))
+
+
+def summing(every: int = 3) -> mb.Update:
+    """Keeps the sum of all gradients, in `before`; the largest sums stay."""
+
+    def before(w: Tensor, moment: Moment) -> None:
+        moment.state.setdefault("sum", torch.zeros_like(w)).add_(w.grad)
+
+    def rank(w: Tensor, state: dict[str, Tensor]) -> Tensor:
+        return state.get("sum", w).abs()
+
+    return mb.chain(mb.Update(("summing",), (), before=before), mb.l0_project(0.5, every=every, rank=rank))
+
+
+def summed(steps: list[int]) -> tuple[nn.Module, mb.Regularizer]:
+    """Trained so many steps, saved, loaded into new objects, and trained on."""
+    torch.manual_seed(0)
+    batches, model, saved = torch.randn(20, 16, 8), nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2)), None
+    for begin, end in itertools.pairwise([0, *steps]):
+        model = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        reg = mb.attach(optimizer, model, {"*": summing()})
+        if saved is not None:
+            reg.load_state_dict(saved)
+        for batch in batches[begin:end]:
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+        file = io.BytesIO()
+        torch.save(reg.state_dict(), file)
+        file.seek(0)
+        saved = torch.load(file)
+        if end != steps[-1]:
+            reg.detach()
+    return model, reg
+
+
+def test_what_an_update_keeps_is_in_a_checkpoint() -> None:
+    (one, whole), (other, resumed) = summed([20]), summed([7, 20])
+    assert whole.state_dict()["state"]["0.weight"].keys() == {"sum"}
+    for (name, value), mine in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.equal(value, mine), name
+    average = copy.deepcopy(one)
+    for reg, model in ((whole, one), (resumed, other)):
+        reg.finish()
+        assert torch.equal(model[0].weight != 0, one[0].weight != 0)
+    nn.init.ones_(average[0].weight)
+    whole.project_(average)  # by the same sums, of the weight that was trained
+    best = whole.state_dict()["state"]["0.weight"]["sum"].abs()
+    assert best[average[0].weight != 0].min() >= best[average[0].weight == 0].max()
+
+
+def test_what_a_stage_kept_may_be_returned_and_layers_that_come_later_take_nothing_away() -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    own = mb.Update(("own",), (), before=lambda w, m: m.state.setdefault("n", torch.tensor(0)).add_(1))
+    reg = mb.attach(optimizer, model[:1], {"*": own})
+    for step in range(4):
+        if step == 2:
+            optimizer.add_param_group({"params": list(model[1].parameters())})
+        optimizer.zero_grad()
+        model(torch.ones(1, 8)).sum().backward()
+        optimizer.step()
+    assert int(reg.state_dict()["state"]["0.weight"]["n"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        ({"n": 3}, r"'0\.weight': moment\.state\['n'\] is of the type int: .* such as torch\.tensor\(3\)"),
+        ({"of": [1]}, r"moment\.state\['of'\] is of the type list: keep tensors there$"),
+        ({3: torch.zeros(1)}, r"moment\.state has 3: the names of what it keeps are strings"),
+    ],
+)
+def test_what_a_checkpoint_could_not_hold_is_refused_at_once(kept: Any, says: str) -> None:
+    with pytest.raises(mb.RuleError, match=says):
+        trained({"*": own(lambda w, m: m.state.update(kept))}, steps=1)
+
+
+def test_states_of_other_weights_are_refused() -> None:
+    reg = trained({"0": summing()})
+    saved = reg.state_dict()
+    for wrong in ({"9.weight": {"sum": torch.zeros(1)}}, {"0.weight": 3}, 3, {"0.weight": {"sum": 3}}):
+        with pytest.raises(mb.RuleError, match=r"of other weights|is of the type int"):
+            reg.load_state_dict({**saved, "state": wrong})
+    assert reg.state_dict()["state"].keys() == {"0.weight"}
+    del saved["state"]
+    reg.load_state_dict(saved)  # nothing was kept then
+    assert "state" not in reg.state_dict()
+
+
+def test_a_rank_with_a_default_gets_the_weight_alone() -> None:
+    trained({"*": mb.l0_project(0.5, every=1, rank=lambda w, power=2: w.abs() ** power)}).finish()
 
 
 def with_norm(update: mb.Update, **norm: Any) -> None:

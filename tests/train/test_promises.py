@@ -22,6 +22,7 @@ from membound.errors import Diverged, RuleError, TrainingError
 from membound.modules import broken
 
 EXAMPLE = torch.zeros(1, 40)
+pytestmark = pytest.mark.filterwarnings("ignore:finish.. before any step")  # bounds matter here, not training
 
 
 def network() -> nn.Sequential:

@@ -108,7 +108,7 @@ def test_read_only_and_foreign_byte_orders_reach_the_device(tmp_path):
         ((np.float32(1), CLASSES), r"x has shape \[\]"),
         ((torch.eye(3).to_sparse(), [0, 1, 2]), "x is a Tensor that is not an array"),
         ((VECTORS, CLASSES - 1), "label -1 is negative"),
-        ((VECTORS, np.eye(4, dtype=int)[CLASSES]), r"one-hot labels: give class numbers, y\.argmax\(1\)"),
+        ((VECTORS, np.eye(4, dtype=int)[CLASSES]), r"one-hot: for classes, give their numbers, y\.argmax\(1\)"),
         ((VECTORS, np.where(CLASSES > 2, np.nan, 1)), "y holds values that are not finite"),
         ((VECTORS, ["cat"] * 20), "labels are <U3: number the classes"),
         ((VECTORS, CLASSES > 1), "y is bool"),

@@ -71,7 +71,11 @@ def reproduce_command(
     layer: options.Names = None,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="imagenet: training steps of the dense and of the last training."),
+        typer.Option(
+            min=1,
+            help="At most so many steps a training, to see more than --quick shows: nothing is claimed then. "
+            "imagenet: the steps of the dense and of the last training.",
+        ),
     ] = None,
     candidate_steps: Annotated[
         int | None,
@@ -110,15 +114,15 @@ def reproduce_command(
         )
     if name not in LARGE:
         own = {
-            "--init": init, "--name": layer, "--steps": steps, "--batch-size": batch_size, "--cache": cache,
+            "--init": init, "--name": layer, "--batch-size": batch_size, "--cache": cache,
             "--skip-corrupt": skip_corrupt or None, "--candidate-steps": candidate_steps,
         }  # fmt: skip
         if given := [option for option, value in own.items() if value is not None]:
             raise MemboundError(f"{given[0]} is for {large}: {name} has its own; leave it out")
     if net and name in (*FIGURES, *LARGE) and name not in PANELS:
         raise MemboundError(f"--net is for {', '.join(PANELS)}: {name} has one network; leave it out")
-    if draw and (net or data is not None or seeds is not None):
-        raise MemboundError("--draw draws what is there: leave --net, --seeds and --data out")
+    if draw and (net or data is not None or seeds is not None or steps is not None):
+        raise MemboundError("--draw draws what is there: leave --net, --seeds, --steps and --data out")
     from membound.paper import figure
     from membound.paper import reproduce as work
     from membound.paper.lab import Size
@@ -134,7 +138,7 @@ def reproduce_command(
         with contextlib.ExitStack() as stack:
             lab = None
             if not draw:
-                size = Size(quick, seeds)
+                size = Size(quick, seeds, None if name in LARGE else steps)
                 lab = stack.enter_context(_lab(run_dir or out / "networks", device, ray, size, longer, net))
                 if data is not None:
                     from membound import data as sets
@@ -204,11 +208,11 @@ def _check_data(names: list[str], lab: Any) -> None:
 
 
 def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path) -> None:
-    from membound.paper.claims import UNDECIDED
+    from membound.paper.claims import UNDECIDED, say_small
 
-    size = ", QUICK: small, not the paper's sizes" if document["quick"] else ""
-    print_grouped(rows, f"{name}{size}")
-    if document["quick"]:
+    small = say_small(document)
+    print_grouped(rows, name if small is None else f"{name}, {small}")
+    if small is not None:
         typer.echo(document["not_claimed"])
     else:
         for each in document["claims"]:

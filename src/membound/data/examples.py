@@ -7,6 +7,19 @@ from membound.data.splits import Array, Rows, as_indices
 
 CLASSES, SEGMENTATION, REGRESSION = "classes", "segmentation", "regression"
 IGNORED = 255  # the class of pixels that nobody labelled
+NUMBERS_OF = "one-hot: for classes, {} their numbers, y.argmax(1)"  # what is said of such targets
+
+
+def is_one_hot(targets: Array) -> bool:
+    """Whether all are rows of zeros with a single one: classes, which would be taken for numbers or masks.
+
+    >>> import numpy as np
+    >>> is_one_hot(np.eye(3)), is_one_hot(np.ones((3, 1))), is_one_hot(np.ones((3, 2)))
+    (True, False, False)
+    """
+    if targets.ndim != 2 or targets.shape[1] < 2 or not len(targets):
+        return False
+    return bool((((targets == 0) | (targets == 1)).all(1) & (targets.sum(1) == 1)).all())
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from membound.data.examples import IGNORED, REGRESSION, SEGMENTATION, ExampleSplit
+from membound.data.examples import IGNORED, NUMBERS_OF, REGRESSION, SEGMENTATION, ExampleSplit, is_one_hot
 from membound.data.finite import check_finite
 from membound.data.several import Inputs, SeveralSplit
 from membound.data.splits import Array, ArraySplit, Dataset, as_labels
@@ -32,6 +32,10 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
     prepared, or whole numbers.
     """
     x_train, y_train, x_test, y_test = _read(path)
+    if is_one_hot(y_train):
+        raise DataError(
+            f"{path}: y_train is {y_train.dtype} {list(y_train.shape)}, {NUMBERS_OF.format('save')}"
+        )
     if isinstance(x_train, dict) or isinstance(x_test, dict):
         return _several(path, x_train, y_train, x_test, y_test)
     if layout is not None and layout not in (*LAYOUTS, *FEATURES):

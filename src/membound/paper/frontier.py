@@ -59,7 +59,8 @@ def make_study(lab: Lab) -> Study:
     study.recipe = modern(
         "sgd", study.steps, 128, lr=rate, weight_decay=5e-4, warmup=min(200, study.steps // 10)
     )
-    training = replace(study.problem.training, every=EVERY if not lab.size.quick else 2, ramp=Ramp(0.15, 0.7))
+    every = EVERY if lab.size.is_full else min(EVERY, study.every)
+    training = replace(study.problem.training, every=every, ramp=Ramp(0.15, 0.7))
     study.problem = replace(study.problem, training=training)
     return study
 

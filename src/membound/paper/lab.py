@@ -81,9 +81,21 @@ class Size:
 
     quick: bool = False
     repeated: int | None = None  # how many seeds; a figure's own number by default
+    most_steps: int | None = None  # of any training
 
     def steps(self, full: int) -> int:
-        return max(full // 250, 20) if self.quick else full
+        """Of a training that has so many in full.
+
+        >>> Size().steps(5000), Size(quick=True).steps(5000), Size(most_steps=300).steps(5000)
+        (5000, 20, 300)
+        """
+        steps = max(full // 250, 20) if self.quick else full
+        return steps if self.most_steps is None else min(steps, self.most_steps)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether trainings are the paper's, so that something can be claimed."""
+        return not self.quick and self.most_steps is None
 
     @property
     def batch_size(self) -> int | None:
@@ -105,6 +117,14 @@ class Size:
         if not self.quick or len(values) <= most:
             return list(values)
         return [values[round(number * (len(values) - 1) / (most - 1))] for number in range(most)]
+
+
+def count_networks(number: int) -> str:
+    """
+    >>> count_networks(1), count_networks(1200)
+    ('1 network', '1,200 networks')
+    """
+    return f"{number:,} network{'' if number == 1 else 's'}"
 
 
 @dataclass
@@ -168,15 +188,18 @@ class Study:
         assert network.solver is not None
         return network.solver
 
+    @property
+    def full_steps(self) -> int:
+        return NETS[self.net].longer if self.track == "longer" else self.solver.steps
+
     @cached_property
     def steps(self) -> int:
         """Iterations of one training."""
-        full = NETS[self.net].longer if self.track == "longer" else self.solver.steps
-        return self.lab.size.steps(full)
+        return self.lab.size.steps(self.full_steps)
 
     @cached_property
     def every(self) -> int:
-        return max(EVERY * self.steps // self.solver.steps, 2) if self.lab.size.quick else EVERY
+        return max(EVERY * self.steps // self.full_steps, 2)
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -260,14 +283,17 @@ class Study:
     ) -> list[Facts]:
         """The facts of each job; only what the cache does not have is trained."""
         problem = self.problem if not variants else replace(self.problem, variants=dict(variants))
-        self.lab.say(f"{self.net}, {self.track} track: {len(jobs)} networks, {self.steps:,} steps")
         with open_run(self._folder("networks"), {"cache": 1}) as directory:
             workshop = self.lab.workshop(problem, directory)
             if self.lab.size.quick:  # looking takes longer than training
                 jobs = [replace(job, looks=2) for job in jobs]
             named = [replace(job, key=self._key(job, weights, variants)) for job in jobs]
             unique = list({job.key: job for job in named}.values())
-            self.lab.begin(sum(directory.finished(job.key) is None for job in unique))
+            count = sum(directory.finished(job.key) is None for job in unique)
+            kept = f", {len(unique) - count:,} of them trained before" if count < len(unique) else ""
+            networks = count_networks(len(unique))
+            self.lab.say(f"{self.net}, {self.track} track: {networks} of {self.steps:,} steps{kept}")
+            self.lab.begin(count)
             found = {job.key: facts for job, facts in zip(unique, workshop.do(unique, weights), strict=True)}
             if weights:
                 self._states |= {

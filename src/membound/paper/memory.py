@@ -119,12 +119,14 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
 def _show_change(points: Sequence[float]) -> str:
     """The mean of differences, ± half its 95 % confidence interval; one seed has none.
 
+    They are paired: a seed's small network has grown out of the dense one that it is compared with.
+
     >>> _show_change([-0.3, -0.4, -0.5]), _show_change([-0.3])
-    ('−0.40 ± 0.25 points (95 %)', '−0.30 points')
+    ('−0.40 ± 0.25 points (95 %, paired by seed)', '−0.30 points')
     """
     found = Comparison.of(points, [0.0] * len(points))
     shown = show_difference(found.difference, found.uncertainty, "+")
-    return f"{shown} points" + ("" if found.uncertainty is None else " (95 %)")
+    return f"{shown} points" + ("" if found.uncertainty is None else " (95 %, paired by seed)")
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:

@@ -13,9 +13,11 @@ import torch
 from membound import machine
 from membound.errors import DataError, MemboundError
 from membound.paper import FIGURES, LARGE, OF_LENET, PANELS, figure
-from membound.paper.lab import NETS, Lab
+from membound.paper.lab import NETS, Lab, count_networks
+from membound.report.text import show_duration
 from membound.store.whole import replace_file
 
+RESULTS = Path(__file__).parents[3] / "results" / "reproduce"  # of the clone
 PACKAGES = ("membound", "numpy", "torch", "triton", "matplotlib")
 NOT_CLAIMED = "nothing is claimed: networks this small, trained this briefly, say nothing of the paper's"
 
@@ -40,6 +42,8 @@ def nets_of(name: str, lab: Lab) -> Sequence[str]:
 
 def reproduce(name: str, lab: Lab, folder: Path) -> dict[str, Any]:
     """Train what a figure needs, and write `name.json`, `name.svg` and `name.png` into a folder."""
+    if (cost := _say_cost(name, lab)) is not None:
+        lab.say(cost)
     module, begun = figure(name), time.monotonic()
     before = lab.trained
     numbers = module.run(lab)
@@ -48,13 +52,14 @@ def reproduce(name: str, lab: Lab, folder: Path) -> dict[str, Any]:
         "about": module.__doc__,
         "command": _command(name, lab),
         "quick": lab.size.quick,
+        "most_steps": lab.size.most_steps,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hardware": _hardware(lab.device),
         "versions": machine.versions(PACKAGES),
         "seconds": round(time.monotonic() - begun, 1),
         "trained": lab.trained
         - before,  # networks; the time of others, that were cached, is not in the seconds
-        **_judge(name, numbers, quick=lab.size.quick),
+        **_judge(name, numbers, is_full=lab.size.is_full),
         "numbers": numbers,
     }
     if lab.trained == before and (old := _same(folder, name, document)):
@@ -63,9 +68,35 @@ def reproduce(name: str, lab: Lab, folder: Path) -> dict[str, Any]:
     return document
 
 
-def _judge(name: str, numbers: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
+def _judge(name: str, numbers: Mapping[str, Any], *, is_full: bool) -> dict[str, Any]:
     """The claims of a figure, or why there are none: a smoke test decides nothing."""
-    return {"claims": [], "not_claimed": NOT_CLAIMED} if quick else {"claims": figure(name).claims(numbers)}
+    return {"claims": figure(name).claims(numbers)} if is_full else {"claims": [], "not_claimed": NOT_CLAIMED}
+
+
+def _say_cost(name: str, lab: Lab) -> str | None:
+    """What the figure took in full, before anything is trained; None of a small one, or where nothing is known."""
+    try:
+        made = read(RESULTS, name)
+        networks, hardware = made["trained"], made["hardware"]
+    except (DataError, KeyError):
+        return None
+    if not lab.size.is_full or networks is None or name in LARGE:
+        return None
+    where = hardware.get("gpu") or hardware["cpu"]
+    less = [
+        "--quick",
+        *(["--net lenet"] if name in PANELS and len(lab.nets) > 1 else []),
+        "--seeds",
+        "--steps",
+    ]
+    return (
+        f"{name}: in full, {count_networks(networks)}, which took {show_duration(made['seconds'])} on {where}, "
+        f"and take far longer on a CPU; {', '.join(less[:-1])} or {less[-1]} make it less"
+    )
+
+
+def _is_full(document: Mapping[str, Any]) -> bool:
+    return not document["quick"] and document.get("most_steps") is None
 
 
 def _same(folder: Path, name: str, document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -82,6 +113,7 @@ def _command(name: str, lab: Lab) -> str:
     options = [f"--net {net}" for net in lab.nets] if len(lab.nets) < len(NETS) else []
     options += ["--quick"] if lab.size.quick else []
     options += [] if lab.longer else ["--no-longer"]
+    options += [] if lab.size.most_steps is None else [f"--steps {lab.size.most_steps}"]
     if lab.size.repeated is not None and name not in LARGE:
         options.append(f"--seeds {lab.size.repeated}")
     if name in LARGE:
@@ -119,7 +151,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text())
         document["claims"], document["seconds"] + 0
-        document |= _judge(name, document["numbers"], quick=document["quick"])  # as they are judged now
+        document |= _judge(name, document["numbers"], is_full=_is_full(document))  # as they are judged now
         figure(name).table(document["numbers"])
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}: make it with `membound reproduce {name}`") from error

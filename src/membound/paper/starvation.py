@@ -6,7 +6,7 @@ accuracy rises, less so for simple models.
 
 from typing import Any
 
-from membound.paper.claims import above, below, claim, less, show, spread
+from membound.paper.claims import above, below, best_above, claim, less, show, spread
 from membound.paper.lab import Lab
 from membound.paper.layers import greedy_counts
 from membound.search.jobs import Job
@@ -73,17 +73,17 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         sizes = sorted({size for _, size in at})
         sparse = sorted({model for model, _ in at if model != "dense"})
         scarce = [size for size in sizes if size <= 10_000]
-        gains = {
-            (model, size): above(at[model, size]["test"], at["dense", size]["test"])
+        cases = {
+            (model, size): (at[model, size]["test"], at["dense", size]["test"])
             for model in sparse
             for size in scarce
             if (model, size) in at
         }
-        if gains:
-            model, size = max(gains, key=lambda key: gains[key].gap)
+        if cases:
+            (model, size), lead = best_above(cases)
             text = f"{track} track: with at most 10,000 images a sparse network is ahead in some cases"
-            detail = f"at best {gains[model, size].gap:+.2f} points, {model} on {size:,} images"
-            found.append(claim(text, gains[model, size].gap > 0, detail, gains[model, size]))
+            where = f"{model} on {size:,} images, one of {len(cases)} cases"
+            found.append(claim(text, lead.gap > 0, f"at best {lead.gap:+.2f} points, {where}", lead))
         small, large = at["dense", sizes[0]], at["dense", sizes[-1]]
         fallen, risen = below(large["train"], small["train"]), above(large["test"], small["test"])
         train, test = -fallen.gap, risen.gap

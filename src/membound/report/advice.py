@@ -63,7 +63,7 @@ def say_note(note: str, command: object) -> str:
     >>> say_note("a wider network may be more accurate (widths=[1, 1.5, 2])", "membound fit lenet")
     'a wider network may be more accurate (--widths 1,1.5,2)'
     """
-    return in_options(note) if _is_command(command) else note
+    return in_options(note) if is_command(command) else note
 
 
 def in_options(note: str) -> str:
@@ -76,7 +76,8 @@ def in_options(note: str) -> str:
     return note
 
 
-def _is_command(command: object) -> bool:
+def is_command(command: object) -> bool:
+    """Whether a command line asked for the fit, and not Python."""
     return str(command or "").startswith("membound fit")
 
 
@@ -117,7 +118,7 @@ def _why(final: Facts, result: Facts) -> str:
         return "the dense network, trained beside it, would tell whether the budget is too small or training fails."
     if theirs > 1.05 * ours:
         if final.get("micro"):
-            more = say_more_room(final, _is_command(result.get("command")))
+            more = say_more_room(final, is_command(result.get("command")))
             return f"the dense network learned more, so this one has too little room: {more}."
         return "the dense network learned more, so this budget is too small for it. Raise the budget."
     if _is_short(final, HALF):
@@ -138,7 +139,7 @@ def _say_room(final: Facts, result: Facts) -> str:
     """
     if micro := find_part(final, "micro"):
         small = find_number(micro, "weight_bytes") or FEW_BYTES
-        more = say_more_room(final, _is_command(result.get("command")))
+        more = say_more_room(final, is_command(result.get("command")))
         return (
             f" {show_count(small)} bytes of weights may be too few, too: {more}." if small < FEW_BYTES else ""
         )
@@ -148,7 +149,7 @@ def _say_room(final: Facts, result: Facts) -> str:
 
 def _longer(final: Facts, result: Facts) -> str:
     steps = f"{_steps(final)[1]:.0f}"
-    return f"Train longer: {'--steps ' if _is_command(result.get('command')) else 'steps='}{steps}."
+    return f"Train longer: {'--steps ' if is_command(result.get('command')) else 'steps='}{steps}."
 
 
 def _steps(final: Facts) -> tuple[float, float]:

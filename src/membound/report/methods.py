@@ -263,14 +263,16 @@ def _say_rule(known: Sequence[Comparison], score: Score) -> str:
     )
 
 
-def say_best(result: Facts) -> str | None:
+def say_best(result: Facts, score: Score) -> str | None:
     """Which methods the best one beats, in a sentence; None where budgets differ or one seed says it all.
 
     >>> a = {"seeds": [0, 1, 2], "accuracies": [9.1, 9.2, 9.3], "mean": 9.2}
     >>> b = {"seeds": [0, 1, 2], "accuracies": [8.0, 8.1, 8.3], "mean": 8.13}
     >>> finals = [{"name": name, "limit": 8000, "seeds": each} for name, each in (("A", a), ("B", b), ("C", a))]
-    >>> say_best({"finals": finals})
+    >>> say_best({"finals": finals}, Score())
     'Paired by seed, A is better than B; C is within the spread of it.'
+    >>> say_best({"finals": [finals[0], finals[2]]}, Score())
+    'Paired by seed, the seeds do not tell A and C apart (0.00 ± 0.00 points).'
     """
     finals = find_rows(result, "finals")
     means = [find_number(find_part(final, "seeds"), "mean") for final in finals]
@@ -287,11 +289,22 @@ def say_best(result: Facts) -> str | None:
     if not beaten and not tied and not few:
         return None
     name = str(find_text(best, "name"))
+    if not beaten and not few:
+        return f"Paired by seed, the seeds do not tell {_list([name, *tied])} apart{_say_gap(others, score)}."
     rest = [f"{_list(tied)} {'is' if len(tied) == 1 else 'are'} {WITHIN} of it"] if tied else []
     rest += [f"two seeds are too few to tell for {_list(few)}"] if few else []
     if not beaten:
         return f"Paired by seed, {name} is ahead, but {' and '.join(rest)}."
     return f"Paired by seed, {'; '.join([f'{name} is better than {_list(beaten)}', *rest])}."
+
+
+def _say_gap(others: Sequence[tuple[str | None, Comparison | None]], score: Score) -> str:
+    """By how much the best is ahead of a single other."""
+    found = [each for _, each in others if each is not None]
+    if len(found) != 1:
+        return ""
+    shown = show_difference(found[0].difference, found[0].uncertainty, "+" if found[0].difference else "-")
+    return f" ({shown} points)" if score.percent else f" ({shown})"
 
 
 def say_unlike(result: Facts) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import MemboundError, check_path_like, say_no_folder
-from membound.report.advice import say_advice, say_note
+from membound.report.advice import is_command, say_advice, say_note
 from membound.report.bars import make_bars
 from membound.report.classes import make_classes
 from membound.report.curves import make_curves
@@ -96,7 +96,7 @@ def make_page(result: Facts) -> str:
         _section("How to use it", _make_usage(result)),
         _section("How it was made", _make_origin(result)),
     ]
-    said = " ".join(filter(None, (_capital(make_verdict(result, score)), say_best(result))))
+    said = " ".join(filter(None, (_capital(make_verdict(result, score)), say_best(result, score))))
     verdict = tag("p", said, class_="verdict")
     beaten = say_beaten(result, score)
     warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
@@ -151,14 +151,15 @@ def _say_first_seed(result: Facts) -> str | None:
 
     >>> _say_first_seed({"finals": [{"seeds": {"seeds": [3, 4]}}]})
     'Layers here and in the table below are those of seed 3. For all seeds: fitted.facts["seeds"]["layers"].'
+    >>> _say_first_seed({"finals": [{"seeds": {"seeds": [3, 4]}}], "command": "membound fit lenet"})
+    'Layers here and in the table below are those of seed 3. For all seeds: finals[0].seeds.layers of --json.'
     """
     seeds = find_part(find_rows(result, "finals")[0], "seeds").get("seeds")
     if not seeds:
         return None
-    return (
-        f"Layers here and in the table below are those of seed {seeds[0]}. "
-        'For all seeds: fitted.facts["seeds"]["layers"].'
-    )
+    by_command = "finals[0].seeds.layers of --json"
+    where = by_command if is_command(result.get("command")) else 'fitted.facts["seeds"]["layers"]'
+    return f"Layers here and in the table below are those of seed {seeds[0]}. For all seeds: {where}."
 
 
 def _make_notes(result: Facts) -> Markup | None:
@@ -296,7 +297,7 @@ def _make_origin(result: Facts) -> Markup | None:
     facts = {
         "file": _say_digests(result),
         "strategy": find_text(result, "strategy"),
-        "seed": find_text(result, "seed"),
+        **_find_seeds(result),
         "training": _say_training(result),
         "date": find_text(result, "date"),
         "took": None if seconds is None else show_duration(seconds),
@@ -310,6 +311,20 @@ def _make_origin(result: Facts) -> Markup | None:
     ]
     table = tag("table", tag("tbody", *rows), class_="facts") if rows else None
     return join(_code(command) if command else None, table) or None
+
+
+def _find_seeds(result: Facts) -> dict[str, str | None]:
+    """All seeds that were trained, or the only one.
+
+    >>> _find_seeds({"seed": 3, "finals": [{"seeds": {"seeds": [3, 4]}}]}), _find_seeds({"seed": 3})
+    ({'seeds': '3, 4'}, {'seed': '3'})
+    """
+    all_seeds = {
+        int(seed): None
+        for final in find_rows(result, "finals")
+        for seed in find_part(final, "seeds").get("seeds") or ()
+    }
+    return {"seeds": ", ".join(map(str, all_seeds))} if all_seeds else {"seed": find_text(result, "seed")}
 
 
 def _say_training(result: Facts) -> str | None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
@@ -16,7 +17,6 @@ NOT_EQUAL = "does not mean equal"  # said once wherever WITHIN leads
 FITTED, IN_8_BITS = "fitted", "dense in 8 bits"
 ALIKE = 1.01  # times the smallest budget that the largest may be, where budgets count as equal
 NORMAL = 1.959964  # standard errors to either side that hold 95 % of a normal distribution
-STUDENT = (12.7062, 4.30265, 3.18245, 2.77645)  # the same of Student's t with 1 to 4 degrees of freedom
 TRAINING = (  # that should be alike
     "steps", "batch_size", "optimizer", "peak_lr", "momentum", "weight_decay", "every", "augment", "smoothing",
     "precision", "teacher", "temperature", "teacher_part",
@@ -98,6 +98,12 @@ class Comparison:
         if images is not None and (max(values) > 100 or min(values) < 0):
             raise MemboundError(
                 f"images={images} is for accuracies in percent, from 0 to 100, and there is {max(values):g}",
+                about="images",
+            )
+        if images is not None and 0 < max(values) <= 1:
+            raise MemboundError(
+                f"images={images} is for accuracies in percent, and the highest is {max(values):g}: multiply fractions "
+                "by 100",
                 about="images",
             )
         differences = [round(a - b, 9) for a, b in zip(values, values[len(ours) :], strict=False)]
@@ -245,21 +251,33 @@ def show_difference(value: float, spread: float | None, sign: str = "-") -> str:
     return shown if spread is None else f"{shown} ± {spread:.{places}f}"
 
 
-def student(count: int) -> float:
-    """The 97.5 % quantile of Student's t for `count` differences, by its expansion where that is good to 0.2 %.
+@cache
+def student(count: int, level: float = 0.95) -> float:
+    """How many standard errors to either side of the mean of `count` differences hold this level: Student's t.
 
-    >>> round(student(3), 3), round(student(11), 3), round(student(100), 3)
-    (4.303, 2.228, 1.984)
+    >>> round(student(3), 3), round(student(11), 3), round(student(100), 3), round(student(3, 0.99), 3)
+    (4.303, 2.228, 1.984, 9.925)
     """
-    freedom, z = count - 1, NORMAL
-    if freedom <= len(STUDENT):
-        return STUDENT[freedom - 1]
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return float(z + sum(term / freedom**power for power, term in enumerate(terms, 1)))
+    low, high = 0.0, 1.0
+    while _held(high, count - 1) < level:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _held(middle, count - 1) < level else (low, middle)
+    return high
+
+
+def _held(t: float, freedom: int) -> float:
+    """What part of Student's t lies within so many standard errors: a finite sum for any degrees of freedom."""
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = 0.0 if freedom == 1 else term
+    for power in range(2 + odd, freedom - 1, 2):
+        term *= cosine**2 * (power - 1) / power
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
 def compare_networks(ours: Facts, theirs: Facts) -> Comparison | None:

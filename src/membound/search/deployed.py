@@ -371,7 +371,7 @@ def write_report(
         found,
         network=network or type(found[0].model).__name__,
         data=data,
-        strategy=", ".join(dict.fromkeys(each["strategy"] for each in asked)),
+        strategy=_say_strategies(found, names),
         seed=asked[0]["seed"],
         command="\n".join(dict.fromkeys(each["call"] for each in asked)),
         seconds=sum(
@@ -383,6 +383,21 @@ def write_report(
         names=names or names_apart(found),
     )
     page.write_report(path, summary | {"unsaved": True})
+
+
+def _say_strategies(results: Sequence[Fitted], names: Sequence[str] | None) -> str:
+    """The strategies of some networks, each with the network's name where there are several."""
+    said = []
+    for each in results:
+        asked = each.facts["asked"]
+        name, source = asked["strategy"], asked.get("strategy_source")
+        said.append(name if source is None else f"your function `{name}`, source {source}")
+    if len(set(said)) == 1:
+        return said[0]
+    pairs = zip(
+        names or names_apart(list(results)) or [str(each.name) for each in results], said, strict=True
+    )
+    return "; ".join(f"{name}: {strategy}" for name, strategy in pairs)
 
 
 def _show(facts: Mapping[str, Any], size: str) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from membound.errors import TrainingError, a_kind
@@ -87,8 +88,13 @@ class RunDirectory:
         except OSError as error:
             raise TrainingError(f"{path} cannot be read: {error.strerror or error}: {remedy}") from error
         if found != line.weights:
-            sizes = f"{found['bytes']} bytes, {line.weights['bytes']} were written"
-            raise TrainingError(f"{path} is not the file that the ledger records ({sizes}): {remedy}")
+            was = line.weights["bytes"]
+            why = (
+                "its checksum is another"
+                if found["bytes"] == was
+                else f"it has {found['bytes']} bytes, not {was}"
+            )
+            raise TrainingError(f"{path} is not the file that the ledger records ({why}): {remedy}")
         return read_tensors(path)[0]
 
     def record(self, key: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor] | None) -> Entry:
@@ -296,21 +302,29 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _check_same(
     there: dict[str, Any], wanted: dict[str, Any], path: Path, parameters: Mapping[str, str]
 ) -> None:
-    if difference := first_difference(there, wanted):
-        place, old, new = difference
+    said: dict[str, str] = {}
+    for place, old, new in find_differences(there, wanted):
         name = place
         if parameters:  # what the caller calls it: by the last word of the place, unless it says otherwise
             named = (name for begin, name in parameters.items() if place.startswith(begin))
             name = next(named, re.sub(r"\[\d+\]", "", place).rpartition(".")[2])
+        said.setdefault(name, f"{name} was {old} and is {new} now")
+    if said:
         raise TrainingError(
-            f"{path} holds another run: {name} was {old} and is {new} now: "
+            f"{path} holds another run: {'; '.join(said.values())}: "
             "choose another run directory, or give the options as they were",
-            about=name,
+            about=list(said),
         )
 
 
-def first_difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | None:
-    """Where two JSON values part, with a short text of both; 1 and 1.0 are two: a count and a fraction."""
+def find_differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Where two JSON values part, with short texts of both; 1 and 1.0 are two: a count and a fraction.
+
+    Texts are alike where they differ in spaces alone, as sizes may.
+
+    >>> list(find_differences({"a": [1, 2], "b": "4 KB", "c": 3}, {"a": [1, 2.0], "b": "4KB"}))
+    [('a[1]', '2', '2.0'), ('c', '3', 'absent')]
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         pairs: Iterator[tuple[str, Any, Any]] = (
             (f"{name}.{key}" if name else key, old.get(key, _ABSENT), new.get(key, _ABSENT))
@@ -319,10 +333,11 @@ def first_difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str]
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = ((f"{name}[{index}]", *both) for index, both in enumerate(zip(old, new, strict=True)))
     else:
-        return None if _text(old) == _text(new) else (name, _text(old, 60), _text(new, 60))
-    return next(
-        (found for place, one, other in pairs if (found := first_difference(one, other, place))), None
-    )
+        if _text(old).replace(" ", "") != _text(new).replace(" ", ""):
+            yield name, _text(old, 60), _text(new, 60)
+        return
+    for place, one, other in pairs:
+        yield from find_differences(one, other, place)
 
 
 _ABSENT = object()
@@ -334,13 +349,14 @@ def _text(value: Any, length: int | None = None) -> str:
 
 
 def _describe_start(path: Path, about: Mapping[str, Any]) -> None:
-    """Add this start to the list of them: the command, the date, the hardware, the versions."""
+    """Add this start to the list of them: the command, the date, the hardware, the versions, torch's threads."""
     starts = []
     if (path / ENVIRONMENT).exists():
         starts = _read_json(path / ENVIRONMENT, "delete it, since no result depends on it")
         if not isinstance(starts, list):
             raise TrainingError(f"{path / ENVIRONMENT} is damaged: delete it, since no result depends on it")
-    _write_json(path / ENVIRONMENT, [*starts, {**describe(PACKAGES), **_plain(about, "about")}])
+    here = {**describe(PACKAGES), "torch_threads": torch.get_num_threads(), **_plain(about, "about")}
+    _write_json(path / ENVIRONMENT, [*starts, here])
 
 
 def _read_json(path: Path, otherwise: str) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import MemboundError
-from membound.search.ledger import JOBS, RunDirectory, first_difference, open_run
+from membound.search.ledger import JOBS, RunDirectory, find_differences, open_run
 from membound.train.parallel import World
 
 
@@ -51,7 +51,7 @@ def _content(directory: RunDirectory, key: str, has_weights: bool) -> tuple[dict
 def check_alike(world: World, config: Mapping[str, Any]) -> None:
     """Whether all processes were asked for the same fit: else they would wait for each other forever."""
     leaders = world.from_leader(lambda: config)
-    differs = first_difference(leaders, config)
+    differs = next(find_differences(leaders, config), None)
     where = (
         "" if differs is None else f": {differs[0]} is {differs[1]} in the first and {differs[2]} in this one"
     )

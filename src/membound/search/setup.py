@@ -15,7 +15,7 @@ from torch import nn
 from membound.capture.capture import Tracer
 from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.data.augment import choose
-from membound.data.examples import IGNORED, REGRESSION
+from membound.data.examples import IGNORED, NUMBERS_OF, REGRESSION, is_one_hot
 from membound.data.preprocess import check_pixels
 from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
@@ -36,6 +36,7 @@ from membound.search.request import Choices, Examples
 from membound.train.batches import Feeder, order_of
 from membound.train.computed import check_copied
 from membound.train.evaluation import check_fits
+from membound.train.fingerprints import describe_split
 from membound.train.items import ItemSplit
 from membound.train.job import BATCH, choose_recipe
 from membound.train.loaders import LoaderSplit
@@ -91,6 +92,7 @@ def make_problem(
         )
     _check_fits(network, data, task)
     _warn_of_labels(data, task, warn)
+    _warn_of_the_same(data, warn)
     try:
         names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     except RuleError:
@@ -166,6 +168,15 @@ def _warn_of_labels(data: Data, task: Task, warn: Callable[[str], None]) -> None
             )
 
 
+def _warn_of_the_same(data: Data, warn: Callable[[str], None]) -> None:
+    """Networks that are judged by what they were trained on look better than they are."""
+    for split, on in ((data.test, "test"), (data.given, "validation")):
+        if split is not None and describe_split(split)[:3] == describe_split(data.train)[:3]:
+            warn(
+                f"the {on} data is the training data: what it says of a network does not hold for other examples"
+            )
+
+
 def _name_of(label: int, classes: tuple[str, ...] | None) -> str:
     """Its number, and its name where it has one.
 
@@ -203,13 +214,10 @@ def _task(examples: Examples, choices: Choices, train: Split) -> Task:
 
 def _refuse_one_hot(train: Split) -> None:
     """Classes as rows of zeros with a one, which would be taken for numbers to predict."""
-    labels: Any = train.labels
-    if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind != "f":
-        return
-    if bool((((labels == 0) | (labels == 1)).all(1) & (labels.sum(1) == 1)).all()):
+    if is_one_hot(train.labels):
         raise DataError(
-            f"targets {list(labels.shape)} are one-hot: for classes, give their numbers, y.argmax(1); to predict them "
-            "as numbers, name a loss, such as loss=torch.nn.functional.mse_loss"
+            f"targets {list(train.labels.shape)} are {NUMBERS_OF.format('give')}; to predict them as numbers, name a "
+            "loss, such as loss=torch.nn.functional.mse_loss"
         )
 
 

@@ -104,11 +104,15 @@ def names_apart(results: list[Fitted]) -> list[str] | None:
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
-    """The hardware and the versions of this process, in a checkout with the commit."""
+    """The hardware, the versions (in a checkout with the commit) and torch's threads of this process."""
     about = describe(PACKAGES)
     if device.startswith("cuda"):
         about["hardware"] = {**about["hardware"], "gpu": torch.cuda.get_device_name(device)}
-    return {"hardware": about["hardware"], "versions": about["versions"]}
+    return {
+        "hardware": about["hardware"],
+        "versions": about["versions"],
+        "torch_threads": torch.get_num_threads(),
+    }
 
 
 def describe_final(

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from membound.data.examples import NUMBERS_OF, is_one_hot
 from membound.data.finite import check_finite
 from membound.data.splits import as_labels
 from membound.errors import DataError, MemboundError, a_kind
@@ -61,10 +62,9 @@ def as_targets(y: Array) -> Array:
         y = y[:, 0]
     if y.ndim == 1:
         return as_labels(y, len(y))
-    if y.ndim == 2 and ((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all():
+    if is_one_hot(y):
         raise DataError(
-            f"y is {y.dtype} {list(y.shape)}, one-hot labels: give class numbers, y.argmax(1) (or floats, to a loss "
-            "of your own)"
+            f"y is {y.dtype} {list(y.shape)}, {NUMBERS_OF.format('give')} (or floats, to a loss of your own)"
         )
     return y.astype(np.int64, copy=False)
 

@@ -17,7 +17,7 @@ class StaleStatistics(UserWarning):
 
 
 class UnplannedEnd(UserWarning):
-    """Schedules were made for another number of steps than training took."""
+    """Training took no steps, or another number of them than its schedules were made for."""
 
 
 class OneShot(UserWarning):
@@ -36,14 +36,26 @@ def say_one_shot(constrained: Sequence[Target], steps: int | None) -> str | None
     )
 
 
-def tell_ending(model: nn.Module, constrained: Sequence[Target], steps: int, total_steps: int | None) -> None:
-    """Warn of what finish() cannot mend."""
+def tell_ending(
+    model: nn.Module, constrained: Sequence[Target], steps: int, total_steps: int | None, own_loop: bool
+) -> None:
+    """Warn of what finish() cannot mend; `own_loop` says that it was the user's, where an optimizer may be mistaken."""
+    if not steps:
+        if total_steps is None or not own_loop:  # what is trained already may be cut at once
+            return
+        warnings.warn(
+            "finish() before any step of this optimizer: nothing was trained under the rules; is it the one that your "
+            "loop steps?",
+            UnplannedEnd,
+            stacklevel=STACK - 1,
+        )
+        return
     _tell_stale(model, constrained, steps)
     said = say_one_shot(constrained, steps) if total_steps is None else None  # else attach() has said it
     if said is not None:
         warnings.warn(said, OneShot, stacklevel=STACK - 1)
     scheduled = [target.name for target in constrained if target.update.scheduled]
-    if not steps or total_steps is None or not scheduled or total_steps / FAR <= steps <= total_steps * FAR:
+    if total_steps is None or not scheduled or total_steps / FAR <= steps <= total_steps * FAR:
         return
     more = f" and {len(scheduled) - 1} more" if len(scheduled) > 1 else ""
     when = (
@@ -61,7 +73,7 @@ def _tell_stale(model: nn.Module, constrained: Sequence[Target], steps: int) -> 
     """Warn where weights left their bounds between steps, and the network has batch norms that averaged meanwhile."""
     left = [target.name for target in constrained if target.update.leaves_bound]
     norms = any(isinstance(each, _BatchNorm) and each.running_mean is not None for each in model.modules())
-    if steps and left and norms:
+    if left and norms:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         warnings.warn(
             f"batch norm: '{left[0]}'{more} left the bound between projections, so running statistics are partly those "

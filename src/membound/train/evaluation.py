@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from membound.data.several import inputs_of
+from membound.data.splits import Labels
 from membound.errors import DataError, MemboundError, TrainingError
 from membound.modules import explain_refusal
 from membound.train.batches import Feeder, size_together, whole
@@ -77,7 +78,7 @@ def check_fits(model: nn.Module, feeder: Feeder, task: Task = CLASSIFICATION) ->
     with torch.set_grad_enabled(differentiable), in_eval_mode(model):
         outputs, targets = _run_one(model, feeder)
         if task.classifies:
-            _check_class_scores(outputs, int(feeder.split.labels.max()))
+            _check_class_scores(outputs, feeder.split.labels)
             return
         loss = task.batch_loss(outputs, targets)
     if not math.isfinite(float(loss.detach())):
@@ -168,12 +169,14 @@ def _other_layout(shape: tuple[int, ...], why: str, model: nn.Module) -> str | N
     return None
 
 
-def _check_class_scores(scores: object, highest: int) -> None:
+def _check_class_scores(scores: object, labels: Labels) -> None:
+    highest = int(labels.max())
     if not isinstance(scores, Tensor) or scores.dim() != 2 or scores.shape[1] <= highest:
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        from_one = "; labels begin at 1: subtract 1, if they count from 1" if labels.min() == 1 else ""
         raise DataError(
             f"the network gives {found} for one image, the data has labels up to {highest}: "
-            f"scores of shape (1, {highest + 1}) are needed"
+            f"scores of shape (1, {highest + 1}) are needed{from_one}"
         )
 
 

@@ -19,7 +19,7 @@ from membound.train.magnitudes import NonFiniteError, bits_of
 from membound.train.projection_sharded import project_sharded_
 from membound.train.sharded import is_sharded
 
-Rank = Callable[[Tensor], Tensor]  # the scores of a weight's elements
+Rank = Callable[..., Tensor]  # the scores of the elements of a weight, its first argument
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 from weakref import WeakSet
@@ -19,6 +20,7 @@ from membound.errors import Diverged, RuleError, TrainingError
 from membound.train.ending import OneShot, say_one_shot, tell_ending
 from membound.train.fingerprints import describe_rule
 from membound.train.guide import Guide
+from membound.train.kept import carry_over_, load_states_, take_states
 from membound.train.magnitudes import BITS, NonFiniteError
 from membound.train.optimizers import FLUSH_EVERY, eager, flush_moments_, unwrapped
 from membound.train.palette import check_weight
@@ -228,7 +230,7 @@ class Regularizer:
         self._moments = []
 
     def _stage(self, target: Target, stage: Any) -> None:
-        moment = self._moments[target.group]
+        moment = replace(self._moments[target.group], state=target.state)
         self._run(target, lambda weight: target.update.run(stage, weight, moment))
 
     def _run(self, target: Target, work: Callable[[Tensor], None]) -> None:
@@ -272,6 +274,7 @@ class Regularizer:
                 raise RuleError(
                     f"'{target.name}' is still under an earlier attach(): call its finish() or detach() first"
                 )
+        carry_over_(targets, self._targets)
         self._targets = targets
         self._with_before = [target for target in targets if target.update.before is not None]
         self._with_after = [target for target in targets if target.update.after is not None]
@@ -325,7 +328,7 @@ class Regularizer:
         self.finished = True
         self._promises.tell(1.0)
         self.detach()
-        tell_ending(self.model, constrained, self.step, self.total_steps)
+        tell_ending(self.model, constrained, self.step, self.total_steps, self.guide is None)
 
     def say_one_shot(self) -> str | None:
         """What to say where weights are projected only once, at the end; None where they are not."""
@@ -350,8 +353,7 @@ class Regularizer:
         >>> from membound.train.updates import l0_project
         >>> reg = attach(torch.optim.SGD(model.parameters(), lr=0.1), model, {"*": l0_project(keep=0.25)})
         >>> average = torch.optim.swa_utils.AveragedModel(model)
-        >>> reg.finish(), reg.project_(average)
-        (None, None)
+        >>> reg.project_(average)
         >>> int(average.module.weight.count_nonzero())
         8
         """
@@ -397,9 +399,8 @@ class Regularizer:
         weight = local_part(target.weight)
         before = weight.clone()
         self._project(target, self.progress, keep=False)
-        bits, *_ = BITS[
-            weight.dtype
-        ]  # compared as integers: -0.0 is not 0.0, nor is what arithmetic flushes to it
+        # Compared as integers: -0.0 is not 0.0, nor is what arithmetic flushes to it.
+        bits, *_ = BITS[weight.dtype]
         where = weight.view(bits) != before.view(bits)
         return weight, where, before[where]
 
@@ -418,9 +419,8 @@ class Regularizer:
             "layers": [target.name for target in self._targets],
             "rules": [describe_rule(target.update) for target in self._targets],
             "finished": self.finished,
-            **(
-                {"palette": self._shadows.state_dict()} if any(t.update.levels for t in self._targets) else {}
-            ),
+            **({"palette": self._shadows.state_dict()} if self._shadows.expected else {}),
+            **take_states(self._targets),
             **({} if self.guide is None else self.guide.state_dict()),
         }
 
@@ -432,6 +432,7 @@ class Regularizer:
             raise RuleError(
                 "this handle has finished and the saved state has not: attach() again and load into that"
             )
+        load_states_(self._targets, state.get("state", {}))
         if "palette" in here:
             self._shadows.load_state_dict(state["palette"])
         self.step = int(state["step"])

@@ -17,8 +17,8 @@ from membound.train.run import Run
 from membound.train.sharded import is_sharded, local_part, shard_all
 from membound.train.weights import CHECKPOINT, MEAN_IMAGE, MODEL
 
-PALETTE = "palette/"  # floats and entries of weights under palettes
-KEYS = ("floats", "entries", "steps")  # of such a weight: one of the last two
+# Tensors of a regularizer's state, of each weight: floats and entries under palettes, and what updates keep.
+OF_WEIGHTS = {"palette": "palette/", "state": "state/"}
 ACTIVATIONS = "activations/"  # how values inside the network are rounded
 
 
@@ -30,7 +30,7 @@ def save(run: Run) -> None:
     tensors = {MODEL + name: value for name, value in plain_keys(run.model.state_dict()).items()}
     tensors |= {f"optimizer/{name}": value for name, value in moments.items()}
     regularizer = None if run.reg is None else run.reg.state_dict()
-    tensors |= _take_palettes(regularizer)
+    tensors |= _take_tensors(regularizer)
     rounded = {} if run.rounded is None else run.rounded.state_dict()
     tensors |= {ACTIVATIONS + name: value for name, value in rounded.items()}
     mine = {name: local_part(value) for name, value in tensors.items() if is_sharded(value)}
@@ -91,7 +91,7 @@ def _restore(run: Run, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) 
         torch.manual_seed((run.settings.seed + run.world.rank) * 1_000_003 + about["iteration"])
     run.running.copy_(tensors["running"])
     if run.reg is not None:
-        run.reg.load_state_dict(_with_palettes(about["regularizer"], _within(tensors, PALETTE)))
+        run.reg.load_state_dict(_with_tensors(about["regularizer"], tensors))
     if run.rounded is not None:
         run.rounded.load_state_dict(_within(tensors, ACTIVATIONS))
     run.step, run.seconds = int(about["iteration"]), float(about["seconds"])
@@ -99,22 +99,29 @@ def _restore(run: Run, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) 
     run.resumed = run.step
 
 
-def _take_palettes(state: dict[str, Any] | None) -> dict[str, Tensor]:
-    """The tensors of a regularizer's state, taken out of it: what is left is JSON."""
-    palettes = {} if state is None else state.get("palette", {})
-    if palettes:
-        assert state is not None
-        state["palette"] = list(palettes)
-    return {f"{PALETTE}{key}/{name}": value for name, of in palettes.items() for key, value in of.items()}
+def _take_tensors(state: dict[str, Any] | None) -> dict[str, Tensor]:
+    """The tensors of a regularizer's state, taken out of it: what is left, which there are, is JSON."""
+    found: dict[str, Tensor] = {}
+    for part, prefix in OF_WEIGHTS.items():
+        if state is not None and part in state:
+            weights = state[part]
+            state[part] = {name: list(of) for name, of in weights.items()}
+            found |= {
+                f"{prefix}{key}/{name}": value for name, of in weights.items() for key, value in of.items()
+            }
+    return found
 
 
-def _with_palettes(state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The inverse of `_take_palettes`."""
-    names = state.get("palette", [])
-    whole = {
-        name: {key: tensors[f"{key}/{name}"] for key in KEYS if f"{key}/{name}" in tensors} for name in names
-    }
-    return {**state, "palette": whole} if "palette" in state else dict(state)
+def _with_tensors(state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The inverse of `_take_tensors`."""
+    whole = dict(state)
+    for part, prefix in OF_WEIGHTS.items():
+        if part in state:
+            whole[part] = {
+                name: {key: tensors[f"{prefix}{key}/{name}"] for key in keys}
+                for name, keys in state[part].items()
+            }
+    return whole
 
 
 def _check_same(run: Run, there: Mapping[str, Any], path: Path) -> None:

@@ -6,7 +6,7 @@ alone; an exact parameter name, such as 'fc1.bias', selects anything.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -23,12 +23,16 @@ from membound.train.updates import Update
 
 @dataclass(frozen=True)
 class Target:
-    """A weight and the update it gets; `group` is its place in the optimizer's param_groups."""
+    """A weight and the update it gets; `group` is its place in the optimizer's param_groups.
+
+    `state` is what the update keeps of it from step to step.
+    """
 
     name: str
     weight: nn.Parameter
     group: int
     update: Update
+    state: dict[str, Tensor] = field(default_factory=dict, compare=False)
 
 
 def load_plain_(model: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -54,6 +54,11 @@ class Shadows:
     def __len__(self) -> int:
         return len(self._of)
 
+    @property
+    def expected(self) -> bool:
+        """Whether any weight is under a palette, or will be."""
+        return bool(self._targets)
+
     def know(self, targets: Sequence[Target]) -> None:
         """The weights there are; those that are gone are forgotten."""
         self._targets = [target for target in targets if target.update.levels is not None]
@@ -96,7 +101,7 @@ class Shadows:
         if target.update.bound is not None:
             kept = kept.clone()
             kept.grad = target.weight.grad  # which a rank may look at
-            target.update.project_(kept, progress)
+            target.update.project_(kept, progress, target.state)
         levels = _levels(target).at(progress)
         if target.name not in self._of:
             self._of[target.name] = Shadow(target.weight, make_grid(levels))
@@ -123,7 +128,7 @@ class Shadows:
         if shadow is not None:
             shadow.lift_(weight)
         if target.update.bound is not None:
-            target.update.project_(weight, progress)
+            target.update.project_(weight, progress, target.state)
         if levels is None or not levels.acts(progress):
             return
         mine = local_part(weight)

@@ -20,7 +20,7 @@ loss pulls on strongly enough comes back.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from torch import Tensor
 
 from membound.errors import MemboundError, RuleError
 from membound.signatures import misfit
+from membound.train.kept import check_state
 from membound.train.magnitudes import NonFiniteError
 from membound.train.palette import Levels
 from membound.train.projection import Rank, project_, project_by_
@@ -47,6 +48,8 @@ class Moment:
       runs (a fused optimizer divides them itself): multiply what you add to `weight.grad` by it. None otherwise.
     - `maximize` says that the optimizer goes up the gradient: subtract a penalty then.
     - `scratch` is yours, from `before` to `after` of one step: tensors by `id(weight)`.
+    - `state` is yours for this weight, from its first step to its last: tensors by names that you choose. It is saved
+      and loaded with `reg.state_dict()`. All updates of a chain have the same one.
     """
 
     step: int
@@ -55,11 +58,13 @@ class Moment:
     grad_scale: Tensor | None = None
     maximize: bool = False
     scratch: dict[int, Tensor] = field(default_factory=dict)
+    state: dict[str, Tensor] = field(default_factory=dict)
 
 
 Stage = Callable[[Tensor, Moment], Any]
-CALLED = {  # what each function of an update is called with
-    "before": ("weight", "moment"), "after": ("weight", "moment"), "bound": ("size", "progress"), "rank": ("weight",),
+CALLED: dict[str, list[tuple[str, ...]]] = {  # what each function of an update may be called with
+    "before": [("weight", "moment")], "after": [("weight", "moment")], "bound": [("size", "progress")],
+    "rank": [("weight",), ("weight", "state")],
 }  # fmt: skip
 
 
@@ -74,8 +79,9 @@ class Update:
       are the same. A number that is a function of progress is a schedule, which needs `total_steps`.
     - `bound(size, progress)`, if there is one, is the most nonzeros that a weight of `size` may have, a whole number:
       `finish()` projects onto it, and `with reg.projected():` too.
-    - `rank(weight)`, beside a bound, gives a score of at least 0 for each element: the highest stay. Without it, the
-      largest magnitudes do. `weight.grad` is the last gradient, or None.
+    - `rank(weight)` or `rank(weight, state)`, beside a bound, gives a score of at least 0 for each element: the highest
+      stay. Without it, the largest magnitudes do. `weight.grad` is the last gradient, or None; `state` is what stages
+      have kept in `moment.state`, empty before the first step.
     - `every`: `after` is only called on steps that are multiples of it.
     - `steady_before` and `steady_after` promise that the stage does the same at every step but for the learning rate,
       and reads nothing back from the device: then a step on a GPU is recorded with it, and replayed. False is always
@@ -113,14 +119,18 @@ class Update:
             raise RuleError(
                 f"Update: arguments is {self.arguments!r}; it is a tuple of numbers, such as (0.5,) or ()"
             )
-        for name, arguments in CALLED.items():
+        for name, ways in CALLED.items():
             if (given := getattr(self, name)) is not None:
-                _check_function(name, given, arguments)
+                _check_function(name, given, ways)
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             raise RuleError(f"Update: every is {self.every!r}; it is a whole number of steps from 1")
         if self.steady_after and self.every > 1:
             raise RuleError(
                 f"Update: steady_after with every={self.every}: a stage that rests is not always the same"
+            )
+        if not any((self.before, self.after, self.bound, self.levels)):
+            raise RuleError(
+                f"Update: '{' and '.join(self.kinds)}' would do nothing: give it a before, an after or a bound"
             )
 
     def run(self, stage: Stage, weight: Tensor, moment: Moment) -> None:
@@ -140,6 +150,7 @@ class Update:
                 f"the stage '{name}' of the update '{' and '.join(self.kinds)}' returns a new tensor, which would be "
                 f"lost: write in place, such as {such}"
             )
+        check_state(moment.state)
 
     def allowed(self, size: int, progress: float | None) -> int:
         """What `bound` gives for a weight of `size`: a whole number from 0 to it; all of it without a bound."""
@@ -161,13 +172,15 @@ class Update:
             )
         return found
 
-    def project_(self, weight: Tensor, progress: float | None) -> None:
-        """Impose the bound of now on a weight."""
-        count = self.allowed(weight.numel(), progress)
-        if self.rank is None:
+    def project_(self, weight: Tensor, progress: float | None, state: Mapping[str, Tensor]) -> None:
+        """Impose the bound of now on a weight; a rank may ask for what has been kept of it."""
+        count, rank = self.allowed(weight.numel(), progress), self.rank
+        if rank is None:
             project_(weight, count)
+        elif misfit("rank", rank, ("weight",)) is None:
+            project_by_(weight, count, rank)
         else:
-            project_by_(weight, count, self.rank)
+            project_by_(weight, count, lambda weight: rank(weight, state))
 
     @property
     def leaves_bound(self) -> bool:
@@ -250,7 +263,7 @@ def l0_project(keep: Number | Schedule, every: int = 100, rank: Rank | None = No
 
     `keep` is a count (int), a fraction (float) or a schedule of either. Between projections the weights are free.
     With `rank`, a function of the weight that gives a score for each element, the highest scores stay instead, as in
-    `rank=lambda w: (w * w.grad).abs()`.
+    `rank=lambda w: (w * w.grad).abs()`. A rank with a second argument gets what updates keep in `moment.state`.
 
     >>> weight = torch.tensor([0.5, -0.2, 0.05, -0.9])
     >>> l0_project(keep=0.5, every=1).after(weight, Moment(step=1, progress=None, lr=0.1))
@@ -268,7 +281,7 @@ def l0_project(keep: Number | Schedule, every: int = 100, rank: Rank | None = No
 
     def after(weight: Tensor, moment: Moment) -> None:
         if moment.step % every == 0:
-            update.project_(weight, moment.progress)
+            update.project_(weight, moment.progress, moment.state)
 
     update = Update(("l0_project",), (keep, every), after=after, bound=bound, rank=rank, every=every)
     return update
@@ -349,18 +362,18 @@ def chain(*updates: Update) -> Update:
     )
 
 
-def _check_function(name: str, given: Any, arguments: tuple[str, ...]) -> None:
+def _check_function(name: str, given: Any, ways: Sequence[tuple[str, ...]]) -> None:
     """What cannot be called as it will be is refused now, not in the middle of the first step."""
     if not callable(given):
         raise RuleError(f"Update: {name} is {given!r}; it is a function, or None")
-    wrong = misfit(name, given, arguments)
-    if wrong is not None:
-        raise RuleError(f"Update: {wrong}")
+    wrong = [misfit(name, given, arguments) for arguments in ways]
+    if None not in wrong:
+        raise RuleError(f"Update: {wrong[0]}")
 
 
 def _is_part(found: Tensor, weight: Tensor, moment: Moment) -> bool:
     """Whether a tensor lies where the weight or its gradient does, as what in-place functions return; or is kept."""
-    if any(found is kept for kept in moment.scratch.values()):
+    if any(found is kept for kept in (*moment.scratch.values(), *moment.state.values())):
         return True
     places = [weight] if weight.grad is None else [weight, weight.grad]
     return any(found is place or _place(found) == _place(place) for place in places)

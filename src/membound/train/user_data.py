@@ -150,12 +150,18 @@ def _from_pair(pair: Sequence[Any]) -> Split:
         raise DataError(
             f"the data is a pair of {type(x).__name__} and {type(y).__name__}: it must be two arrays, (x, y)"
         )
-    inputs = as_inputs(as_array(x, "x"), "x")
+    arrays = as_array(x, "x"), as_array(y, "y")
+    if arrays[0].ndim == 1 and arrays[1].ndim > 1:
+        shown = (
+            f"{name} is {each.dtype} {list(each.shape)}" for name, each in zip("xy", arrays, strict=True)
+        )
+        raise DataError(f"{' and '.join(shown)}: x must be [n, ...]; or are x and y exchanged?")
+    inputs = as_inputs(arrays[0], "x")
     if inputs.ndim < 2:
         raise DataError(
             f"x has shape {list(inputs.shape)}: it must be [n, ...], such as [n, 1] for one number an example"
         )
-    targets = as_targets(as_array(y, "y"))
+    targets = as_targets(arrays[1])
     if len(inputs) != len(targets):
         raise DataError(
             f"x has {len(inputs)} examples and y {len(targets)}: give one target for each example"

@@ -8,8 +8,9 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from membound.paper.claims import say_small
 from membound.paper.pictures.filters import draw_kernels
-from membound.paper.pictures.looks import DPI, STYLE, add_quick_note, settle
+from membound.paper.pictures.looks import DPI, STYLE, add_note, settle
 from membound.paper.pictures.searches import draw_layers, draw_memory
 from membound.paper.pictures.stages import draw_imagenet
 from membound.paper.pictures.sweeps import draw_frontier, draw_partial, draw_thresholding
@@ -36,8 +37,8 @@ def save(folder: Path, name: str, document: Mapping[str, Any]) -> None:
         matplotlib.rcdefaults()  # not the user's own settings; the context brings those back
         matplotlib.rcParams.update(STYLE)
         figure = DRAWN[name](document["numbers"])
-        if document.get("quick"):
-            add_quick_note(figure)
+        if (note := say_small(document)) is not None:
+            add_note(figure, note)
         settle(figure)
         title = str(document.get("about") or name).splitlines()[0]
         # A date would make other bytes of the same numbers.

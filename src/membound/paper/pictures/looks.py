@@ -93,11 +93,9 @@ def settle(figure: Figure) -> None:
         axes.set_position((left, bottom, width, height))
 
 
-def add_quick_note(figure: Figure) -> None:
+def add_note(figure: Figure, text: str) -> None:
     """For small trainings, which nobody should take for results."""
-    figure.suptitle(
-        "QUICK: small, not the paper's sizes", fontsize=SMALL, color=VERMILLION, x=0.99, ha="right"
-    )
+    figure.suptitle(text, fontsize=SMALL, color=VERMILLION, x=0.99, ha="right")
 
 
 def add_legend(place: Figure | Axes, panels: Iterable[Axes], columns: int) -> None:
