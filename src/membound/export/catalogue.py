@@ -236,10 +236,13 @@ def _write_model_file(request: Request) -> Written:
     )  # fmt: skip
     prefer: Prefer = "speed" if request.prefer == "speed" else "bytes"
     few = _is_rounded(values)
-    silent = weights is not None and dataset is not None and request.mean is None and not about
+    note = None
+    if dataset is not None and request.mean is None and not about:
+        note = say_assumed(weights, captured, str(request.data))
     if few and dataset is not None:
-        written = _write_rounded(request, round_trained(captured, values, dataset, prefer))
-        return replace(written, lines=[*written.lines, *([say_assumed(weights)] if silent else [])])
+        return replace(
+            _write_rounded(request, round_trained(captured, values, dataset, prefer)), note=note
+        )
     assert request.target is not None
     stored = write(request.target, captured, values, prefer)
     facts = {"out": str(request.target), **inspect(request.target)}
@@ -252,13 +255,11 @@ def _write_model_file(request: Request) -> Written:
             f"note: {len(rounded)} of {len(stored.tensors)} tensors were rounded without data, which costs accuracy: "
             "where there are data, they are calibrated, and what it costs is measured"
         )
-    if silent:
-        lines.append(say_assumed(weights))
     if stored.preprocess is None:
         lines.append(
             "note: neither the weights nor data say how images are prepared, so the file does not either"
         )
-    return Written(facts, lines)
+    return Written(facts, lines, note)
 
 
 def _channels(about: Mapping[str, Any], dataset: Any) -> int | None:

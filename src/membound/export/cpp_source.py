@@ -22,6 +22,7 @@ from membound.run.ports import Port, inputs_of, outputs_of
 from membound.store.formats import Encoded
 from membound.store.model import StoredModel
 
+FILE_FORMAT = 1  # kFileFormat of src/kernels/app.h: raise both when what files of apps hold, or what that means, changes
 ALIGNED = 16  # bytes: more than any element has
 PER_LINE = 6
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -138,7 +139,7 @@ def make_source(model: StoredModel, prefix: str, engine: str = "float") -> Sourc
         f"void plan(membound::App& net) {{\n{plans}}}\n\n"
         f"const membound::Shape input_shape{_braces(shape)};\n"
         f"const std::vector<size_t> outputs{_braces(model.graph.given)};\n"
-        f"constexpr size_t weight_bytes = {constants.nbytes};\n{preparation}{_interface(model, prefix)}\n"
+        f"constexpr size_t weight_bytes = {constants.nbytes};\n{preparation}{_interface(model)}\n"
         "}  // namespace\n\n",
         renamed(
             templates.API + (templates.API_RUN_MANY if several else templates.API_RUN + _gives(ports[1])[1]),
@@ -150,7 +151,7 @@ def make_source(model: StoredModel, prefix: str, engine: str = "float") -> Sourc
     if how is not None:
         text = templates.API_PREPARE_IMAGE if len(shape) == 3 else templates.API_PREPARE_NUMBERS
         made.append(renamed(text.replace("uint8_t", _number(how)), prefix))
-    header = _header(model, *ports, how, prefix)
+    header = _header(model, *ports, how, prefix, engine)
     return Source(header, "".join(made), _main(model, *ports, how, prefix), constants)
 
 
@@ -270,13 +271,10 @@ def _shape(port: Port) -> str:
     return "x".join(map(str, port.shape)) + whole
 
 
-def _interface(model: StoredModel, prefix: str) -> str:
+def _interface(model: StoredModel) -> str:
     ports = inputs_of(model.graph, model.shapes), outputs_of(model.graph, model.shapes)
     floats = ", ".join(_braces([math.prod(port.shape) for port in each]) for each in ports)
-    return (
-        f"const membound::Interface needed{{{prefix.upper()}_MEMBOUND, {_text(describe_interface(model))}, "
-        f"{floats}}};\n"
-    )
+    return f"const membound::Interface needed{{{_text(describe_interface(model))}, {floats}}};\n"
 
 
 # --- how images are prepared ---
@@ -321,7 +319,12 @@ def _preparation(how: Preprocess, shape: Sequence[int], constants: Constants, pr
 
 
 def _header(
-    model: StoredModel, inputs: Sequence[Port], outputs: Sequence[Port], how: Preprocess | None, prefix: str
+    model: StoredModel,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    how: Preprocess | None,
+    prefix: str,
+    engine: str,
 ) -> str:
     shape = model.shapes[0]
     macros: list[Any] = []
@@ -353,7 +356,15 @@ def _header(
     text = templates.HEADER
     for name, part in parts.items():
         text = text.replace(f"@{name}@", part)
-    lines += f'#define {prefix.upper()}_MEMBOUND "{own_version()}" /* the version of membound */\n'
+    lines += "".join(
+        f"#define {prefix.upper()}_{name} {value} /* {about} */\n"
+        for name, value, about in (
+            ("ENGINE", f'"{engine}"', "how the network of this export computes"),
+            ("ID", f'"{model.id}"', "which one it is: the SHA-256 of its model file begins so"),
+            ("FILE_FORMAT", FILE_FORMAT, "of files that net_open_file reads"),
+            ("MEMBOUND", f'"{own_version()}"', "the version of membound"),
+        )
+    )
     return renamed(text, prefix).replace("@macros@", lines)
 
 
