@@ -30,13 +30,13 @@ public final class ClassifyPicture {
         }
         if (Classifier.maskSide() > 0) {
             int[] counts = new int[256];
+            int most = 0;
             for (byte each : Classifier.mask(pixels, width, height, 4 * width)) {
                 counts[each & 0xff]++;
+                most = Math.max(most, each & 0xff);
             }
-            for (int i = 0; i < counts.length; i++) {
-                if (counts[i] > 0) {
-                    System.out.println("class " + i + ": " + counts[i] + " pixels");
-                }
+            for (int i = 0; i <= most; i++) {
+                System.out.println("class " + i + ": " + counts[i] + " pixels");
             }
             return;
         }

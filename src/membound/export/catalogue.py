@@ -100,6 +100,15 @@ def _say_engine(engine: str) -> str:
     return "int8: convolutions in 8-bit integers" if engine == "int8" else "float"
 
 
+def _say_network(source: str) -> tuple[str, str]:
+    """What net_id gives of a model file, and the line that says it."""
+    from membound.run.files import find_model_file
+    from membound.store.file import read
+
+    found = read(find_model_file(Path(source))).id
+    return found, f"network   {found}: the model file's SHA-256 begins so, and net_id gives it"
+
+
 def _write_cpp(request: Request) -> Written:
     from membound.export.cpp_project import export_cpp
 
@@ -116,8 +125,9 @@ def _write_cpp(request: Request) -> Written:
     facts |= {"changed": made.changed}
     changed = [] if made.changed is None else [f"changed   {made.changed}"]
     build = f"{folder}/build"
+    network, which = _say_network(request.source)
     return Written(
-        {"out": str(folder), **facts, "engine": request.engine},
+        {"out": str(folder), **facts, "engine": request.engine, "network": network},
         [
             f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, {prefix}_test.cpp, the kernels, main.cpp, "
             "CMakeLists.txt, Makefile",
@@ -125,6 +135,7 @@ def _write_cpp(request: Request) -> Written:
             *changed,
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
             f"engine    {_say_engine(request.engine)}",
+            which,
             f"try it    cmake -S {folder} -B {build} && cmake --build {build} -j 4 && {build}/main --check",
         ],
         None if made.prepares and made.takes_pixels else absent,
@@ -133,16 +144,21 @@ def _write_cpp(request: Request) -> Written:
 
 def _write_cpp_file(request: Request) -> Written:
     from membound.export.cpp_file import export_cpp_file
+    from membound.export.cpp_source import FILE_FORMAT
 
     target = request.target
     assert target is not None
     size = export_cpp_file(request.source, target, engine=request.engine)
+    network, which = _say_network(request.source)
+    other = "float" if request.engine == "int8" else "int8"
     return Written(
-        {"out": str(target), "file_bytes": size, "engine": request.engine},
+        {"out": str(target), "file_bytes": size, "engine": request.engine, "network": network},
         [
             f"file      {target}: {size:,} bytes, for net_open_file of an app",
-            f"engine    {_say_engine(request.engine)}",
-            "app       C++ of this version of membound, for the same inputs, outputs and classes",
+            f"engine    {_say_engine(request.engine)}; in an app of the engine {other}, too, this network runs in "
+            f"{request.engine}, and as fast as that is",
+            which,
+            f"app       one whose net.h has NET_FILE_FORMAT {FILE_FORMAT}, for the same inputs, outputs and classes",
         ],
     )
 
@@ -240,9 +256,7 @@ def _write_model_file(request: Request) -> Written:
     if dataset is not None and request.mean is None and not about:
         note = say_assumed(weights, captured, str(request.data))
     if few and dataset is not None:
-        return replace(
-            _write_rounded(request, round_trained(captured, values, dataset, prefer)), note=note
-        )
+        return replace(_write_rounded(request, round_trained(captured, values, dataset, prefer)), note=note)
     assert request.target is not None
     stored = write(request.target, captured, values, prefer)
     facts = {"out": str(request.target), **inspect(request.target)}

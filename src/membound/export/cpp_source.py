@@ -22,7 +22,9 @@ from membound.run.ports import Port, inputs_of, outputs_of
 from membound.store.formats import Encoded
 from membound.store.model import StoredModel
 
-FILE_FORMAT = 1  # kFileFormat of src/kernels/app.h: raise both when what files of apps hold, or what that means, changes
+FILE_FORMAT = (
+    1  # kFileFormat of app.h: raise both when what the files of apps hold, or what that means, changes
+)
 ALIGNED = 16  # bytes: more than any element has
 PER_LINE = 6
 NAME = re.compile(r"[a-z][a-z0-9_]*")

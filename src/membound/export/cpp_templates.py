@@ -41,8 +41,8 @@ NET_API net *net_open_batch(int threads, size_t max_batch);
 
 /* A network of a file instead of the one that is compiled in: an update without a new release of the app. membound's
  * export_cpp_file writes it. It must take and give the same numbers, be for images of the same size and the same
- * classes, and have the format NET_FILE_FORMAT; its layers, weights and engine may differ. Null if it cannot be opened, and
- * why, in words, in `why`, which has room for `why_size` bytes and may be null. */
+ * classes, and have the format NET_FILE_FORMAT; its layers, weights and engine may differ. Null if it cannot be opened,
+ * and why, in words, in `why`, which has room for `why_size` bytes and may be null. */
 NET_API net *net_open_file(const char *path, int threads, char *why, size_t why_size);
 
 /* The same of bytes in memory, which are copied. */

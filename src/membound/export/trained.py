@@ -75,4 +75,6 @@ def say_assumed(weights: Path | None, captured: Model, data: str) -> str | None:
             "data's mean and standard deviation; if the accuracy is below what you know, pass the mean that you "
             "trained with"
         )
-    return None if captured.preprocess is None else say_measured(Preprocess.from_json(captured.preprocess), data)
+    return (
+        None if captured.preprocess is None else say_measured(Preprocess.from_json(captured.preprocess), data)
+    )

@@ -250,9 +250,7 @@ def check_takes(model: nn.Module, dataset: sets.Dataset, preprocess: sets.Prepro
     check_fits(model, Feeder(dataset.test, used, torch.device("cpu"), torch.float32))
 
 
-def judge_loaded(
-    model: nn.Module, dataset: sets.Dataset, preprocess: sets.Preprocess, device: str
-) -> float:
+def judge_loaded(model: nn.Module, dataset: sets.Dataset, preprocess: sets.Preprocess, device: str) -> float:
     """The accuracy of a network on the test images; the network is left as it was."""
     chosen = choose_device(device)
     model.to(chosen, torch.float32)

@@ -67,7 +67,7 @@ def describe(preprocess: Preprocess) -> str:
 
 
 def say_measured(used: Preprocess, data: str) -> str | None:
-    """What was chosen for an ONNX file, which does not say it: a wrong guess costs accuracy; None of what is no image."""
+    """What was chosen for an ONNX file, that does not say it: wrong, it costs accuracy. None of what is no image."""
     if used.mean is None or used.std is None:
         return None
     mean, std = (", ".join(f"{each:.1f}" for each in value) for value in (used.mean, used.std))
