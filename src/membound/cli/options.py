@@ -329,7 +329,11 @@ def tell_size(dataset: Any) -> None:
     """At which size a folder's images are read where nobody said it: it decides how long training takes."""
     if len(dataset.shape) == 3:
         side = dataset.shape[1]
-        typer.echo(f"images are read at {side} x {side} pixels; smaller ones train faster (--size)", err=True)
+        typer.echo(
+            f"images are resized to {side} pixels on their shorter side and cropped to the center square of {side} x "
+            f"{side}, which the network then takes in an app, too; --size gives another, and smaller ones train faster",
+            err=True,
+        )
 
 
 def print_json(facts: Any) -> None:
