@@ -358,7 +358,7 @@ class _Lane:
         return np.load(self.saved, allow_pickle=False)
 
     def row(self, reference: Any, shares: Sequence[int]) -> dict[str, Any]:
-        """The result of rounds of so many runs: times in milliseconds, sizes in bytes, how far from ours outputs are."""
+        """The result of rounds of so many runs: times in milliseconds, sizes in bytes, how far off its output is."""
         row: dict[str, Any] = {"name": self.name, "threads": self.threads, "error": self.error}
         if self.error is not None or not self.times:
             return row

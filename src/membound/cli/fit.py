@@ -95,7 +95,8 @@ def fit_command(
     begun = time.monotonic()
     try:
         with _terminable():
-            network, dataset, preprocess = source.load(net, data, choices.seed)
+            with options.reading():
+                network, dataset, preprocess = source.load(net, data, choices.seed)
             examples = replace(examples, train_data=dataset, preprocess=preprocess)
             choices = replace(choices, pretrained=source.has_weights(net))
             if choices.pretrained and leads(place.device):

@@ -2,7 +2,9 @@
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -225,6 +227,18 @@ class Source:
         from membound.zoo.onnx_file import is_onnx
 
         return self.init is not None or is_onnx(net)
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Says on a terminal that a network and data are read, which may take long; a log keeps to what comes of it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading the network and the data"):
+        yield
 
 
 class Stopped(Exception):
