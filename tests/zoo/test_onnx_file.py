@@ -125,7 +125,7 @@ def test_weights_that_are_stored_as_integers_become_floats(tmp_path):
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])],
         [numpy_helper.from_array(np.asarray(each), name) for name, each in stored.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
     x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
     (wanted,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
     onnx.save(model, tmp_path / "stored.onnx")
