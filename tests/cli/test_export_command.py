@@ -216,7 +216,7 @@ def test_what_weights_say_about_themselves_is_not_trusted(said, own, capsys):
 
 REFUSED = [
     (("lenet",), "say what to write: --onnx OUT (other runtimes), --hub FOLDER (the Hugging Face Hub), "),
-    (("lenet",), "membound export FILE --int8 OUT --data DATA (microcontroller scales)"),
+    (("lenet",), "--int8 OUT (microcontroller scales)"),
     (("lenet", "--onnx", "a.onnx", "--out", "b.safetensors"), "--onnx and --out: one at a time"),
     (("lenet", "--out", "net.safetensors"), "name their file (--init)"),
     (

@@ -77,7 +77,7 @@ def make_summary(result: Facts, score: Score) -> Markup:
         (f"errors{of_one}", [_errors_cell(net) for net in networks]),
         ("members", [_members_cell(net, score) for net in networks]),
     ]
-    integers = [] if is_micro(result) else _in_integers(finals, len(networks), score)
+    integers = [] if is_micro(result) else _in_integers(finals, len(networks), score, once[0])
     quantities = [*judged, *sizes, *integers, *more]
     present = [(words, [cell if cell is not None else ABSENT for cell in cells])
                for words, cells in quantities if any(cell is not None for cell in cells)]  # fmt: skip
@@ -99,14 +99,14 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
     ]
 
 
-def _in_integers(finals: Sequence[Facts], count: int, score: Score) -> list[Quantity]:
+def _in_integers(finals: Sequence[Facts], count: int, score: Score, head: str) -> list[Quantity]:
     """The same files with the engine int8, where that is faster; of the other `count` networks nothing."""
     found = [find_part(net, "engine_int8") if gains_by_integers(net) else {} for net in finals]
     found += [{}] * (count - len(finals))
     taken, judged = ([find_number(net, name) for net in found] for name in ("latency_ms", "accuracy"))
     return [
         ("latency, engine int8", [None if ms is None else show_milliseconds(ms) for ms in taken]),
-        (f"{score.name}, engine int8", [None if known is None else score.show(known) for known in judged]),
+        (f"{head}, engine int8", [None if known is None else score.show(known) for known in judged]),
     ]
 
 
