@@ -144,7 +144,7 @@ def _write_cpp(request: Request) -> Written:
 
 def _write_cpp_file(request: Request) -> Written:
     from membound.export.cpp_file import export_cpp_file
-    from membound.export.cpp_source import FILE_FORMAT
+    from membound.export.cpp_interface import FILE_FORMAT
 
     target = request.target
     assert target is not None

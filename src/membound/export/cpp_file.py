@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import ModelError, check_path_like
-from membound.export.cpp_source import FILE_FORMAT, describe_interface, prepared_sizes
+from membound.export.cpp_interface import FILE_FORMAT, describe_interface
+from membound.export.cpp_source import prepared_sizes
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
 from membound.run.net import Net, chosen_engine

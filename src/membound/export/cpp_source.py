@@ -2,7 +2,6 @@
 
 import math
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +12,15 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError, shown
 from membound.export import cpp_templates as templates
+from membound.export.cpp_interface import FILE_FORMAT, describe_interface, image_size, number_of
 from membound.export.prefix import say_taken
 from membound.machine import own_version
 from membound.run.common import preprocess_of
-from membound.run.pictures import image_side
 from membound.run.plan import Planned, flat, plan
 from membound.run.ports import Port, inputs_of, outputs_of
 from membound.store.formats import Encoded
 from membound.store.model import StoredModel
 
-FILE_FORMAT = (
-    1  # kFileFormat of app.h: raise both when what the files of apps hold, or what that means, changes
-)
 ALIGNED = 16  # bytes: more than any element has
 PER_LINE = 6
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -152,7 +148,7 @@ def make_source(model: StoredModel, prefix: str, engine: str = "float") -> Sourc
         made.append(renamed(templates.API_CLASSES, prefix))
     if how is not None:
         text = templates.API_PREPARE_IMAGE if len(shape) == 3 else templates.API_PREPARE_NUMBERS
-        made.append(renamed(text.replace("uint8_t", _number(how)), prefix))
+        made.append(renamed(text.replace("uint8_t", number_of(how)), prefix))
     header = _header(model, *ports, how, prefix, engine)
     return Source(header, "".join(made), _main(model, *ports, how, prefix), constants)
 
@@ -248,31 +244,6 @@ def _classes(classes: list[str] | None) -> str:
 # --- what a network in a file must be ---
 
 
-def describe_interface(model: StoredModel) -> str:
-    """What a program relies on, in words: shapes, the size of images, and which classes there are."""
-    inputs, outputs = inputs_of(model.graph, model.shapes), outputs_of(model.graph, model.shapes)
-    how, sizes = (
-        preprocess_of(model),
-        [" and ".join(_shape(port) for port in each) for each in (inputs, outputs)],
-    )
-    said = f"inputs {sizes[0]}, outputs {sizes[1]}"
-    if how is not None and len(model.shapes[0]) == 3:
-        crop = "" if how.crop is None else " or more"
-        side = image_size(model, how)
-        said += f", images of {side[0]} x {side[1]}{crop} in {_number(how).removesuffix('_t')}"
-    elif how is not None:
-        said += f", numbers in {_number(how).removesuffix('_t')}"
-    if model.classes is not None:
-        names = zlib.crc32("\n".join(model.classes).encode())
-        said += f", {len(model.classes)} classes ({names:08x})"
-    return said
-
-
-def _shape(port: Port) -> str:
-    whole = " of whole numbers" if port.whole else ""
-    return "x".join(map(str, port.shape)) + whole
-
-
 def _interface(model: StoredModel) -> str:
     ports = inputs_of(model.graph, model.shapes), outputs_of(model.graph, model.shapes)
     floats = ", ".join(_braces([math.prod(port.shape) for port in each]) for each in ports)
@@ -280,10 +251,6 @@ def _interface(model: StoredModel) -> str:
 
 
 # --- how images are prepared ---
-
-
-def _number(how: Preprocess | None) -> str:
-    return "float" if how is not None and how.takes == "float32" else "uint8_t"
 
 
 def prepared_sizes(how: Preprocess, shape: Sequence[int]) -> tuple[int, int, int, bool, int, int]:
@@ -378,14 +345,6 @@ def _gives(outputs: Sequence[Port]) -> tuple[str, str, str]:
     return templates.BEST, templates.API_BEST, templates.TELL_BEST
 
 
-def image_size(model: StoredModel, how: Preprocess) -> Sequence[int]:
-    """Height and width of the images that the network was trained on, before a crop."""
-    if how.mean_image is not None:
-        return how.mean_image.shape[1:]
-    side = image_side(model, model.shapes[0])
-    return model.shapes[0][1:] if side is None else (side, side)
-
-
 def _ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> list[Any]:
     """The sizes of several arrays, with their names."""
     found: list[Any] = []
@@ -406,14 +365,14 @@ def _prepare_header(how: Preprocess | None, shape: Sequence[int]) -> str:
     if how is None:
         return templates.NO_PREPARE
     if len(shape) != 3:
-        return templates.PREPARE_NUMBERS.replace("uint8_t", _number(how))
+        return templates.PREPARE_NUMBERS.replace("uint8_t", number_of(how))
     size = "NET_IMAGE_HEIGHT x NET_IMAGE_WIDTH"
     if how.crop is not None:
         least = "" if how.mean_image is not None else " (or NET_HEIGHT x NET_WIDTH and more)"
         size += f"{least}, of which\n * the center is taken"
     what = "Numbers as in training" if how.takes == "float32" else "Pixels from 0 to 255"
     text = templates.PREPARE_IMAGE.replace("@what@", what).replace("@size@", size)
-    return text.replace("uint8_t", _number(how))
+    return text.replace("uint8_t", number_of(how))
 
 
 # --- main.cpp ---
@@ -432,7 +391,7 @@ def _main(
         count, prepare = prepare_call(how, shape)
         parts = {
             "what": "an image (rows of pixels, channels side by side)" if image else "the numbers",
-            "number": "float" if how is None else _number(how),
+            "number": "float" if how is None else number_of(how),
             "count": count,
             "prepare": prepare,
             "name": '"", ""'
