@@ -182,7 +182,7 @@ def test_what_an_onnx_file_does_not_say_is_said(own, capsys, monkeypatch):
             f"(pixel - {found['mean'][0]:.1f}) / {found['std'][0]:.1f}, the mean and deviation of own.npz"
             in said
         )
-        assert "divided by 255, pass --mean 0/1" in said
+        assert "divided by 255, give the mean 0/1" in said
     assert run(*command, "--mean", "0/1") == 0
     assert "prepared" not in capsys.readouterr().err
     assert read("net.safetensors").preprocess == {"mean": [0.0], "std": [255.0]}

@@ -73,10 +73,10 @@ def say_measured(used: Preprocess, data: str) -> str | None:
     mean, std = (", ".join(f"{each:.1f}" for each in value) for value in (used.mean, used.std))
     channels = len(used.mean)
     zeros, ones = (",".join(each * channels) for each in "01")
-    imagenet = "; if with ImageNet's mean and deviation, --mean imagenet" if channels == 3 else ""
+    imagenet = "; if with ImageNet's mean and deviation, the mean imagenet" if channels == 3 else ""
     return (
         f"prepared  (pixel - {mean}) / {std}, the mean and deviation of {data}: an .onnx file does not say how images "
-        f"were prepared for it. If they were divided by 255, pass --mean {zeros}/{ones}{imagenet}"
+        f"were prepared for it. If they were divided by 255, give the mean {zeros}/{ones}{imagenet}"
     )
 
 
