@@ -211,6 +211,7 @@ def classify(tmp_path_factory):
         "int32_t classifier_run(const uint8_t *, float *)",
         "int classifier_mask(const classifier_picture *, uint8_t *)", "const char *classifier_class(int32_t)",
         "const char *classifier_kernels(void)",
+        "const char *classifier_engine(void)",
     }  # fmt: skip
     bodies = "\n".join(f"{name} {{ return 0; }}" for name in sorted(names))
     (folder / "never.cpp").write_text(f'#include "classifier.h"\n{bodies}\n')

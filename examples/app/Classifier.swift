@@ -20,6 +20,29 @@ func className(_ index: Int) -> String {
 
 /// The scores of a picture, one for each class; nil where it cannot be drawn.
 func scores(of picture: CGImage) -> [Float]? {
+    return withPixels(of: picture, scores(ofPixels:))
+}
+
+/// The scores of a frame of the camera, which must be upright; nil unless it is in kCVPixelFormatType_32BGRA.
+func scores(of frame: CVPixelBuffer) -> [Float]? {
+    return withPixels(of: frame, scores(ofPixels:))
+}
+
+/// How many pixels a row of a mask has, and how many rows there are; 0 where the network gives no masks.
+var maskSide: Int { return Int(classifier_mask_side()) }
+
+/// Of a network that gives masks: the class of each pixel of the picture's center square, row by row, `maskSide` on each side;
+/// nil where the network gives none, or the picture cannot be drawn.
+func mask(of picture: CGImage) -> [UInt8]? {
+    return withPixels(of: picture, mask(ofPixels:))
+}
+
+/// The same of a frame of the camera, which must be upright; nil unless it is in kCVPixelFormatType_32BGRA.
+func mask(of frame: CVPixelBuffer) -> [UInt8]? {
+    return withPixels(of: frame, mask(ofPixels:))
+}
+
+private func withPixels<Found>(of picture: CGImage, _ body: (inout classifier_picture) -> Found?) -> Found? {
     let (width, height) = (picture.width, picture.height)
     guard let canvas = CGContext(
         data: nil, width: width, height: height, bitsPerComponent: 8, bytesPerRow: 0,
@@ -27,24 +50,36 @@ func scores(of picture: CGImage) -> [Float]? {
     else { return nil }
     canvas.draw(picture, in: CGRect(x: 0, y: 0, width: width, height: height))
     guard let pixels = canvas.data else { return nil }
-    return scores(ofPixels: pixels, width: width, height: height, rowBytes: canvas.bytesPerRow, bgra: false)
+    var given = describe(pixels, width: width, height: height, rowBytes: canvas.bytesPerRow, bgra: 0)
+    return withExtendedLifetime(canvas) { body(&given) }
 }
 
-/// The scores of a frame of the camera, which must be upright; nil unless it is in kCVPixelFormatType_32BGRA.
-func scores(of frame: CVPixelBuffer) -> [Float]? {
+private func withPixels<Found>(of frame: CVPixelBuffer, _ body: (inout classifier_picture) -> Found?) -> Found? {
     guard CVPixelBufferGetPixelFormatType(frame) == kCVPixelFormatType_32BGRA else { return nil }
     CVPixelBufferLockBaseAddress(frame, .readOnly)
     defer { CVPixelBufferUnlockBaseAddress(frame, .readOnly) }
     guard let pixels = CVPixelBufferGetBaseAddress(frame) else { return nil }
-    return scores(
-        ofPixels: pixels, width: CVPixelBufferGetWidth(frame), height: CVPixelBufferGetHeight(frame),
-        rowBytes: CVPixelBufferGetBytesPerRow(frame), bgra: true)
+    var given = describe(
+        pixels, width: CVPixelBufferGetWidth(frame), height: CVPixelBufferGetHeight(frame),
+        rowBytes: CVPixelBufferGetBytesPerRow(frame), bgra: 1)
+    return body(&given)
 }
 
-private func scores(ofPixels pixels: UnsafeMutableRawPointer, width: Int, height: Int, rowBytes: Int, bgra: Bool) -> [Float]? {
-    var given = classifier_picture(
+private func describe(
+    _ pixels: UnsafeMutableRawPointer, width: Int, height: Int, rowBytes: Int, bgra: UInt32
+) -> classifier_picture {
+    return classifier_picture(
         pixels: UnsafePointer(pixels.assumingMemoryBound(to: UInt8.self)), width: UInt32(width),
-        height: UInt32(height), pixel_bytes: 4, row_bytes: UInt32(rowBytes), bgra: bgra ? 1 : 0)
+        height: UInt32(height), pixel_bytes: 4, row_bytes: UInt32(rowBytes), bgra: bgra)
+}
+
+private func scores(ofPixels given: inout classifier_picture) -> [Float]? {
     var scores = [Float](repeating: 0, count: Int(classifier_outputs()))
     return classifier_classify(&given, &scores) < 0 ? nil : scores
+}
+
+private func mask(ofPixels given: inout classifier_picture) -> [UInt8]? {
+    guard maskSide > 0 else { return nil }
+    var mask = [UInt8](repeating: 0, count: maskSide * maskSide)
+    return classifier_mask(&given, &mask) != 0 ? nil : mask
 }

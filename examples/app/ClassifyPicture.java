@@ -28,6 +28,18 @@ public final class ClassifyPicture {
         for (int argb : image.getRGB(0, 0, width, height, null, 0, width)) {
             pixels.putInt(argb << 8 | argb >>> 24);
         }
+        if (Classifier.maskSide() > 0) {
+            int[] counts = new int[256];
+            int most = 0;
+            for (byte each : Classifier.mask(pixels, width, height, 4 * width)) {
+                counts[each & 0xff]++;
+                most = Math.max(most, each & 0xff);
+            }
+            for (int i = 0; i <= most; i++) {
+                System.out.println("class " + i + ": " + counts[i] + " pixels");
+            }
+            return;
+        }
         float[] scores = Classifier.scores(pixels, width, height, 4 * width);
         int best = 0;
         for (int i = 1; i < scores.length; i++) {

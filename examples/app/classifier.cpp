@@ -167,6 +167,11 @@ int classifier_prepare(const classifier_picture *picture, uint8_t *image) {
 
 const char *classifier_kernels(void) { return net_kernels(); }
 
+const char *classifier_engine(void) {
+  const std::lock_guard<std::mutex> lock(opening);
+  return network == nullptr ? NET_ENGINE : net_engine(network);
+}
+
 const char *classifier_class(int32_t best) {
 #ifdef NET_CLASSES
   const char *name = best < 0 ? nullptr : net_class(static_cast<uint32_t>(best));

@@ -45,6 +45,9 @@ int32_t classifier_run(const uint8_t *image, float *scores);
 /* The name of a class; "" where the file has no names. */
 const char *classifier_class(int32_t best);
 
+/* How the network in use computes: "float" or "int8". Before the first call, that of the network that is compiled in. */
+const char *classifier_engine(void);
+
 /* The instruction set that the network's kernels use: "neon" on an Arm phone; "scalar" is the slowest. */
 const char *classifier_kernels(void);
 
@@ -52,7 +55,8 @@ const char *classifier_kernels(void);
 int32_t classifier_classify(const classifier_picture *picture, float *scores);
 
 /* Of a network that gives masks: the class of each pixel of the center square, row by row, classifier_mask_side() on each side.
- * Returns 0, or -1. Other networks have a side of 0. */
+ * Returns 0, or -1. Other networks have a side of 0. To lie over the picture, a mask is scaled to a square as wide as the
+ * picture's shorter side, in its center. */
 uint32_t classifier_mask_side(void);
 int classifier_mask(const classifier_picture *picture, uint8_t *mask);
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "classifier.h"
@@ -25,6 +27,19 @@ jbyteArray bytes_of(JNIEnv *env, const char *text) {
   return made;
 }
 
+// The picture in a direct buffer; false where it cannot be one, and Java has thrown.
+bool read_picture(JNIEnv *env, jobject pixels, jint width, jint height, jint row_bytes, classifier_picture &picture) {
+  const auto *address = pixels == nullptr ? nullptr : static_cast<const uint8_t *>(env->GetDirectBufferAddress(pixels));
+  const char *why = nullptr;
+  if (address == nullptr) why = "pixels must be a direct buffer: ByteBuffer.allocateDirect";
+  else if (width < 1 || height < 1 || row_bytes / 4 < width) why = "no pixels, or rows that are too short";
+  else if (int64_t{row_bytes} * (height - 1) + int64_t{4} * width > env->GetDirectBufferCapacity(pixels))
+    why = "the buffer is smaller than the picture";  // whose last row may end with its pixels
+  picture = {address, static_cast<uint32_t>(width), static_cast<uint32_t>(height), 4, static_cast<uint32_t>(row_bytes), 0};
+  if (why != nullptr) refuse(env, why);
+  return why == nullptr;
+}
+
 }  // namespace
 
 extern "C" JNIEXPORT jbyteArray JNICALL JAVA(openFile)(JNIEnv *env, jclass, jbyteArray path, jint threads) {
@@ -43,16 +58,27 @@ extern "C" JNIEXPORT jbyteArray JNICALL JAVA(nameBytes)(JNIEnv *env, jclass, jin
 
 extern "C" JNIEXPORT jfloatArray JNICALL
 JAVA(scores)(JNIEnv *env, jclass, jobject pixels, jint width, jint height, jint row_bytes) {
-  const auto *address = pixels == nullptr ? nullptr : static_cast<const uint8_t *>(env->GetDirectBufferAddress(pixels));
-  if (address == nullptr) return refuse(env, "pixels must be a direct buffer: ByteBuffer.allocateDirect");
-  if (width < 1 || height < 1 || row_bytes / 4 < width) return refuse(env, "no pixels, or rows that are too short");
-  if (int64_t{row_bytes} * (height - 1) + int64_t{4} * width > env->GetDirectBufferCapacity(pixels))  // the last row may end
-    return refuse(env, "the buffer is smaller than the picture");                                     // with its pixels
-  const classifier_picture picture{address, static_cast<uint32_t>(width), static_cast<uint32_t>(height), 4,
-                                   static_cast<uint32_t>(row_bytes), 0};
+  classifier_picture picture{};
+  if (!read_picture(env, pixels, width, height, row_bytes, picture)) return nullptr;
   std::vector<float> scores(classifier_outputs());
   if (classifier_classify(&picture, scores.data()) < 0) return refuse(env, "there is not enough memory");
   jfloatArray found = env->NewFloatArray(static_cast<jsize>(scores.size()));
   if (found != nullptr) env->SetFloatArrayRegion(found, 0, static_cast<jsize>(scores.size()), scores.data());
+  return found;
+}
+
+extern "C" JNIEXPORT jint JNICALL JAVA(maskSide)(JNIEnv *, jclass) { return static_cast<jint>(classifier_mask_side()); }
+
+extern "C" JNIEXPORT jbyteArray JNICALL
+JAVA(mask)(JNIEnv *env, jclass, jobject pixels, jint width, jint height, jint row_bytes) {
+  const auto side = static_cast<size_t>(classifier_mask_side());
+  if (side == 0) return refuse(env, "the network gives no masks: call scores");
+  classifier_picture picture{};
+  if (!read_picture(env, pixels, width, height, row_bytes, picture)) return nullptr;
+  std::unique_ptr<uint8_t[]> mask(new (std::nothrow) uint8_t[side * side]);
+  if (mask == nullptr || classifier_mask(&picture, mask.get()) != 0) return refuse(env, "there is not enough memory");
+  const auto size = static_cast<jsize>(side * side);
+  jbyteArray found = env->NewByteArray(size);
+  if (found != nullptr) env->SetByteArrayRegion(found, 0, size, reinterpret_cast<const jbyte *>(mask.get()));
   return found;
 }

@@ -110,6 +110,6 @@ int main(int count, char **words) {
   }
   const double prepare = least_ms(runs, [&] { classifier_prepare(&picture, image.data()); });
   const double run = least_ms(runs, [&] { classifier_run(image.data(), nullptr); });
-  std::printf("prepare %.4f ms, run %.4f ms, kernels %s\n", prepare, run, classifier_kernels());
+  std::printf("prepare %.4f ms, run %.4f ms, kernels %s, engine %s\n", prepare, run, classifier_kernels(), classifier_engine());
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <initializer_list>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "network.h"
@@ -42,18 +43,22 @@ struct Preparation {
   size_t mean_height, mean_width;  // of the mean image, which images are as large as; 0: there is none
 };
 
+// Of the files that open() reads: cpp_file.py, which writes them, has the same number. It is raised when what they hold, or what
+// that means, changes.
+constexpr size_t kFileFormat = 1;
+
 // What a program needs of a network in a file.
 struct Interface {
-  const char* version;  // of membound
-  const char* what;     // it takes and gives, in words
+  const char* what;  // it takes and gives, in words
   std::vector<size_t> inputs, outputs;  // floats of each
 };
 
 // Lists are initializer lists, which compile to constants and so in less time than vectors.
 class App {
  public:
-  App(const void* constants, size_t bytes, const Preparation& preparation)
-      : constants_(static_cast<const unsigned char*>(constants)), constant_bytes_(bytes), preparation_(preparation) {}
+  App(const void* constants, size_t bytes, const Preparation& preparation, const char* engine, const char* id)
+      : constants_(static_cast<const unsigned char*>(constants)), constant_bytes_(bytes), preparation_(preparation),
+        engine_(engine), id_(id) {}
   App() = default;
   App(const App&) = delete;
   App& operator=(const App&) = delete;
@@ -75,6 +80,10 @@ class App {
 
   const Network& network() const { return *network_; }
   const Preparation& preparation() const { return preparation_; }
+  // How it computes: "float" or "int8".
+  const std::string& engine() const { return engine_; }
+  // Which network it is: the first digits of its model file's SHA-256.
+  const std::string& id() const { return id_; }
   // Constants, tables and one arena.
   size_t memory_bytes() const;
 
@@ -86,6 +95,7 @@ class App {
   const unsigned char* constants_ = nullptr;
   size_t constant_bytes_ = 0;
   Preparation preparation_{};  // of no channels: the file does not say
+  std::string engine_, id_;
   std::vector<uint64_t> kept_;  // of a file
   std::deque<std::vector<float>> kept_floats_;  // of its palettes and scales
   std::vector<float> mean_, std_;

@@ -275,9 +275,13 @@ void App::open(const void* data, size_t bytes, const Interface& wanted, int thre
     refuse("the file is cut short, or has more than its own bytes: " + std::to_string(bytes) + " of " + std::to_string(kept_[1]));
   require(kept_[2] == checksum(begin + kBegin, bytes - kBegin), "its checksum does not match");
   FileReader file(begin + kBegin, bytes - kBegin);
-  const std::string version = file.text(), what = file.text();
-  if (version != wanted.version)
-    refuse("the file is of membound " + version + ", and this program of " + wanted.version + ": export both with the same");
+  const size_t format = file.size();
+  if (format != kFileFormat)
+    refuse("the file has format " + std::to_string(format) + ", and this program reads format " + std::to_string(kFileFormat) +
+           ": export both with the same version of membound");
+  engine_ = file.text();
+  id_ = file.text();
+  const std::string what = file.text();
   const std::string needed = wanted.what;
   if (what != needed && what.substr(0, what.rfind('(')) == needed.substr(0, needed.rfind('(')))
     refuse("the names of the file's classes, or their order, are not those of this program");

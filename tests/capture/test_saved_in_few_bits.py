@@ -381,6 +381,7 @@ def test_onnx_has_whole_numbers_where_they_are_exact(tmp_path):
     stored = mb.save(net, tmp_path / "net.safetensors", torch.zeros(1, 3, 9, 9), values=values)
     found = onnx.load_from_string(b"".join(to_onnx(stored)))
     onnx.checker.check_model(found, full_check=True)
+    assert not any(":" in node.name for node in found.graph.node)
     arrays = {each.name: onnx.numpy_helper.to_array(each) for each in found.graph.initializer}
     whole = [node for node in found.graph.node if node.op_type == "DequantizeLinear"]
     assert [node.input[0] for node in whole] == ["0.weight:int8", "2.weight:int8"]

@@ -221,6 +221,30 @@ def test_no_process_is_left(file, monkeypatch):
     assert all(lane.process.returncode is not None for lane in lanes)
 
 
+def test_an_interrupted_race_says_what_is_complete(file, monkeypatch, capsys):
+    """Ctrl-C in the third round of three: two of them count, and each was announced."""
+    real, turns = race._Lane.take_turn, []
+
+    def take_turn(lane, runs):
+        turns.append(runs)
+        if len(turns) == 3:
+            raise KeyboardInterrupt
+        real(lane, runs)
+
+    monkeypatch.setattr(race._Lane, "take_turn", take_turn)
+    assert run("bench", file, "--runs", "5", "--rounds", "3", "--peers", "none", "--json") == 130
+    captured = capsys.readouterr()
+    (row,) = loads(captured.out)["results"]
+    assert len(row["turns_ms"]) == 2
+    assert row["min_ms"] == min(row["turns_ms"])
+    said = captured.err.splitlines()
+    assert said[:2] == ["loading: membound, 1 thread", "round 1 of 3: membound, 1 thread"]
+    assert said[-1] == "membound: interrupted: these are the rounds that were complete"
+    turns[:] = [0, 0]
+    assert run("bench", file, "--runs", "5", "--peers", "none") == 130
+    assert capsys.readouterr().out == ""
+
+
 def test_a_contender_that_does_not_answer_is_given_up(file, monkeypatch):
     monkeypatch.setattr(race, "PATIENCE", 0.0)
     with pytest.raises(race.ModelError, match="does not run: no answer within 0 seconds"):

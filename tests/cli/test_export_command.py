@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,31 @@ def test_weights_that_say_nothing_take_it_from_the_data(own, capsys):
     )
 
 
+def test_what_an_onnx_file_does_not_say_is_said(own, capsys, monkeypatch):
+    """How images were prepared for its weights: the data's mean is a guess, and another one can be named."""
+    namespace: dict = {}
+    exec(NETS, namespace)
+    monkeypatch.setattr("membound.zoo.networks.read_onnx", lambda path: namespace["small"]())
+    command = ("export", "small.onnx", "--data", "own.npz", "--out", "net.safetensors")
+    for more in ((), ("--values", "p8"), ("--json",)):
+        assert run(*command, *more) == 0
+        (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("prepared")]
+        found = read("net.safetensors").preprocess
+        assert (
+            f"(pixel - {found['mean'][0]:.1f}) / {found['std'][0]:.1f}, the mean and deviation of own.npz"
+            in said
+        )
+        assert "divided by 255, give the mean 0/1" in said
+    assert run(*command, "--mean", "0/1") == 0
+    assert "prepared" not in capsys.readouterr().err
+    assert read("net.safetensors").preprocess == {"mean": [0.0], "std": [255.0]}
+    fit = ("fit", "small.onnx", "--data", "own.npz", "--budget", "1", "--out", "fitted.safetensors")
+    assert run(*fit) == 1
+    assert "prepared  (pixel - " in capsys.readouterr().err
+    assert run(*fit, "--mean", "0/1") == 1
+    assert "prepared  (pixel - " not in capsys.readouterr().err
+
+
 def test_a_mean_image_travels(own, capsys):
     train("--mean", "image")
     assert (
@@ -189,8 +215,8 @@ def test_what_weights_say_about_themselves_is_not_trusted(said, own, capsys):
 
 
 REFUSED = [
-    (("lenet",), "say what to write"),
-    (("lenet",), "membound export FILE --int8 OUT --data DATA (microcontroller scales)"),
+    (("lenet",), "say what to write: --onnx OUT (other runtimes), --hub FOLDER (the Hugging Face Hub), "),
+    (("lenet",), "--int8 OUT (microcontroller scales)"),
     (("lenet", "--onnx", "a.onnx", "--out", "b.safetensors"), "--onnx and --out: one at a time"),
     (("lenet", "--out", "net.safetensors"), "name their file (--init)"),
     (
@@ -280,10 +306,19 @@ def test_a_folder_for_the_hub(own, capsys):
 def test_a_file_for_an_app(tmp_path, capsys):
     file, target = write_network(tmp_path / "net.safetensors"), tmp_path / "newer.net"
     assert run("export", file, "--cpp-file", target, "--json") == 0
-    written = {"out": str(target), "file_bytes": target.stat().st_size, "engine": "float"}
+    digest = sha256(file.read_bytes()).hexdigest()[:16]
+    written = {"out": str(target), "file_bytes": target.stat().st_size, "engine": "float", "network": digest}
     assert json.loads(capsys.readouterr().out) == written
     assert run("export", file, "--cpp-file", target) == 0
-    assert f"{target.stat().st_size:,} bytes, for net_open_file" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{target.stat().st_size:,} bytes, for net_open_file" in said
+    assert "engine    float; in an app of the engine int8, too, this network runs in float" in said
+    assert f"network   {digest}: " in said
+    assert run("export", file, "--cpp-file", target, "--engine", "int8") == 0
+    assert (
+        "in 8-bit integers; in an app of the engine float, too, this network runs in int8"
+        in capsys.readouterr().out
+    )
     assert "--prefix goes with" in refused(capsys, "export", file, "--cpp-file", target, "--prefix", "cats")
     assert "is the model file itself" in refused(capsys, "export", file, "--cpp-file", file)
 

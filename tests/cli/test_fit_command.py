@@ -543,3 +543,4 @@ def test_a_person_sees_a_table_and_only_json_is_on_stdout(capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["finals"]
     assert "/90" in terminal.written or "done" in terminal.written
     assert "network" in terminal.written
+    assert "reading the network and the data" in terminal.written

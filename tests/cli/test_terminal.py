@@ -13,6 +13,7 @@ from test_fit_command import NETS, OUT
 
 import membound as mb
 from membound.cli.live import Board
+from membound.cli.options import tell_size
 from membound.cli.tables import Column, fit_table, print_grouped
 from membound.report.text import show_count
 from membound.search.jobs import Job
@@ -203,3 +204,11 @@ def test_a_truncated_file_is_said_to_be_cut_short(length, capsys):
 
 def test_counts_are_shown_with_commas():
     assert show_count(1234567) == "1,234,567"
+
+
+def test_the_size_that_pictures_are_read_at_is_said_with_what_becomes_of_others(capsys):
+    pixels = mb.data.ArraySplit(np.zeros((2, 3, 80, 80), np.uint8), [0, 1])
+    tell_size(mb.data.Dataset("photos", pixels, pixels, ("a", "b")))
+    said = capsys.readouterr().err
+    assert "resized to 80 pixels on their shorter side and cropped to the center square of 80 x 80" in said
+    assert "which the network then takes in an app, too" in said

@@ -284,6 +284,22 @@ def test_each_network_of_several_has_a_folder_of_its_own():
     assert "with firmware-6KB/ on the include path" in usage
 
 
+def test_the_engine_that_is_faster_is_the_one_to_use():
+    """Commands, and the numbers beside those of floats; nothing where floats are as fast."""
+    text = plain(page(engine_int8={"latency_ms": 0.1, "accuracy": 98.91}))
+    usage = text.split("How to use it")[1]
+    assert 'mb.load("n.safetensors", engine="int8")' in html.unescape(usage)
+    assert "membound evaluate n.safetensors --data mnist --engine int8" in usage
+    assert "membound export n.safetensors --cpp app --engine int8" in usage
+    assert "0.100 ms with engine int8, 98.91 %" in text
+    table = text.split("All numbers")[1]
+    assert "latency, engine int80.100 ms" in table
+    assert "accuracy on test, engine int898.91 %" in table
+    text = plain(page(engine_int8={"latency_ms": 0.22, "accuracy": 98.91}))
+    assert "engine" not in text.split("How to use it")[1]
+    assert "engine int8" not in text
+
+
 def test_how_to_use_it_has_a_loop_in_c():
     usage = plain(page(micro=DEVICE)).split("How to use it")[1]
     assert "while (!net_feed_row(&amp;context, next_row(), 1, NET_CHANNELS)) {}" in usage

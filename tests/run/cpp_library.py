@@ -65,6 +65,7 @@ class Library:
         for name, result in {
             "open": ctypes.c_void_p, "open_batch": ctypes.c_void_p, "close": None, "memory": ctypes.c_size_t,
             "open_file": ctypes.c_void_p, "open_bytes": ctypes.c_void_p,
+            "engine": ctypes.c_char_p, "id": ctypes.c_char_p,
             "best": ctypes.c_uint32, "class": ctypes.c_char_p, "error": ctypes.c_char_p,
         }.items():  # fmt: skip
             if f" {prefix}_{name}(" in text or f"*{prefix}_{name}(" in text:

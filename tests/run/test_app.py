@@ -209,7 +209,21 @@ def test_masks_of_the_page_and_of_the_example(tmp_path):
     Image.fromarray(pixels).save(tmp_path / "picture.ppm")
     counts = np.bincount(wanted.ravel())
     said = "".join(f"class {c}: {count} pixels\n" for c, count in enumerate(counts))
-    assert run(tmp_path / "classify", tmp_path / "picture.ppm").startswith(said)
+    done = run(tmp_path / "classify", tmp_path / "picture.ppm")
+    assert done.startswith(said)
+    assert done.endswith("engine float\n")
+
+
+def test_java_makes_masks(tmp_path):
+    home = jdk()
+    if home is None or not (home / "include" / "linux").is_dir():
+        pytest.skip("there is no JDK")
+    net, folder = segmenter(tmp_path)
+    compile_java(home, folder, tmp_path)
+    Image.fromarray(draw(64, 48)).save(tmp_path / "picture.png")
+    wanted = net(net.preprocess(net.read(tmp_path / "picture.png")))[0].argmax(0)
+    said = "".join(f"class {c}: {count} pixels\n" for c, count in enumerate(np.bincount(wanted.ravel())))
+    assert java(tmp_path, "ClassifyPicture", tmp_path / "picture.png") == said.splitlines()
 
 
 def test_updates_of_the_page_and_of_the_example(network, tmp_path):
@@ -285,6 +299,19 @@ public final class Check {
 """
 
 
+def compile_java(home: Path, network: Path, target: Path, *more: Path) -> None:
+    """The classes of the example, and their library with a network."""
+    include = [f"-I{home / 'include'}", f"-I{home / 'include' / 'linux'}"]
+    compile_once(APP / "classifier_jni.cpp", network, "-O1", *STRICT, *include)
+    compile_app(network, target / "libclassifier.so", APP / "classifier_jni.cpp")
+    run("javac", "-d", target, APP / "Classifier.java", APP / "ClassifyPicture.java", *more)
+
+
+def java(folder: Path, *words: object) -> list[str]:
+    library = [f"-Djava.library.path={folder}", *UTF_8]
+    return run("java", "-cp", folder, *library, *words, at=folder).splitlines()
+
+
 def test_java_calls_the_network(network, tmp_path):
     """Names in any script, an update, threads, and a plane of a camera whose last row has no padding."""
     home = jdk()
@@ -293,28 +320,13 @@ def test_java_calls_the_network(network, tmp_path):
     net, folder = network(3)
     update = tmp_path / "née.net"
     mb.export_cpp_file(net, update)
-    include = [f"-I{home / 'include'}", f"-I{home / 'include' / 'linux'}"]
-    compile_once(APP / "classifier_jni.cpp", folder, "-O1", *STRICT, *include)
-    compile_app(folder, tmp_path / "libclassifier.so", APP / "classifier_jni.cpp")
     (tmp_path / "Check.java").write_text(CHECK)
-    run(
-        "javac",
-        "-d",
-        tmp_path,
-        APP / "Classifier.java",
-        APP / "ClassifyPicture.java",
-        tmp_path / "Check.java",
-    )
-
-    def java(*words: object) -> list[str]:
-        library = [f"-Djava.library.path={tmp_path}", *UTF_8]
-        return run("java", "-cp", tmp_path, *library, *words, at=tmp_path).splitlines()
-
+    compile_java(home, folder, tmp_path, tmp_path / "Check.java")
     rows, padded = np.zeros((20, 128), np.uint8), np.arange(128 * 19 + 120)
     rows.reshape(-1)[: len(padded)] = padded * padded // 7
     Image.fromarray(rows[:, :120].reshape(20, 30, 4)[:, :, :3]).save(tmp_path / "frame.png")
     wanted = net(net.preprocess(net.read(tmp_path / "frame.png")))[0]
-    refused, opened, second, *scores = java("Check")
+    refused, opened, second, *scores = java(tmp_path, "Check")
     assert refused.startswith("no network can be opened: threads go from 0 to 256")
     assert (opened, second) == ("null", "another network is open already: the first call decides")
     assert np.array_equal([float.fromhex(score) for score in scores[:5]], wanted)
@@ -322,7 +334,7 @@ def test_java_calls_the_network(network, tmp_path):
     assert scores[5:12] == [str([ord(letter) for letter in name]) for name in names]
     assert scores[12] == "the buffer is smaller than the picture"
     best = wanted.argmax()
-    (said,) = java("ClassifyPicture", "frame.png")
+    (said,) = java(tmp_path, "ClassifyPicture", "frame.png")
     assert said.startswith(f"class {best}: ")
     assert float(said.split("score ")[1]) == pytest.approx(wanted[best], rel=1e-6)
 

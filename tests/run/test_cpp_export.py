@@ -85,7 +85,7 @@ def test_what_the_header_says(lenet):
     _, net, library = lenet
     assert library.sizes == {
         "CHANNELS": 1, "HEIGHT": 28, "WIDTH": 28, "INPUT_FLOATS": 784, "OUTPUTS": 10, "CLASSES": 10,
-        "IMAGE_HEIGHT": 28, "IMAGE_WIDTH": 28, "TAKES_PIXELS": 1,
+        "IMAGE_HEIGHT": 28, "IMAGE_WIDTH": 28, "TAKES_PIXELS": 1, "FILE_FORMAT": 1,
     }  # fmt: skip
     names = [library["class"](number) for number in range(11)]
     assert [name.decode() for name in names[:10]] == CLASSES

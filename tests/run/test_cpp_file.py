@@ -4,6 +4,7 @@ import ctypes
 import shutil
 import struct
 import zlib
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,10 @@ import membound as mb
 from membound.capture import capture
 from membound.data import Preprocess
 from membound.errors import ModelError
-from membound.export.cpp_file import MAGIC, file_bytes
-from membound.store.file import read
+from membound.export.cpp_file import FILE_FORMAT, MAGIC, file_bytes
+from membound.store.file import read, read_bytes, to_bytes
+from membound.store.graph import Graph, Node
+from membound.store.model import Model
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 CLASSES = ["cat", "dog", "owl"]
@@ -84,7 +87,9 @@ def test_a_file_gives_what_the_runtime_gives_of_it(app, newer, tmp_path):
     wanted = net(net.preprocess(pixels[None]))[0]
     assert np.array_equal(run(app, network, pixels), wanted)
     assert app["memory"](network) > (tmp_path / "newer.net").stat().st_size
+    assert app["id"](network).decode() == sha256(newer.read_bytes()).hexdigest()[:16]
     own = app.open()
+    assert app["id"](own) not in (b"", app["id"](network))
     assert not np.array_equal(run(app, own, pixels), wanted)
     app["close"](own)
     app["close"](network)
@@ -129,16 +134,40 @@ def signed(content: bytes) -> bytes:
     return MAGIC + struct.pack("<QQ", len(content) + 24, zlib.crc32(content)) + content
 
 
-def test_other_versions_and_operators_are_refused(app, content):
-    version = mb.__version__.encode()
-    other = signed(content[24:].replace(version, b"9" * len(version), 1))
+def test_other_formats_and_operators_are_refused(app, content):
+    other = signed(bytes([FILE_FORMAT + 1]) + content[25:])
     assert (
-        f"the file is of membound {'9' * len(version)}, and this program of {mb.__version__}"
+        f"the file has format {FILE_FORMAT + 1}, and this program reads format {FILE_FORMAT}"
         in app.open_bytes(other)[1]
     )
     network, why = app.open_bytes(signed(content[24:].replace(b"maxpool", b"newpool", 1)))
     assert not network
     assert "an operator that cannot be run: newpool" in why
+
+
+def test_a_program_can_ask_which_engine_a_network_has(app, newer):
+    """An update may have another one than the app."""
+    for engine in ("int8", "float"):
+        network, why = app.open_bytes(file_bytes(read(newer), engine))
+        assert network, why
+        assert app["engine"](network).decode() == engine
+        app["close"](network)
+    own = app.open()
+    assert app["engine"](own) == b"float"
+    app["close"](own)
+    assert (app["engine"](None), app["id"](None)) == (b"", b"")
+
+
+def test_the_format_of_files_has_a_number_that_is_raised_with_it():
+    """If this fails and apps that are installed could not read the file, or would run it wrongly: raise FILE_FORMAT."""
+    header = (Path(__file__).parents[2] / "src" / "kernels" / "app.h").read_text()
+    assert f"kFileFormat = {FILE_FORMAT};" in header
+    values = np.arange(20, dtype=np.float32) - 9
+    graph = Graph((1, 5, 5), (Node("conv", (0,), {"act": ("relu",)}, {"w": "c.weight", "b": "c.bias"}),), 1)
+    model = Model(graph, {"c.weight": values[:18].reshape(2, 1, 3, 3), "c.bias": values[18:]})
+    small = read_bytes(to_bytes(model))
+    body = file_bytes(small)[24:].replace(small.id.encode(), b"")
+    assert (FILE_FORMAT, f"{zlib.crc32(body):08x}") == (1, "43baf0c0")
 
 
 def test_what_is_no_such_file_is_refused(app, content, tmp_path):

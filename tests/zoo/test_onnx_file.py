@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from membound import zoo
 from membound.errors import WeightsError
-from membound.zoo.onnx_file import OLDER, _as_older, _use_initializers_directly
+from membound.zoo.onnx_file import OLDER, _as_older, _make_names_storable_, _use_initializers_directly
 from membound.zoo.onnx_packages import load_checked, onnx2torch
 
 
@@ -105,6 +105,41 @@ def test_files_that_are_cut_short_or_of_integers_are_told(tmp_path):
     )
     with pytest.raises(WeightsError, match=r"quantized to integers already \(operator QuantizeLinear\)"):
         load_checked(tmp_path / "int8.onnx")
+
+
+def test_weights_that_are_stored_as_integers_become_floats(tmp_path):
+    """What `export --onnx` writes of weights in few bits, with and without zeros and axes."""
+    whole = np.arange(12, dtype=np.int8).reshape(4, 3)
+    scales, zeros = np.array([0.5, 0.25, 2], np.float32), np.array([1, 0, 2], np.int8)
+    bias = np.array([7, 8, 9], np.int32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["wf"], axis=-1),
+        helper.make_node("DequantizeLinear", ["b", "one"], ["bf"]),
+        helper.make_node("Gemm", ["x", "wf", "bf"], ["y"]),
+    ]
+    stored = {"w": whole, "s": scales, "z": zeros, "b": bias, "one": np.float32(0.5)}
+    graph = helper.make_graph(
+        nodes,
+        "stored",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])],
+        [numpy_helper.from_array(np.asarray(each), name) for name, each in stored.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    (wanted,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    onnx.save(model, tmp_path / "stored.onnx")
+    read = load_checked(tmp_path / "stored.onnx")
+    assert [node.op_type for node in read.graph.node] == ["Gemm"]
+    (found,) = onnx.reference.ReferenceEvaluator(read).run(None, {"x": x})
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_names_that_no_tensor_may_have_are_changed_to_names_of_their_own():
+    nodes = [helper.make_node("Relu", ["x"], ["y"], name=name) for name in ("a:1", "a_1", "a\n1", "b/c", "")]
+    graph = helper.make_graph(nodes, "names", [], [])
+    _make_names_storable_(graph)
+    assert [node.name for node in graph.node] == ["a_1_1", "a_1", "a_1_2", "b/c", ""]
 
 
 def versioned(op, version):

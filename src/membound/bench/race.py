@@ -58,7 +58,7 @@ def race(
     something, their output little. `tflite` is a file that takes the same inputs, such as the one that ships today:
     LiteRT runs it, which must be installed. Files `beside` the first, of the same shapes, run in membound, too, each as
     a contender of its own. On a busy machine, the clock "processor" counts what one thread computes, and not what it
-    waits for others.
+    waits for others. A race that is interrupted has the rounds that were complete.
     """
     pythons = dict(pythons or {})
     unknown = [name for name in (*peers, *pythons) if name not in PEERS]
@@ -125,9 +125,17 @@ def race(
         if tflite is not None:
             entries.append(_Entry(LITERT, LITERT, replace(files, int8=tflite.resolve())))
         rows: list[dict[str, Any]] = []
+        interrupted = False
         for count in threads:
-            rows += _heat(entries, Path(folder), count, runs, max(1, min(rounds, runs)), pythons, clock, show)
+            found, interrupted = _heat(
+                entries, Path(folder), count, runs, max(1, min(rounds, runs)), pythons, clock, show
+            )
+            rows += found
+            if interrupted:
+                break
             rows += [{"name": name, "threads": count, "error": error} for name, error in failed.items()]
+    if not rows:
+        raise KeyboardInterrupt
     here = [name for name in installed if name not in elsewhere]
     packages = ["membound", "numpy", *here, *(["nncf"] if int8 and "openvino" in here else [])]
     if tflite is not None and (runs_it := litert.installed()) is not None:
@@ -145,6 +153,7 @@ def race(
         "available_cores": available_cores(),
         "results": rows,
         "missing": missing,
+        "interrupted": interrupted,
     }
 
 
@@ -239,29 +248,35 @@ def _heat(
     pythons: Mapping[str, str],
     clock: str,
     show: Show | None,
-) -> list[dict[str, Any]]:
-    """The rows of all contenders with one number of threads."""
+) -> tuple[list[dict[str, Any]], bool]:
+    """The rows of all contenders with one number of threads, and whether the race was interrupted meanwhile."""
     lanes: list[_Lane] = []
+    shares: list[int] = []  # the runs of the rounds that are complete
+    running: list[_Lane] = []
+    words, interrupted = f"{threads} thread{'' if threads == 1 else 's'}", False
     try:
-        for entry in entries:
-            if show is not None:
-                show(f"{entry.name}: loading, {threads} threads")
-            python = pythons.get(entry.contender.split()[0], sys.executable)
-            lane = _Lane(entry, folder, threads, python, clock)
-            lanes.append(lane)
-            lane.start()
-            if entry.contender == OURS and lane.error is not None:
-                raise ModelError(f"{entry.files.model.name} does not run: {lane.error}")
-        running = [lane for lane in lanes if not lane.repeats_f32()]
-        for number in range(rounds):
-            share = runs // rounds + (number < runs % rounds)
-            first = number % len(running)
-            for lane in running[first:] + running[:first]:  # nobody is always first
+        try:
+            for entry in entries:
                 if show is not None:
-                    show(f"{lane.name}: {threads} threads, round {number + 1} of {rounds}")
-                lane.take_turn(share)
-        reference = lanes[0].output()
-        return [lane.row(reference) for lane in running]
+                    show(f"loading: {entry.name}, {words}")
+                python = pythons.get(entry.contender.split()[0], sys.executable)
+                lane = _Lane(entry, folder, threads, python, clock)
+                lanes.append(lane)
+                lane.start()
+                if entry.contender == OURS and lane.error is not None:
+                    raise ModelError(f"{entry.files.model.name} does not run: {lane.error}")
+            running = [lane for lane in lanes if not lane.repeats_f32()]
+            for number in range(rounds):
+                share = runs // rounds + (number < runs % rounds)
+                first = number % len(running)
+                for lane in running[first:] + running[:first]:  # nobody is always first
+                    if show is not None:
+                        show(f"round {number + 1} of {rounds}: {lane.name}, {words}")
+                    lane.take_turn(share)
+                shares.append(share)
+        except KeyboardInterrupt:
+            interrupted = True
+        return [lane.row(lanes[0].output(), shares) for lane in running if shares], interrupted
     finally:
         for lane in lanes:
             lane.stop()
@@ -293,6 +308,7 @@ class _Lane:
             self.process = subprocess.Popen(
                 [python, "-P", "-m", "membound.bench.worker", json.dumps(about)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
+                start_new_session=True,  # a terminal's interrupt is for the race, which keeps what is complete
             )  # fmt: skip
 
     def start(self) -> None:
@@ -341,16 +357,17 @@ class _Lane:
     def output(self) -> Any:
         return np.load(self.saved, allow_pickle=False)
 
-    def row(self, reference: Any) -> dict[str, Any]:
-        """The result: times in milliseconds, sizes in bytes, and how far the output is from ours."""
+    def row(self, reference: Any, shares: Sequence[int]) -> dict[str, Any]:
+        """The result of rounds of so many runs: times in milliseconds, sizes in bytes, how far off its output is."""
         row: dict[str, Any] = {"name": self.name, "threads": self.threads, "error": self.error}
         if self.error is not None or not self.times:
             return row
+        times = self.times[: sum(shares)]
         return {
             **row,
-            "min_ms": min(self.times),
-            "median_ms": statistics.median(self.times),
-            "turns_ms": self.turns,
+            "min_ms": min(times),
+            "median_ms": statistics.median(times),
+            "turns_ms": self.turns[: len(shares)],
             **self.facts,
             "file_bytes": self.entry.size,
             "max_relative_difference": None

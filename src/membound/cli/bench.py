@@ -84,6 +84,8 @@ def bench_command(
             tflite=tflite, show=show,
         )  # fmt: skip
     options.print_json(facts) if as_json else _print(facts)
+    if facts["interrupted"]:
+        raise options.Stopped("interrupted: these are the rounds that were complete")
 
 
 def _counts(text: str) -> list[int]:
@@ -116,10 +118,10 @@ def interpreters(given: list[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _status() -> Iterator[Callable[[str], None] | None]:
-    """A line on the terminal when a person watches; nothing otherwise."""
+def _status() -> Iterator[Callable[[str], None]]:
+    """What is under way: in one line on a terminal, else a line each."""
     if not sys.stderr.isatty():
-        yield None
+        yield lambda text: typer.echo(text, err=True)
         return
     from rich.console import Console
 

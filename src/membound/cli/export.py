@@ -154,10 +154,9 @@ def _choose(targets: Mapping[Export, Path | None]) -> tuple[Export, Path]:
         options = " and ".join(export.option for export, _ in given)
         raise MemboundError(f"{options}: one at a time; run membound export once for each")
     if not given:
-        usages = ", ".join(f"membound export {export.usage} ({export.purpose})" for export in EXPORTS)
+        *some, last = (f"{export.option} {export.metavar} ({export.purpose})" for export in EXPORTS)
         raise MemboundError(
-            f"say what to write, one of: {usages}; or see what few bits cost without writing anything: "
-            "membound export NET --init WEIGHTS --values p4 --data DATA"
+            f"say what to write: {', '.join(some)} or {last}; membound export --help explains them"
         )
     return given[0]
 

@@ -90,15 +90,21 @@ def fit_command(
     _check_files([out, *files], page, source.init)
     _check_hub(beside.hub, files)
     from membound.train.parallel import choose_device, leads
+    from membound.train.preprocessing import preprocess_for, say_measured
 
     begun = time.monotonic()
     try:
         with _terminable():
-            network, dataset, preprocess = source.load(net, data, choices.seed)
+            with options.reading():
+                network, dataset, preprocess = source.load(net, data, choices.seed)
             examples = replace(examples, train_data=dataset, preprocess=preprocess)
             choices = replace(choices, pretrained=source.has_weights(net))
-            if choices.pretrained and leads(place.device) and not as_json:
-                _tell_loaded(network, dataset, preprocess, place.device)
+            if choices.pretrained and leads(place.device):
+                used = preprocess or preprocess_for(network, dataset.train)
+                if source.init is None and source.mean is None and (said := say_measured(used, data)):
+                    typer.echo(said, err=True)
+                if not as_json:
+                    _tell_loaded(network, dataset, used, place.device)
             if teacher_init is not None:
                 choices = replace(choices, teacher=_load_teacher(choices.teacher, teacher_init, dataset))
             results = _fit(network, examples, bound, choices, place, ray=ray, verbose=verbose)
@@ -284,9 +290,9 @@ def _tell_loaded(network: Any, dataset: Any, preprocess: Any, device: str | None
 
     if dataset.task != "classes" or len(dataset.shape) != 3:
         return
-    accuracy, used = judge_loaded(network, dataset, preprocess, device or "auto")
+    accuracy = judge_loaded(network, dataset, preprocess, device or "auto")
     typer.echo(
-        f"weights as loaded: {accuracy:.2f} % on the test images, prepared by {describe(used)} (--mean)",
+        f"weights as loaded: {accuracy:.2f} % on the test images, prepared by {describe(preprocess)} (--mean)",
         err=True,
     )
 

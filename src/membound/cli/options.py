@@ -2,7 +2,9 @@
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -227,6 +229,18 @@ class Source:
         return self.init is not None or is_onnx(net)
 
 
+@contextmanager
+def reading() -> Iterator[None]:
+    """Says on a terminal that a network and data are read, which may take long; a log keeps to what comes of it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading the network and the data"):
+        yield
+
+
 class Stopped(Exception):
     """A person has interrupted the command; the message says what was saved. (typer swallows KeyboardInterrupt.)"""
 
@@ -329,7 +343,11 @@ def tell_size(dataset: Any) -> None:
     """At which size a folder's images are read where nobody said it: it decides how long training takes."""
     if len(dataset.shape) == 3:
         side = dataset.shape[1]
-        typer.echo(f"images are read at {side} x {side} pixels; smaller ones train faster (--size)", err=True)
+        typer.echo(
+            f"images are resized to {side} pixels on their shorter side and cropped to the center square of {side} x "
+            f"{side}, which the network then takes in an app, too; --size gives another, and smaller ones train faster",
+            err=True,
+        )
 
 
 def print_json(facts: Any) -> None:

@@ -30,6 +30,8 @@ class ExampleSplit:
     >>> split = ExampleSplit(np.zeros((3, 5), np.float32), np.ones((3, 2), np.float32))
     >>> split.shape, split.read([0, 0]).shape, split.take([2]).labels.shape
     ((5,), (2, 5), (1, 2))
+    >>> split
+    ExampleSplit(3 examples, 5 float32, targets 2 float32)
     """
 
     images: Array
@@ -42,6 +44,12 @@ class ExampleSplit:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def __repr__(self) -> str:
+        one, target = (
+            f"{' x '.join(map(str, each.shape[1:]))} {each.dtype}" for each in (self.images, self.labels)
+        )
+        return f"{type(self).__name__}({len(self):,} examples, {one}, targets {target.strip()})"
 
     def read(self, indices: Rows) -> Array:
         """The chosen examples, copied."""

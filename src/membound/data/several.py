@@ -103,7 +103,7 @@ class Inputs:
         return network(*given)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SeveralSplit(ExampleSplit):
     """Examples of several inputs, held in memory: rows, and what they are made of."""
 

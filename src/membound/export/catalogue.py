@@ -100,6 +100,15 @@ def _say_engine(engine: str) -> str:
     return "int8: convolutions in 8-bit integers" if engine == "int8" else "float"
 
 
+def _say_network(source: str) -> tuple[str, str]:
+    """What net_id gives of a model file, and the line that says it."""
+    from membound.run.files import find_model_file
+    from membound.store.file import read
+
+    found = read(find_model_file(Path(source))).id
+    return found, f"network   {found}: the model file's SHA-256 begins so, and net_id gives it"
+
+
 def _write_cpp(request: Request) -> Written:
     from membound.export.cpp_project import export_cpp
 
@@ -116,8 +125,9 @@ def _write_cpp(request: Request) -> Written:
     facts |= {"changed": made.changed}
     changed = [] if made.changed is None else [f"changed   {made.changed}"]
     build = f"{folder}/build"
+    network, which = _say_network(request.source)
     return Written(
-        {"out": str(folder), **facts, "engine": request.engine},
+        {"out": str(folder), **facts, "engine": request.engine, "network": network},
         [
             f"folder    {folder}: {prefix}.h, {prefix}.cpp, weights.cpp, {prefix}_test.cpp, the kernels, main.cpp, "
             "CMakeLists.txt, Makefile",
@@ -125,6 +135,7 @@ def _write_cpp(request: Request) -> Written:
             *changed,
             f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
             f"engine    {_say_engine(request.engine)}",
+            which,
             f"try it    cmake -S {folder} -B {build} && cmake --build {build} -j 4 && {build}/main --check",
         ],
         None if made.prepares and made.takes_pixels else absent,
@@ -133,16 +144,21 @@ def _write_cpp(request: Request) -> Written:
 
 def _write_cpp_file(request: Request) -> Written:
     from membound.export.cpp_file import export_cpp_file
+    from membound.export.cpp_interface import FILE_FORMAT
 
     target = request.target
     assert target is not None
     size = export_cpp_file(request.source, target, engine=request.engine)
+    network, which = _say_network(request.source)
+    other = "float" if request.engine == "int8" else "int8"
     return Written(
-        {"out": str(target), "file_bytes": size, "engine": request.engine},
+        {"out": str(target), "file_bytes": size, "engine": request.engine, "network": network},
         [
             f"file      {target}: {size:,} bytes, for net_open_file of an app",
-            f"engine    {_say_engine(request.engine)}",
-            "app       C++ of this version of membound, for the same inputs, outputs and classes",
+            f"engine    {_say_engine(request.engine)}; in an app of the engine {other}, too, this network runs in "
+            f"{request.engine}, and as fast as that is",
+            which,
+            f"app       one whose net.h has NET_FILE_FORMAT {FILE_FORMAT}, for the same inputs, outputs and classes",
         ],
     )
 
@@ -236,10 +252,11 @@ def _write_model_file(request: Request) -> Written:
     )  # fmt: skip
     prefer: Prefer = "speed" if request.prefer == "speed" else "bytes"
     few = _is_rounded(values)
-    silent = weights is not None and dataset is not None and request.mean is None and not about
+    note = None
+    if dataset is not None and request.mean is None and not about:
+        note = say_assumed(weights, captured, str(request.data))
     if few and dataset is not None:
-        written = _write_rounded(request, round_trained(captured, values, dataset, prefer))
-        return replace(written, lines=[*written.lines, *([say_assumed(weights)] if silent else [])])
+        return replace(_write_rounded(request, round_trained(captured, values, dataset, prefer)), note=note)
     assert request.target is not None
     stored = write(request.target, captured, values, prefer)
     facts = {"out": str(request.target), **inspect(request.target)}
@@ -252,13 +269,11 @@ def _write_model_file(request: Request) -> Written:
             f"note: {len(rounded)} of {len(stored.tensors)} tensors were rounded without data, which costs accuracy: "
             "where there are data, they are calibrated, and what it costs is measured"
         )
-    if silent:
-        lines.append(say_assumed(weights))
     if stored.preprocess is None:
         lines.append(
             "note: neither the weights nor data say how images are prepared, so the file does not either"
         )
-    return Written(facts, lines)
+    return Written(facts, lines, note)
 
 
 def _channels(about: Mapping[str, Any], dataset: Any) -> int | None:
@@ -360,7 +375,6 @@ ONNX = Export(
     option="--onnx",
     metavar="OUT",
     help="Write the model FILE as dense ONNX here (.onnx).",
-    usage="FILE --onnx OUT.onnx",
     purpose="other runtimes",
     takes=frozenset({"sparse"}),
     write=_write_onnx,
@@ -369,7 +383,6 @@ HUB = Export(
     option="--hub",
     metavar="FOLDER",
     help="Write the model FILE and its card as a folder for the Hugging Face Hub.",
-    usage="FILE --hub FOLDER",
     purpose="the Hugging Face Hub",
     takes=_IMAGES,
     write=_write_hub,
@@ -378,7 +391,6 @@ C = Export(
     option="--c",
     metavar="FOLDER",
     help="Write the model FILE as plain C for microcontrollers, in integers; --data calibrates and measures it.",
-    usage="FILE --c FOLDER",
     purpose="C for microcontrollers",
     takes=_IMAGES | {"prefix", "clock", "compiled"},
     write=_write_c,
@@ -387,7 +399,6 @@ CPP = Export(
     option="--cpp",
     metavar="FOLDER",
     help="Write the model FILE as C++ for apps: the fast runtime with the weights compiled in, behind a C header.",
-    usage="FILE --cpp FOLDER",
     purpose="C++ for apps",
     takes=frozenset({"prefix", "engine"}),
     write=_write_cpp,
@@ -396,7 +407,6 @@ CPP_FILE = Export(
     option="--cpp-file",
     metavar="OUT",
     help="Write the model FILE for an app of --cpp to open as it runs: an update without a new release.",
-    usage="FILE --cpp-file OUT",
     purpose="an update for such an app",
     takes=frozenset({"engine"}),
     write=_write_cpp_file,
@@ -405,7 +415,6 @@ WEB = Export(
     option="--web",
     metavar="FOLDER",
     help="Write the model FILE as a web page, the same C as WebAssembly; needs ziglang, or clang and lld.",
-    usage="FILE --web FOLDER",
     purpose="a web page",
     takes=_IMAGES,
     write=_write_web,
@@ -414,7 +423,6 @@ INT8 = Export(
     option="--int8",
     metavar="OUT",
     help="For microcontrollers: write the model FILE with int8 scales, calibrated on --data (.safetensors).",
-    usage="FILE --int8 OUT --data DATA",
     purpose="microcontroller scales",
     takes=_IMAGES,
     write=_write_int8,
@@ -423,7 +431,6 @@ MODEL_FILE = Export(
     option="--out",
     metavar="OUT",
     help="Write NET with the weights of --init, an .onnx file, or a model FILE anew as a model file (.safetensors).",
-    usage="NET --init WEIGHTS --out FILE",
     purpose="a model file of trained weights",
     takes=frozenset({"init", "name", "values", "prefer", "shape", "data", "mean", "layout", "size"}),
     write=_write_model_file,

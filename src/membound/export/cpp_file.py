@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import ModelError, check_path_like
-from membound.export.cpp_source import describe_interface, prepared_sizes
-from membound.machine import own_version
+from membound.export.cpp_interface import FILE_FORMAT, describe_interface
+from membound.export.cpp_source import prepared_sizes
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
 from membound.run.net import Net, chosen_engine
@@ -39,9 +39,10 @@ def export_cpp_file(
 ) -> int:
     """Write a network as a file that an app opens at run time, with `net_open_file`; how many bytes it has.
 
-    The app is one that `export_cpp` wrote, with the same version of membound, of a network that takes and gives the
-    same: shapes, the size of images, and classes. Layers and weights may differ. Its outputs are those of `net(x)`, bit
-    for bit on the same kind of CPU. `engine` is how it computes there, "float" or "int8": by default as `net` does.
+    The app is one that `export_cpp` wrote, by a version of membound with the same file format, of a network that takes
+    and gives the same: shapes, the size of images, and classes. Layers and weights may differ. Its outputs are those of
+    `net(x)`, bit for bit on the same kind of CPU. `engine` is how it computes there, "float" or "int8", whatever the
+    engine of the app: by default as `net` does.
     """
     check_path_like(path, "path")
     if isinstance(net, Net):
@@ -61,7 +62,9 @@ def export_cpp_file(
 def file_bytes(model: StoredModel, engine: str = "float") -> bytes:
     """All of the file."""
     plans, body = plan(model, engine), _Body()
-    body.text(own_version())
+    body.number(FILE_FORMAT)
+    body.text(engine)
+    body.text(model.id)
     body.text(describe_interface(model))
     _add_preparation(body, model)
     body.sizes(model.shapes[0])

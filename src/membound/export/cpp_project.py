@@ -108,7 +108,7 @@ def describe_change(before: str, after: str, prefix: str = "net") -> str | None:
 
 def _interface(source: str) -> tuple[list[str], list[str]]:
     """Shapes and sizes, as describe_interface lists them, and the names of the classes."""
-    found = re.search(r"const membound::Interface needed\{\w+, \"([^\"]*)\"", source)
+    found = re.search(r"const membound::Interface needed\{(?:\w+, )?\"([^\"]*)\"", source)
     parts = [] if found is None else found[1].split(", ")
     listed = re.search(
         r"^static const char\* const class_names\[\] = \{\n(.*?)^\};", source, re.DOTALL | re.MULTILINE

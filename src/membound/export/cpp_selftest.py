@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from membound.data import Preprocess
 from membound.errors import ModelError
-from membound.export.cpp_source import float_text, image_size, prepare_call, renamed
+from membound.export.cpp_interface import image_size
+from membound.export.cpp_source import float_text, prepare_call, renamed
 from membound.run.common import preprocess_of
 from membound.run.net import Net
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +12,10 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError, shown
 from membound.export import cpp_templates as templates
+from membound.export.cpp_interface import FILE_FORMAT, describe_interface, image_size, number_of
 from membound.export.prefix import say_taken
 from membound.machine import own_version
 from membound.run.common import preprocess_of
-from membound.run.pictures import image_side
 from membound.run.plan import Planned, flat, plan
 from membound.run.ports import Port, inputs_of, outputs_of
 from membound.store.formats import Encoded
@@ -138,7 +137,7 @@ def make_source(model: StoredModel, prefix: str, engine: str = "float") -> Sourc
         f"void plan(membound::App& net) {{\n{plans}}}\n\n"
         f"const membound::Shape input_shape{_braces(shape)};\n"
         f"const std::vector<size_t> outputs{_braces(model.graph.given)};\n"
-        f"constexpr size_t weight_bytes = {constants.nbytes};\n{preparation}{_interface(model, prefix)}\n"
+        f"constexpr size_t weight_bytes = {constants.nbytes};\n{preparation}{_interface(model)}\n"
         "}  // namespace\n\n",
         renamed(
             templates.API + (templates.API_RUN_MANY if several else templates.API_RUN + _gives(ports[1])[1]),
@@ -149,8 +148,8 @@ def make_source(model: StoredModel, prefix: str, engine: str = "float") -> Sourc
         made.append(renamed(templates.API_CLASSES, prefix))
     if how is not None:
         text = templates.API_PREPARE_IMAGE if len(shape) == 3 else templates.API_PREPARE_NUMBERS
-        made.append(renamed(text.replace("uint8_t", _number(how)), prefix))
-    header = _header(model, *ports, how, prefix)
+        made.append(renamed(text.replace("uint8_t", number_of(how)), prefix))
+    header = _header(model, *ports, how, prefix, engine)
     return Source(header, "".join(made), _main(model, *ports, how, prefix), constants)
 
 
@@ -245,45 +244,13 @@ def _classes(classes: list[str] | None) -> str:
 # --- what a network in a file must be ---
 
 
-def describe_interface(model: StoredModel) -> str:
-    """What a program relies on, in words: shapes, the size of images, and which classes there are."""
-    inputs, outputs = inputs_of(model.graph, model.shapes), outputs_of(model.graph, model.shapes)
-    how, sizes = (
-        preprocess_of(model),
-        [" and ".join(_shape(port) for port in each) for each in (inputs, outputs)],
-    )
-    said = f"inputs {sizes[0]}, outputs {sizes[1]}"
-    if how is not None and len(model.shapes[0]) == 3:
-        crop = "" if how.crop is None else " or more"
-        side = image_size(model, how)
-        said += f", images of {side[0]} x {side[1]}{crop} in {_number(how).removesuffix('_t')}"
-    elif how is not None:
-        said += f", numbers in {_number(how).removesuffix('_t')}"
-    if model.classes is not None:
-        names = zlib.crc32("\n".join(model.classes).encode())
-        said += f", {len(model.classes)} classes ({names:08x})"
-    return said
-
-
-def _shape(port: Port) -> str:
-    whole = " of whole numbers" if port.whole else ""
-    return "x".join(map(str, port.shape)) + whole
-
-
-def _interface(model: StoredModel, prefix: str) -> str:
+def _interface(model: StoredModel) -> str:
     ports = inputs_of(model.graph, model.shapes), outputs_of(model.graph, model.shapes)
     floats = ", ".join(_braces([math.prod(port.shape) for port in each]) for each in ports)
-    return (
-        f"const membound::Interface needed{{{prefix.upper()}_MEMBOUND, {_text(describe_interface(model))}, "
-        f"{floats}}};\n"
-    )
+    return f"const membound::Interface needed{{{_text(describe_interface(model))}, {floats}}};\n"
 
 
 # --- how images are prepared ---
-
-
-def _number(how: Preprocess | None) -> str:
-    return "float" if how is not None and how.takes == "float32" else "uint8_t"
 
 
 def prepared_sizes(how: Preprocess, shape: Sequence[int]) -> tuple[int, int, int, bool, int, int]:
@@ -321,7 +288,12 @@ def _preparation(how: Preprocess, shape: Sequence[int], constants: Constants, pr
 
 
 def _header(
-    model: StoredModel, inputs: Sequence[Port], outputs: Sequence[Port], how: Preprocess | None, prefix: str
+    model: StoredModel,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    how: Preprocess | None,
+    prefix: str,
+    engine: str,
 ) -> str:
     shape = model.shapes[0]
     macros: list[Any] = []
@@ -353,7 +325,15 @@ def _header(
     text = templates.HEADER
     for name, part in parts.items():
         text = text.replace(f"@{name}@", part)
-    lines += f'#define {prefix.upper()}_MEMBOUND "{own_version()}" /* the version of membound */\n'
+    lines += "".join(
+        f"#define {prefix.upper()}_{name} {value} /* {about} */\n"
+        for name, value, about in (
+            ("ENGINE", f'"{engine}"', "how the network of this export computes"),
+            ("ID", f'"{model.id}"', "which one it is: the SHA-256 of its model file begins so"),
+            ("FILE_FORMAT", FILE_FORMAT, "of files that net_open_file reads"),
+            ("MEMBOUND", f'"{own_version()}"', "the version of membound"),
+        )
+    )
     return renamed(text, prefix).replace("@macros@", lines)
 
 
@@ -363,14 +343,6 @@ def _gives(outputs: Sequence[Port]) -> tuple[str, str, str]:
     if len(shape) == 3 and 2 <= shape[0] <= 256:
         return templates.MASK, templates.API_MASK, templates.TELL_MASK
     return templates.BEST, templates.API_BEST, templates.TELL_BEST
-
-
-def image_size(model: StoredModel, how: Preprocess) -> Sequence[int]:
-    """Height and width of the images that the network was trained on, before a crop."""
-    if how.mean_image is not None:
-        return how.mean_image.shape[1:]
-    side = image_side(model, model.shapes[0])
-    return model.shapes[0][1:] if side is None else (side, side)
 
 
 def _ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> list[Any]:
@@ -393,14 +365,14 @@ def _prepare_header(how: Preprocess | None, shape: Sequence[int]) -> str:
     if how is None:
         return templates.NO_PREPARE
     if len(shape) != 3:
-        return templates.PREPARE_NUMBERS.replace("uint8_t", _number(how))
+        return templates.PREPARE_NUMBERS.replace("uint8_t", number_of(how))
     size = "NET_IMAGE_HEIGHT x NET_IMAGE_WIDTH"
     if how.crop is not None:
         least = "" if how.mean_image is not None else " (or NET_HEIGHT x NET_WIDTH and more)"
         size += f"{least}, of which\n * the center is taken"
     what = "Numbers as in training" if how.takes == "float32" else "Pixels from 0 to 255"
     text = templates.PREPARE_IMAGE.replace("@what@", what).replace("@size@", size)
-    return text.replace("uint8_t", _number(how))
+    return text.replace("uint8_t", number_of(how))
 
 
 # --- main.cpp ---
@@ -419,7 +391,7 @@ def _main(
         count, prepare = prepare_call(how, shape)
         parts = {
             "what": "an image (rows of pixels, channels side by side)" if image else "the numbers",
-            "number": "float" if how is None else _number(how),
+            "number": "float" if how is None else number_of(how),
             "count": count,
             "prepare": prepare,
             "name": '"", ""'

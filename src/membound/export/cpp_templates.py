@@ -41,8 +41,8 @@ NET_API net *net_open_batch(int threads, size_t max_batch);
 
 /* A network of a file instead of the one that is compiled in: an update without a new release of the app. membound's
  * export_cpp_file writes it. It must take and give the same numbers, be for images of the same size and the same
- * classes, and be of membound NET_MEMBOUND; its layers and weights may differ. Null if it cannot be opened, and why, in
- * words, in `why`, which has room for `why_size` bytes and may be null. */
+ * classes, and have the format NET_FILE_FORMAT; its layers, weights and engine may differ. Null if it cannot be opened,
+ * and why, in words, in `why`, which has room for `why_size` bytes and may be null. */
 NET_API net *net_open_file(const char *path, int threads, char *why, size_t why_size);
 
 /* The same of bytes in memory, which are copied. */
@@ -53,6 +53,13 @@ NET_API void net_close(net *network);
 
 /* Bytes that it takes: weights, tables and working memory. */
 NET_API size_t net_memory(const net *network);
+
+/* How this network computes, "float" or "int8": one of a file as that was exported. Null gives "". */
+NET_API const char *net_engine(const net *network);
+
+/* Which network this is, for logs and crash reports: the first 16 digits of its model file's SHA-256, which
+ * `membound export` prints, and sha256sum, too. Null gives "". */
+NET_API const char *net_id(const net *network);
 
 /* The instruction set of the kernels that run here: "avx512", "avx2", "neon", or "scalar", the slowest. */
 NET_API const char *net_kernels(void);
@@ -188,7 +195,7 @@ net* net_open(int threads) { return net_open_batch(threads, 1); }
 net* net_open_batch(int threads, size_t max_batch) {
   net* opened = nullptr;
   const int code = code_of([&] {
-    opened = new net{membound::App(net_weights, weight_bytes, preparation)};
+    opened = new net{membound::App(net_weights, weight_bytes, preparation, NET_ENGINE, NET_ID)};
     plan(opened->app);
     opened->app.start(input_shape, outputs, threads, max_batch);
   });
@@ -217,6 +224,10 @@ size_t net_memory(const net* network) {
   if (network != nullptr) code_of([&] { bytes = network->app.memory_bytes(); });
   return bytes;
 }
+
+const char* net_engine(const net* network) { return network == nullptr ? "" : network->app.engine().c_str(); }
+
+const char* net_id(const net* network) { return network == nullptr ? "" : network->app.id().c_str(); }
 
 const char* net_kernels() {
   const char* name = "scalar";

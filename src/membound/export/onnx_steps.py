@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 class Writer:
-    """Nodes and tensors as they come. A colon is in no name of a weight, so that made-up names have one."""
+    """Nodes and tensors as they come. A colon is in no name of a weight, so that made-up names of values have one."""
 
     def __init__(self, sparse: bool = False, taken: Sequence[str] = (INPUT, OUTPUT)) -> None:
         self.sparse = sparse
@@ -30,11 +30,12 @@ class Writer:
 
     def emit(self, op: str, inputs: Sequence[str], output: str | None = None, **given: Any) -> str:
         """Add a node; the name of its output."""
-        name = f"{op}:{len(self.nodes)}"
+        number = len(self.nodes)
+        name = f"{op}:{number}"
         node = Message()
         for value in inputs:
             node.content(1, value)
-        node.content(2, output or name).content(3, name).content(4, op)
+        node.content(2, output or name).content(3, f"{op}_{number}").content(4, op)
         for key, value in given.items():
             node.content(5, attribute(key, value))
         self.nodes.append(node)

@@ -44,7 +44,6 @@ class Export:
     option: str
     metavar: str
     help: str
-    usage: str
-    purpose: str  # in a few words, beside the usage
+    purpose: str  # in a few words
     takes: frozenset[str]  # fields of a request that mean something to it
     write: Callable[[Request], Written]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from membound.data import Dataset
+from membound.data import Dataset, Preprocess
 from membound.errors import ModelError
 from membound.store.graph import Shape
 from membound.store.model import Model
@@ -65,9 +65,16 @@ def _input_shape(model: "nn.Module", about: Mapping[str, Any], dataset: Dataset 
     )
 
 
-def say_assumed(weights: Any) -> str:
-    """Most weights come without it, and a wrong one ruins them silently."""
+def say_assumed(weights: Path | None, captured: Model, data: str) -> str | None:
+    """Most weights come without it, and a wrong one ruins them silently; None where nothing was assumed."""
+    from membound.train.preprocessing import say_measured
+
+    if weights is not None:
+        return (
+            f"note: {weights} does not say how images are prepared, so the usual way is assumed, in most cases the "
+            "data's mean and standard deviation; if the accuracy is below what you know, pass the mean that you "
+            "trained with"
+        )
     return (
-        f"note: {weights} does not say how images are prepared, so the usual way is assumed, in most cases the data's "
-        "mean and standard deviation; if the accuracy is below what you know, pass the mean that you trained with"
+        None if captured.preprocess is None else say_measured(Preprocess.from_json(captured.preprocess), data)
     )

@@ -34,7 +34,14 @@ from membound.report.text import (
     show_duration,
 )
 from membound.report.tiles import make_tiles
-from membound.report.verdict import make_verdict, say_estimate, say_given, say_timed, say_uncertainty
+from membound.report.verdict import (
+    gains_by_integers,
+    make_verdict,
+    say_estimate,
+    say_given,
+    say_timed,
+    say_uncertainty,
+)
 from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
@@ -214,7 +221,9 @@ def _make_usage(result: Facts) -> Markup | None:
         return None
     finals, data, micro = find_rows(result, "finals"), find_text(result, "data"), is_micro(result)
     literal = json.dumps(files[0], ensure_ascii=False)
-    engine = ', engine="micro"' if micro else ""
+    way = "micro" if micro else "int8" if gains_by_integers(finals[0]) else None
+    engine = f', engine="{way}"' if way else ""
+    option = f" --engine {way}" if way else ""
     save = f"fitted.save({literal})\n" if result.get("unsaved") else ""
     python = (
         f"import membound as mb\n\n{save}net = mb.load({literal}{engine})\n"
@@ -223,17 +232,18 @@ def _make_usage(result: Facts) -> Markup | None:
     )
     quoted = shlex.quote(files[0])
     evaluated = f" --data {shlex.quote(data)}" if data and not save else " --data DATA"
-    evaluated += " --engine micro" if micro else ""
+    evaluated += option
     if layout := re.search(r"--layout ([A-Z]+)", find_text(result, "command") or ""):
         evaluated += f" --layout {layout[1]}"
     first, several = finals[0], len(finals) > 1
     last = (
         "\n".join(say_export(final, several) for final in finals if find_text(final, "file"))
         if micro
-        else f"membound bench {quoted}\nmembound export {quoted} --cpp app  # C++ for an app"
+        else f"membound bench {quoted}{' --int8' if way else ''}\n"
+        f"membound export {quoted} --cpp app{option}  # C++ for an app"
     )
-    way = say_way(first) if micro else ""
-    shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}{way}\n{last}"
+    about = say_way(first) if micro else ""
+    shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}{about}\n{last}"
     others = "The others load in the same way: " + ", ".join(files[1:]) + "." if len(files) > 1 else None
     in_c = None
     if micro:

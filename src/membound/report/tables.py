@@ -24,7 +24,7 @@ from membound.report.text import (
     show_share,
     weights_first,
 )
-from membound.report.verdict import noise_between, show_seeds
+from membound.report.verdict import gains_by_integers, noise_between, show_seeds
 from membound.units import format_bytes
 
 MOST_OPEN = 24  # rows of a table that is open from the start
@@ -77,7 +77,8 @@ def make_summary(result: Facts, score: Score) -> Markup:
         (f"errors{of_one}", [_errors_cell(net) for net in networks]),
         ("members", [_members_cell(net, score) for net in networks]),
     ]
-    quantities = [*judged, *sizes, *more]
+    integers = [] if is_micro(result) else _in_integers(finals, len(networks), score, once[0])
+    quantities = [*judged, *sizes, *integers, *more]
     present = [(words, [cell if cell is not None else ABSENT for cell in cells])
                for words, cells in quantities if any(cell is not None for cell in cells)]  # fmt: skip
     if len(finals) <= MOST_COLUMNS:
@@ -95,6 +96,17 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
         ("values", [find_text(net, "values") for net in networks]),
         (f"latency of one {name_of_example(networks[0])}", [_latency_cell(net, dense) for net in networks]),
         ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
+    ]
+
+
+def _in_integers(finals: Sequence[Facts], count: int, score: Score, head: str) -> list[Quantity]:
+    """The same files with the engine int8, where that is faster; of the other `count` networks nothing."""
+    found = [find_part(net, "engine_int8") if gains_by_integers(net) else {} for net in finals]
+    found += [{}] * (count - len(finals))
+    taken, judged = ([find_number(net, name) for net in found] for name in ("latency_ms", "accuracy"))
+    return [
+        ("latency, engine int8", [None if ms is None else show_milliseconds(ms) for ms in taken]),
+        (f"{head}, engine int8", [None if known is None else score.show(known) for known in judged]),
     ]
 
 

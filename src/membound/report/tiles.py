@@ -69,7 +69,7 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     else:
         memory = partial(find_number, key="memory_bytes")
         tiles = [
-            file, accuracy, _latency_tile(final, dense, int8),
+            file, accuracy, _latency_tile(final, dense, int8, score),
             _tile("memory to run", _size, memory, final, dense, int8, _say_cpu(final)),
         ]  # fmt: skip
     known = [tile for tile in tiles if tile is not None]
@@ -159,16 +159,17 @@ def _say_cpu(final: Facts) -> str | None:
     return None if isa is None else "on any CPU; inspect lists each" if isa == "every" else f"with {isa}"
 
 
-def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
+def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup | None:
     ours, theirs = find_number(final, "latency_ms"), find_number(dense, "latency_ms")
     if ours is None:
         return None
     lines = []
     if gains_by_integers(final):
-        integers = find_number(find_part(final, "engine_int8"), "latency_ms")
-        lines.append(
-            tag("p", f"{show_milliseconds(integers)} with ", tag("code", "engine int8"), class_="against")
-        )
+        other = find_part(final, "engine_int8")
+        known = find_number(other, "accuracy")
+        judged = None if known is None else f", {score.show(known)}"
+        taken = f"{show_milliseconds(find_number(other, 'latency_ms'))} with "
+        lines.append(tag("p", taken, tag("code", "engine int8"), judged, class_="against"))
     if theirs is not None:
         told = compare_amounts(ours, theirs, ("faster", "slower"), noise_between(final, dense))
         lines.append(_line(*told, "dense", show_milliseconds(theirs)))

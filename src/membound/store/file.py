@@ -74,8 +74,7 @@ def read_bytes(data: bytes | bytearray | memoryview, name: str = "model") -> Sto
 
 
 def _check(buffer: npt.NDArray[np.uint8], mapped: bool) -> StoredModel:
-    found = validate(parse(buffer))
-    return found if not mapped else StoredModel(**{**vars(found), "mapped": True})
+    return replace(validate(parse(buffer)), mapped=mapped, content=(buffer,))
 
 
 @contextlib.contextmanager
@@ -198,7 +197,8 @@ def assemble(
     header, ordered = layout(arrays, text, {NAME, *layers})
     total = len(header) + sum(array.nbytes for array in ordered)
     stored = validate(Container(arrays, text, len(header), total))
-    return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered)], stored
+    content = (np.frombuffer(header, np.uint8), *(array.reshape(-1).view(np.uint8) for array in ordered))
+    return [header, *(array.data for array in content[1:])], replace(stored, content=content)
 
 
 def _layers(model: Model, tensors: dict[str, Encoded]) -> dict[str, Layer]:

@@ -1,5 +1,6 @@
 """A network in memory: as captured, with dense arrays, and as stored, with its tensors encoded."""
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,15 @@ class StoredModel:
     file_bytes: int
     mapped: bool = False
     activations: Mapping[int, tuple[float, int]] = field(default_factory=dict)
+    content: tuple[npt.NDArray[Any], ...] = ()  # the bytes of the file, in parts: views, not copies
+
+    @property
+    def id(self) -> str:
+        """Which network it is: the first 16 hexadecimal digits of its file's SHA-256."""
+        digest = hashlib.sha256()
+        for part in self.content:
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()[:16]
 
     def __repr__(self) -> str:
         nonzeros = sum(tensor.nonzeros for tensor in self.tensors.values())

@@ -250,18 +250,15 @@ def check_takes(model: nn.Module, dataset: sets.Dataset, preprocess: sets.Prepro
     check_fits(model, Feeder(dataset.test, used, torch.device("cpu"), torch.float32))
 
 
-def judge_loaded(
-    model: nn.Module, dataset: sets.Dataset, preprocess: sets.Preprocess | None, device: str
-) -> tuple[float, sets.Preprocess]:
-    """The accuracy of a network on the test images, and how they were prepared; the network is left as it was."""
-    used = preprocess if preprocess is not None else preprocess_for(model, dataset.train)
+def judge_loaded(model: nn.Module, dataset: sets.Dataset, preprocess: sets.Preprocess, device: str) -> float:
+    """The accuracy of a network on the test images; the network is left as it was."""
     chosen = choose_device(device)
     model.to(chosen, torch.float32)
-    feeder = Feeder(dataset.test, used, chosen, torch.float32)
+    feeder = Feeder(dataset.test, preprocess, chosen, torch.float32)
     check_fits(model, feeder)
     score = evaluate(model, feeder)
     model.to("cpu")
-    return score.accuracy, used
+    return score.accuracy
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:

@@ -66,6 +66,20 @@ def describe(preprocess: Preprocess) -> str:
     return f"{', '.join(said) or 'nothing'}{kind}"
 
 
+def say_measured(used: Preprocess, data: str) -> str | None:
+    """What was chosen for an ONNX file, that does not say it: wrong, it costs accuracy. None of what is no image."""
+    if used.mean is None or used.std is None:
+        return None
+    mean, std = (", ".join(f"{each:.1f}" for each in value) for value in (used.mean, used.std))
+    channels = len(used.mean)
+    zeros, ones = (",".join(each * channels) for each in "01")
+    imagenet = "; if with ImageNet's mean and deviation, the mean imagenet" if channels == 3 else ""
+    return (
+        f"prepared  (pixel - {mean}) / {std}, the mean and deviation of {data}: an .onnx file does not say how images "
+        f"were prepared for it. If they were divided by 255, give the mean {zeros}/{ones}{imagenet}"
+    )
+
+
 def preprocess_for(model: nn.Module, split: Split, mean: str | None = None) -> Preprocess:
     """The preprocessing of `model`, its mean taken from `split`; `mean` overrides.
 

@@ -36,6 +36,7 @@ def read_onnx(path: str | Path) -> nn.Module:
     package = onnx2torch(path)
     model = load_checked(path)
     rewrite_(model)
+    _make_names_storable_(model.graph)
     model, found = _converted(path, model, package.convert)
     _check_resizing(path, model.graph)
     shapes = input_shapes(path, model)
@@ -53,6 +54,20 @@ def read_onnx(path: str | Path) -> nn.Module:
     plain.input_shape = shapes[0][0] if len(shapes[0]) == 1 else None  # type: ignore[assignment]
     plain.example_input = _zeros(*shapes)  # type: ignore[assignment]
     return plain
+
+
+def _make_names_storable_(graph: Any) -> None:
+    """Names of nodes become those of modules and tensors; some of TensorFlow's, such as Conv:1, no tensor may have."""
+    taken = {node.name for node in graph.node}
+    for node in graph.node:
+        plain = "".join(each if each.isprintable() and each != ":" else "_" for each in node.name)
+        if plain == node.name:
+            continue
+        name, number = plain, 1
+        while name in taken:
+            name, number = f"{plain}_{number}", number + 1
+        taken.add(name)
+        node.name = name
 
 
 def _zeros(shapes: list[tuple[int, ...]], whole: list[bool]) -> tuple[np.ndarray, ...] | np.ndarray:

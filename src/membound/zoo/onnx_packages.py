@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import Any
 
 from membound.errors import WeightsError, install
+from membound.zoo.onnx_integers import without_integers_
 from membound.zoo.wire import Malformed, fields
 
 UNUSED = "torchvision"  # onnx2torch imports it for two operators of detection, which membound does not run
-QUANTIZED = ("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
 def onnx2torch(path: str | Path) -> Any:
@@ -31,7 +31,7 @@ def onnx2torch(path: str | Path) -> Any:
 
 
 def load_checked(path: str | Path) -> Any:
-    """The file as ONNX's own message, which is valid and not of integers."""
+    """The file as ONNX's own message, which is valid and in floats."""
     import onnx
 
     try:
@@ -44,12 +44,7 @@ def load_checked(path: str | Path) -> Any:
                 "network: copy or export it again"
             ) from error
         raise WeightsError(f"{path} is not a valid ONNX file: {first_line(error)}") from error
-    kinds = [node.op_type for node in model.graph.node]
-    found = next((kind for kind in kinds if kind in QUANTIZED or kind.startswith("QLinear")), None)
-    if found is not None:
-        raise WeightsError(
-            f"{path} is quantized to integers already (operator {found}): give the float32 file that it was made of"
-        )
+    without_integers_(path, model)
     return model
 
 
