@@ -6,7 +6,9 @@
 
 #include "bytes.h"
 
-#if defined(MEMBOUND_NEON) && defined(__linux__)
+#if defined(MEMBOUND_X86)
+#include <cpuid.h>
+#elif defined(MEMBOUND_NEON) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #elif defined(MEMBOUND_NEON) && defined(__APPLE__)
@@ -15,6 +17,14 @@
 
 namespace membound {
 namespace {
+
+#if defined(MEMBOUND_X86)
+// Some compilers' __builtin_cpu_supports, such as that of Clang 14, does not know it.
+bool has_f16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
 
 std::vector<Kernels> find_kernels() {
   std::vector<Kernels> found;
@@ -25,7 +35,7 @@ std::vector<Kernels> find_kernels() {
   // __builtin_cpu_supports also asks whether the operating system saves the wide registers.
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("f16c")) {
+      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && has_f16c()) {
     fill_avx2(table);
     found.push_back(table);
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
