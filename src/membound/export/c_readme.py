@@ -1,11 +1,11 @@
 """The README.md beside a network's C: how to try, build, check and call it, and what it takes."""
 
 import math
+import re
 from textwrap import fill
 
 from membound.machine import own_version
 from membound.micro.code import (
-    INPUT_CODE,
     LIBRARY_BYTES,
     NET_CODE_BYTES,
     SMALL,
@@ -15,6 +15,7 @@ from membound.micro.code import (
 )
 from membound.micro.cost import estimate, speed_of
 from membound.micro.identity import identify
+from membound.micro.numbers import FixedInput, say_not_included
 from membound.micro.plan import MicroPlan
 from membound.micro.used import constants_of, features
 from membound.units import CLOCK, LEVELS, name_examples, say_off, show_clock, show_ms
@@ -34,7 +35,7 @@ def example_of(plan: MicroPlan) -> str:
     return "image" if pictures else "example"
 
 
-def _say_input(plan: MicroPlan, prefix: str) -> str:
+def _say_input(plan: MicroPlan, prefix: str, fixed: FixedInput | None) -> str:
     """What one example is, byte by byte, and how numpy writes a file of several."""
     channels, height, width = plan.net.images[0]
     one, big = example_of(plan), prefix.upper()
@@ -48,6 +49,12 @@ def _say_input(plan: MicroPlan, prefix: str) -> str:
             f" `{prefix}_input(number, channel)` turns a number as the training data has it, before any preparation, "
             "into the byte that the network is fed. `main.c` reads float32 and does so."
         )
+        if fixed is not None:
+            counted = ", ".join(f"{unit:g}" for unit in fixed.units)
+            said += (
+                f" `{prefix}_input_fixed(number, channel)` does it in integers: its numbers count units of {counted}"
+                f"{'' if len(fixed.units) == 1 else ' (one for each channel)'}."
+            )
         kind = '.astype("float32")'
     said += f" With numpy, x [N, {channels}{'' if is_vector else f', {height}, {width}'}] becomes a file for `main` by"
     text = fill(f"{said}:", WIDE, break_long_words=False, break_on_hyphens=False)
@@ -61,6 +68,7 @@ def readme_text(
     clock: float | None = None,
     level: str = SMALL,
     prefix: str = "net",
+    fixed: FixedInput | None = None,
 ) -> str:
     net, layout, hz = plan.net, plan.layout, CLOCK if clock is None else clock
     one, big = example_of(plan), prefix.upper()
@@ -74,9 +82,9 @@ def readme_text(
     more = "is faster and takes more" if level == SMALL else "takes less, and is slower"
     how = "line buffers" if not layout.whole else "whole maps"
     floats, arithmetic, prepare = "", "integers", ""
-    if not net.takes_pixels:
-        said = INPUT_CODE.replace("net_input", f"`{prefix}_input`")
-        floats = "\n" + fill(f"{said}.", WIDE, initial_indent="  ", subsequent_indent="  ")
+    if (said := say_not_included(plan)) is not None:
+        said = re.sub(r"\bnet(_input\w*)", rf"`{prefix}\1`", f"{said[0].upper()}{said[1:]}.")
+        floats = "\n" + fill(said, WIDE, initial_indent="  ", subsequent_indent="  ")
         arithmetic = f"integers, but for `{prefix}_input`"
         prepare = (
             f"      for (uint32_t i = 0; i < {big}_WIDTH * {big}_CHANNELS; i++)\n"
@@ -118,7 +126,7 @@ Plain C99 in {arithmetic}, written by membound {own_version()}. It allocates not
     cmake -S . -B build && make -C build && make -C build test
     ./build/main < {one}s.bin
 
-{_say_input(plan, prefix)}
+{_say_input(plan, prefix, fixed)}
 {pictures}
 ## 2. Build it for the device
 
@@ -177,7 +185,7 @@ values are limited or compared.
 
 ## Layers
 
-| layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |
+| layer | operation | bytes of flash | bytes of its rows in RAM, padding included | rows that are kept | multiplications | instructions |
 |---|---|---|---|---|---|---|
 {_rows(plan, level)}
 

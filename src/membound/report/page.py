@@ -196,7 +196,7 @@ def make_title(result: Facts) -> str:
     budget = find_part(result, "budget")
     limit = find_text(budget, "text") or show_count(find_number(budget, "limit"))
     limit = limit.removeprefix("in ")  # of a bound on latency
-    units = {"ram": " of memory", "nonzeros": " nonzeros", "file": " of flash" if is_micro(result) else ""}
+    units = {"ram": " of memory", "nonzeros": " nonzeros", "flash": " of flash"}
     unit = units.get(str(budget.get("kind")), "")
     data = find_text(result, "data")
     return (

@@ -40,8 +40,9 @@ def find_model_file(given: Path) -> Path:
     refuse_other_kinds(path)
     if holds_plain_weights(path):
         raise ModelError(
-            f"{path} holds weights without their network: load them into it and save that with mb.save, or make a "
-            "model file of both with the command membound export"
+            f"{path} holds weights without their network, or its header is damaged: load weights into their network "
+            "and save that with mb.save, or make a model file of both with the command membound export; fetch a "
+            "damaged file again"
         )
     return path
 

@@ -120,10 +120,15 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
     """Whether a network runs in so much RAM with all of its channels: zeros do not make its maps smaller."""
     plan = measure.plan(measure.dense_state())
     needed = ram_of(plan)
-    if needed > allowed:
+    if allowed <= STACK_BYTES:
         meant = f" (did you mean {allowed}KB?)" if allowed < SHORT else ""
         raise MemboundError(
-            f"{allowed:,} bytes of RAM{meant} cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
+            f"{allowed:,} bytes of RAM{meant} cannot be met by any network: {STACK_BYTES} are reserved for the stack",
+            about="ram",
+        )
+    if needed > allowed:
+        raise MemboundError(
+            f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
             f"stack), however few weights it has; allow that much, or change the network: {_say_largest(plan)}"
             f"{say_examples(measure)}",
             about=("ram", *about_reading(measure)),
@@ -140,13 +145,17 @@ def _say_largest(plan: MicroPlan) -> str:
     value = max(range(len(sizes)), key=sizes.__getitem__)
     (channels, height, width), rows = net.images[value], layout.buffers[value].rows
     many = f"{rows} of {height} rows" if height > 1 else "one row"
+    added = ["padding"] if layout.buffers[value].pitch > channels * width else []
+    added += ["32-bit sums"] if sizes[value] > layout.buffers[value].nbytes else []
     taken = f"{sizes[value]:,} bytes for {many} of {channels} x {width}"
+    taken += f", {' and '.join(added)} included" if added else ""
     writers = [number for number, op in enumerate(net.ops) if op.output == value]
     if not writers:
         return f"its input takes most ({taken}); smaller examples help"
+    stride = " or a larger stride" if net.ops[writers[0]].kind in ("conv", "pool") else ""
     return (
-        f"the output of {_name_op(plan, writers[0])} takes most ({taken}); fewer channels or a larger stride there "
-        "help, or a narrower network"
+        f"the output of {_name_op(plan, writers[0])} takes most ({taken}); fewer channels{stride} there help, or a "
+        "narrower network"
     )
 
 
