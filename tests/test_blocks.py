@@ -290,7 +290,7 @@ def compile_fragment(text: str) -> None:
         build = Builder((3, 4, 5), 0)
         build.conv(0, 2)
         said = {"mean": [1.0, -2.0, 30.0], "std": [0.5, 4.0, 25.0], "takes": "float32"}
-        write_project(folder, micro(build.store("p8", preprocess=said)))
+        write_project(folder, micro(build.store("p8", preprocess=said)), units=(0.01,))
         size = "[NET_WIDTH * NET_CHANNELS]"
         head += f"static float numbers{size};\nstatic uint8_t row{size};\n"
     if "net_context" not in text:

@@ -19,9 +19,13 @@ def note_scales(problem: Problem) -> list[str]:
     spreads = spreads[spreads > 0]
     if len(spreads) < 2 or spreads.max() < UNLIKE * spreads.min():
         return []
-    axes = (0, *range(2, inputs.ndim))
+    said = (
+        f"the {'channels' if inputs.ndim > 2 else 'features'}' standard deviations differ ({spreads.min():.3g} to {spreads.max():.3g}), and one int8 scale "
+        "holds all"
+    )
+    if inputs.ndim != 4:
+        return [f"{said}: standardize x"]
     return [
-        f"the channels' standard deviations differ ({spreads.min():.3g} to {spreads.max():.3g}), and one int8 scale "
-        f"holds all: standardize x, x.mean({axes}) and x.std({axes}), or pass mb.data.load('FILE.npz', layout=...), "
-        "which does"
+        f"{said}: standardize x, as mb.data.load of an .npz does, by preprocess=mb.data.Preprocess("
+        "mean=x.mean((0, 2, 3)), std=x.std((0, 2, 3)))"
     ]
