@@ -74,7 +74,9 @@ def test_integers_become_the_bytes_of_the_equation(preprocess, units, tmp_path):
     for channel in range(3):
         place = channel % len(fixed.factors)
         factor, constant = fixed.factors[place], fixed.offsets[place]
-        wanted = [min(max((n * factor + constant) >> fixed.shift, 0), 255) for n in numbers[:, channel].tolist()]
+        wanted = [
+            min(max((n * factor + constant) >> fixed.shift, 0), 255) for n in numbers[:, channel].tolist()
+        ]
         assert found[:, channel].tolist() == wanted
         step, offset, unit = (
             Fraction(each)
@@ -116,7 +118,7 @@ def test_units_that_no_input_has_are_refused(tmp_path):
         with pytest.raises(ModelError, match=words):
             write_project(tmp_path / "c", net, units=unit)
     for wrong in (0, -1, "x", "", [], [0.1, None], float("inf")):
-        with pytest.raises(ModelError, match="what an integer counts is needed, such as 0.01, or one number"):
+        with pytest.raises(ModelError, match="what an integer counts is needed, such as"):
             read_units(wrong)
     with pytest.raises(ModelError, match="takes bytes as they are, and no numbers to make bytes of"):
         write_project(tmp_path / "c", micro(NETWORKS["lenet"]()), units=(0.1,))
@@ -142,7 +144,12 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
     assert "`net_input_fixed(number, channel)`" in (tmp_path / "python" / "README.md").read_text()
     for words, said in {
         ("--c", "other", "--input-unit", "0.1,0.2"): "--input-unit has 2 numbers, and the input 3 channels",
-        ("--onnx", "net.onnx", "--input-unit", "0.1"): "--input-unit goes with --c, not with --onnx: leave it",
+        (
+            "--onnx",
+            "net.onnx",
+            "--input-unit",
+            "0.1",
+        ): "--input-unit goes with --c, not with --onnx: leave it",
     }.items():
         with pytest.raises(SystemExit) as stopped:
             main(["export", str(file), words[0], str(tmp_path / words[1]), *words[2:]])

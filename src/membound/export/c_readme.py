@@ -13,8 +13,9 @@ from membound.micro.code import (
     STACK_UNOPTIMIZED,
     recorded_bytes,
 )
-from membound.micro.cost import estimate, speed_of
+from membound.micro.cost import speed_of
 from membound.micro.identity import identify
+from membound.micro.layer_table import list_layers
 from membound.micro.numbers import FixedInput, say_not_included
 from membound.micro.plan import MicroPlan
 from membound.micro.used import constants_of, features
@@ -33,6 +34,11 @@ def example_of(plan: MicroPlan) -> str:
     """What one input is called: an image only where it is one."""
     pictures = plan.net.takes_pixels and name_examples(plan.net.images[0]) == "images"
     return "image" if pictures else "example"
+
+
+def has_one_output(plan: MicroPlan) -> bool:
+    """Whether the largest of the outputs says nothing, as in regression to one number."""
+    return math.prod(plan.net.images[plan.net.output]) == 1
 
 
 def _say_input(plan: MicroPlan, prefix: str, fixed: FixedInput | None) -> str:
@@ -94,7 +100,12 @@ def readme_text(
         f"    {prefix}_start(&context);  /* before every {one} */\n"
         f"    do {{\n      ...  /* get the next row */\n{prepare}"
         f"    }} while (!{prefix}_feed_row(&context, row, 1, {big}_CHANNELS));\n"
-        f"    best = {prefix}_best(&context);  /* or {prefix}_output(&context, index) */"
+        + (
+            f"    number = {big}_OUTPUT_SCALE * (float)({prefix}_output(&context, 0) - {big}_OUTPUT_ZERO);"
+            "  /* in the unit of the training data */"
+            if has_one_output(plan)
+            else f"    best = {prefix}_best(&context);  /* or {prefix}_output(&context, index) */"
+        )
     )
     names = (
         "" if classes is None else f"\nClasses, in the order of the outputs: {', '.join(classes)[:2000]}.\n"
@@ -185,12 +196,12 @@ values are limited or compared.
 
 ## Layers
 
-| layer | operation | bytes of flash | bytes of its rows in RAM, padding included | rows that are kept | multiplications | instructions |
+| layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |
 |---|---|---|---|---|---|---|
 {_rows(plan, level)}
 
-Values that are not needed at the same time share their bytes, so the arena is smaller than the sum. The instructions
-are estimates for a Cortex-M4 at {level}.
+Bytes of rows include the padding between channels. Values that are not needed at the same time share their bytes, so
+the arena is smaller than the sum. The instructions are estimates for a Cortex-M4 at {level}.
 
 ## Updates
 
@@ -207,10 +218,8 @@ how many outputs there are, `{big}_OUTPUT_SCALE` and `{big}_OUTPUT_ZERO` say wha
 
 def _rows(plan: MicroPlan, level: str) -> str:
     """The table of layers."""
-    net, buffers = plan.net, plan.layout.buffers
     return "\n".join(
-        f"| {op.name} | {op.kind}{'' if op.then == 'store' else ' + ' + op.then} | {plan.flash_of(number):,} | "
-        f"{buffers[op.output].nbytes:,} | {buffers[op.output].rows} of {net.images[op.output][1]} | "
-        f"{plan.multiplications(number):,} | {estimate(plan, level, number).instructions:,} |"
-        for number, op in enumerate(net.ops)
+        f"| {each['name']} | {each['operation']} | {each['flash_bytes']:,} | {each['row_bytes']:,} | {each['rows']} of "
+        f"{each['height']} | {each['multiplications']:,} | {each['instructions']:,} |"
+        for each in list_layers(plan, level)
     )

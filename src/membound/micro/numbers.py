@@ -10,7 +10,10 @@ from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization
 from membound.micro.plan import MicroPlan
 
-FACTOR_BITS, OFFSET_BITS = 30, 61  # so that the product of a factor and an int32, and the sum, are within 64 bits
+FACTOR_BITS, OFFSET_BITS = (
+    30,
+    61,
+)  # so that the product of a factor and an int32, and the sum, are within 64 bits
 INT32 = 2.0**31
 RANGES = 6  # of channels, that a message shows
 # What net_input_fixed adds to flash: code on a Cortex-M4 at -Os or -O2, and constants of each channel.
@@ -64,7 +67,7 @@ def read_units(given: object) -> tuple[float, ...]:
     """
     parts = given.split(",") if isinstance(given, str) else given
     try:
-        found = tuple(map(float, parts if isinstance(parts, Sequence | np.ndarray) else [parts]))  # type: ignore[arg-type, list-item]
+        found = tuple(map(float, parts if isinstance(parts, Sequence | np.ndarray) else [parts]))
     except (TypeError, ValueError):
         found = ()
     if not found or not all(0 < unit < np.inf for unit in found):
@@ -137,7 +140,7 @@ def say_range(plan: MicroPlan, preprocess: Mapping[str, Any] | None) -> str | No
 
 
 def say_not_included(plan: MicroPlan) -> str | None:
-    """What turns numbers into bytes, and is no part of the flash that is counted; None where bytes are fed as they are."""
+    """What turns numbers into bytes, and is not in the flash that is counted; None where bytes are fed as they are."""
     if plan.net.takes_pixels:
         return None
     fixed = FIXED_CODE_BYTES + FIXED_CHANNEL_BYTES * plan.net.images[0][0]

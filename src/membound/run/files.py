@@ -188,15 +188,17 @@ def run_integers(net: MicroNet, array: Array) -> dict[str, Array]:
 def _check_array(net: Net | MicroNet, array: Array) -> None:
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"the input has the shape {array.shape}: it is empty to run")
-    said = net.model.preprocess
-    of_numbers = said is not None and taken_by(said) == "float32"
+    said = net.model.preprocess or {}
+    of_numbers = bool(said) and taken_by(said) == "float32"  # what prepares them speaks of images
     if array.dtype not in (np.uint8, np.float32):
         allowed = "allowed are uint8 (images as they are) and float32 (prepared)"
         if of_numbers:
-            bytes_too = " (uint8 is read as the bytes that net_input makes)" if isinstance(net, MicroNet) else ""
+            bytes_too = (
+                " (uint8 is read as the bytes that net_input makes)" if isinstance(net, MicroNet) else ""
+            )
             allowed = f"save the numbers, as in training, as x.astype('float32'){bytes_too}"
         raise DataError(f"the input has the type {array.dtype}: {allowed}")
-    if of_numbers and array.shape[1:] != net.input_shape:  # before it is prepared, as if it were images
+    if of_numbers and "crop" not in said and array.shape[1:] != net.input_shape:
         wanted = ", ".join(map(str, ("batch", *net.input_shape)))
         raise DataError(f"the input has the shape {array.shape}: this network takes ({wanted})")
     if array.dtype == np.float32 and not np.isfinite(array).all():

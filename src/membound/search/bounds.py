@@ -228,7 +228,8 @@ class Bound:
         others = [name for name in ("nonzeros", "within", "stages") if getattr(self, name) is not None]
         if others:
             raise MemboundError(
-                f"{MICRO_BOUNDS}: leave {' and '.join(others)} out", about=("budget", "latency", "ram", *others)
+                f"{MICRO_BOUNDS}: leave {' and '.join(others)} out",
+                about=("budget", "latency", "ram", *others),
             )
 
     def _check_latency(self) -> None:

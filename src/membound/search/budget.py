@@ -197,7 +197,7 @@ def describe_device(
 ) -> list[str]:
     """Said of a microcontroller: the time that is estimated, where it is bounded; else what is not used up.
 
-    With `time_alone` nothing bounds flash: `limit` is that of all weights. With `no_errors` left, none is more accurate.
+    With `time_alone` nothing bounds flash: `limit` is that of all weights. With `no_errors` left nothing is better.
 
     >>> micro = {"ms": 49.875, "clock_hz": 80_000_000, "flash_bytes": 5000, "ram_bytes": 900}
     >>> describe_device(micro, 8000, Target(cycles=4_000_000))

@@ -33,9 +33,9 @@ from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
 from membound.search.forecast import expected_work, left_to_do
+from membound.search.input_scale import note_scales
 from membound.search.integers import with_integers_judged
 from membound.search.latencies import with_latencies
-from membound.search.input_scale import note_scales
 from membound.search.latency import TRIES, LatencyBound, smaller, told
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target

@@ -19,13 +19,14 @@ def note_scales(problem: Problem) -> list[str]:
     spreads = spreads[spreads > 0]
     if len(spreads) < 2 or spreads.max() < UNLIKE * spreads.min():
         return []
-    said = (
-        f"the {'channels' if inputs.ndim > 2 else 'features'}' standard deviations differ ({spreads.min():.3g} to {spreads.max():.3g}), and one int8 scale "
-        "holds all"
-    )
-    if inputs.ndim != 4:
-        return [f"{said}: standardize x"]
+    whose, remedy = "features'", "standardize x"
+    if inputs.ndim == 4:
+        whose = "channels'"
+        remedy += (
+            ", as mb.data.load of an .npz does, by preprocess=mb.data.Preprocess(mean=x.mean((0, 2, 3)), "
+            "std=x.std((0, 2, 3)))"
+        )
     return [
-        f"{said}: standardize x, as mb.data.load of an .npz does, by preprocess=mb.data.Preprocess("
-        "mean=x.mean((0, 2, 3)), std=x.std((0, 2, 3)))"
+        f"the {whose} standard deviations differ ({spreads.min():.3g} to {spreads.max():.3g}), and one int8 scale "
+        f"holds all: {remedy}"
     ]

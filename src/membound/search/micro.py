@@ -14,6 +14,7 @@ from membound.errors import MemboundError, ModelError
 from membound.micro.code import SMALL, STACK_BYTES
 from membound.micro.cost import estimate
 from membound.micro.integers import make_integers
+from membound.micro.layer_table import list_layers
 from membound.micro.layers import find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
 from membound.micro.used import code_of, constants_of
@@ -227,4 +228,5 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
 
 def describe_micro(stored: StoredModel, clock: float | None, level: str) -> dict[str, Any]:
     """What a network takes on the device, part by part; the time of one image is an estimate."""
-    return describe_plan(_plan_of(stored, level), clock, level)
+    plan = _plan_of(stored, level)
+    return {**describe_plan(plan, clock, level), "layers": list_layers(plan, level)}
