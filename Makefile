@@ -79,7 +79,7 @@ sanitize: $(VENV)/packages $(VENV)/installed
 # is all that the demo waits for, and a change in src/kernels resolves nothing again. Byte code is written as modules are
 # imported: of all packages it takes a minute.
 $(VENV)/installed: $(VENV)/builders $(SOURCES)
-	@echo 'compiling the kernels: about a minute'
+	@echo 'compiling the kernels'
 	CMAKE_BUILD_PARALLEL_LEVEL=$(CORES) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -89,7 +89,7 @@ $(VENV)/builders: pyproject.toml constraints.txt | $(VENV)/bin
 	touch $@
 
 $(VENV)/trainers: $(VENV)/builders
-	@echo 'installing torch and what else trains networks: some minutes, most of them for the download'
+	@echo 'installing torch and what else trains networks: a minute or more'
 	$(REQUIREMENTS) run train > $@.txt
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt onnxruntime onnx
 	touch $@
