@@ -135,7 +135,9 @@ def test_wrong_numbers_are_said_as_numbers_not_as_images(tmp_path, monkeypatch, 
     build = Builder((3, 4, 1), seed=0)
     build.conv(0, 2, kernel=1)
     said = {"mean": [1.0, -2.0, 30.0], "std": [0.5, 4.0, 25.0], "takes": "float32"}
-    file = written(micro(build.store("p8", preprocess=said)), tmp_path / "net.safetensors")
+    net = micro(build.store("p8", preprocess=said))
+    files = {"micro": written(net, tmp_path / "net.safetensors"), "float": tmp_path / "plain.safetensors"}
+    files["float"].write_bytes(b"".join(with_activations(net.model, {})))
     numbers = np.random.default_rng(0).normal(size=(5, 3, 4, 1)).astype(np.float32)
     for wrong, words in (
         (numbers[:, :2], "the input has the shape (5, 2, 4, 1): this network takes (batch, 3, 4, 1)"),
@@ -147,7 +149,7 @@ def test_wrong_numbers_are_said_as_numbers_not_as_images(tmp_path, monkeypatch, 
         ((100 * numbers).astype(np.int16), "the input has the type int16: save the numbers, as in training"),
     ):
         np.save("x.npy", wrong)
-        for engine in ("micro", "float"):
+        for engine, file in files.items():
             told = refused(capsys, "run", file, "x.npy", "--engine", engine)
             assert words in told
             assert ("(uint8 is read as the bytes that net_input makes)" in told) is (

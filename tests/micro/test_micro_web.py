@@ -69,7 +69,7 @@ def test_networks_that_take_no_pictures_and_missing_compilers_are_refused(tmp_pa
         write_page(tmp_path / "web", micro(NETWORKS["lenet"]()))
     monkeypatch.setattr(shutil, "which", {"clang": "/usr/bin/clang"}.get)
     with pytest.raises(
-        ModelError, match="its linker .* wasm-ld, is not: pip install ziglang, or install lld"
+        ModelError, match=r"its linker .* wasm-ld, is not: pip install ziglang, or install lld"
     ):
         write_page(tmp_path / "web", micro(NETWORKS["lenet"]()))
     assert not (tmp_path / "web").exists()

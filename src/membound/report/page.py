@@ -48,7 +48,9 @@ net_start(&context);
 while (!net_feed_row(&context, next_row(), 1, NET_CHANNELS)) {} /* next_row() is yours: a row of the EXAMPLE */
 """
 OF_CLASSES = "uint32_t found = net_best(&context); /* the number of the class */"
-OF_NUMBERS = "float number = NET_OUTPUT_SCALE * (float)(net_output(&context, 0) - NET_OUTPUT_ZERO); /* in the unit of y */"
+OF_NUMBERS = (
+    "float number = NET_OUTPUT_SCALE * (float)(net_output(&context, 0) - NET_OUTPUT_ZERO); /* in y's unit */"
+)
 OF_FLOATS = (
     "/* a row has NET_WIDTH * NET_CHANNELS bytes, each net_input(number, channel) of one of your numbers */"
 )
