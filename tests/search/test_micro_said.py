@@ -21,7 +21,11 @@ def padded():
 
 def mean():
     return nn.Sequential(
-        nn.Conv2d(1, 64, 3, stride=14), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)
+        nn.Conv2d(1, 64, (3, 28), stride=(3, 28)),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
     )
 
 
