@@ -32,7 +32,7 @@ def find_device_layers(final: Facts) -> list[tuple[Facts, Facts]]:
 def kept_of(weight: Facts) -> str:
     """
     >>> kept_of({"nonzeros": 478, "size": 480}), kept_of({})
-    ('99.58 %', '–')
+    ('99.6 %', '–')
     """
     return show_share(divide(find_number(weight, "nonzeros"), find_size(weight)))
 
