@@ -32,6 +32,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 .PHONY: demo test tests test-full test-boards lint style types docs bench fuzz sanitize clean
 
 demo: $(VENV)/trainers $(VENV)/installed
+	@echo 'fitting LeNet, and a dense LeNet to compare with: some minutes'
 	mkdir -p runs
 	$(BIN)/membound fit lenet --data mnist --budget 6KB --steps 2500 --weight-decay 1e-4 --out runs/lenet.safetensors
 	@echo 'Next: runs/lenet.report.html shows it in pictures, docs/YOUR_OWN_MODEL.md fits a network of your own.'
@@ -78,6 +79,7 @@ sanitize: $(VENV)/packages $(VENV)/installed
 # is all that the demo waits for, and a change in src/kernels resolves nothing again. Byte code is written as modules are
 # imported: of all packages it takes a minute.
 $(VENV)/installed: $(VENV)/builders $(SOURCES)
+	@echo 'compiling the kernels'
 	CMAKE_BUILD_PARALLEL_LEVEL=$(CORES) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -87,6 +89,7 @@ $(VENV)/builders: pyproject.toml constraints.txt | $(VENV)/bin
 	touch $@
 
 $(VENV)/trainers: $(VENV)/builders
+	@echo 'installing torch and what else trains networks: a minute or more'
 	$(REQUIREMENTS) run train > $@.txt
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt onnxruntime onnx
 	touch $@

@@ -286,20 +286,21 @@ def run_command(words: list[str]) -> None:
 def compile_fragment(text: str) -> None:
     """C, as the body of a program that has a camera, or numbers for a network that takes these."""
     head = '#include <stdio.h>\n#include "net.h"\nconst uint8_t *next_row(void);\n'
-    folder = "firmware"
+    folder, used = "firmware", ""
     if "net_input" in text:
         folder = "of_numbers"
         build = Builder((3, 4, 5), 0)
         build.conv(0, 2)
         said = {"mean": [1.0, -2.0, 30.0], "std": [0.5, 4.0, 25.0], "takes": "float32"}
-        write_project(folder, micro(build.store("p8", preprocess=said)))
+        write_project(folder, micro(build.store("p8", preprocess=said)), units=(0.01,))
         size = "[NET_WIDTH * NET_CHANNELS]"
         head += f"static float numbers{size};\nstatic uint8_t row{size};\n"
+        used = "(void)numbers;\n"
     if "net_context" not in text:
         head += "static net_context context;\n"
     for line in re.findall(r"^#include .*\n", text, re.MULTILINE):
         head, text = head + line, text.replace(line, "")
-    Path("fragment.c").write_text(f"{head}int main(void) {{\n{text}return 0;\n}}\n")
+    Path("fragment.c").write_text(f"{head}int main(void) {{\n{used}{text}return 0;\n}}\n")
     command = ["cc", "-std=c99", "-Wall", "-Werror", f"-I{folder}", "-c", "fragment.c"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -442,8 +442,8 @@ def test_every_command_in_the_documents_exists(help_of):
         assert named or not blocks
 
 
-OF_OTHERS = {  # of torchrun, ray, cmake and benchmarks/training_peers.py
-    "--nproc-per-node", "--max-restarts", "--address", "--build", "--methods"
+OF_OTHERS = {  # of torchrun, ray, cmake, benchmarks/training_peers.py and examples/keywords.py
+    "--nproc-per-node", "--max-restarts", "--address", "--build", "--methods", "--micro"
 }  # fmt: skip
 
 

@@ -18,12 +18,12 @@ def main() -> None:
     graph = Graph(
         (1, 2, 2), (Node("reshape", (0,), {"shape": (4,)}), Node("linear", (1,), {}, {"w": "fc"})), 2
     )
-    x = np.arange(12, dtype=np.float32).reshape(3, 1, 2, 2)
+    x = np.arange(96, dtype=np.float32).reshape(24, 1, 2, 2)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.safetensors"
         write(path, Model(graph, {"fc": weight}))
         net = mb.load(path, threads=1, max_batch=2)
-        assert np.array_equal(net(x), x.reshape(3, 4) @ weight.T), net(x)
+        assert np.array_equal(net(x), x.reshape(24, 4) @ weight.T), net(x)
         assert net.memory().total > 0
         mb.export_c(path, Path(folder) / "c", images=x)
         assert (Path(folder) / "c" / "membound_micro.c").is_file()

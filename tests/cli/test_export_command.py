@@ -330,7 +330,7 @@ def test_cpp_for_apps(tmp_path, capsys):
     assert facts["file_bytes"] == file.stat().st_size
     assert f"constexpr size_t weight_bytes = {facts['weight_bytes']};" in (folder / "cats.cpp").read_text()
     assert "cats *cats_open(int threads);" in (folder / "cats.h").read_text()
-    assert "has files in it, and no net.h that membound wrote" in refused(
+    assert "cpp holds an export with the prefix cats: give --prefix cats, or name" in refused(
         capsys, "export", file, "--cpp", folder
     )
     assert run("export", file, "--cpp", tmp_path / "other") == 0

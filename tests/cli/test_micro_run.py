@@ -128,3 +128,48 @@ def test_a_warning_is_a_note_in_a_line(features, capsys):
     assert len(said.splitlines()) == 1
     assert run("inspect", features) == 0
     assert "on a computer, not on the microcontroller" in capsys.readouterr().out
+
+
+def test_wrong_numbers_are_said_as_numbers_not_as_images(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    build = Builder((3, 4, 1), seed=0)
+    build.conv(0, 2, kernel=1)
+    said = {"mean": [1.0, -2.0, 30.0], "std": [0.5, 4.0, 25.0], "takes": "float32"}
+    net = micro(build.store("p8", preprocess=said))
+    files = {"micro": written(net, tmp_path / "net.safetensors"), "float": tmp_path / "plain.safetensors"}
+    files["float"].write_bytes(b"".join(with_activations(net.model, {})))
+    numbers = np.random.default_rng(0).normal(size=(5, 3, 4, 1)).astype(np.float32)
+    for wrong, words in (
+        (numbers[:, :2], "the input has the shape (5, 2, 4, 1): this network takes (batch, 3, 4, 1)"),
+        (numbers[..., 0], "the input has the shape (5, 3, 4): this network takes (batch, 3, 4, 1)"),
+        (
+            numbers.astype(np.float64),
+            "the input has the type float64: save the numbers, as in training, as x.astype('float32')",
+        ),
+        ((100 * numbers).astype(np.int16), "the input has the type int16: save the numbers, as in training"),
+    ):
+        np.save("x.npy", wrong)
+        for engine, file in files.items():
+            told = refused(capsys, "run", file, "x.npy", "--engine", engine)
+            assert words in told
+            assert ("(uint8 is read as the bytes that net_input makes)" in told) is (
+                engine == "micro" and "type" in words
+            )
+
+
+def test_numbers_beyond_the_range_are_told_it_in_their_own_unit(tmp_path):
+    build = Builder((2, 4, 1), seed=0)
+    build.conv(0, 2, kernel=1)
+    net = micro(build.store("p8", preprocess={"mean": [10.0, 0.0], "std": [2.0, 5.0], "takes": "float32"}))
+    rounding = net.plan.net.quantizations[0]
+    ends = np.array([rounding.low - rounding.scale / 2, rounding.high + rounding.scale / 2])
+    first, second = 2 * ends + 10, 5 * ends
+    far = np.full((1, 2, 4, 1), 1e6, np.float32)
+    for call in (net, net.integers):
+        with pytest.warns(UserWarning, match="of the input is beyond") as told:
+            call(far)
+        assert [each.filename for each in told] == [__file__]
+        assert (
+            f"(before preparation {first[0]:.3g} to {first[1]:.3g} for channel 0, "
+            f"{second[0]:.3g} to {second[1]:.3g} for channel 1)"
+        ) in str(told[0].message)

@@ -173,7 +173,7 @@ def test_export_c_writes_a_folder(calibrated, tmp_path):
     made = mb.export_c(file, tmp_path / "one")
     assert made.memory() == net.memory()
     assert (tmp_path / "one" / "net.c").read_text() == project_files(net.plan)["net.c"]
-    mb.export_c(plain, tmp_path / "two", images=some_images(net.model, 8), maps="whole")
+    mb.export_c(plain, tmp_path / "two", images=some_images(net.model, 24), maps="whole")
     assert "#define NET_ARENA_BYTES" in (tmp_path / "two" / "net.h").read_text()
     with pytest.raises(ModelError, match="no maps 'some'"):
         mb.export_c(file, tmp_path / "three", maps="some")
@@ -206,7 +206,7 @@ def test_export_c_takes_a_loaded_network_of_either_engine(calibrated, tmp_path):
         ModelError, match=r"^this network does not say how its values are rounded to int8: give"
     ):
         mb.export_c(mb.load(plain), tmp_path / "plain")
-    images = some_images(net.model, 8)
+    images = some_images(net.model, 24)
     one, two = (mb.export_c(each, tmp_path / "c", images=images) for each in (plain, mb.load(plain)))
     assert np.array_equal(one.integers(images), two.integers(images))
 
@@ -223,7 +223,7 @@ def test_an_exported_network_speaks_of_its_own_level(calibrated, tmp_path):
 def test_an_export_replaces_an_earlier_one_and_nothing_else(calibrated, tmp_path):
     net, file, plain = calibrated
     folder = tmp_path / "c"
-    mb.export_c(plain, folder, images=some_images(net.model, 8), maps="whole")
+    mb.export_c(plain, folder, images=some_images(net.model, 24), maps="whole")
     (folder / "build").mkdir()
     (folder / "mine.c").write_text("int mine;\n")
     mb.export_c(file, folder)
@@ -303,7 +303,7 @@ def test_a_folder_with_other_files_is_left_alone(calibrated, tmp_path, name, cap
 def test_a_failed_export_leaves_the_earlier_one_as_it_was(calibrated, tmp_path, monkeypatch):
     net, file, plain = calibrated
     folder = tmp_path / "c"
-    mb.export_c(plain, folder, images=some_images(net.model, 8), maps="whole")
+    mb.export_c(plain, folder, images=some_images(net.model, 24), maps="whole")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def full_disk(path, parts):
@@ -316,7 +316,7 @@ def test_a_failed_export_leaves_the_earlier_one_as_it_was(calibrated, tmp_path, 
     assert not list(tmp_path.glob(".membound-*"))
 
 
-NUMBERS = np.zeros((6, 1, 28, 28), np.float32)
+NUMBERS = np.linspace(0, 1, 6 * 28 * 28, dtype=np.float32).reshape(6, 1, 28, 28)
 
 
 @pytest.mark.parametrize(
@@ -332,10 +332,12 @@ NUMBERS = np.zeros((6, 1, 28, 28), np.float32)
             np.where(np.arange(6)[:, None, None, None] == 2, np.nan, NUMBERS),
             "images= .*: 1 of 6 .* not finite",
         ),
-        (NUMBERS + np.float32(3e38), "images= .* make value . of the network infinite or NaN"),
+        (NUMBERS * np.float32(3e38), "images= .* make value . of the network infinite or NaN"),
         (NUMBERS.astype(np.int64), "images= holds int64: give training images"),
         ("mnist", "images= holds <U5: give training images"),
         ([[1.0], [1.0, 2.0]], "images= holds object: give training images"),
+        (np.zeros_like(NUMBERS), "images= to calibrate on are all the same: give some hundred real inputs"),
+        (NUMBERS[[0, 0, 0]], "images= to calibrate on are all the same"),
     ],
 )
 def test_images_to_calibrate_on_that_cannot_be_are_said_by_name(calibrated, tmp_path, images, said):
@@ -344,6 +346,31 @@ def test_images_to_calibrate_on_that_cannot_be_are_said_by_name(calibrated, tmp_
         mb.export_c(plain, tmp_path / "c", images=images)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "c").exists()
+
+
+def test_few_images_to_calibrate_on_are_told_where_the_call_is(calibrated, tmp_path):
+    _, _, plain = calibrated
+    with pytest.warns(UserWarning, match="^calibrated on 6 examples: some hundred are better$") as told:
+        mb.export_c(plain, tmp_path / "c", images=NUMBERS)
+    assert [each.filename for each in told] == [__file__]
+
+
+@needs_gcc
+@pytest.mark.parametrize("takes", ["uint8", "float32"])
+def test_a_single_output_is_printed_as_the_number_that_it_stands_for(tmp_path, takes):
+    build = Builder((2, 3, 1), 0)
+    build.flat_linear(build.conv(0, 4, kernel=1), 1)
+    net = micro(build.store("p8", preprocess={"takes": takes}))
+    write_project(tmp_path, net)
+    assert "number = NET_OUTPUT_SCALE * (float)(net_output(" in (tmp_path / "README.md").read_text()
+    assert "net_best(" not in (tmp_path / "README.md").read_text().split("## 4.")[1].split("## Flash")[0]
+    given = some_images(net.model, 5)
+    data, wanted = fed(net, given)
+    done = subprocess.run([str(built(tmp_path, "gcc"))], input=data, capture_output=True, check=True)
+    rows = [line.split(" -> ") for line in done.stdout.decode().splitlines()]
+    assert [int(output) for output, _ in rows] == wanted.reshape(-1).tolist()
+    numbers = net.scores(wanted).reshape(-1)
+    assert np.allclose([float(number) for _, number in rows], numbers, rtol=1e-5, atol=1e-6)
 
 
 def test_pixels_for_a_file_that_prepares_none_are_refused(tmp_path):

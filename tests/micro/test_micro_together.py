@@ -114,6 +114,12 @@ def test_an_export_under_a_prefix_builds_and_is_replaced_like_any_other(tmp_path
     assert {path.name: path.read_text() for path in folder.iterdir()} == first
     done = compiled(list(folder.glob("*.c")), tmp_path / "program")
     assert done.returncode == 0, done.stderr
+    with pytest.raises(
+        ModelError, match="holds an export with the prefix kws: give prefix='kws', or name"
+    ) as raised:
+        write_project(folder, net)
+    assert raised.value.about == ("prefix",)
+    (folder / "kws.h").write_text("/* mine */\n")
     with pytest.raises(ModelError, match=r"has files in it, and no net\.h that membound wrote"):
         write_project(folder, net)
 
@@ -179,7 +185,7 @@ def test_a_prefix_that_cannot_be_is_refused(file, tmp_path, prefix):
 
 
 def test_calibrate_is_another_name_of_images(file, tmp_path):
-    images = some_images(small(1, 0).model, 4)
+    images = some_images(small(1, 0).model, 24)
     one = mb.export_c(file, tmp_path / "one", images=images)
     two = mb.export_c(file, tmp_path / "two", calibrate=images)
     assert np.array_equal(one.integers(images), two.integers(images))
@@ -188,7 +194,7 @@ def test_calibrate_is_another_name_of_images(file, tmp_path):
 
 
 def test_the_command_takes_a_prefix(file, tmp_path, capsys):
-    net = mb.export_c(file, tmp_path / "one", images=some_images(small(1, 0).model, 4), prefix="kws")
+    net = mb.export_c(file, tmp_path / "one", images=some_images(small(1, 0).model, 24), prefix="kws")
     path = tmp_path / "calibrated.safetensors"
     path.write_bytes(b"".join(with_activations(net.model, net._remake.keywords["activations"])))
     for prefix, code in (("kws", 0), ("mb", 1)):

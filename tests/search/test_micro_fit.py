@@ -20,6 +20,7 @@ from membound.cli import main
 from membound.cli.fit_tables import on_device, tell
 from membound.errors import MemboundError
 from membound.micro import code, code_sizes
+from membound.report.page import make_page
 from membound.search.place import Watch
 from membound.search.problem import Target
 from membound.search.request import Choices, Examples
@@ -347,15 +348,18 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
     ("options", "said"),
     [
         ({"budget": 2_000}, "a budget of 2,000 bytes of flash cannot be met: with one weight in each layer"),
-        ({"ram": 500}, "500 bytes of RAM cannot be met: this network takes"),
+        ({"ram": 501}, "501 bytes of RAM cannot be met: this network takes"),
         (
-            {"ram": 500},
+            {"ram": 501},
             "the output of layer 'conv1' takes most (360 bytes for 5 of 12 rows of 6 x 12); fewer",
         ),
-        ({"ram": 500}, "fewer channels or a larger stride there help, or a narrower network;"),
-        ({"ram": 3}, "3 bytes of RAM (did you mean 3KB?) cannot be met"),
+        ({"ram": 501}, "fewer channels or a larger stride there help, or a narrower network;"),
+        ({"ram": 500}, "500 bytes of RAM cannot be met by any network: 500 are reserved for the stack"),
+        ({"ram": 3}, "3 bytes of RAM (did you mean 3KB?) cannot be met by any network"),
+        ({"within": 1.0}, "or both, and ram (such as 4KB) beside them: leave within out"),
+        ({"nonzeros": 9, "within": 1.0, "latency": 3}, "beside them: leave nonzeros and within out"),
         ({"budget": 0}, "; allow at least that; examples"),
-        ({"ram": 500}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
+        ({"ram": 501}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
         ({"budget": None}, "the target micro takes a budget (of flash, such as 20KB), a latency"),
         ({"model": Normalized}, "(LocalResponseNorm) does not run on a microcontroller: take BatchNorm2d"),
         ({"model": Recurrent}, " does not run on a microcontroller: take convolutions over time"),
@@ -403,6 +407,17 @@ def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys, tmp_
     assert f"{micro['flash_bytes']:,} of {FLASH:,}" in said
     assert f"{micro['ram_bytes']:,} of {RAM:,}" in said
     assert "membound export 'my net.safetensors' --c firmware" in said
+    assert summary["budget"] == {"kind": "flash", "limit": FLASH, "text": str(FLASH)}
+    rows = [line.split() for line in said.splitlines()]
+    assert ["layer", "kept", "values", "flash", "bytes", "RAM", "bytes", "instructions"] in rows
+    assert sum(layer["flash_bytes"] for layer in micro["layers"]) < micro["constant_bytes"]
+    for layer in micro["layers"]:
+        numbers = [f"{layer[key]:,}" for key in ("flash_bytes", "row_bytes", "instructions")]
+        (row,) = (row for row in rows if row[-3:] == numbers)
+        assert " ".join(row).startswith(layer["name"])
+    shown = make_page(summary)
+    assert f"{FLASH}: {len(micro['layers'])} layers on the device" in shown
+    assert "padding included: layers that are not needed" in shown
     assert (
         "ms an image on a Cortex-M4 at 80 MHz, compiled with -Os, estimated (measured networks were within 7.6 %)."
         in said

@@ -57,6 +57,14 @@ def export_command(
     c: Annotated[Path | None, _target(C)] = None,
     clock: options.Clock = None,
     compiled: options.Compiled = "Os",
+    input_unit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X",
+            help="With --c: also make input bytes from integers that count this much, as 0.01; or one for each "
+            "channel, X,Y,Z.",
+        ),
+    ] = None,
     web: Annotated[Path | None, _target(WEB)] = None,
     int8: Annotated[Path | None, _target(INT8)] = None,
     out: Annotated[Path | None, _target(MODEL_FILE)] = None,
@@ -132,7 +140,7 @@ def export_command(
     request = Request(
         source, target, sparse=sparse, init=init, name=options.pairs("--name", name, str), values=values,
         prefer=prefer, shape=_shape(shape), data=data, mean=mean, layout=layout, size=size, prefix=prefix,
-        engine=options.engine(engine), clock=clock, compiled=compiled,
+        engine=options.engine(engine), clock=clock, compiled=compiled, input_unit=input_unit,
     )  # fmt: skip
     _refuse_weights(chosen, request)
     _check_effective(chosen, request)
@@ -189,7 +197,8 @@ def _check_effective(chosen: Export, request: Request) -> None:
     for name, value in vars(request).items():
         if value != usual[name] and name not in chosen.takes:
             those = " or ".join(export.option for export in EXPORTS if name in export.takes)
-            raise MemboundError(f"--{name} goes with {those}, not with {chosen.option}: leave it out")
+            option = name.replace("_", "-")
+            raise MemboundError(f"--{option} goes with {those}, not with {chosen.option}: leave it out")
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:

@@ -168,7 +168,7 @@ def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str 
         raise MemboundError(
             "--tensorboard and --ray: the workers of a cluster write no curves: leave one out"
         )
-    if "dense" in asked and "within" in asked:
+    if "dense" in asked and "within" in asked and not micro:  # which takes no --within at all
         raise MemboundError("--within compares with the dense network: leave --no-dense out")
 
 

@@ -11,6 +11,7 @@ from membound.cli import options
 from membound.cli.tables import Column, print_table, say, terminal_width, times
 from membound.report.advice import say_note
 from membound.report.device import find_limit, is_micro, say_export, show_flash, show_ram
+from membound.report.device_layers import find_device_layers, kept_of
 from membound.report.text import Score, find_score, show_count, show_milliseconds, weights_first
 from membound.report.verdict import make_lines
 
@@ -154,6 +155,9 @@ def _device_sizes(net: dict[str, Any]) -> list[str]:
 
 
 def _print_layers(final: dict[str, Any], titled: bool) -> None:
+    if device := find_device_layers(final):
+        _print_device_layers(final, device, titled)
+        return
     columns = [
         Column("layer", right=False), Column("shape", 3, right=False), Column("nonzeros", 1), Column("kept"),
         Column("bytes"), Column("format", 4, right=False), Column("values", 2, right=False),
@@ -165,5 +169,23 @@ def _print_layers(final: dict[str, Any], titled: bool) -> None:
             f"{layer['bytes']:,}", layer["format"], layer["values"],
         ]
         for layer in weights_first(final["layers"])
+    ]  # fmt: skip
+    print_table(columns, rows, final["name"] if titled else None)
+
+
+def _print_device_layers(
+    final: dict[str, Any], device: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], titled: bool
+) -> None:
+    """Of a microcontroller: the bytes of the file say nothing of it."""
+    columns = [
+        Column("layer", right=False), Column("kept"), Column("values", 3, right=False), Column("flash bytes"),
+        Column("RAM bytes", 1), Column("instructions", 2),
+    ]  # fmt: skip
+    rows = [
+        [
+            layer["name"], kept_of(weight), weight.get("values", ""),
+            *(f"{layer[key]:,}" for key in ("flash_bytes", "row_bytes", "instructions")),
+        ]
+        for layer, weight in device
     ]  # fmt: skip
     print_table(columns, rows, final["name"] if titled else None)

@@ -167,6 +167,7 @@ def channels_first(x: Array, layout: str | None) -> Array:
         raise DataError(
             f"shape {list(x.shape)} is not {layout or 'a batch of images'}: "
             "allowed are 3 dimensions (NHW) or 4 (NCHW, NHWC)"
+            + ("; of sequences [n, channels, time], save x[..., None]" if x.ndim == 3 else "")
         )
     if x.ndim == 3:
         return x[:, None]

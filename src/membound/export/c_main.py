@@ -1,6 +1,6 @@
 """main.c beside a network's C: a program for a host, which reads examples from standard input."""
 
-from membound.export.c_readme import example_of
+from membound.export.c_readme import example_of, has_one_output
 from membound.micro.plan import MicroPlan
 
 # One program for what is fed as it is (MAIN_OF_BYTES) and one for floats, which net_input makes bytes of.
@@ -64,8 +64,26 @@ ABOUT = {
 }
 
 
+_CLASSES = (
+    "prints the outputs of each and the index of the largest.",
+    r"""    for (uint32_t i = 0; i < NET_OUTPUTS; i++) printf("%d ", net_output(&context, i));
+    printf("-> %u\n", (unsigned)net_best(&context));
+""",
+)
+_NUMBER = (
+    "prints the output of each, and the number that it stands for.",
+    r"""    const int output = net_output(&context, 0);
+    printf("%d -> %g\n", output, (double)NET_OUTPUT_SCALE * (output - NET_OUTPUT_ZERO));
+""",
+)
+
+
 def main_text(plan: MicroPlan) -> str:
-    """The program for what a network takes."""
-    if not plan.net.takes_pixels:
-        return MAIN_OF_NUMBERS
-    return MAIN_OF_BYTES.replace("ABOUT", ABOUT[example_of(plan)])
+    """The program for what a network takes; of one output it prints the number, which is no class."""
+    text = MAIN_OF_NUMBERS
+    if plan.net.takes_pixels:
+        text = MAIN_OF_BYTES.replace("ABOUT", ABOUT[example_of(plan)])
+    if has_one_output(plan):
+        for classes, number in zip(_CLASSES, _NUMBER, strict=True):
+            text = text.replace(classes, number)
+    return text

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from membound.micro.code import (
     config_text,
     runtime_folder,
 )
+from membound.micro.numbers import fix_input
 from membound.micro.plan import MicroPlan
 from membound.micro.used import features
 from membound.run.micro_net import MicroNet
@@ -61,21 +62,24 @@ def project_files(
     prefix: str = "net",
     clock: float | None = None,
     level: str = SMALL,
+    units: Sequence[float] | None = None,
 ) -> dict[str, str]:
     """All files of the folder, by name, which `prefix` begins: the same for the same plan.
 
-    The README.md says what an example takes at a `clock`, compiled at this `level` first.
+    The README.md says what an example takes at a `clock`, compiled at this `level` first. With `units`, the header
+    has net_input_fixed for integers that count them.
     """
     folder = runtime_folder()
+    fixed = None if units is None else fix_input(plan, preprocess, units)
     files = {
         f"{prefix}.c": renamed(source_text(plan), prefix),
-        f"{prefix}.h": renamed(header_text(plan, preprocess), prefix),
+        f"{prefix}.h": renamed(header_text(plan, preprocess, fixed), prefix),
         **{renamed(name, prefix): renamed(text, prefix) for name, text in selftest_files(plan).items()},
         CONFIG: config_text(features(plan), prefix),
         **{name: (folder / name).read_text() for name in RUNTIME},
         "main.c": renamed(main_text(plan), prefix),
         "CMakeLists.txt": renamed(CMAKE, prefix).replace("LEVEL", level),
-        "README.md": readme_text(plan, classes, clock, level, prefix),
+        "README.md": readme_text(plan, classes, clock, level, prefix, fixed),
     }
     return {
         _of_runtime(name, prefix): _of_runtime(
@@ -143,9 +147,10 @@ def write_project(
     prefix: str = "net",
     clock: float | None = None,
     level: str = SMALL,
+    units: Sequence[float] | None = None,
 ) -> list[str]:
     """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay."""
-    files = project_files(net.plan, net.classes, net.model.preprocess, prefix, clock, level)
+    files = project_files(net.plan, net.classes, net.model.preprocess, prefix, clock, level, units)
     may_be_edited = ("main.c", "CMakeLists.txt", f"{prefix}_test.c", f"{prefix}_test.h")
     return folders.write_files(
         Path(folder),

@@ -1,11 +1,11 @@
 """The README.md beside a network's C: how to try, build, check and call it, and what it takes."""
 
 import math
+import re
 from textwrap import fill
 
 from membound.machine import own_version
 from membound.micro.code import (
-    INPUT_CODE,
     LIBRARY_BYTES,
     NET_CODE_BYTES,
     SMALL,
@@ -13,8 +13,10 @@ from membound.micro.code import (
     STACK_UNOPTIMIZED,
     recorded_bytes,
 )
-from membound.micro.cost import estimate, speed_of
+from membound.micro.cost import speed_of
 from membound.micro.identity import identify
+from membound.micro.layer_table import list_layers
+from membound.micro.numbers import FixedInput, say_not_included
 from membound.micro.plan import MicroPlan
 from membound.micro.used import constants_of, features
 from membound.units import CLOCK, LEVELS, name_examples, say_off, show_clock, show_ms
@@ -34,7 +36,12 @@ def example_of(plan: MicroPlan) -> str:
     return "image" if pictures else "example"
 
 
-def _say_input(plan: MicroPlan, prefix: str) -> str:
+def has_one_output(plan: MicroPlan) -> bool:
+    """Whether the largest of the outputs says nothing, as in regression to one number."""
+    return math.prod(plan.net.images[plan.net.output]) == 1
+
+
+def _say_input(plan: MicroPlan, prefix: str, fixed: FixedInput | None) -> str:
     """What one example is, byte by byte, and how numpy writes a file of several."""
     channels, height, width = plan.net.images[0]
     one, big = example_of(plan), prefix.upper()
@@ -48,6 +55,12 @@ def _say_input(plan: MicroPlan, prefix: str) -> str:
             f" `{prefix}_input(number, channel)` turns a number as the training data has it, before any preparation, "
             "into the byte that the network is fed. `main.c` reads float32 and does so."
         )
+        if fixed is not None:
+            counted = ", ".join(f"{unit:g}" for unit in fixed.units)
+            said += (
+                f" `{prefix}_input_fixed(number, channel)` does it in integers: its numbers count units of {counted}"
+                f"{'' if len(fixed.units) == 1 else ' (one for each channel)'}."
+            )
         kind = '.astype("float32")'
     said += f" With numpy, x [N, {channels}{'' if is_vector else f', {height}, {width}'}] becomes a file for `main` by"
     text = fill(f"{said}:", WIDE, break_long_words=False, break_on_hyphens=False)
@@ -61,6 +74,7 @@ def readme_text(
     clock: float | None = None,
     level: str = SMALL,
     prefix: str = "net",
+    fixed: FixedInput | None = None,
 ) -> str:
     net, layout, hz = plan.net, plan.layout, CLOCK if clock is None else clock
     one, big = example_of(plan), prefix.upper()
@@ -74,9 +88,9 @@ def readme_text(
     more = "is faster and takes more" if level == SMALL else "takes less, and is slower"
     how = "line buffers" if not layout.whole else "whole maps"
     floats, arithmetic, prepare = "", "integers", ""
-    if not net.takes_pixels:
-        said = INPUT_CODE.replace("net_input", f"`{prefix}_input`")
-        floats = "\n" + fill(f"{said}.", WIDE, initial_indent="  ", subsequent_indent="  ")
+    if (said := say_not_included(plan)) is not None:
+        said = re.sub(r"\bnet(_input\w*)", rf"`{prefix}\1`", f"{said[0].upper()}{said[1:]}.")
+        floats = "\n" + fill(said, WIDE, initial_indent="  ", subsequent_indent="  ")
         arithmetic = f"integers, but for `{prefix}_input`"
         prepare = (
             f"      for (uint32_t i = 0; i < {big}_WIDTH * {big}_CHANNELS; i++)\n"
@@ -86,7 +100,12 @@ def readme_text(
         f"    {prefix}_start(&context);  /* before every {one} */\n"
         f"    do {{\n      ...  /* get the next row */\n{prepare}"
         f"    }} while (!{prefix}_feed_row(&context, row, 1, {big}_CHANNELS));\n"
-        f"    best = {prefix}_best(&context);  /* or {prefix}_output(&context, index) */"
+        + (
+            f"    number = {big}_OUTPUT_SCALE * (float)({prefix}_output(&context, 0) - {big}_OUTPUT_ZERO);"
+            "  /* in the unit of the training data */"
+            if has_one_output(plan)
+            else f"    best = {prefix}_best(&context);  /* or {prefix}_output(&context, index) */"
+        )
     )
     names = (
         "" if classes is None else f"\nClasses, in the order of the outputs: {', '.join(classes)[:2000]}.\n"
@@ -118,7 +137,7 @@ Plain C99 in {arithmetic}, written by membound {own_version()}. It allocates not
     cmake -S . -B build && make -C build && make -C build test
     ./build/main < {one}s.bin
 
-{_say_input(plan, prefix)}
+{_say_input(plan, prefix, fixed)}
 {pictures}
 ## 2. Build it for the device
 
@@ -181,8 +200,8 @@ values are limited or compared.
 |---|---|---|---|---|---|---|
 {_rows(plan, level)}
 
-Values that are not needed at the same time share their bytes, so the arena is smaller than the sum. The instructions
-are estimates for a Cortex-M4 at {level}.
+Bytes of rows include the padding between channels. Values that are not needed at the same time share their bytes, so
+the arena is smaller than the sum. The instructions are estimates for a Cortex-M4 at {level}.
 
 ## Updates
 
@@ -199,10 +218,8 @@ how many outputs there are, `{big}_OUTPUT_SCALE` and `{big}_OUTPUT_ZERO` say wha
 
 def _rows(plan: MicroPlan, level: str) -> str:
     """The table of layers."""
-    net, buffers = plan.net, plan.layout.buffers
     return "\n".join(
-        f"| {op.name} | {op.kind}{'' if op.then == 'store' else ' + ' + op.then} | {plan.flash_of(number):,} | "
-        f"{buffers[op.output].nbytes:,} | {buffers[op.output].rows} of {net.images[op.output][1]} | "
-        f"{plan.multiplications(number):,} | {estimate(plan, level, number).instructions:,} |"
-        for number, op in enumerate(net.ops)
+        f"| {each['name']} | {each['operation']} | {each['flash_bytes']:,} | {each['row_bytes']:,} | {each['rows']} of "
+        f"{each['height']} | {each['multiplications']:,} | {each['instructions']:,} |"
+        for each in list_layers(plan, level)
     )

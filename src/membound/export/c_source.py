@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from membound.export.c_input import c_float, input_functions, input_macros
 from membound.export.c_readme import example_of
-from membound.micro.arithmetic import Quantization
 from membound.micro.code import CONFIG
 from membound.micro.identity import identify
+from membound.micro.numbers import FixedInput, steps_of
 from membound.micro.plan import MicroPlan, net_record, op_record, value_record
 from membound.micro.used import features
 
@@ -20,15 +21,23 @@ ABOUT_BYTES = {"image": "pixels, 0 to 255", "example": "uint8, as the training d
 FIRST_LINE = "/* A network that membound wrote: include this, compile net.c and the runtime beside it. */"
 
 
-def header_text(plan: MicroPlan, preprocess: Mapping[str, Any] | None = None) -> str:
-    """net.h: sizes, scales, and the four functions; `preprocess` is how numbers are prepared, as a file says it."""
+def header_text(
+    plan: MicroPlan, preprocess: Mapping[str, Any] | None = None, fixed: FixedInput | None = None
+) -> str:
+    """net.h: sizes, scales, and the functions; `preprocess` is how numbers are prepared, as a file says it.
+
+    With `fixed` numbers may come as integers, too.
+    """
     net = plan.net
     channels, height, width = net.images[0]
     outputs = net.images[net.output]
-    last, first = net.quantizations[net.output], net.quantizations[0]
+    last = net.quantizations[net.output]
     about = "made by net_input" if not net.takes_pixels else ABOUT_BYTES[example_of(plan)]
     arena = plan.layout.nbytes
-    macros = "" if net.takes_pixels else _input_macros(first, channels, preprocess or {})
+    macros, functions = "", ""
+    if not net.takes_pixels:
+        known = steps_of(plan, preprocess)
+        macros, functions = input_macros(known), input_functions(known, fixed)
     return f"""{FIRST_LINE}
 #ifndef NET_H
 #define NET_H
@@ -45,7 +54,7 @@ extern "C" {{
 #define NET_WIDTH {width}
 {macros}\
 #define NET_OUTPUTS {outputs[0] * outputs[1] * outputs[2]}
-#define NET_OUTPUT_SCALE {_float(last.scale)} /* an output is NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
+#define NET_OUTPUT_SCALE {c_float(last.scale)} /* an output is NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
 #define NET_OUTPUT_ZERO ({last.zero})
 #define NET_ARENA_BYTES {arena}
 #define NET_COUNTERS {plan.counters}
@@ -56,7 +65,7 @@ typedef struct {{
   uint16_t counters[NET_COUNTERS];
 }} net_context;
 
-{"" if net.takes_pixels else _INPUT.format(_EACH if "SCALE {" in macros else _ALIKE)}
+{functions}
 /* Begin an input. */
 void net_start(net_context *context);
 
@@ -76,60 +85,6 @@ uint32_t net_best(const net_context *context);
 #endif
 #endif
 """
-
-
-def _input_macros(first: Quantization, channels: int, preprocess: Mapping[str, Any]) -> str:
-    """How numbers become bytes, their preparation included: (x - mean) * scale / std, then rounded as the plan says.
-
-    >>> print(_input_macros(Quantization(0.5, -8), 1, {"mean": [-4.0], "std": [2.0]}).splitlines()[2])
-    #define NET_INPUT_SCALE 1.0f
-    """
-    mean, std = preprocess.get("mean"), preprocess.get("std") or [1.0]
-    prepared = " that is prepared" if mean == "image" else ""
-    means = [0.0] if mean is None or mean == "image" else mean
-    factor = 1.0 if prepared else float(preprocess.get("scale", 1.0))
-    stds = [1.0] if prepared else std
-    steps = [first.scale * stds[c % len(stds)] / factor for c in range(channels)]
-    offsets = [first.zero + 128 - means[c % len(means)] / steps[c] for c in range(channels)]
-
-    alike = len(set(zip(steps, offsets, strict=True))) == 1
-    shown = [
-        _float(numbers[0]) if alike else "{" + ", ".join(map(_float, numbers)) + "}"
-        for numbers in (steps, offsets)
-    ]
-    return f"""\
-/* net_input() turns a number{prepared} into a byte: number / scale + offset, rounded, limited to 0 to 255.
- * {"All channels share scale and offset." if alike else "Each channel has its own scale and offset."} */
-#define NET_INPUT_SCALE {shown[0]}
-#define NET_INPUT_OFFSET {shown[1]}
-"""
-
-
-_INPUT = """
-/* The byte that the network is fed for a number of this channel. */
-static inline uint8_t net_input(float number, uint32_t channel) {{
-{0}
-  if (!(byte > 0.0f)) return 0;
-  return byte < 255.0f ? (uint8_t)byte : 255;
-}}
-"""
-_ALIKE = """\
-  const float byte = number / NET_INPUT_SCALE + NET_INPUT_OFFSET + 0.5f;
-  (void)channel;"""
-_EACH = """\
-  static const float scale[NET_CHANNELS] = NET_INPUT_SCALE;
-  static const float offset[NET_CHANNELS] = NET_INPUT_OFFSET;
-  const float byte = number / scale[channel] + offset[channel] + 0.5f;"""
-
-
-def _float(number: float) -> str:
-    """As C writes a float.
-
-    >>> _float(1.0), _float(0.25), _float(1e-9)
-    ('1.0f', '0.25f', '1e-09f')
-    """
-    text = f"{number:.9g}"
-    return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 
 
 def source_text(plan: MicroPlan) -> str:

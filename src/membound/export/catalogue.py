@@ -84,7 +84,9 @@ def _write_c(request: Request) -> Written:
     folder, prefix, way = request.target, request.prefix, Way(request.clock, request.compiled)
     assert folder is not None
     header = header_of(folder, prefix)
-    found, kept = write_c(folder, request.source, request.data, request.layout, request.size, prefix, way)
+    found, kept = write_c(
+        folder, request.source, request.data, request.layout, request.size, prefix, way, request.input_unit
+    )
     names = f"{prefix}.c, {prefix}.h, the runtime, {prefix}_test.c, main.c, CMakeLists.txt, README.md"
     lines = [f"folder    {folder}: {names}", *_say_kept(kept), *lines_of(found, way, prefix)]
     if "main.c" in kept and (other := say_other_input(header, found.net.plan, prefix)):
@@ -392,7 +394,7 @@ C = Export(
     metavar="FOLDER",
     help="Write the model FILE as plain C for microcontrollers, in integers; --data calibrates and measures it.",
     purpose="C for microcontrollers",
-    takes=_IMAGES | {"prefix", "clock", "compiled"},
+    takes=_IMAGES | {"prefix", "clock", "compiled", "input_unit"},
     write=_write_c,
 )
 CPP = Export(

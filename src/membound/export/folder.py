@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
@@ -21,6 +22,11 @@ def check_target(folder: Path, header: str, line: str) -> None:
         found = f"has files in it, and no {header} that membound wrote"
         if _first_line(folder / header).startswith(WROTE):
             found = "holds an export of another kind"
+        elif (other := _other_prefix(folder, header, line)) is not None:
+            raise ModelError(
+                f"{folder} holds an export with the prefix {other}: give prefix={other!r}, or name another folder",
+                about="prefix",
+            )
         raise ModelError(f"{folder} {found}: name a new folder, an empty one, or one of an earlier export")
     if not folder.is_dir():
         check_folder(folder)
@@ -77,6 +83,13 @@ def _replace(
 
 def _is_ours(folder: Path, header: str, line: str) -> bool:
     return _first_line(folder / header) == line
+
+
+def _other_prefix(folder: Path, header: str, line: str) -> str | None:
+    """What the names of an export of this kind begin with, where it is not the prefix that was asked for."""
+    asked = re.escape(header.removesuffix(".h"))
+    theirs = (path for path in sorted(folder.glob("*.h")))
+    return next((p.stem for p in theirs if _first_line(p) == re.sub(rf"\b{asked}\b", p.stem, line)), None)
 
 
 def _first_line(path: Path) -> str:

@@ -1,6 +1,8 @@
 """From a model file to a microcontroller: calibrate, write C, measure what int8 costs."""
 
 import os
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ import numpy.typing as npt
 from membound.data import Dataset
 from membound.errors import MemboundError, ModelError, check_path_like
 from membound.export.c_project import check_micro_prefix, check_target, write_project
+from membound.export.cpp_source import renamed
 from membound.export.hub_folder import check_folder
 from membound.micro.cost import say_flash, say_speed
-from membound.run.calibration import INPUTS, calibrate_activations, with_activations
+from membound.micro.numbers import read_units
+from membound.run.calibration import INPUTS, calibrate_activations, say_few, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, load_like, open_for_evaluation
 from membound.run.files import find_model_file, prepare
 from membound.run.micro_net import MicroNet, describe_plan
@@ -66,6 +70,7 @@ def export_c(
     prefix: str = "net",
     clock: str | float | None = None,
     compiled: str = LEVELS[0],
+    input_unit: float | Sequence[float] | None = None,
 ) -> MicroNet:
     """Write a network as plain C into a folder, and give it as the device runs it.
 
@@ -84,8 +89,13 @@ def export_c(
     time as `compiled` with '-Os' or '-O2' first. Weights are stored in the form that takes the least flash at this
     level, with the code that reads them; outputs are the same. `memory()` and `speed()` of what comes back are for this
     level, too, unless you name another.
+
+    `input_unit` is for a network that takes numbers (float32), where firmware has them as integers: what an integer
+    counts, or one such unit for each channel. With 0.01, the integer 981 is 9.81 in the training data. Then `net.h` has
+    `net_input_fixed`, which makes the byte that the network is fed without floating point.
     """
     way = Way(clock, compiled)
+    units = None if input_unit is None else read_units(input_unit)
     if images is not None and calibrate is not None:
         raise ModelError(
             "images= and calibrate= mean the same: give one of them", about=("images", "calibrate")
@@ -107,9 +117,12 @@ def export_c(
             about="images",
         )
     if images is not None:
-        scales = calibrate_activations(model, _inputs_of(model, images))
+        inputs = _inputs_of(model, images)
+        scales = calibrate_activations(model, inputs)
+        if (few := say_few(inputs)) is not None:
+            warnings.warn(few, stacklevel=3)  # of the caller of export_c, which checks its keywords first
     made = MicroNet(model, activations=scales, maps=maps, compiled=way.level)
-    write_project(folder, made, prefix, way.hz, way.level)
+    write_project(folder, made, prefix, way.hz, way.level, units)
     return made
 
 
@@ -185,12 +198,14 @@ def write_c(
     size: int | None,
     prefix: str = "net",
     way: Way = Way(),
+    input_unit: str | None = None,
 ) -> tuple[Calibrated, list[str]]:
     """The folder with C, refused before the work if it holds anything else; and files that were edited, and stay."""
+    units = None if input_unit is None else read_units(input_unit)
     check_micro_prefix(prefix)
     check_target(folder, prefix)
     found = calibrate(source, data, layout, size, level=way.level)
-    return found, write_project(folder, found.net, prefix, way.hz, way.level)
+    return found, write_project(folder, found.net, prefix, way.hz, way.level, units)
 
 
 def write_web(
@@ -234,7 +249,7 @@ def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net") -> list[s
         f"speed     {say_speed(facts)}",
     ]
     if memory.not_included is not None:
-        lines.insert(2, f"          {memory.not_included.replace('net_input', f'{prefix}_input')}")
+        lines.insert(2, f"          {renamed(memory.not_included, prefix)}")
     if found.accuracy is not None:
         lines.append(
             f"accuracy  {found.accuracy:.2f} % in integers, {found.float_accuracy:.2f} % in floating point, of "

@@ -26,6 +26,7 @@ class Request:
     engine: str = "float"
     clock: str | None = None
     compiled: str = "Os"
+    input_unit: str | None = None
 
 
 @dataclass(frozen=True)

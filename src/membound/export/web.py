@@ -61,11 +61,13 @@ def compiler() -> list[str]:
     """A compiler for WebAssembly: zig from the package index, or clang with its linker."""
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-freestanding"]
-    if shutil.which("clang") and shutil.which("wasm-ld"):
+    clang, linker = shutil.which("clang"), shutil.which("wasm-ld")
+    if clang and linker:
         return ["clang", "-target", "wasm32"]
-    raise ModelError(
-        "there is no compiler for WebAssembly: pip install ziglang, or install clang and lld", about="web"
-    )
+    found, remedy = "there is no compiler for WebAssembly", "install clang and lld"
+    if clang:
+        found, remedy = "clang is here, but its linker for WebAssembly, wasm-ld, is not", "install lld"
+    raise ModelError(f"{found}: pip install ziglang, or {remedy}", about="web")
 
 
 def compile_wasm(net: MicroNet) -> bytes:

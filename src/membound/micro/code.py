@@ -25,10 +25,6 @@ CONFIG = "membound_micro_config.h"
 COMPILER = ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-ffreestanding", "-std=c99")
 SMALL = LEVELS[0]
 NET_CODE_BYTES = {"-Os": 160, "-O2": 200}  # of the functions in net.c, at most
-INPUT_CODE = (
-    "net_input, which turns floats into bytes, is not included: on a Cortex-M4 it adds about 1.8 KB without an FPU, "
-    "0.3 KB with one, unless your firmware uses floats already; without it, your firmware computes the bytes"
-)  # said of networks that take floats
 STACK_BYTES = 500  # that a call takes, at most: a Cortex-M55 with vectors was measured at 500
 STACK_UNOPTIMIZED = 850  # the same at -O0: 808 were measured on a Cortex-M4
 LIBRARY_BYTES = 470  # of memcpy and memset, in newlib-nano of Debian: 308 and 162

@@ -14,6 +14,7 @@ from membound.report.bars import make_bars
 from membound.report.classes import make_classes
 from membound.report.curves import make_curves
 from membound.report.device import find_folder, is_micro, say_export, say_way
+from membound.report.device_layers import make_device_layers
 from membound.report.eight_bits import say_beaten, say_taken
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, breakable, join, tag
@@ -52,7 +53,11 @@ FIRMWARE = """/* with FOLDER/ on the include path, and its .c files compiled but
 static net_context context; /* all RAM but the stack */
 net_start(&context);
 while (!net_feed_row(&context, next_row(), 1, NET_CHANNELS)) {} /* next_row() is yours: a row of the EXAMPLE */
-uint32_t found = net_best(&context); /* the number of the class */"""
+"""
+OF_CLASSES = "uint32_t found = net_best(&context); /* the number of the class */"
+OF_NUMBERS = (
+    "float number = NET_OUTPUT_SCALE * (float)(net_output(&context, 0) - NET_OUTPUT_ZERO); /* in y's unit */"
+)
 OF_FLOATS = (
     "/* a row has NET_WIDTH * NET_CHANNELS bytes, each net_input(number, channel) of one of your numbers */"
 )
@@ -97,7 +102,7 @@ def make_page(result: Facts) -> str:
         _section(f"{_capital(score.name)} of each class", make_classes(result)),
         _section("What each layer keeps", make_bars(result), _say_first_seed(result)),
         _section("Training", make_curves(result, score)),
-        _section("Layers", make_layers(result)),
+        _section("Layers", join(make_device_layers(result), make_layers(result)) or None),
         _section("The search", make_rounds(result, score)),
         _section("How it was trained, and what was tried", _make_notes(result)),
         _section("How to use it", _make_usage(result)),
@@ -204,7 +209,7 @@ def make_title(result: Facts) -> str:
     budget = find_part(result, "budget")
     limit = find_text(budget, "text") or show_count(find_number(budget, "limit"))
     limit = limit.removeprefix("in ")  # of a bound on latency
-    units = {"ram": " of memory", "nonzeros": " nonzeros", "file": " of flash" if is_micro(result) else ""}
+    units = {"ram": " of memory", "nonzeros": " nonzeros", "flash": " of flash"}
     unit = units.get(str(budget.get("kind")), "")
     data = find_text(result, "data")
     return (
@@ -250,6 +255,7 @@ def _make_usage(result: Facts) -> Markup | None:
         floats = find_text(find_part(first, "micro"), "flash_not_included")
         called = FIRMWARE.replace("FOLDER", find_folder(first, several))
         called = called.replace("EXAMPLE", name_of_example(first))
+        called += OF_NUMBERS if find_text(result, "score_name") else OF_CLASSES
         in_c = _code(f"{called}\n{OF_FLOATS}" if floats else called)
     return join(_code(python), _code(shell), in_c, tag("p", others, class_="note") if others else None)
 

@@ -135,9 +135,9 @@ def find_point(
 
 
 def _find_limits(result: Mapping[str, Any]) -> list[float]:
-    """The budgets, where they are file sizes: another kind has no place on this axis."""
+    """The budgets, where they are sizes of files or flash: another kind has no place on this axis."""
     budget = find_part(result, "budget")
-    if budget.get("kind") != "file":
+    if budget.get("kind") not in ("file", "flash"):
         return []
     limits = {find_number(final, "limit") for final in find_rows(result, "finals")}
     limits |= {find_number(budget, "limit")}

@@ -14,6 +14,7 @@ from membound.store.graph import Shape
 from membound.store.model import StoredModel
 
 INPUTS = 512  # to calibrate on: more do not help
+FEW = 20  # with fewer, ranges depend on which they are
 BATCH = 32
 SAMPLE = 1 << 18  # numbers of a value that the range is chosen on
 SHARES = np.linspace(0.3, 1, 36)  # of the whole range: what is beyond is clipped
@@ -54,6 +55,10 @@ def _check_inputs(shape: Shape, inputs: Float32) -> None:
             "some hundred training images are best",
             about="images",
         )
+    if (inputs == inputs[:1]).all() and (len(inputs) > 1 or inputs.min() == inputs.max()):
+        raise ModelError(
+            "images= to calibrate on are all the same: give some hundred real inputs", about="images"
+        )
     wrong = len(inputs) - int(np.isfinite(inputs).all(axis=tuple(range(1, inputs.ndim))).sum())
     if wrong:
         raise ModelError(
@@ -61,6 +66,14 @@ def _check_inputs(shape: Shape, inputs: Float32) -> None:
             "infinite): leave them out",
             about="images",
         )
+
+
+def say_few(inputs: Float32) -> str | None:
+    """What to know of a calibration on next to nothing."""
+    count = len(inputs)
+    if count >= FEW:
+        return None
+    return f"calibrated on {count} example{'s' if count > 1 else ''}: some hundred are better"
 
 
 def with_activations(

@@ -40,8 +40,9 @@ def find_model_file(given: Path) -> Path:
     refuse_other_kinds(path)
     if holds_plain_weights(path):
         raise ModelError(
-            f"{path} holds weights without their network: load them into it and save that with mb.save, or make a "
-            "model file of both with the command membound export"
+            f"{path} holds weights without their network, or its header is damaged: load weights into their network "
+            "and save that with mb.save, or make a model file of both with the command membound export; fetch a "
+            "damaged file again"
         )
     return path
 
@@ -170,7 +171,7 @@ def run_array(net: Net | MicroNet, array: Array) -> dict[str, npt.NDArray[np.flo
         )
     if isinstance(net, Net) and net.inputs[0].whole and array.ndim and len(array):
         return _by_name(net, net(array))
-    _check_array(array)
+    _check_array(net, array)
     return _by_name(net, net(prepare(net, array)))
 
 
@@ -179,18 +180,27 @@ def run_integers(net: MicroNet, array: Array) -> dict[str, Array]:
 
     uint8 is what the device is fed with; float32 is taken as `run_array` does.
     """
-    _check_array(array)
+    _check_array(net, array)
     integers = net.integers(prepare(net, array))
     return {"output": net.scores(integers), "integers": integers}
 
 
-def _check_array(array: Array) -> None:
+def _check_array(net: Net | MicroNet, array: Array) -> None:
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"the input has the shape {array.shape}: it is empty to run")
+    said = net.model.preprocess or {}
+    of_numbers = bool(said) and taken_by(said) == "float32"  # what prepares them speaks of images
     if array.dtype not in (np.uint8, np.float32):
-        raise DataError(
-            f"the input has the type {array.dtype}: allowed are uint8 (images as they are) and float32 (prepared)"
-        )
+        allowed = "allowed are uint8 (images as they are) and float32 (prepared)"
+        if of_numbers:
+            bytes_too = (
+                " (uint8 is read as the bytes that net_input makes)" if isinstance(net, MicroNet) else ""
+            )
+            allowed = f"save the numbers, as in training, as x.astype('float32'){bytes_too}"
+        raise DataError(f"the input has the type {array.dtype}: {allowed}")
+    if of_numbers and "crop" not in said and array.shape[1:] != net.input_shape:
+        wanted = ", ".join(map(str, ("batch", *net.input_shape)))
+        raise DataError(f"the input has the shape {array.shape}: this network takes ({wanted})")
     if array.dtype == np.float32 and not np.isfinite(array).all():
         raise DataError(
             "the input has values that are not finite (NaN or infinity): the output would mean nothing"

@@ -13,10 +13,11 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization
-from membound.micro.code import COMPILER, INPUT_CODE, SMALL, STACK_BYTES
+from membound.micro.code import COMPILER, SMALL, STACK_BYTES
 from membound.micro.cost import Estimate, speed_of
 from membound.micro.identity import identify
 from membound.micro.integers import make_integers
+from membound.micro.numbers import say_not_included, say_range
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
 from membound.micro.used import code_of, constants_of
 from membound.run.common import compiled_core, stated_preprocess
@@ -39,7 +40,8 @@ class MicroMemory:
     - `constants`: weights, biases, tables, records; `weights` are the codes, positions and palettes among them. `code`:
       the runtime on a Cortex-M4, `compiled` here or as recorded, at the `level` -Os or -O2. `flash` is constants and
       code.
-    - `not_included`: of a network that takes floats, what `net_input` adds to flash, in words; else None.
+    - `not_included`: of a network that takes floats, what `net_input` or `net_input_fixed` adds to flash, in words;
+      else None.
     - `context`: the `arena`, which holds activations, and the counters of rows. `stack`: at most. `ram` is context and
       stack.
     - `rows`, `whole`: the arena with line buffers, and with whole maps.
@@ -118,7 +120,7 @@ def memory_of(plan: MicroPlan, level: str = SMALL) -> MicroMemory:
         weights=sum(packed.nbytes for packed in plan.weights.values()),
         arena=plan.layout.nbytes,
         compiled=code.compiled,
-        not_included=None if plan.net.takes_pixels else INPUT_CODE,
+        not_included=say_not_included(plan),
         level=level,
     )
 
@@ -166,7 +168,7 @@ class MicroNet:
                 "this file does not say how pixels are prepared: give float32, prepared as in training; integers() "
                 "takes the bytes that the device is fed with"
             )
-        return self.scores(self.integers(x))
+        return self.scores(self._run(x))
 
     def scores(self, integers: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:
         """What the device's outputs stand for: scale * (q - zero)."""
@@ -181,6 +183,10 @@ class MicroNet:
         - float32 has to be prepared as in training: `net.integers(net.preprocess(features))`. Raw features give wrong
           outputs; where more than a tenth of them are beyond what int8 holds of prepared ones, a warning says so.
         """
+        return self._run(x)
+
+    def _run(self, x: npt.ArrayLike) -> npt.NDArray[np.int8]:
+        """The same; only what a user calls calls this, so that warnings name the user's line."""
         images = np.asarray(x)
         if images.dtype not in (np.uint8, np.int8, np.float32):
             raise ModelError(
@@ -202,7 +208,7 @@ class MicroNet:
             if not np.isfinite(images).all():
                 raise ModelError("the input has values that are not finite: they cannot be rounded to int8")
             rounding = self.plan.net.quantizations[0]
-            _warn_if_beyond(images, rounding)
+            _warn_if_beyond(images, rounding, say_range(self.plan, self.model.preprocess))
             images = (rounding.round(images).astype(np.int16) + 128).astype(np.uint8)
         out = np.empty((len(images), *self.output_shape), np.int8)
         if len(images):
@@ -266,21 +272,25 @@ class MicroNet:
         )
 
 
-def _warn_if_beyond(numbers: npt.NDArray[np.float32], rounding: Quantization) -> None:
-    """Numbers that were prepared as in training seldom saturate: raw ones are what usually does."""
+def _warn_if_beyond(numbers: npt.NDArray[np.float32], rounding: Quantization, before: str | None) -> None:
+    """Numbers that were prepared as in training seldom saturate: raw ones are what usually does.
+
+    `before` is the range of numbers before they are prepared.
+    """
     low, high = rounding.low - rounding.scale / 2, rounding.high + rounding.scale / 2
     share = float(((numbers < low) | (numbers > high)).mean()) if numbers.size else 0.0
     if share > BEYOND:
+        known = "" if before is None else f" (before preparation {before})"
         warnings.warn(
-            f"{share:.0%} of the input is beyond {low:.3g} to {high:.3g}, the range that its int8 holds, and is cut "
-            "off there: if these numbers are not prepared yet, give net.preprocess(x)",
-            stacklevel=3,
+            f"{share:.0%} of the input is beyond {low:.3g} to {high:.3g}{known}, the range that its int8 holds, and is "
+            "cut off there: if these numbers are not prepared yet, give net.preprocess(x)",
+            stacklevel=4,
         )
     elif 0 < (used := float(np.abs(numbers).max(initial=0))) < TINY * max(abs(low), abs(high)):
         warnings.warn(
             f"the input goes up to {used:.3g}, where its int8 holds {low:.3g} to {high:.3g}: nearly all of it is "
             "rounded away; if these numbers were divided, as pixels by 255, give them as they were in training",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

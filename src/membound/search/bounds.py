@@ -148,6 +148,8 @@ class Bound:
         take_plain_(
             self, ("budget", "ram", "nonzeros", "within", "latency", "clock", "threads", "batch", "members")
         )
+        if self.is_micro:
+            self._refuse_other_bounds()
         if self.latency is not None:
             parse_latency(self.latency)  # what cannot be read is said here
             self._check_latency()
@@ -219,6 +221,15 @@ class Bound:
             raise MemboundError(
                 "activations are int8 on the target micro only: leave this out, or choose that",
                 about="activations",
+            )
+
+    def _refuse_other_bounds(self) -> None:
+        """First of all: what is said of bounds elsewhere would lead to others that a microcontroller does not have."""
+        others = [name for name in ("nonzeros", "within", "stages") if getattr(self, name) is not None]
+        if others:
+            raise MemboundError(
+                f"{MICRO_BOUNDS}: leave {' and '.join(others)} out",
+                about=("budget", "latency", "ram", *others),
             )
 
     def _check_latency(self) -> None:

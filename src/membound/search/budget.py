@@ -17,6 +17,7 @@ from membound.store.values import value_type
 from membound.train.evaluation import Score
 from membound.units import CLOCK, LEVELS, parse_bytes, show_clock, show_ms
 
+FAST, NO_BOUND = LEVELS[-1], 10**12
 NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
 
 
@@ -172,20 +173,31 @@ def _check_time(problem: Problem, limit: Limit, least: int) -> None:
         return
     budget, cycles = target.timed
     clock, fastest = (CLOCK if target.clock is None else target.clock), least * cycles / budget
+    compiled = target if target.level == FAST else replace(target, compiled=FAST)
+    faster = _least_cycles(problem, compiled)
+    helps = compiled is not target and problem.changed(target=compiled).least() <= limit.number
+    other = f", or compile with O2, which takes {1e3 * faster / clock:.3g} ms" if helps else ""
     raise MemboundError(
         f"a latency of {1e3 * cycles / clock:.3g} ms at {show_clock(clock)} cannot be met: with one weight in each "
         f"layer this network takes {1e3 * fastest / clock:.3g} ms, as estimated at {target.level}; allow that, or take "
-        f"a narrower network{'' if target.compiled else ', or compile with O2'}",
-        about=("latency",) if target.compiled else ("latency", "compiled"),
+        f"a narrower network{other}",
+        about=("latency", "compiled") if helps else ("latency",),
     )
 
 
+def _least_cycles(problem: Problem, target: Target) -> float:
+    """Of one weight in each layer: what is left where flash is no bound."""
+    assert target.cycles is not None
+    free = replace(target, memory=None, file_bytes=NO_BOUND)
+    return problem.changed(target=free).least() * target.cycles / NO_BOUND
+
+
 def describe_device(
-    micro: Mapping[str, Any], limit: int, target: Target, time_alone: bool = False
+    micro: Mapping[str, Any], limit: int, target: Target, time_alone: bool = False, no_errors: bool = False
 ) -> list[str]:
     """Said of a microcontroller: the time that is estimated, where it is bounded; else what is not used up.
 
-    With `time_alone` nothing bounds flash: `limit` is that of all weights.
+    With `time_alone` nothing bounds flash: `limit` is that of all weights. With `no_errors` left nothing is better.
 
     >>> micro = {"ms": 49.875, "clock_hz": 80_000_000, "flash_bytes": 5000, "ram_bytes": 900}
     >>> describe_device(micro, 8000, Target(cycles=4_000_000))
@@ -201,7 +213,8 @@ flash, which leaves time for more weights (compiled="O2")'
     1
     """
     if target.cycles is None:
-        spare = describe_spare(micro["flash_bytes"], limit, micro["ram_bytes"], target.memory)
+        sizes = micro["flash_bytes"], limit, micro["ram_bytes"], target.memory
+        spare = [] if no_errors else describe_spare(*sizes)
         return [*spare, *_describe_smaller(micro, limit, target)]
     clock = micro["clock_hz"]
     allowed = 1e3 * target.cycles / clock

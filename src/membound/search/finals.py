@@ -209,7 +209,7 @@ class Finals:
                 "is_dense_in_8_bits": False,
                 "cut_after_training": round(plan.cut, 4),
                 "fits_in_8_bits": fits(int8, self.bound, plan.limit.number, self.ram_limit),
-                "tried": [*self.tried, *self._notes(plan, files, state, about)],
+                "tried": [*self.tried, *self._notes(plan, files, state, about, judged["errors"] == 0)],
             }
             | ({} if self.ram_limit is None else {"memory_limit": self.ram_limit})
             | self._bound_on_time()
@@ -228,7 +228,9 @@ class Finals:
         steps, start = int(facts["steps"]), facts["job"].get("start")
         return steps if start is None else steps + self._steps(self.workshop.facts(start))
 
-    def _notes(self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any]) -> list[str]:
+    def _notes(
+        self, plan: Plan, files: FileBytes, state: State, about: dict[str, Any], no_errors: bool
+    ) -> list[str]:
         """What a person should know of its bytes."""
         notes = [describe_speed(files, state, about)] if files.prefer == "speed" else []
         if (cut := say_cut({"cut_after_training": plan.cut})) is not None:
@@ -241,8 +243,9 @@ class Finals:
         if plan.exact or self.bound.within is not None or plan.limit.key is not None:
             return notes
         if micro := about.get("micro"):
-            notes += describe_device(micro, plan.limit.number, self.problem.target, self.bound.is_time_alone)
-            if self.bound.is_time_alone:
+            alone = self.bound.is_time_alone
+            notes += describe_device(micro, plan.limit.number, self.problem.target, alone, no_errors)
+            if alone:
                 return notes
         types = set(files.types.values())
         return notes + describe_left_over(self.problem, plan, types, about)

@@ -33,6 +33,7 @@ from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
 from membound.search.forecast import expected_work, left_to_do
+from membound.search.input_scale import note_scales
 from membound.search.integers import with_integers_judged
 from membound.search.latencies import with_latencies
 from membound.search.latency import TRIES, LatencyBound, smaller, told
@@ -181,7 +182,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             tell_resumed(directory, watch)
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
-        reading = [*reading_notes(examples.train_data), *_note_floats(problem)]
+        reading = [*reading_notes(examples.train_data), *_note_floats(problem), *note_scales(problem)]
         for note in reading:
             watch.note(note)
         tried = [*reading, *describe_training(problem, choices)]

@@ -14,6 +14,7 @@ from membound.errors import MemboundError, ModelError
 from membound.micro.code import SMALL, STACK_BYTES
 from membound.micro.cost import estimate
 from membound.micro.integers import make_integers
+from membound.micro.layer_table import list_layers
 from membound.micro.layers import find_layers, quantized_values
 from membound.micro.plan import MicroPlan, make_plan
 from membound.micro.used import code_of, constants_of
@@ -120,10 +121,15 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
     """Whether a network runs in so much RAM with all of its channels: zeros do not make its maps smaller."""
     plan = measure.plan(measure.dense_state())
     needed = ram_of(plan)
-    if needed > allowed:
+    if allowed <= STACK_BYTES:
         meant = f" (did you mean {allowed}KB?)" if allowed < SHORT else ""
         raise MemboundError(
-            f"{allowed:,} bytes of RAM{meant} cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
+            f"{allowed:,} bytes of RAM{meant} cannot be met by any network: {STACK_BYTES} are reserved for the stack",
+            about="ram",
+        )
+    if needed > allowed:
+        raise MemboundError(
+            f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
             f"stack), however few weights it has; allow that much, or change the network: {_say_largest(plan)}"
             f"{say_examples(measure)}",
             about=("ram", *about_reading(measure)),
@@ -140,13 +146,17 @@ def _say_largest(plan: MicroPlan) -> str:
     value = max(range(len(sizes)), key=sizes.__getitem__)
     (channels, height, width), rows = net.images[value], layout.buffers[value].rows
     many = f"{rows} of {height} rows" if height > 1 else "one row"
+    added = ["padding"] if layout.buffers[value].pitch > channels * width else []
+    added += ["32-bit sums"] if sizes[value] > layout.buffers[value].nbytes else []
     taken = f"{sizes[value]:,} bytes for {many} of {channels} x {width}"
+    taken += f", {' and '.join(added)} included" if added else ""
     writers = [number for number, op in enumerate(net.ops) if op.output == value]
     if not writers:
         return f"its input takes most ({taken}); smaller examples help"
+    stride = " or a larger stride" if net.ops[writers[0]].kind in ("conv", "pool") else ""
     return (
-        f"the output of {_name_op(plan, writers[0])} takes most ({taken}); fewer channels or a larger stride there "
-        "help, or a narrower network"
+        f"the output of {_name_op(plan, writers[0])} takes most ({taken}); fewer channels{stride} there help, or a "
+        "narrower network"
     )
 
 
@@ -218,4 +228,5 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
 
 def describe_micro(stored: StoredModel, clock: float | None, level: str) -> dict[str, Any]:
     """What a network takes on the device, part by part; the time of one image is an estimate."""
-    return describe_plan(_plan_of(stored, level), clock, level)
+    plan = _plan_of(stored, level)
+    return {**describe_plan(plan, clock, level), "layers": list_layers(plan, level)}

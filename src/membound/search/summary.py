@@ -12,7 +12,7 @@ from membound.store.whole import digest_file
 
 Fitted = Any  # a search.deployed.Fitted, whose own report imports this module
 PACKAGES = ("membound", "torch", "numpy", "ray")
-UNITS = {"file": "", "ram": " of memory", "nonzeros": " nonzeros"}
+UNITS = {"file": "", "flash": "", "ram": " of memory", "nonzeros": " nonzeros"}
 
 
 class Dense(dict[str, Any]):
@@ -159,6 +159,8 @@ def without_curves(summary: Mapping[str, Any]) -> dict[str, Any]:
 def _budget(results: Sequence[Fitted], kind: str) -> dict[str, Any]:
     """The common limit, where there is one; the networks have their own."""
     limit = results[0].limit if len(results) == 1 else None
+    if kind == "file" and any("micro" in result.facts for result in results):
+        kind = "flash"
     return {"kind": kind, "limit": limit, "text": ", ".join(dict.fromkeys(result.name for result in results))}
 
 

@@ -142,12 +142,16 @@ def _other_layout(shape: tuple[int, ...], why: str, model: nn.Module) -> str | N
     """What to do where data are read in a layout that is not the network's, if that can be told.
 
     >>> _other_layout((1, 3, 64), "layer '0' takes 3 channels and gets 1; change that layer", nn.Conv2d(3, 8, 3))
-    'the layout NCHW would read 3 channels'
+    'the layout NCHW would read 3 channels from x of [n, 3, 64, 1]; if x is [n, 3, 64], save x[..., None] first'
     >>> _other_layout((64, 64, 3), "layer '0' takes 3 channels and gets 64; change that layer", nn.Conv2d(3, 8, 3))
     'the layout NHWC would read 3 channels (of an array, pass x.transpose(0, 3, 1, 2))'
     """
+    takes = re.search(r"takes (\d+) channels? and gets", why)
+    channels = int(takes[1]) if takes else None
     flat = any(isinstance(part, nn.Conv1d) for part in model.modules())
     wide = any(isinstance(part, nn.Conv2d) for part in model.modules())
+    if len(shape) == 2 and wide and shape[0] == channels:
+        return "Conv2d of (k, 1) takes a sequence as [channels, time, 1]: save x[..., None], and give the layout NCHW"
     if len(shape) == 2 and wide:
         return (
             "gray images need an axis for their one channel, [n, 1, H, W], as x[:, None] adds it; Conv2d of (k, 1) "
@@ -159,14 +163,14 @@ def _other_layout(shape: tuple[int, ...], why: str, model: nn.Module) -> str | N
         return (
             "Conv1d takes [channels, time], in the layout NCL; for a microcontroller, take Conv2d of (k, 1)"
         )
-    if found := re.search(r"takes (\d+) channels? and gets", why):
-        channels = int(found[1])
-        layouts = [layout for layout, side in (("NCHW", 1), ("NHWC", 2)) if shape[side] == channels]
-        if len(layouts) == 1:
-            said = f"the layout {layouts[0]} would read {channels} channel{'' if channels == 1 else 's'}"
-            turned = " (of an array, pass x.transpose(0, 3, 1, 2))" if layouts == ["NHWC"] else ""
-            return said + turned
-    return None
+    layouts = [layout for layout, side in (("NCHW", 1), ("NHWC", 2)) if shape[side] == channels]
+    if len(layouts) != 1:
+        return None
+    said = f"the layout {layouts[0]} would read {channels} channel{'' if channels == 1 else 's'}"
+    if layouts == ["NHWC"]:
+        return f"{said} (of an array, pass x.transpose(0, 3, 1, 2))"
+    flat_x = ", ".join(map(str, ("n", *shape[1:])))
+    return f"{said} from x of [{flat_x}, 1]; if x is [{flat_x}], save x[..., None] first"
 
 
 def _check_class_scores(scores: object, labels: Labels) -> None:

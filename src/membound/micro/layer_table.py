@@ -1,0 +1,24 @@
+"""What every layer takes on the device, as records."""
+
+from typing import Any
+
+from membound.micro.cost import estimate
+from membound.micro.plan import MicroPlan
+
+
+def list_layers(plan: MicroPlan, level: str) -> list[dict[str, Any]]:
+    """Of each operation its constants in flash, its rows in RAM (padding included) and its work, in order."""
+    net, buffers = plan.net, plan.layout.buffers
+    return [
+        {
+            "name": op.name,
+            "operation": op.kind if op.then == "store" else f"{op.kind} + {op.then}",
+            "flash_bytes": plan.flash_of(number),
+            "row_bytes": buffers[op.output].nbytes,
+            "rows": buffers[op.output].rows,
+            "height": net.images[op.output][1],
+            "multiplications": plan.multiplications(number),
+            "instructions": estimate(plan, level, number).instructions,
+        }
+        for number, op in enumerate(net.ops)
+    ]

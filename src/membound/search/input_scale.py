@@ -1,0 +1,32 @@
+"""Channels of sensors that one int8 scale cannot hold well together."""
+
+import numpy as np
+
+from membound.run.calibration import INPUTS
+from membound.search.problem import Problem
+
+UNLIKE = 4  # times as wide: then a channel has a quarter of the steps of int8
+
+
+def note_scales(problem: Problem) -> list[str]:
+    """Said of floats for a microcontroller whose channels differ much, as nothing standardizes them."""
+    data = problem.data
+    if not problem.target.micro or data.preprocess.takes != "float32":
+        return []
+    rows = np.unique(np.linspace(0, len(data.train) - 1, min(INPUTS, len(data.train))).astype(np.int64))
+    inputs = np.asarray(data.preprocess(data.train.read(rows)), np.float64)
+    spreads = inputs.std(axis=(0, *range(2, inputs.ndim)))
+    spreads = spreads[spreads > 0]
+    if len(spreads) < 2 or spreads.max() < UNLIKE * spreads.min():
+        return []
+    whose, remedy = "features'", "standardize x"
+    if inputs.ndim == 4:
+        whose = "channels'"
+        remedy += (
+            ", as mb.data.load of an .npz does, by preprocess=mb.data.Preprocess(mean=x.mean((0, 2, 3)), "
+            "std=x.std((0, 2, 3)))"
+        )
+    return [
+        f"the {whose} standard deviations differ ({spreads.min():.3g} to {spreads.max():.3g}), and one int8 scale "
+        f"holds all: {remedy}"
+    ]

@@ -1,0 +1,112 @@
+"""What a fit for a microcontroller says of bounds that cannot be met, of its data, and of what would help."""
+
+import re
+
+import numpy as np
+import pytest
+from test_micro_fit import fit, movement_net, movements
+from torch import nn
+
+import membound as mb
+from membound.errors import MemboundError
+from membound.search.budget import describe_device
+from membound.search.place import Watch
+from membound.search.problem import Target
+
+
+def padded():
+    first, last = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 2, 3, stride=4, padding=1)
+    return nn.Sequential(first, last, nn.Flatten(), nn.Linear(98, 10))
+
+
+def mean():
+    return nn.Sequential(
+        nn.Conv2d(1, 64, (3, 28), stride=(3, 28)),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+
+
+def fit_file(path, layout):
+    data = mb.data.load(path, layout=layout)
+    return mb.fit(movement_net, data, 6_000, target="micro", dense=False, steps=2)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (padded, "rows of 16 x 28, padding included); fewer channels or a larger stride there help"),
+        (mean, "one row of 64 x 1, 32-bit sums included); fewer channels there help"),
+    ],
+)
+def test_ram_is_said_with_what_is_added_and_what_helps(model, said):
+    with pytest.raises(MemboundError) as raised:
+        fit(model=model, ram=501, budget="64KB")
+    assert said in str(raised.value)
+
+
+def test_o2_is_advised_where_it_meets_a_bound_on_time_and_with_its_estimate():
+    """The network takes more than 2 ms at -Os even with a weight in each layer, and less at -O2."""
+    with pytest.raises(MemboundError) as raised:
+        fit(latency="1us")
+    slow, fast = str(raised.value), None
+    least = float(re.search(r"this network takes ([\d.]+) ms", slow)[1])
+    assert "O2" not in slow
+    with pytest.raises(MemboundError) as raised:
+        fit(latency=f"{0.99 * least:.4g}ms", budget="64KB")
+    fast = re.search(r"or compile with O2, which takes ([\d.]+) ms$", str(raised.value))
+    assert 0 < float(fast[1]) < 0.99 * least
+    with pytest.raises(MemboundError) as raised:
+        fit(latency=f"{0.99 * least:.4g}ms", budget=4_000)  # fast enough, but its code takes more
+    assert "O2" not in str(raised.value)
+    with pytest.raises(MemboundError, match=rf"takes {fast[1]} ms, as estimated at -O2; .* network$"):
+        fit(latency="1us", budget="64KB", compiled="O2")
+
+
+def test_channels_that_one_scale_holds_badly_are_told_unless_they_are_standardized():
+    samples, kinds = movements(60, 0)
+    unlike = samples * np.array([1.0, 9.0, 2.0], np.float32)[:, None, None]
+    said = "the channels' standard deviations differ ("
+    remedy = mb.data.Preprocess(mean=unlike.mean((0, 2, 3)), std=unlike.std((0, 2, 3)))
+    for x, options, told in (
+        (unlike, {}, True),
+        (samples, {}, False),
+        (unlike, {"preprocess": remedy}, False),
+        (unlike, {"target": "cpu"}, False),
+    ):
+        notes = []
+        options = {
+            "target": "micro",
+            "dense": False,
+            "steps": 2,
+            "watch": Watch(note=notes.append),
+            **options,
+        }
+        found = mb.fit(movement_net, (x, kinds), 9_000, val_data=(x, kinds), **options)
+        assert any(note.startswith(said) for note in notes) is told
+        assert any(note.startswith(said) for note in found.facts["tried"]) is told
+        if told:
+            (note,) = (note for note in notes if note.startswith(said))
+            assert "preprocess=mb.data.Preprocess(mean=x.mean((0, 2, 3)), std=x.std((0, 2, 3)))" in note
+
+
+def test_without_an_error_left_no_wider_network_is_advised():
+    micro = {"flash_bytes": 2_000, "ram_bytes": 300, "clock_hz": 80_000_000, "ms": 1.0}
+    assert "wider" in describe_device(micro, 6_000, Target(micro=True))[0]
+    assert describe_device(micro, 6_000, Target(micro=True), no_errors=True) == []
+
+
+def test_a_sequence_that_lacks_an_axis_is_told_how_to_get_it(tmp_path):
+    samples, kinds = movements(40, 0)
+    flat = samples[..., 0]
+    np.savez(tmp_path / "flat.npz", x_train=flat, y_train=kinds, x_test=flat, y_test=kinds)
+    said = []
+    for layout in (None, "NCHW", "NCL"):
+        with pytest.raises(MemboundError) as raised:
+            fit_file(tmp_path / "flat.npz", layout)
+        said.append(str(raised.value))
+    assert "from x of [n, 3, 64, 1]; if x is [n, 3, 64], save x[..., None] first" in said[0]
+    assert said[1].endswith("; of sequences [n, channels, time], save x[..., None]")
+    assert said[2].endswith("as [channels, time, 1]: save x[..., None], and give the layout NCHW")
