@@ -135,21 +135,23 @@ def test_sequences_that_are_read_as_pictures_or_without_a_width_name_the_layout(
         "(5, 1)), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))\n"
     )
     x, y = np.random.default_rng(0).normal(size=(40, 20, 49)).astype(np.float32), np.arange(40) % 2
-    np.savez("places.npz", x_train=x[..., None], y_train=y, x_test=x[..., None], y_test=y)
-    np.savez("times.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    np.savez("places.npz", x_train=x[..., None], y_train=y, x_test=x[:20, :, :, None], y_test=y[:20])
+    np.savez("times.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
     fit = ("fit", "sequence_nets:over_time", "--target", "micro", "--ram", "700", "--out", "net.safetensors")
     bounds = ("--budget", "5KB", "--device", "cpu", "--steps", "2")
     said = refused(capsys, *fit, *bounds, "--data", "places.npz")
     assert "read as 1 x 20 x 49 (channels, height, width)" in said
     assert "the layout NCHW reads 20 x 49 x 1 (--ram, --layout)" in said
     said = refused(capsys, *fit, *bounds, "--data", "times.npz", "--layout", "NCL")
-    assert said.endswith("takes a sequence as [channels, time, 1], in the layout NCHW (--layout)\n")
+    assert said.endswith(
+        "takes a sequence as [channels, time, 1]: save x[..., None], and give the layout NCHW (--layout)\n"
+    )
 
 
 def test_pixels_have_no_layout_to_say_and_a_mean_image_names_the_option(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     x, y = np.random.default_rng(0).integers(0, 256, (40, 28, 28), np.uint8), np.arange(40) % 10
-    np.savez("digits.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    np.savez("digits.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
     fit = ("fit", "lenet", "--data", "digits.npz", "--target", "micro", "--device", "cpu", "--steps", "2")
     fit += ("--out", "net.safetensors", "--no-dense")
     assert "--layout" not in refused(capsys, *fit, "--budget", "8KB", "--ram", "1KB")

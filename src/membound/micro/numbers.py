@@ -10,10 +10,8 @@ from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization
 from membound.micro.plan import MicroPlan
 
-FACTOR_BITS, OFFSET_BITS = (
-    30,
-    61,
-)  # so that the product of a factor and an int32, and the sum, are within 64 bits
+# So that the product of a factor and an int32, and the sum, are within 64 bits.
+FACTOR_BITS, OFFSET_BITS = 30, 61
 INT32 = 2.0**31
 RANGES = 6  # of channels, that a message shows
 # What net_input_fixed adds to flash: code on a Cortex-M4 at -Os or -O2, and constants of each channel.
@@ -146,6 +144,6 @@ def say_not_included(plan: MicroPlan) -> str | None:
     fixed = FIXED_CODE_BYTES + FIXED_CHANNEL_BYTES * plan.net.images[0][0]
     return (
         "what turns numbers into bytes is not included: on a Cortex-M4, net_input adds about 1.8 KB without an FPU, "
-        "0.3 KB with one, unless your firmware uses floats already; net_input_fixed, which takes integers (export "
-        f"with --input-unit), adds at most {fixed:,} bytes"
+        "0.3 KB with one, unless your firmware uses floats already; net_input_fixed, which takes integers if the "
+        f"export names their unit, adds at most {fixed:,} bytes"
     )
