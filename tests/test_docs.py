@@ -374,7 +374,7 @@ def test_the_microcontroller_section_tells_estimates_from_counted_times():
     said = flat(README)
     estimated = [f"{1e3 * each['estimated_cycles'] / CLOCK:.1f} ms" for each in (small, fast)]
     assert (
-        f"it estimates {estimated[0]} an image on a Cortex-M4 at 80 MHz, or {estimated[1]} if compiled"
+        f"it estimates {estimated[0]} an image on a Cortex-M4 at 80 MHz, or {estimated[1]} if exported"
         in said
     )
     counted = f"{small['ms_at_80_mhz']} ms and {fast['ms_at_80_mhz']} ms"

@@ -36,7 +36,7 @@ membound reproduce imagenet --data imagenet/ --init bvlc_alexnet.caffemodel --sk
   empty).
 - **`--seeds N`** trains every network with the seeds 0 to N - 1. Without it, a figure has a number of its own: 3 in
   most, 5 in `frontier`, 10 in `optimization`, 1 in `imagenet`; at most 2 with `--quick`.
-- **Cost.** Before it trains, a figure says how many networks it took in full, how long that was and on which machine;
+- **Cost.** Before it trains, a figure (not with `--quick`) says how many networks it took in full, how long that was and on which machine;
   then, for each group of networks, how many there are, of how many steps, and how long they will take here. The time
   of a greedy search is not known before. `--steps N` cuts every training to N steps: the result is marked as
   shortened in JSON and picture, and claims nothing.

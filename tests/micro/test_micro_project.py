@@ -543,7 +543,7 @@ def test_clock_and_compiler_are_those_that_are_asked_for(calibrated, tmp_path, c
     assert run("export", file, "--c", str(tmp_path / "c"), *way) == 0
     said = capsys.readouterr().out
     assert f"{fast.flash:,} bytes: " in said
-    assert f"; {small.flash:,} if compiled with -Os" in said
+    assert f"; {small.flash:,} if exported for -Os" in said
     assert "on a Cortex-M4 at 64 MHz" in said
     readme = (tmp_path / "c" / "README.md").read_text()
     assert "| at 64 MHz |" in readme

@@ -267,11 +267,11 @@ def test_a_fit_for_a_microcontroller_has_its_cards_without_dense():
 
 def test_what_o2_takes_is_beside_what_os_takes():
     table = plain(page(micro=DEVICE, limit=6_000)).split("Flash and RAM")[1]
-    assert "flash if compiled with -O28,461" in table
+    assert "flash if exported for -O28,461" in table
     assert "milliseconds with -O211" in table
     fast = DEVICE | {"compiled_with": "-O2", "flash_bytes": 8_461, "ms": 11.2}
     table = plain(page(micro=fast, limit=9_000)).split("Flash and RAM")[1]
-    assert "flash if compiled with -Os5,643" in table
+    assert "flash if exported for -Os5,643" in table
     assert "Code is at -O2 for a Cortex-M4" in table
     assert "--c firmware --clock 64MHz --compiled O2" in table
 

@@ -98,7 +98,7 @@ def test_flash_and_time_are_bounded_as_c_is_compiled(fitted, tmp_path):
     assert not any("time is the bound" in note for note in bound.facts["tried"])
     (_, flash), _, (_, speed) = on_device(describe_final(bound))
     assert "of code at -O2 for a Cortex-M4" in flash
-    assert flash.endswith(f"{micro['at_Os']['flash_bytes']:,} if compiled with -Os")
+    assert flash.endswith(f"{micro['at_Os']['flash_bytes']:,} if exported for -Os")
     assert "instructions an example at -O2" in speed
     bound.save(tmp_path / "net.safetensors")
     net = mb.load(tmp_path / "net.safetensors", engine="micro")
@@ -112,7 +112,7 @@ def test_a_flash_at_o2_that_is_beyond_the_budget_is_said(fitted):
     (_, flash), *_ = on_device(describe_final(fitted))
     beyond = fitted.facts["micro"]["at_O2"]["flash_bytes"]
     assert beyond > FLASH
-    assert flash.endswith(f"{beyond:,} if compiled with -O2, which is beyond the budget")
+    assert flash.endswith(f"{beyond:,} if exported for -O2, which is beyond the budget")
 
 
 def movements(count, seed):

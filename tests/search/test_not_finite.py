@@ -11,6 +11,7 @@ from membound.search.place import Watch
 
 X = np.random.default_rng(0).normal(size=(80, 12)).astype(np.float32)
 DATA = X, (X[:, 0] > 0).astype(int)
+OTHERS = tuple(each[:-1] for each in DATA)
 
 
 def two_layers(width=16):
@@ -38,7 +39,7 @@ def test_a_score_that_is_never_finite_chooses_nothing(more):
 def test_a_score_that_is_not_finite_is_not_measured_and_takes_no_other_network(value):
     said = []
     fitted = mb.fit(
-        two_layers, DATA, "70%", test_data=DATA, steps=4, batch_size=8, device="cpu", seeds=2,
+        two_layers, DATA, "70%", test_data=OTHERS, steps=4, batch_size=8, device="cpu", seeds=2,
         loss=nn.functional.cross_entropy, score=lambda outputs, targets: value, watch=Watch(warn=said.append),
     )  # fmt: skip
     assert (fitted.accuracy, fitted.verdict, fitted.mean) == (None, None, None)

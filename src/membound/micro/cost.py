@@ -101,14 +101,14 @@ def longest_call(plan: MicroPlan, level: str = "-Os") -> Estimate:
 
 
 def say_flash(facts: Mapping[str, Any], limit: float | None = None) -> str:
-    """What flash holds, of what `describe_plan` gives, and how much it is if compiled otherwise.
+    """What flash holds, of what `describe_plan` gives, and how much it is if exported for the other level.
 
     >>> facts = {"flash_bytes": 5643, "constant_bytes": 2821, "weight_bytes": 2100, "code_bytes": 2822}
     >>> facts |= {"code_from": "recorded sizes", "compiled_with": "-Os", "at_O2": {"flash_bytes": 8461}}
     >>> print(say_flash(facts, 6000))
     5,643 of 6,000 bytes: 2,821 of constants (2,100 of them weights), 2,822 of code at -Os for a Cortex-M4 \
 (recorded sizes); startup code and memcpy/memset (about 470 bytes) not included; \
-8,461 if compiled with -O2, which is beyond the budget
+8,461 if exported for -O2, which is beyond the budget
     """
     level = facts["compiled_with"]
     other = _other(level)
@@ -118,7 +118,7 @@ def say_flash(facts: Mapping[str, Any], limit: float | None = None) -> str:
         f"{facts['flash_bytes']:,}{allowed} bytes: {facts['constant_bytes']:,} of constants "
         f"({facts['weight_bytes']:,} of them weights), {facts['code_bytes']:,} of code at {level} for a Cortex-M4 "
         f"({facts['code_from']}); startup code and memcpy/memset (about {LIBRARY_BYTES} bytes) not included; "
-        f"{beside:,} if compiled with {other}"
+        f"{beside:,} if exported for {other}"
         + (", which is beyond the budget" if limit is not None and beside > limit else "")
     )
 
@@ -133,10 +133,10 @@ def say_speed(facts: Mapping[str, Any]) -> str:
     >>> fast = {"instructions": 1_893_000, "cycles": 2_600_000, "ms": 32.5}
     >>> small = {"instructions": 3_077_000, "cycles": 4_520_000, "ms": 56.5}
     >>> print(say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast}))
-    about 3.08 million instructions an example: 56 ms on a Cortex-M4 at 80 MHz, 32 ms if compiled with -O2 \
+    about 3.08 million instructions an example: 56 ms on a Cortex-M4 at 80 MHz, 32 ms if exported for -O2 \
 (estimated; measured networks were within 7.6 % at -Os and 22.2 % at -O2)
     >>> print(say_speed({"clock_hz": 80e6, "compiled_with": "-O2", **fast, "at_Os": small}))
-    about 1.89 million instructions an example at -O2: 32 ms on a Cortex-M4 at 80 MHz, 56 ms if compiled with -Os \
+    about 1.89 million instructions an example at -O2: 32 ms on a Cortex-M4 at 80 MHz, 56 ms if exported for -Os \
 (estimated; measured networks were within 7.6 % at -Os and 22.2 % at -O2)
     >>> small["longest_call_ms"] = 8.2
     >>> say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast}).partition("); ")[2]
@@ -147,7 +147,7 @@ def say_speed(facts: Mapping[str, Any]) -> str:
     return (
         f"about {count:.3g} million instructions an example{'' if level == LEVELS[0] else f' at {level}'}: "
         f"{show_ms(facts['ms'])} on a Cortex-M4 at {show_clock(facts['clock_hz'])}, "
-        f"{show_ms(facts[f'at_{other[1:]}']['ms'])} if compiled with {other} (estimated; {say_off(*LEVELS)})"
+        f"{show_ms(facts[f'at_{other[1:]}']['ms'])} if exported for {other} (estimated; {say_off(*LEVELS)})"
         + (f"; longest call: about {show_ms(facts['longest_call_ms'])}" if "longest_call_ms" in facts else "")
     )
 

@@ -54,7 +54,7 @@ def make_footprint(result: Facts) -> Markup | None:
     ]
     if other is not None:  # how much more flash, how much less time
         parts += [
-            (unbroken(f"flash if compiled with {other[0]}"), lambda net: _compiled_else(net, 1)),
+            (unbroken(f"flash if exported for {other[0]}"), lambda net: _compiled_else(net, 1)),
             (unbroken(f"milliseconds with {other[0]}"), lambda net: _compiled_else(net, 2)),
         ]
     known = [(words, [show(net) for _, net in networks]) for words, show in parts]

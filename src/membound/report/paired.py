@@ -38,9 +38,9 @@ class Comparison:
     seeds to tell' instead. Pairs cancel what a seed does to both. All are judged on the same test images: of other
     images this says nothing.
 
-    With one seed in common, `uncertainty` is 1.96 sqrt(a^2 + b^2), of the standard errors a and b over test images,
-    and says nothing of another seed. Where there are none (a score of your own, or `of` one pair of numbers), it is
-    None, and so is `verdict`: one seed has no interval.
+    With one seed in common, and one in each fit, `uncertainty` is 1.96 sqrt(a^2 + b^2), of the standard errors a and b
+    over test images, and says nothing of another seed. Where there are none (a score of your own, or `of` one pair of
+    numbers), it is None, and so is `verdict`: one seed has no interval.
     """
 
     difference: float
