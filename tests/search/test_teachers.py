@@ -337,7 +337,7 @@ def test_without_test_images_the_teacher_has_not_seen_those_that_judge():
 
 @pytest.mark.parametrize(
     "more",
-    [{"dense": False}, {"strategy": "greedy"}, full({"budget": None, "within": 50.0})],
+    [{"dense": False}, {"strategy": "greedy", "budget": 9000}, full({"budget": None, "within": 50.0})],
 )
 def test_where_no_dense_network_is_trained_first_nobody_teaches(more):
     fitted = fit_small(**{**more, "steps": 6})
