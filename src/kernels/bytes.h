@@ -77,9 +77,29 @@ struct ByteRows {
   float inverse_ = 1.0f;      // steps a unit
 };
 
+// A row of a weight of which most words are 0: those that are not. A head has in its upper half how many words of zeros come
+// before, and in its lower half a bit for each byte that is not 0; `values` has these bytes. Three more behind them are read.
+struct SparseRow {
+  const uint8_t* heads;
+  const int8_t* values;
+  size_t count;
+};
+
+// For each head: which of its values every byte of the word is; beyond them, it is 0.
+struct alignas(uint32_t) BytePlaces {
+  uint8_t of[kWordChannels];
+};
+constexpr BytePlaces kBytePlaces[16] = {
+    {{255, 255, 255, 255}}, {{0, 255, 255, 255}}, {{255, 0, 255, 255}}, {{0, 1, 255, 255}},
+    {{255, 255, 0, 255}},   {{0, 255, 1, 255}},   {{255, 0, 1, 255}},   {{0, 1, 2, 255}},
+    {{255, 255, 255, 0}},   {{0, 255, 255, 1}},   {{255, 0, 255, 1}},   {{0, 1, 255, 2}},
+    {{255, 255, 0, 1}},     {{0, 255, 1, 2}},     {{255, 0, 1, 2}},     {{0, 1, 2, 3}},
+};
+
 struct ByteKernels {
   size_t width;   // pixels of a vector: a chunk has as many or fewer
   int32_t shift;  // what bytes are stored less by: dot products take signed ones here, unsigned ones there
+  size_t strip;   // vectors of pixels that a row of a sparse weight is summed for at once
 
   void (*range)(const float* x, size_t n, Range& range);
 
@@ -94,6 +114,12 @@ struct ByteKernels {
   // The same as words: y[r / 4][p].
   void (*multiply_to_words)(const int8_t* a, size_t depth, const int32_t* offsets, const uint32_t* x, const Chunk* chunks,
                             int count, uint32_t* y, size_t y_step, int rows, const ByteFinish& finish);
+
+  // The same for n pixels one after another, a strip or fewer, and rows of a sparse weight, kByteRows of them.
+  void (*multiply_sparse)(const SparseRow* a, const int32_t* offsets, const uint32_t* x, size_t n, float* y, size_t y_step, int rows,
+                          const ByteFinish& finish);
+  void (*multiply_sparse_to_words)(const SparseRow* a, const int32_t* offsets, const uint32_t* x, size_t n, uint32_t* y,
+                                   size_t y_step, int rows, const ByteFinish& finish);
 
   // Rows of n words as bytes of four planes, a channel each, `step` bytes apart: rows go to where rows of `pitch` bytes are, and up
   // to the next one follows what stands for 0; so it does behind the last, up to kByteSlack bytes of it.
@@ -112,9 +138,11 @@ struct ByteKernels {
 constexpr size_t kByteSlack = 64;
 inline size_t words_across(int kernel) { return (static_cast<size_t>(kernel) + kWordChannels - 1) / kWordChannels; }
 
-// Those of Arm and AVX-512 with dot products of bytes, those of older CPUs without, and those of any CPU.
+// Those of Arm, AVX-512 and AVX2 with dot products of bytes (null if the compiler does not know these), those of older CPUs
+// without, and those of any CPU.
 const ByteKernels& neon_dot_byte_kernels();
 const ByteKernels& avx512_dot_byte_kernels();
+const ByteKernels* avx2_dot_byte_kernels();
 const ByteKernels& neon_byte_kernels();
 const ByteKernels& avx2_byte_kernels();
 const ByteKernels& plain_byte_kernels();

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kWidth = 16;
 constexpr int kVectors = 3;
+constexpr size_t kSparseVectors = 16;
 constexpr int kStrip = 4;
 constexpr int32_t kShift = 0;
 
@@ -94,6 +95,14 @@ inline __attribute__((always_inline)) void add_dots(const int8_t* a, const Ints 
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n) add_dot(sums[r][n], x[n], left);
   }
+}
+
+inline __attribute__((always_inline)) Ints take_word(const int8_t*& values, uint32_t places) {
+  int32_t next, from;
+  std::memcpy(&next, values, sizeof next);
+  std::memcpy(&from, kBytePlaces + places, sizeof from);
+  values += __builtin_popcount(places);
+  return _mm512_broadcastd_epi32(_mm_shuffle_epi8(_mm_cvtsi32_si128(next), _mm_cvtsi32_si128(from)));
 }
 
 #include "bytes.inc"

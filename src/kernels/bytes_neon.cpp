@@ -12,6 +12,7 @@ namespace {
 #include "bytes_neon.inc"
 
 constexpr int kVectors = 2;
+constexpr size_t kSparseVectors = 12;
 constexpr int kStrip = 1;
 
 // Products of 16 bits, of which two fit into as many, then pairs of these.

@@ -14,6 +14,7 @@ namespace {
 #include "bytes_neon.inc"
 
 constexpr int kVectors = 3;
+constexpr size_t kSparseVectors = 24;
 constexpr int kStrip = 4;
 
 // Four words of the weight come with one load, and each multiplies from its lane.

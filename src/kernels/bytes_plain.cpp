@@ -120,6 +120,36 @@ void multiply_to_words(const int8_t* a, size_t depth, const int32_t* offsets, co
       }
 }
 
+int32_t sparse_sum(const SparseRow& row, const int32_t* offsets, const uint32_t* x, int32_t start) {
+  const int8_t* values = row.values;
+  for (size_t k = 0; k < row.count; ++k, ++offsets) {
+    offsets += row.heads[k] >> 4;
+    for (size_t c = 0; c < kWordChannels; ++c)
+      if (row.heads[k] >> c & 1) start += *values++ * static_cast<int32_t>(x[*offsets] >> (8 * c) & 255);
+  }
+  return start;
+}
+
+void multiply_sparse(const SparseRow* a, const int32_t* offsets, const uint32_t* x, size_t n, float* y, size_t y_step, int rows,
+                     const ByteFinish& finish) {
+  for (size_t r = 0; r < static_cast<size_t>(rows); ++r)
+    for (size_t p = 0; p < n; ++p)
+      y[r * y_step + p] = within(finished(sparse_sum(a[r], offsets, x + p, finish.starts[r]), r, finish), finish.limits);
+}
+
+void multiply_sparse_to_words(const SparseRow* a, const int32_t* offsets, const uint32_t* x, size_t n, uint32_t* y, size_t y_step,
+                              int rows, const ByteFinish& finish) {
+  for (size_t first = 0; first < static_cast<size_t>(rows); first += kWordChannels)
+    for (size_t p = 0; p < n; ++p) {
+      uint32_t word = 0;
+      for (size_t r = first; r < first + kWordChannels; ++r) {
+        const int byte = signed_byte(finished(sparse_sum(a[r], offsets, x + p, finish.starts[r]), r, finish));
+        word |= static_cast<uint32_t>(byte + kSigned) << (8 * (r - first));
+      }
+      y[first / kWordChannels * y_step + p] = word;
+    }
+}
+
 void split(const uint32_t* words, size_t n, size_t rows, uint8_t* planes, size_t step, size_t pitch) {
   for (size_t row = 0; row < rows; ++row)
     for (size_t c = 0; c < kWordChannels; ++c) {
@@ -158,7 +188,9 @@ void depthwise(const uint8_t* x, size_t pitch, const int8_t* taps, int kernel, i
 }  // namespace
 
 const ByteKernels& plain_byte_kernels() {
-  static constexpr ByteKernels kernels{kLine, 0, range, to_words, multiply, multiply_to_words, split, unite, depthwise};
+  static constexpr ByteKernels kernels{
+      kLine, 0, 12, range, to_words, multiply, multiply_to_words, multiply_sparse, multiply_sparse_to_words,
+      split, unite, depthwise};
   return kernels;
 }
 

@@ -11,7 +11,7 @@
 #elif defined(MEMBOUND_NEON) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
-#elif defined(MEMBOUND_NEON) && defined(__APPLE__)
+#elif defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
 
@@ -104,13 +104,27 @@ const NetKernels& net_kernels(const Kernels& kernels) {
 namespace {
 
 // Dot products of bytes are in no baseline.
-bool has_dot_products() {
 #if defined(MEMBOUND_X86)
+bool has_dot_products_of_512_bits() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512vnni");
-#elif defined(MEMBOUND_NEON) && defined(__linux__)
+}
+
+// Not every compiler knows them by name.
+bool has_dot_products_of_256_bits() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+const ByteKernels& avx2_byte_kernels_of_this_cpu() {
+  static const ByteKernels* const dot = has_dot_products_of_256_bits() ? avx2_dot_byte_kernels() : nullptr;
+  return dot ? *dot : avx2_byte_kernels();
+}
+#elif defined(MEMBOUND_NEON)
+bool has_dot_products() {
+#if defined(__linux__)
   return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
-#elif defined(MEMBOUND_NEON) && defined(__APPLE__)
+#elif defined(__APPLE__)
   int found = 0;
   size_t bytes = sizeof found;
   return sysctlbyname("hw.optional.arm.FEAT_DotProd", &found, &bytes, nullptr, 0) == 0 && found;
@@ -118,19 +132,20 @@ bool has_dot_products() {
   return false;
 #endif
 }
+#endif
 
 }  // namespace
 
 const ByteKernels& byte_kernels(const Traits& traits) {
-  static const bool dot_products = has_dot_products();
   const std::string name = traits.name;
 #if defined(MEMBOUND_X86)
+  static const bool dot_products = has_dot_products_of_512_bits();
   if (name == "avx512" && dot_products) return avx512_dot_byte_kernels();
-  if (name == "avx512" || name == "avx2") return avx2_byte_kernels();
+  if (name == "avx512" || name == "avx2") return avx2_byte_kernels_of_this_cpu();
 #elif defined(MEMBOUND_NEON)
+  static const bool dot_products = has_dot_products();
   if (name == "neon") return dot_products ? neon_dot_byte_kernels() : neon_byte_kernels();
 #endif
-  (void)dot_products;
   return plain_byte_kernels();
 }
 

@@ -13,13 +13,16 @@
 #include "image_layout.h"
 #include "op.h"
 #include "product.h"
+#include "sparse_bytes.h"
 
 namespace membound {
 namespace {
 
 constexpr size_t kChunks = 24;  // vectors of pixels that stay near while rows of the weight pass by
+constexpr size_t kFlatStep = kChunks * kLine;  // floats of a row of them, on any CPU
 constexpr size_t kRangeParts = 8;
 constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
+constexpr double kRowInWords = 6;  // dense ones that take as long as to begin and end a row of a sparse weight
 constexpr double kBytesAtOnce = 4;  // multiplications that take as long as one of floats
 
 class ByteConv final : public Op {
@@ -30,15 +33,16 @@ class ByteConv final : public Op {
         channels_(input[0]), height_(input[1]), width_(input[2]), out_h_(output[1]), out_w_(output[2]) {
     if (out_h_ == 1) window_.stride_h = 1;
     if (out_w_ == 1) window_.stride_w = 1;
+    made_.biases = std::move(bias);
+    made_.biases.resize(groups() * kByteRows, 0.0f);
+    pack(weight, traits);
     // The same on every instruction set: nothing is copied for the sake of whole lines.
     layout_ = plan_layout(window_, height_, width_, out_h_, out_w_, false, traits);
-    if (!is_read_in_place()) layout_.channel_floats = divide_up(layout_.channel_floats, kLine) * kLine;
+    read_in_place_ = bounds_.in > 0 && layout_.unchanged && (sparse_.empty() || layout_.channel_floats % kLine == 0);
+    if (!read_in_place_) layout_.channel_floats = divide_up(layout_.channel_floats, kLine) * kLine;
     if (quads() * layout_.channel_floats > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     offsets_ = window_offsets(layout_, window_, quads());
-    made_.biases = std::move(bias);
-    made_.biases.resize(groups() * kByteRows, 0.0f);
-    pack(weight);
     if (bounds_.out > 0) made_.make_bytes(quantized({0.0f, bounds_.out}));
   }
 
@@ -49,54 +53,71 @@ class ByteConv final : public Op {
   }
 
   Needs needs(size_t, const Traits& traits) const override {
-    return {finish_floats() + (is_read_in_place() ? 0 : quads() * layout_.channel_floats + kLine),
-            is_flat(traits) ? kByteRows * flat_step() : 0};
+    return {finish_floats() + (read_in_place_ ? 0 : quads() * layout_.channel_floats + kLine),
+            is_flat(traits) ? kByteRows * kFlatStep : 0};
   }
 
   size_t table_bytes() const override {
-    return packed_.size() + offsets_.size() * sizeof(int32_t) + made_.bytes();
+    return packed_.size() + sparse_.bytes() + offsets_.size() * sizeof(int32_t) + made_.bytes();
   }
 
  private:
   size_t quads() const { return quads_of(channels_); }
   size_t groups() const { return divide_up(rows_, kByteRows); }
-  size_t depth() const { return offsets_.size(); }
+  size_t depth() const { return quads() * static_cast<size_t>(window_.kernel_h * window_.kernel_w); }
 
   size_t finish_floats() const { return divide_up(2 * groups() * kByteRows, kLine) * kLine; }  // (ByteFinish)
-  bool is_read_in_place() const { return bounds_.in > 0 && layout_.unchanged; }
   // Whether rows of the output follow one another as those of the image do.
   bool is_whole() const { return layout_.plane_w == out_w_ || out_h_ == 1; }
-  // Whether what lies between rows is summed, too, and left out afterwards: where rows would leave many lanes unused.
+  // Whether what lies between rows is summed, too, and left out afterwards: where rows would leave many lanes unused, and for
+  // a sparse weight, whose strips have no end where a row has.
   bool is_flat(const Traits& traits) const {
     const size_t width = static_cast<size_t>(traits.width);
-    return !is_whole() && 4 * out_w_ < 3 * divide_up(out_w_, width) * width;
+    return !is_whole() && (!sparse_.empty() || 4 * out_w_ < 3 * divide_up(out_w_, width) * width);
   }
   size_t flat_pixels() const { return (out_h_ - 1) * layout_.plane_w + out_w_; }
-  size_t flat_step() const { return divide_up(flat_pixels(), kLine) * kLine; }
 
-  void pack(const Weight& weight) {
+  void pack(const Weight& weight, const Traits& traits) {
     const size_t area = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
-    packed_.assign(groups() * depth() * kByteRows * kWordChannels, 0);
     made_.scales.assign(groups() * kByteRows, 0.0f);
     made_.sums.assign(groups() * kByteRows, 0);
+    sparse_.reserve(weight.matrix().entries, rows_ * depth());
     std::vector<float> room(DenseRows::room(weight));
     DenseRows values(weight, scalar_net_kernels(), room.data());
+    std::vector<int8_t> words(depth() * kWordChannels);
     for (size_t row = 0; row < rows_; ++row) {
       const float* from = values(row);
       const ByteScale scale = byte_scale(from, weight.columns());
       made_.scales[row] = scale.scale;
       spoiled_ = spoiled_ || !std::isfinite(scale.scale) || !std::isfinite(made_.biases[row]);
       int32_t above = 0, below = 0;  // the sums of positive and of negative bytes
-      int8_t* to = packed_.data() + row / kByteRows * depth() * kByteRows * kWordChannels + row % kByteRows * kWordChannels;
       for (size_t column = 0; column < weight.columns(); ++column) {
         const size_t channel = column / area, word = channel / kWordChannels * area + column % area;
         const int8_t byte = scale.byte(from[column]);
-        to[word * kByteRows * kWordChannels + channel % kWordChannels] = byte;
+        words[word * kWordChannels + channel % kWordChannels] = byte;
         made_.sums[row] += byte;
         (byte > 0 ? above : below) += std::abs(byte);
       }
       made_.small = made_.small && 255 * std::max(above, below) <= kMostSmall;
+      sparse_.add_row(words.data(), depth());
     }
+    for (size_t row = rows_; row < groups() * kByteRows; ++row) sparse_.add_row(nullptr, 0);
+    sparse_.finish();
+    if (sooner_sparse(traits)) return;
+    constexpr size_t kStep = kByteRows * kWordChannels;
+    packed_.assign(groups() * depth() * kStep, 0);
+    for (size_t row = 0; row < rows_; ++row)
+      sparse_.copy_row(row, kStep, packed_.data() + row / kByteRows * depth() * kStep + row % kByteRows * kWordChannels);
+    sparse_ = SparseBytes();
+  }
+
+  // Whether it is multiplied sooner, or about as soon and from less memory, without the words that are 0. Whole numbers have the
+  // same sum whichever way it is: this may differ from one CPU to the next. Where a vector is a whole line of the cache, almost
+  // every load of words takes two, and a sparse weight loads them for one row alone.
+  bool sooner_sparse(const Traits& traits) const {
+    const double times = traits.copies_to_lines ? 2.4 : 1.3;
+    const double words = static_cast<double>(sparse_.words()) / static_cast<double>(rows_);
+    return words * times + kRowInWords <= static_cast<double>(depth());
   }
 
   void run_image(const float* x, float* y, const Workplace& place) const {
@@ -114,17 +135,17 @@ class ByteConv final : public Op {
     float* scales = place.shared + groups() * kByteRows;
     made_.finish(how.zero - kernels_.shift, how.scale, starts, scales);
     auto* laid_out = reinterpret_cast<uint32_t*>(place.shared + finish_floats());
-    if (!is_read_in_place())
+    if (!read_in_place_)
       place.each_share(quads(), 1, static_cast<double>(floats), [&](const Share& share, int) {
         for (size_t quad = share.first_map; quad < share.last_map; ++quad)
           lay_out_quad(x, quad, how, laid_out + quad * layout_.channel_floats, place.kernels);
       });
-    const uint32_t* words = is_read_in_place() ? bytes : laid_out;
+    const uint32_t* words = read_in_place_ ? bytes : laid_out;
     const Sums limits = limits_of(fused_.activation, fused_.first, fused_.second);
     const bool flat = is_flat(place.kernels.traits), unfinished = !limits.limited && fused_.activation != Activation::none;
     const size_t width = kernels_.width;
     const size_t vectors = flat ? divide_up(flat_pixels(), width) : is_whole() ? divide_up(pixels, width) : out_h_ * divide_up(out_w_, width);
-    const size_t blocks = flat ? 1 : divide_up(vectors, kChunks);
+    const size_t blocks = divide_up(vectors, at_once());
     const double operations = static_cast<double>(rows_ * depth() * kWordChannels * pixels) / kBytesAtOnce;
     const int threads = place.worth(operations);
     const size_t parts = threads == 1 ? 1 : std::min(groups(), divide_up(4 * static_cast<size_t>(threads), blocks));
@@ -192,6 +213,9 @@ class ByteConv final : public Op {
     for (size_t i = 0; i < count; ++i) to[i] = from[i * stride];
   }
 
+  // Vectors of pixels that stay near while rows of the weight pass by.
+  size_t at_once() const { return sparse_.empty() ? kChunks : std::min(kChunks, kernels_.strip); }
+
   // Vectors of pixels [first, last), times groups of rows [first_group, last_group).
   struct Part {
     size_t first, last, first_group, last_group;
@@ -200,31 +224,45 @@ class ByteConv final : public Op {
   void multiply(const uint32_t* words, const Part& part, const ByteFinish& all, bool unfinished, bool flat, float* y,
                 const Workplace& place, int worker) const {
     const size_t pixels = out_h_ * out_w_;
-    for (size_t first = part.first; first < part.last; first += kChunks) {
+    for (size_t first = part.first; first < part.last; first += at_once()) {
       Chunk chunks[kChunks];
-      const size_t count = std::min(kChunks, part.last - first);
+      const size_t count = std::min(at_once(), part.last - first);
       for (size_t i = 0; i < count; ++i) chunks[i] = chunk(first + i, flat);
       const size_t begin = chunks[0].to, end = chunks[count - 1].to + chunks[count - 1].count;
+      if (flat)  // to where there is room for these alone
+        for (size_t i = 0; i < count; ++i) chunks[i].to -= begin;
+      const size_t step = flat ? kFlatStep : pixels;
       for (size_t group = part.first_group; group < part.last_group; ++group) {
         const size_t row = group * kByteRows;
         const int rows = static_cast<int>(std::min(kByteRows, rows_ - row));
-        const size_t step = flat ? flat_step() : pixels;
         const ByteFinish finish{all.starts + row, all.scales + row, all.biases + row, all.limits, all.small};
-        const int8_t* weight = packed_.data() + row * depth() * kWordChannels;
         // Of words, each is a pixel of four rows.
         const size_t first_map = bounds_.out > 0 ? row / kWordChannels : row;
         const size_t maps = bounds_.out > 0 ? quads_of(static_cast<size_t>(rows)) : static_cast<size_t>(rows);
         float* out = flat ? place.room(worker) : y + first_map * pixels;
-        if (bounds_.out > 0)
-          kernels_.multiply_to_words(weight, depth(), offsets_.data(), words, chunks, static_cast<int>(count),
-                                     reinterpret_cast<uint32_t*>(out), step, rows, finish);
-        else
-          kernels_.multiply(weight, depth(), offsets_.data(), words, chunks, static_cast<int>(count), out, step, rows, finish);
+        multiply_group(row, rows, words, chunks, count, end - begin, out, step, finish);
+        float* made = out + chunks[0].to;
         for (size_t map = 0; map < maps && unfinished; ++map)
-          place.kernels.activate(fused_.activation, fused_.first, fused_.second, out + map * step + begin, end - begin);
-        for (size_t map = 0; map < maps && flat; ++map) copy_flat(out + map * step, begin, end, y + (first_map + map) * pixels);
+          place.kernels.activate(fused_.activation, fused_.first, fused_.second, made + map * step, end - begin);
+        for (size_t map = 0; map < maps && flat; ++map) copy_flat(made + map * step, begin, end, y + (first_map + map) * pixels);
       }
     }
+  }
+
+  void multiply_group(size_t row, int rows, const uint32_t* words, const Chunk* chunks, size_t count, size_t n, float* out,
+                      size_t step, const ByteFinish& finish) const {
+    auto* bytes = bounds_.out > 0 ? reinterpret_cast<uint32_t*>(out) : nullptr;
+    if (!sparse_.empty()) {
+      const uint32_t* from = words + chunks[0].from;
+      const size_t to = chunks[0].to;
+      if (bytes) kernels_.multiply_sparse_to_words(sparse_.rows(row), offsets_.data(), from, n, bytes + to, step, rows, finish);
+      else kernels_.multiply_sparse(sparse_.rows(row), offsets_.data(), from, n, out + to, step, rows, finish);
+      return;
+    }
+    const int8_t* weight = packed_.data() + row * depth() * kWordChannels;
+    const int all = static_cast<int>(count);
+    if (bytes) kernels_.multiply_to_words(weight, depth(), offsets_.data(), words, chunks, all, bytes, step, rows, finish);
+    else kernels_.multiply(weight, depth(), offsets_.data(), words, chunks, all, out, step, rows, finish);
   }
 
   Chunk chunk(size_t number, bool flat) const {
@@ -237,11 +275,11 @@ class ByteConv final : public Op {
     return {row * layout_.plane_w + column, row * out_w_ + column, std::min(width, out_w_ - column)};
   }
 
-  // Of sums [begin, end) with what lies between the rows of an image: without it.
+  // Of sums [begin, end), the first of them at `from`, with what lies between the rows of an image: without it.
   void copy_flat(const float* from, size_t begin, size_t end, float* to) const {
     for (size_t row = begin / layout_.plane_w; row < out_h_ && row * layout_.plane_w < end; ++row) {
       const size_t start = row * layout_.plane_w, first = std::max(begin, start), last = std::min(end, start + out_w_);
-      if (first < last) std::copy(from + first, from + last, to + row * out_w_ + (first - start));
+      if (first < last) std::copy(from + (first - begin), from + (last - begin), to + row * out_w_ + (first - start));
     }
   }
 
@@ -254,7 +292,9 @@ class ByteConv final : public Op {
   size_t rows_, channels_, height_, width_, out_h_, out_w_;
   ImageLayout layout_;
   std::vector<int32_t> offsets_;
-  std::vector<int8_t> packed_;
+  std::vector<int8_t> packed_;  // or, of few words that are not 0:
+  SparseBytes sparse_;
+  bool read_in_place_;
   ByteRows made_;
   bool spoiled_ = false;  // by a weight or a bias that is no number: as all that follows would be
 };
@@ -264,7 +304,7 @@ class ByteConv final : public Op {
 // Dense bytes against nonzeros in floats, as measured on AVX-512 with VNNI. Below these densities, floats take as long or less, and
 // zeros no memory. Windows read an image again and again while it is near, points but once, which takes floats longer.
 bool gains_by_bytes(const Shape& input, const Shape& output, const Matrix& weight, size_t groups, bool stays_bytes) {
-  constexpr double kLeastOfWindows = 0.12, kLeastOfPoints = 0.08;
+  constexpr double kLeastOfWindows = 0.04, kLeastOfPoints = 0.015;
   constexpr double kTurned = 9;  // multiplications in floats that take as long as to turn a float into a byte
   const double least = weight.columns > input[0] ? kLeastOfWindows : kLeastOfPoints;
   const double size = static_cast<double>(weight.rows * weight.columns), pixels = static_cast<double>(output[1] * output[2]);

@@ -86,7 +86,7 @@ def networks(draw):
 @given(
     network=networks(),
     seed=st.integers(0, 1000),
-    thin=st.sampled_from(["1", "0.6", "rows"]),
+    thin=st.sampled_from(["1", "0.6", "0.2", "rows"]),
     bias=st.sampled_from([1.0, 1e-6, 1e4]),
     size=st.sampled_from([1.0, 1e-5, 30.0]),
     batch=st.integers(1, 3),

@@ -51,13 +51,16 @@ FAST += -fno-schedule-insns
 AVX512 += -Wno-uninitialized -Wno-maybe-uninitialized
 endif
 
-X86 := avx2 avx512 net_avx2 net_avx512 bytes_avx2 bytes_avx512_dot
+X86 := avx2 avx512 net_avx2 net_avx512 bytes_avx2 bytes_avx2_dot bytes_avx512_dot
 ARM := neon net_neon bytes_neon bytes_neon_dot
 KERNELS := $(filter-out $(X86) $(ARM),$(patsubst membound/%.cpp,%,$(wildcard membound/*.cpp)))
 ifneq ($(filter x86_64% amd64%,$(TARGET)),)
 KERNELS += $(X86)
 ALL += -DMEMBOUND_X86
 PLACES := -Wa,-mbranches-within-32B-boundaries
+ifeq ($(shell echo | $(CXX) -mavxvnni -x c++ -c - -o /dev/null 2>/dev/null && echo yes),yes)
+AVXVNNI := -mavxvnni
+endif
 ifeq ($(shell echo | $(CXX) $(PLACES) -x c++ -c - -o /dev/null 2>/dev/null && echo yes),yes)
 AVX2 += $(PLACES)
 AVX512 += $(PLACES)
@@ -72,6 +75,7 @@ OF_avx512 = $(AVX512)
 OF_net_avx2 = $(AVX2) $(FAST)
 OF_net_avx512 = $(AVX512) $(FAST)
 OF_bytes_avx2 = $(AVX2) $(FAST)
+OF_bytes_avx2_dot = $(AVX2) $(AVXVNNI) $(FAST)
 OF_bytes_avx512_dot = $(AVX512) -mavx512vnni $(FAST)
 OF_net_neon = $(FAST)
 OF_bytes_neon = $(FAST)

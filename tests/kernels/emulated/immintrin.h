@@ -335,6 +335,12 @@ inline __m256 _mm256_insertf128_ps(__m256 a, const __m128& b, int half) {
   std::memcpy(a.lane + 4 * half, b.lane, sizeof b);
   return a;
 }
+inline __m128i _mm_shuffle_epi8(const __m128i& a, const __m128i& index) {
+  __m128i v{};
+  for (int i = 0; i < 16; ++i) v.byte[i] = index.byte[i] & 128 ? 0 : a.byte[index.byte[i] & 15];
+  return v;
+}
+inline __m512i _mm512_broadcastd_epi32(const __m128i& a) { return _mm512_set1_epi32(emulated::at<int32_t>(a, 0)); }
 inline __m512i _mm512_broadcast_i32x4(const __m128i& a) {
   __m512i v{};
   for (int i = 0; i < 64; ++i) v.byte[i] = a.byte[i % 16];
