@@ -79,10 +79,17 @@ struct ByteRows {
 
 // A row of a weight of which most words are 0: those that are not. A head has in its upper half how many words of zeros come
 // before, and in its lower half a bit for each byte that is not 0; `values` has these bytes. Three more behind them are read.
+// `counts` says how many heads each block has of the columns.
 struct SparseRow {
   const uint8_t* heads;
   const int8_t* values;
-  size_t count;
+  const uint16_t* counts;
+};
+
+// A group of rows, kByteRows of them, block by block: what a block reads of the image stays near for all of them.
+struct SparseRows {
+  const SparseRow* rows;
+  size_t blocks;
 };
 
 // For each head: which of its values every byte of the word is; beyond them, it is 0.
@@ -115,10 +122,10 @@ struct ByteKernels {
   void (*multiply_to_words)(const int8_t* a, size_t depth, const int32_t* offsets, const uint32_t* x, const Chunk* chunks,
                             int count, uint32_t* y, size_t y_step, int rows, const ByteFinish& finish);
 
-  // The same for n pixels one after another, a strip or fewer, and rows of a sparse weight, kByteRows of them.
-  void (*multiply_sparse)(const SparseRow* a, const int32_t* offsets, const uint32_t* x, size_t n, float* y, size_t y_step, int rows,
+  // The same for n pixels one after another, a strip or fewer, and rows of a sparse weight.
+  void (*multiply_sparse)(const SparseRows& a, const int32_t* offsets, const uint32_t* x, size_t n, float* y, size_t y_step, int rows,
                           const ByteFinish& finish);
-  void (*multiply_sparse_to_words)(const SparseRow* a, const int32_t* offsets, const uint32_t* x, size_t n, uint32_t* y,
+  void (*multiply_sparse_to_words)(const SparseRows& a, const int32_t* offsets, const uint32_t* x, size_t n, uint32_t* y,
                                    size_t y_step, int rows, const ByteFinish& finish);
 
   // Rows of n words as bytes of four planes, a channel each, `step` bytes apart: rows go to where rows of `pitch` bytes are, and up

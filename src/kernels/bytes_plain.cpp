@@ -120,9 +120,11 @@ void multiply_to_words(const int8_t* a, size_t depth, const int32_t* offsets, co
       }
 }
 
-int32_t sparse_sum(const SparseRow& row, const int32_t* offsets, const uint32_t* x, int32_t start) {
+int32_t sparse_sum(const SparseRow& row, size_t blocks, const int32_t* offsets, const uint32_t* x, int32_t start) {
   const int8_t* values = row.values;
-  for (size_t k = 0; k < row.count; ++k, ++offsets) {
+  size_t count = 0;
+  for (size_t block = 0; block < blocks; ++block) count += row.counts[block];
+  for (size_t k = 0; k < count; ++k, ++offsets) {
     offsets += row.heads[k] >> 4;
     for (size_t c = 0; c < kWordChannels; ++c)
       if (row.heads[k] >> c & 1) start += *values++ * static_cast<int32_t>(x[*offsets] >> (8 * c) & 255);
@@ -130,20 +132,20 @@ int32_t sparse_sum(const SparseRow& row, const int32_t* offsets, const uint32_t*
   return start;
 }
 
-void multiply_sparse(const SparseRow* a, const int32_t* offsets, const uint32_t* x, size_t n, float* y, size_t y_step, int rows,
+void multiply_sparse(const SparseRows& a, const int32_t* offsets, const uint32_t* x, size_t n, float* y, size_t y_step, int rows,
                      const ByteFinish& finish) {
   for (size_t r = 0; r < static_cast<size_t>(rows); ++r)
     for (size_t p = 0; p < n; ++p)
-      y[r * y_step + p] = within(finished(sparse_sum(a[r], offsets, x + p, finish.starts[r]), r, finish), finish.limits);
+      y[r * y_step + p] = within(finished(sparse_sum(a.rows[r], a.blocks, offsets, x + p, finish.starts[r]), r, finish), finish.limits);
 }
 
-void multiply_sparse_to_words(const SparseRow* a, const int32_t* offsets, const uint32_t* x, size_t n, uint32_t* y, size_t y_step,
+void multiply_sparse_to_words(const SparseRows& a, const int32_t* offsets, const uint32_t* x, size_t n, uint32_t* y, size_t y_step,
                               int rows, const ByteFinish& finish) {
   for (size_t first = 0; first < static_cast<size_t>(rows); first += kWordChannels)
     for (size_t p = 0; p < n; ++p) {
       uint32_t word = 0;
       for (size_t r = first; r < first + kWordChannels; ++r) {
-        const int byte = signed_byte(finished(sparse_sum(a[r], offsets, x + p, finish.starts[r]), r, finish));
+        const int byte = signed_byte(finished(sparse_sum(a.rows[r], a.blocks, offsets, x + p, finish.starts[r]), r, finish));
         word |= static_cast<uint32_t>(byte + kSigned) << (8 * (r - first));
       }
       y[first / kWordChannels * y_step + p] = word;

@@ -23,6 +23,7 @@ constexpr size_t kFlatStep = kChunks * kLine;  // floats of a row of them, on an
 constexpr size_t kRangeParts = 8;
 constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 constexpr double kRowInWords = 6;  // dense ones that take as long as to begin and end a row of a sparse weight
+constexpr double kLeastInBlock = 40;  // values of a row of a sparse weight
 constexpr double kBytesAtOnce = 4;  // multiplications that take as long as one of floats
 
 class ByteConv final : public Op {
@@ -35,9 +36,9 @@ class ByteConv final : public Op {
     if (out_w_ == 1) window_.stride_w = 1;
     made_.biases = std::move(bias);
     made_.biases.resize(groups() * kByteRows, 0.0f);
-    pack(weight, traits);
     // The same on every instruction set: nothing is copied for the sake of whole lines.
     layout_ = plan_layout(window_, height_, width_, out_h_, out_w_, false, traits);
+    pack(weight, traits);
     read_in_place_ = bounds_.in > 0 && layout_.unchanged && (sparse_.empty() || layout_.channel_floats % kLine == 0);
     if (!read_in_place_) layout_.channel_floats = divide_up(layout_.channel_floats, kLine) * kLine;
     if (quads() * layout_.channel_floats > kMostOffset)
@@ -81,7 +82,7 @@ class ByteConv final : public Op {
     const size_t area = static_cast<size_t>(window_.kernel_h * window_.kernel_w);
     made_.scales.assign(groups() * kByteRows, 0.0f);
     made_.sums.assign(groups() * kByteRows, 0);
-    sparse_.reserve(weight.matrix().entries, rows_ * depth());
+    sparse_ = SparseBytes(weight.matrix().entries, rows_ * depth(), depth(), block(weight, traits));
     std::vector<float> room(DenseRows::room(weight));
     DenseRows values(weight, scalar_net_kernels(), room.data());
     std::vector<int8_t> words(depth() * kWordChannels);
@@ -99,9 +100,9 @@ class ByteConv final : public Op {
         (byte > 0 ? above : below) += std::abs(byte);
       }
       made_.small = made_.small && 255 * std::max(above, below) <= kMostSmall;
-      sparse_.add_row(words.data(), depth());
+      sparse_.add_row(words.data());
     }
-    for (size_t row = rows_; row < groups() * kByteRows; ++row) sparse_.add_row(nullptr, 0);
+    for (size_t row = rows_; row < groups() * kByteRows; ++row) sparse_.add_zeros();
     sparse_.finish();
     if (sooner_sparse(traits)) return;
     constexpr size_t kStep = kByteRows * kWordChannels;
@@ -109,6 +110,19 @@ class ByteConv final : public Op {
     for (size_t row = 0; row < rows_; ++row)
       sparse_.copy_row(row, kStep, packed_.data() + row / kByteRows * depth() * kStep + row % kByteRows * kWordChannels);
     sparse_ = SparseBytes();
+  }
+
+  // Words of a row in a block of a sparse weight: of as many channels as stay in the nearest cache while a group of rows passes by,
+  // if what a row has of them is worth the way of its sums to and fro.
+  size_t block(const Weight& weight, const Traits& traits) const {
+    if (traits.near_floats == 0) return depth();
+    const size_t strip = std::min(kernels_.strip * kernels_.width, is_whole() ? out_h_ * out_w_ : flat_pixels());
+    const auto reach = static_cast<size_t>((window_.kernel_h - 1) * window_.dilation_h / window_.stride_h);
+    const size_t seen = layout_.planes_h * layout_.planes_w * (strip + reach * layout_.plane_w + kLine);
+    const double row = static_cast<double>(weight.matrix().entries) / static_cast<double>(rows_);
+    const auto most = std::max(static_cast<size_t>(row / kLeastInBlock), size_t{1});
+    const size_t blocks = std::clamp(divide_up(quads() * seen, static_cast<size_t>(traits.near_floats)), size_t{1}, most);
+    return divide_up(quads(), blocks) * (depth() / quads());
   }
 
   // Whether it is multiplied sooner, or about as soon and from less memory, without the words that are 0. Whole numbers have the
