@@ -108,6 +108,18 @@ def test_it_is_integer_arithmetic(conv, seed, thin, format, values, batch, offse
         assert np.array_equal(found[0], other)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_sums_go_on_from_block_to_block_of_channels(stride):
+    """An image of so many channels does not stay near: rows of few weights are summed block by block."""
+    attributes = {"stride": (stride, stride), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    model, _ = layer(((300, 20, 20), (85, 300, 3, 3), attributes), thin="0.1", format="csr")
+    x = normal(2, 1, 300, 20, 20)
+    wanted = expected(x, decode(model.tensors["node.w"]), decode(model.tensors["node.b"]), attributes)
+    for isa in ISAS:
+        found = Net(model, threads=1, isa=isa, engine="int8")(x)
+        assert np.allclose(found, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize("act", [("relu",), ("clip", -1.0, 1.0), ("leaky", 0.1), ("hardswish",)])
 def test_activations_follow(act):
     conv = (
