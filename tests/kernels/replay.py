@@ -53,7 +53,7 @@ def mobile_blocks() -> Iterator[Case]:
 
 
 def large_images() -> Iterator[Case]:
-    """Sparse convolutions of images that are laid out tile by tile."""
+    """Sparse convolutions of images that are laid out tile by tile, or whose channels are summed block by block."""
     for number, (channels, side, kernel, groups) in enumerate(
         ((64, 40, 3, 1), (96, 27, 5, 2), (40, 44, 7, 1))
     ):
@@ -62,6 +62,8 @@ def large_images() -> Iterator[Case]:
         )
         x = normal(number, 2, channels, side, side)
         yield f"large image {number}", network, x, expected(network, x), 1e-5, "float"
+        integers = Net(network, isa="scalar", engine="int8", threads=1)
+        yield f"large image {number}, int8", network, x, integers(x), 1e-6, "int8"
 
 
 def dump(path: Path, cases: Iterable[Case]) -> int:
