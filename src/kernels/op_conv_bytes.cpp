@@ -239,7 +239,7 @@ class ByteConv final : public Op {
                 const Workplace& place, int worker) const {
     const size_t pixels = out_h_ * out_w_;
     for (size_t first = part.first; first < part.last; first += at_once()) {
-      Chunk chunks[kChunks];
+      Chunk chunks[kChunks] = {};
       const size_t count = std::min(at_once(), part.last - first);
       for (size_t i = 0; i < count; ++i) chunks[i] = chunk(first + i, flat);
       const size_t begin = chunks[0].to, end = chunks[count - 1].to + chunks[count - 1].count;
