@@ -499,6 +499,7 @@ def test_evaluate_through_the_runtime(file, data, capsys):
     assert facts == {
         "accuracy": 100.0, "top5_accuracy": None, "errors": 0, "images": 20, "nonzeros": 35, "weight_nonzeros": 35,
         "file_bytes": os.path.getsize(file), "confusion": [[10, 0], [0, 10]],
+        "collapsed": None,
         "classes": [{"name": name, "images": 10, "errors": 0, "accuracy": 100.0} for name in "01"],
     }  # fmt: skip
     assert run("evaluate", file, "--data", data, "--split", "train", "--batch", "7") == 0
@@ -521,6 +522,18 @@ def test_evaluate_counts_errors(file, tmp_path, capsys):
     worst = min(facts["classes"], key=lambda each: each["accuracy"])
     assert run("evaluate", file, "--data", tmp_path / "wrong.npz") == 0
     assert f"worst     {worst['name']} {worst['accuracy']:.2f} %, " in capsys.readouterr().out
+
+
+def test_one_class_of_every_image_is_warned_of(tmp_path, capsys):
+    file = write_network(tmp_path / "net.safetensors")
+    x = np.zeros((20, 1, 6, 6), np.uint8)
+    np.savez(tmp_path / "all.npz", x_train=x, y_train=np.arange(20) % 2, x_test=x, y_test=np.arange(20) % 2)
+    assert run("evaluate", file, "--data", tmp_path / "all.npz") == 0
+    captured = capsys.readouterr()
+    assert captured.err == "warning: it says class 0 of every image: train longer, or in more bytes\n"
+    assert "accuracy  50.00 %" in captured.out
+    assert run("evaluate", file, "--data", tmp_path / "all.npz", "--json") == 0
+    assert loads(capsys.readouterr().out)["collapsed"] == 0
 
 
 def test_evaluate_a_folder_reads_it_at_the_size_of_the_network(tmp_path, capsys):

@@ -20,7 +20,7 @@ from membound.run.layers import count_nonzeros
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net, load
 from membound.run.pictures import image_side
-from membound.run.scores import score_for
+from membound.run.scores import only_class, score_for
 from membound.units import name_examples
 
 BATCH = 64
@@ -53,6 +53,7 @@ def evaluate_file(
         "images": images,
         "classes": _by_class(table, dataset.classes),
         "confusion": table.tolist() if count <= CONFUSED else None,
+        "collapsed": only_class(table),
         **count_nonzeros(net.model),
         "file_bytes": net.model.file_bytes,
     }
