@@ -111,13 +111,13 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stderr.write(f"membound: {stopped}\n")
         code = 130
     except KeyboardInterrupt:
-        code = 130
+        code = _interrupted()
     except OSError as error:
         code = _refuse(f"{error.filename or 'the output'}: {error.strerror or error}")
     except Exception as error:
         # typer's own errors of usage, whose class depends on its version: they all can say themselves in a line.
         if type(error).__name__ == "Abort":
-            code = 130
+            code = _interrupted()
         elif not hasattr(error, "format_message"):
             raise
         else:
@@ -186,6 +186,11 @@ def _function_of(given: list[str]) -> Callable[..., Any]:
     named = next(iter(given), "")
     found = (each.callback for each in app.registered_commands if each.name == named)
     return next(found, None) or membound
+
+
+def _interrupted() -> int:
+    sys.stderr.write("membound: interrupted\n")
+    return 130
 
 
 def _refuse(message: str) -> int:

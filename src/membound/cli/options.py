@@ -1,6 +1,7 @@
 """Options that several commands share, and how their values are read."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -231,8 +232,12 @@ class Source:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Says on a terminal that a network and data are read, which may take long; a log keeps to what comes of it."""
+    """Says that a network and data are read, which may take long; a log has a line where torch comes before them."""
     if not sys.stderr.isatty():
+        if (
+            "torch" not in sys.modules and os.environ.get("RANK", "0") == "0"
+        ):  # one process of torchrun tells for all
+            typer.echo("loading torch, the network and the data", err=True)
         yield
         return
     from rich.console import Console
