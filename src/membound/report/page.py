@@ -115,7 +115,12 @@ def make_page(result: Facts) -> str:
     warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
-    advice = [tag("p", *_keep_options(line), class_="note") for line in say_advice(result)]
+    collapsed = any(final.get("collapsed") is not None for final in find_rows(result, "finals"))
+    looks = ["verdict" if collapsed else "note", "note"]  # a collapse is said as large as the score
+    advice = [
+        tag("p", *_keep_options(line), class_=look)
+        for line, look in zip(say_advice(result), looks, strict=False)
+    ]
     if unlike := say_unlike(result):
         advice.insert(0, tag("p", unlike, class_="verdict"))
     tiles = make_tiles(result, score)

@@ -238,7 +238,9 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
     ]
     if is_guessing(final):
         words = tag("strong", "no better than guessing", class_=WORSE)
-        lines.insert(0, tag("p", words, f": {say_share(final)}", class_="against"))
+        lines.insert(
+            0, tag("p", words, f" {say_share(final)}", class_="against")
+        )  # the words are a line alone
     if seeds:
         head, shown = f"{head}, {show_count(find_number(seeds, 'count'))} seeds", show_seeds(seeds, score)
         return _draw(head, shown, lines)
