@@ -99,7 +99,7 @@ def test_out_in_a_folder_that_cannot_be_written_is_refused_before_training(capsy
     assert "/proc/net.safetensors: nothing can be written in /proc" in capsys.readouterr().err
 
 
-def interrupt(*_):
+def interrupt(*_, **__):
     raise KeyboardInterrupt
 
 

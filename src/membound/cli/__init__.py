@@ -46,6 +46,8 @@ app.command("export")(export_command)
 app.command("reproduce")(reproduce_command)
 app.command("data")(data_command)
 
+INTERRUPTED = 130  # the exit code after Ctrl-C
+
 RENAMED = {  # old names of options, which still work
     "train": {"--iterations": "--steps"},
     "evaluate": {"--batch-size": "--batch"},
@@ -96,6 +98,8 @@ def main(arguments: list[str] | None = None) -> None:
             code = app(
                 given or ["--help"], prog_name="membound", standalone_mode=False, obj=("membound", *given)
             )
+        if code == INTERRUPTED:  # what typer makes of Ctrl-C
+            _interrupted()
         sys.stdout.flush()  # here, where its failure is answered, and not at exit
     except MemboundError as error:
         code = _refuse(_say_in_options(given, error))
@@ -109,7 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except Stopped as stopped:
         sys.stderr.write(f"membound: {stopped}\n")
-        code = 130
+        code = INTERRUPTED
     except KeyboardInterrupt:
         code = _interrupted()
     except OSError as error:
@@ -190,7 +194,7 @@ def _function_of(given: list[str]) -> Callable[..., Any]:
 
 def _interrupted() -> int:
     sys.stderr.write("membound: interrupted\n")
-    return 130
+    return INTERRUPTED
 
 
 def _refuse(message: str) -> int:
