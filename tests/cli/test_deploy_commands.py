@@ -344,6 +344,15 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
     assert decode_mask("masks/c.png")[0].tolist() == [2] * 6
     assert run("run", net, "a.png", "photos") == 0  # which prints, and writes nothing
     assert capsys.readouterr().out.count(" %") == 8
+    np.save("a.npy", pixels[None, None])
+    assert run("run", net, "a.npy", "--out", "scores.npy") == 0
+    assert capsys.readouterr().out.startswith(
+        "   0  dark 50 %, gray 33.3 %, light 16.7 %\noutput  scores.npy"
+    )
+    assert run("run", net, "a.npy", "--out", "scores.npy", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["masks"][0][0] == {"class": "dark", "share": 0.5}
+    for file in ("a.npy", "scores.npy"):
+        Path(file).unlink()
     for words, says in (
         (("photos", "--out", "masks"), "exists and is not an empty folder"),
         (("photos", "--out", "one.png"), "2 pictures give as many masks: name a new folder"),
