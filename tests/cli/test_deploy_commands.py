@@ -305,13 +305,13 @@ def test_a_thin_picture_takes_little_memory(file, tmp_path, capsys):
     assert capsys.readouterr().out.split()[:2] == [str(tmp_path / "thin.png"), "bright"]
 
 
-def segmenter(path, **about):
+def segmenter(path, size=(6, 6), **about):
     """Three classes of each pixel: below 60, up to 150, above."""
     conv = np.array([-1.0, 0.0, 1.0], np.float32).reshape(3, 1, 1, 1)
     nodes = (Node("conv", (0,), {}, {"w": "conv.weight", "b": "conv.bias"}),)
     tensors = {"conv.weight": conv, "conv.bias": np.array([-0.4, 0, -0.5], np.float32)}
     prepare = {"scale": 0.01, "mean": [100.0]}
-    write(path, Model(Graph((1, 6, 6), nodes, 1), tensors, preprocess=prepare, **about))
+    write(path, Model(Graph((1, *size), nodes, 1), tensors, preprocess=prepare, **about))
     return path
 
 
@@ -370,6 +370,17 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
     ]
 
 
+def test_pictures_for_a_network_that_is_not_square(tmp_path, capsys):
+    net = segmenter(tmp_path / "seg.safetensors", size=(4, 6), classes=["dark", "gray", "light"])
+    pixels = np.full((8, 24), 240, np.uint8)
+    pixels[:4] = 10
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    assert mb.load(net).read(tmp_path / "a.png").shape == (1, 1, 4, 6)
+    assert run("run", net, tmp_path / "a.png", "--out", tmp_path / "mask.png") == 0
+    assert "dark 50 %, light 50 %" in capsys.readouterr().out
+    assert decode_mask(tmp_path / "mask.png").shape == (4, 6)
+
+
 def test_a_network_without_masks_says_so(file, tmp_path, capsys):
     Image.fromarray(images()[0][0, 0]).save(tmp_path / "a.png")
     for out in ("mask.png", "masks"):
@@ -396,12 +407,12 @@ def test_read_gives_what_run_reads_a_picture_as(channels, tmp_path):
 
 def test_images_are_read_larger_than_the_crop_that_the_network_takes():
     from membound.run.evaluation import image_size
-    from membound.run.pictures import image_side
+    from membound.run.pictures import picture_size
 
     for crop, side in ((227, 256), (28, 32)):
         model = SimpleNamespace(mean_image=None, preprocess={"crop": crop})
         net = SimpleNamespace(model=model, input_shape=(3, crop, crop))
-        assert image_side(net.model, net.input_shape) == image_size(net, "folder") == side
+        assert picture_size(net.model, net.input_shape) == image_size(net, "folder") == side
 
 
 BAD_INPUTS = {

@@ -246,7 +246,7 @@ def _run_masks(net: Any, given: list[Path], pictures: list[Path], out: Path | No
         typer.echo(f"{path}  {said}")
     if out is not None:
         what = "class numbers" if one else f"{len(pictures):,} masks of class numbers"
-        typer.echo(f"output  {out}: {what}, {height} x {width} pixels of each picture's center square")
+        typer.echo(f"output  {out}: {what}, {height} x {width} pixels of each picture's center")
 
 
 def _find_shares(net: Any, output: Any) -> list[Shares] | None:
@@ -322,5 +322,5 @@ def _print(target: Path | None, outputs: Any, said: list[str], names: list[str] 
         typer.echo(f"      and {len(said) - shown:,} more")
     if target is not None:
         shapes = [" x ".join(map(str, output.shape)) for output in outputs.values()]
-        said = shapes[0] if len(shapes) == 1 else ", ".join(map(" ".join, zip(outputs, shapes, strict=True)))
-        typer.echo(f"output  {target}: float32 {said}")
+        what = shapes[0] if len(shapes) == 1 else ", ".join(map(" ".join, zip(outputs, shapes, strict=True)))
+        typer.echo(f"output  {target}: float32 {what}")

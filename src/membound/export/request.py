@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from membound.data.pictures import Size
+
 
 @dataclass(frozen=True)
 class Request:
@@ -21,7 +23,7 @@ class Request:
     data: str | None = None
     mean: str | None = None
     layout: str | None = None
-    size: int | None = None
+    size: Size | None = None
     prefix: str = "net"
     engine: str = "float"
     clock: str | None = None

@@ -238,7 +238,7 @@ class Finals:
             notes.append(f"{cut}, to meet the bytes: train longer to win back what that costs in accuracy")
         if self.problem.data.pixels is not None:
             notes.append(
-                "picture files are resized by their shorter side and center-cropped to a square; if your transforms do "
+                "picture files are resized to cover the network's size and center-cropped to it; if your transforms do "
                 "something else, check the file on real pictures with membound evaluate"
             )
         if plan.exact or self.bound.within is not None or plan.limit.key is not None:
