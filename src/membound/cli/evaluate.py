@@ -8,7 +8,6 @@ import typer
 
 from membound.cli import options
 from membound.cli.tables import say
-from membound.data.pictures import Size
 from membound.errors import MemboundError
 from membound.report.advice import name_class
 from membound.units import name_examples
@@ -115,7 +114,7 @@ def _evaluate_file(
     file: Path,
     data: str,
     split: str,
-    size: Size | None,
+    size: Any,
     batch: int,
     folder: dict[str, Any],
     engine: str,

@@ -59,7 +59,7 @@ def _size(text: str) -> Any:
     parts = text.lower().split("x")
     if len(parts) > 2 or not all(part.isdecimal() and 1 <= int(part) <= 4096 for part in parts):
         raise MemboundError(
-            f"--size {text!r}: give the side of squares, such as 224, or height x width, such as 192x320; 4096 at most"
+            f"--size {text}: give the side of squares, such as 224, or height x width, such as 192x320; 4096 at most"
         )
     return int(text) if len(parts) == 1 else tuple(map(int, parts))
 
