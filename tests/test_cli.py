@@ -15,7 +15,9 @@ from PIL import Image
 from profiles import full
 from safetensors import safe_open
 
+from membound.__main__ import start
 from membound.cli import main
+from membound.cli.options import reading
 from membound.data import load
 
 
@@ -95,6 +97,31 @@ def test_out_that_is_no_regular_file_is_refused_before_training(tmp_path, capsys
 def test_out_in_a_folder_that_cannot_be_written_is_refused_before_training(capsys):
     assert run(*TRAIN, "--out", "/proc/net.safetensors") == 1  # permissions would not stop a superuser
     assert "/proc/net.safetensors: nothing can be written in /proc" in capsys.readouterr().err
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_is_a_line_and_exit_130_from_the_first_import_on(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["membound", "data", "mnist"])
+    for place in ("membound.data.load", "membound.cli.app", "membound.cli.main"):
+        monkeypatch.setattr(place, interrupt)
+        with pytest.raises(SystemExit) as stopped:
+            start()
+        assert stopped.value.code == 130
+        assert capsys.readouterr() == ("", "membound: interrupted\n")
+
+
+def test_a_log_says_at_once_that_torch_is_loaded(capsys, monkeypatch):
+    with reading():
+        assert capsys.readouterr().err == ""
+    monkeypatch.delitem(sys.modules, "torch")
+    with reading():
+        assert capsys.readouterr().err == "loading torch, the network and the data\n"
+    monkeypatch.setenv("RANK", "1")
+    with reading():
+        assert capsys.readouterr().err == ""
 
 
 def test_the_command_alone_prints_help(capsys):

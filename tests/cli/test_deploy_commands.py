@@ -305,13 +305,13 @@ def test_a_thin_picture_takes_little_memory(file, tmp_path, capsys):
     assert capsys.readouterr().out.split()[:2] == [str(tmp_path / "thin.png"), "bright"]
 
 
-def segmenter(path, **about):
+def segmenter(path, size=(6, 6), **about):
     """Three classes of each pixel: below 60, up to 150, above."""
     conv = np.array([-1.0, 0.0, 1.0], np.float32).reshape(3, 1, 1, 1)
     nodes = (Node("conv", (0,), {}, {"w": "conv.weight", "b": "conv.bias"}),)
     tensors = {"conv.weight": conv, "conv.bias": np.array([-0.4, 0, -0.5], np.float32)}
     prepare = {"scale": 0.01, "mean": [100.0]}
-    write(path, Model(Graph((1, 6, 6), nodes, 1), tensors, preprocess=prepare, **about))
+    write(path, Model(Graph((1, *size), nodes, 1), tensors, preprocess=prepare, **about))
     return path
 
 
@@ -344,6 +344,15 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
     assert decode_mask("masks/c.png")[0].tolist() == [2] * 6
     assert run("run", net, "a.png", "photos") == 0  # which prints, and writes nothing
     assert capsys.readouterr().out.count(" %") == 8
+    np.save("a.npy", pixels[None, None])
+    assert run("run", net, "a.npy", "--out", "scores.npy") == 0
+    assert capsys.readouterr().out.startswith(
+        "   0  dark 50 %, gray 33.3 %, light 16.7 %\noutput  scores.npy"
+    )
+    assert run("run", net, "a.npy", "--out", "scores.npy", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["masks"][0][0] == {"class": "dark", "share": 0.5}
+    for file in ("a.npy", "scores.npy"):
+        Path(file).unlink()
     for words, says in (
         (("photos", "--out", "masks"), "exists and is not an empty folder"),
         (("photos", "--out", "one.png"), "2 pictures give as many masks: name a new folder"),
@@ -359,6 +368,17 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
         "photos",
         "seg.safetensors",
     ]
+
+
+def test_pictures_for_a_network_that_is_not_square(tmp_path, capsys):
+    net = segmenter(tmp_path / "seg.safetensors", size=(4, 6), classes=["dark", "gray", "light"])
+    pixels = np.full((8, 24), 240, np.uint8)
+    pixels[:4] = 10
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    assert mb.load(net).read(tmp_path / "a.png").shape == (1, 1, 4, 6)
+    assert run("run", net, tmp_path / "a.png", "--out", tmp_path / "mask.png") == 0
+    assert "dark 50 %, light 50 %" in capsys.readouterr().out
+    assert decode_mask(tmp_path / "mask.png").shape == (4, 6)
 
 
 def test_a_network_without_masks_says_so(file, tmp_path, capsys):
@@ -387,12 +407,12 @@ def test_read_gives_what_run_reads_a_picture_as(channels, tmp_path):
 
 def test_images_are_read_larger_than_the_crop_that_the_network_takes():
     from membound.run.evaluation import image_size
-    from membound.run.pictures import image_side
+    from membound.run.pictures import picture_size
 
     for crop, side in ((227, 256), (28, 32)):
         model = SimpleNamespace(mean_image=None, preprocess={"crop": crop})
         net = SimpleNamespace(model=model, input_shape=(3, crop, crop))
-        assert image_side(net.model, net.input_shape) == image_size(net, "folder") == side
+        assert picture_size(net.model, net.input_shape) == image_size(net, "folder") == side
 
 
 BAD_INPUTS = {
@@ -499,6 +519,7 @@ def test_evaluate_through_the_runtime(file, data, capsys):
     assert facts == {
         "accuracy": 100.0, "top5_accuracy": None, "errors": 0, "images": 20, "nonzeros": 35, "weight_nonzeros": 35,
         "file_bytes": os.path.getsize(file), "confusion": [[10, 0], [0, 10]],
+        "collapsed": None,
         "classes": [{"name": name, "images": 10, "errors": 0, "accuracy": 100.0} for name in "01"],
     }  # fmt: skip
     assert run("evaluate", file, "--data", data, "--split", "train", "--batch", "7") == 0
@@ -521,6 +542,18 @@ def test_evaluate_counts_errors(file, tmp_path, capsys):
     worst = min(facts["classes"], key=lambda each: each["accuracy"])
     assert run("evaluate", file, "--data", tmp_path / "wrong.npz") == 0
     assert f"worst     {worst['name']} {worst['accuracy']:.2f} %, " in capsys.readouterr().out
+
+
+def test_one_class_of_every_image_is_warned_of(tmp_path, capsys):
+    file = write_network(tmp_path / "net.safetensors")
+    x = np.zeros((20, 1, 6, 6), np.uint8)
+    np.savez(tmp_path / "all.npz", x_train=x, y_train=np.arange(20) % 2, x_test=x, y_test=np.arange(20) % 2)
+    assert run("evaluate", file, "--data", tmp_path / "all.npz") == 0
+    captured = capsys.readouterr()
+    assert captured.err == "warning: it says class 0 of every image: train longer, or in more bytes\n"
+    assert "accuracy  50.00 %" in captured.out
+    assert run("evaluate", file, "--data", tmp_path / "all.npz", "--json") == 0
+    assert loads(capsys.readouterr().out)["collapsed"] == 0
 
 
 def test_evaluate_a_folder_reads_it_at_the_size_of_the_network(tmp_path, capsys):

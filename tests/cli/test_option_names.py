@@ -54,8 +54,8 @@ def test_every_option_is_in_one_section_of_the_help(command, parts, capsys, monk
             "--members 99: a whole number from 1 to 64",
         ),
         (
-            "fit lenet --data photos --budget 8KB --out n.safetensors --size 64x48",
-            "--size 64x48: pictures are read as squares: give one number, such as 48; for other shapes, give arrays",
+            "fit lenet --data photos --budget 8KB --out n.safetensors --size 64x48x3",
+            "--size 64x48x3: give the side of squares, such as 224, or height x width, such as 192x320",
         ),
         ("run a.safetensors b.npy --threads -1", "--threads -1: a whole number from 0 to 256 is needed"),
     ],

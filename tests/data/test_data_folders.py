@@ -11,7 +11,7 @@ import pytest
 
 from membound import data
 from membound.data import FolderSplit
-from membound.data.pictures import decode
+from membound.data.pictures import decode, decode_mask
 from membound.errors import DataError
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -94,7 +94,14 @@ def test_the_default_size(tmp_path, width, height, expected):
     assert data.load(tmp_path).shape == (3, expected, expected)
 
 
-@pytest.mark.parametrize("size", [0, -3, 2.5, True])
+def test_a_folder_is_read_at_height_and_width(tmp_path):
+    found = data.load(tree(tmp_path), size=(4, 7))
+    assert found.shape == (3, 4, 7)
+    assert found.train.read(np.arange(1)).shape == (1, 3, 4, 7)
+    assert data.load(tmp_path, size=(5, 5)).train.size == 5
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.5, True, (4,) * 3, (4, 0), "4x4"])
 def test_bad_sizes_are_refused(tmp_path, size):
     with pytest.raises(DataError, match="size"):
         data.load(tree(tmp_path), size=size)
@@ -112,6 +119,17 @@ def test_the_shorter_side_is_resized_then_the_centre_cropped(tmp_path):
     for width, height in ((7, 1000), (1000, 7), (1, 1), (13, 11)):
         picture(tmp_path / "odd.png", width, height)
         assert decode(tmp_path / "odd.png", 5).shape == (5, 5, 3)
+        assert decode(tmp_path / "odd.png", (3, 8)).shape == (3, 8, 3)
+
+
+def test_of_height_and_width_a_picture_covers_both_and_its_centre_is_kept(tmp_path):
+    ramp = np.broadcast_to(np.arange(0, 240, 2, dtype=np.uint8)[None, :, None], (40, 120, 3))
+    Image.fromarray(ramp).save(tmp_path / "wide.png")
+    resized = np.asarray(Image.fromarray(ramp).resize((60, 20), Image.Resampling.BILINEAR))
+    assert np.array_equal(decode(tmp_path / "wide.png", (20, 30)), resized[:, 15:45])
+    assert np.array_equal(decode(tmp_path / "wide.png", (10, 60)), resized[5:15])
+    Image.fromarray(ramp[..., 0]).save(tmp_path / "mask.png")
+    assert decode_mask(tmp_path / "mask.png", (20, 30)).shape == (20, 30)
 
 
 @pytest.mark.parametrize("suffix", ["png", "PNG", "webp", "bmp", "tiff", "ppm", "gif", "JPG", "jpeg"])

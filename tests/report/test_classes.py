@@ -46,6 +46,22 @@ def test_without_counts_there_is_no_such_part():
     assert "of each class" not in make_page({"finals": [{"accuracy": 99.0, "classes": counted()[:1]}]})
 
 
+def test_the_iou_of_each_class_of_pixels():
+    net = {"accuracy": 0.6, "class_iou": [0.98, 0.0, None], "class_names": ["road", "sign", "dog"]}
+    result = {
+        "finals": [net],
+        "dense": {"accuracy": 0.7, "class_iou": [0.98, 0.41, None]},
+        "score_name": "mean IoU",
+    }
+    found = make_page(result).split("IoU of each class")[1].split("</section>")[0]
+    rows = re.findall(r'scope="row" class="text">(\w+)</th><td>(.*?)</td><td>(.*?)</td>', found)
+    assert rows == [
+        ("sign", '0.000<small class="worse">\N{MINUS SIGN}0.410</small>', "0.410"),
+        ("road", "0.980", "0.980"),
+    ]
+    assert "IoU of each class" not in make_page({"finals": [{"accuracy": 0.6, "class_iou": [0.98]}]})
+
+
 def test_a_network_of_sequences_is_told_of_examples():
     net = {"accuracy": 97.5, "errors": 20, "images": 800, "input_shape": [40, 49], "latency_ms": 0.2,
            "file": "words.safetensors", "file_bytes": 900}  # fmt: skip

@@ -102,6 +102,14 @@ def test_int8s_speed_is_beside_ours_where_it_was_measured():
     assert "Dense also runs in membound." in page()
 
 
+def test_int8_is_compared_with_int8_where_that_is_the_engine_to_use():
+    dense = DENSE | {"int8": INT8 | {"latency_ms": 0.15, "latency_by": "ONNX Runtime"}}
+    found = page(dense=dense, engine_int8={"latency_ms": 0.1, "accuracy": 98.9})
+    tile = plain(found).split("latency of one image")[1].split("memory to run")[0]
+    assert "1.5 times faster int8, ONNX Runtime: 0.150 ms" in tile
+    assert "in floats: 0.220 ms2.2 times slower dense: 0.100 ms" in tile
+
+
 def test_without_dense_the_table_is_open():
     assert "tiles" not in page(dense=None).split("<body>")[1]
     assert "<details open" in page(dense=None)
@@ -291,7 +299,9 @@ def test_the_engine_that_is_faster_is_the_one_to_use():
     assert 'mb.load("n.safetensors", engine="int8")' in html.unescape(usage)
     assert "membound evaluate n.safetensors --data mnist --engine int8" in usage
     assert "membound export n.safetensors --cpp app --engine int8" in usage
-    assert "0.100 ms with engine int8, 98.91 %" in text
+    tile = text.split("latency of one image")[1].split("memory to run")[0]
+    assert tile.startswith("0.100 mswith engine int8, 98.91 %")
+    assert "in floats: 0.220 ms" in tile
     table = text.split("All numbers")[1]
     assert "latency, engine int80.100 ms" in table
     assert "accuracy on test, engine int898.91 %" in table

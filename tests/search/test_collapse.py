@@ -46,7 +46,7 @@ def test_one_class_of_every_image_is_told_with_a_reason():
     lines = make_lines(summary, Score())
     assert "It says class 9 of everything: it has learned nothing but which class is usual." in lines
     assert "Why: it was trained for 3 steps, and 5,000 are usual. Train longer: --steps 5000." in lines
-    assert "It says class 9 of everything" in make_page(summary)
+    assert '<p class="verdict">It says class 9 of everything' in make_page(summary)
 
 
 def test_one_class_of_every_pixel_is_told_too():

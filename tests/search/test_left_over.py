@@ -13,16 +13,23 @@ PROBLEM = SimpleNamespace(target=Target(values="auto"), plain_bytes=50_000, dens
 
 
 def notes(
-    file_bytes: int, types: set[str], memory_bytes: int = 0, parameters: int = 90_000, **target: object
+    file_bytes: int,
+    types: set[str],
+    memory_bytes: int = 0,
+    parameters: int = 90_000,
+    dead: bool = False,
+    **target: object,
 ) -> list[str]:
     problem = SimpleNamespace(**{**vars(PROBLEM), "target": replace(PROBLEM.target, **target)})
     about = {"file_bytes": file_bytes, "memory_bytes": memory_bytes, "parameters": parameters}
+    about["layers"] = [{"size": 80, "original_size": 100 if dead else 80}]
     return describe_left_over(problem, PLAN, types, about)
 
 
 def test_of_few_bits_that_were_asked_for_all_must_fit_to_bind_nothing():
     """A file that dead channels made smaller does not show that nothing had to go."""
-    assert notes(9_000, set(), values="p4") == []
+    (note,) = notes(9_000, set(), values="p4", dead=True)
+    assert note.startswith("the file takes 9,000 of 10,000 bytes: channels that died")
     (note,) = notes(9_000, set(), parameters=17_000, values="p4")
     assert "10 KB (10,000) is more than all weights take (9,000 bytes), so none has to go" in note
 
@@ -42,16 +49,21 @@ def test_a_budget_that_is_used_says_nothing():
 
 
 @pytest.mark.parametrize(
-    ("types", "why"),
+    ("types", "dead", "why"),
     [
-        ({"p8"}, "all weights in 8 bits"),
-        ({"p4"}, "rounded to zero"),
-        (set(), "channels that died in training"),
+        ({"p8"}, False, "all weights in 8 bits"),
+        (
+            {"p4"},
+            False,
+            "rounded to zero take less than was planned for them; a budget of 11,494 bytes would",
+        ),
+        (set(), True, "channels that died in training"),
+        (set(), False, "the weights that are left take less"),
     ],
 )
-def test_without_another_bound_it_is_the_network(types, why):
-    (note,) = notes(4_000, types)
-    assert note.startswith("the file takes 4,000 of 10,000 bytes: ")
+def test_without_another_bound_it_is_the_network(types, dead, why):
+    (note,) = notes(8_700, types, dead=dead)
+    assert note.startswith("the file takes 8,700 of 10,000 bytes: ")
     assert why in note
 
 

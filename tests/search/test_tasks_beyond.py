@@ -59,6 +59,7 @@ def test_mean_iou_in_torch_and_in_numpy_is_the_one_by_hand():
         score.add(scores[part], masks[part])
     facts = score.facts()
     assert facts["score"] == pytest.approx(by_hand)
+    assert facts["collapsed"] is None
     known = masks != IGNORED
     assert facts["pixels_right"] == pytest.approx((scores.argmax(1) == masks)[known].mean())
 
@@ -146,7 +147,9 @@ def test_segmentation_from_a_folder_of_images_and_masks(here, capsys):
     assert summary["score_name"] == found["score_name"] == "mean IoU"
     assert final["accuracy"] == pytest.approx(found["score"], abs=1e-6)
     assert final["accuracy"] > 0.7, "ground alone is 0.45"
+    assert final["class_iou"] == pytest.approx(found["class_iou"], abs=1e-6)
     assert len(found["class_iou"]) == 2
+    assert "IoU of each class" in Path("n.report.html").read_text()
     assert "mean IoU" in Path("n.report.html").read_text()
     assert list(mb.load("n.safetensors").classes) == ["ground", "digit"]
     with pytest.raises(SystemExit):

@@ -46,6 +46,8 @@ app.command("export")(export_command)
 app.command("reproduce")(reproduce_command)
 app.command("data")(data_command)
 
+INTERRUPTED = 130  # the exit code after Ctrl-C
+
 RENAMED = {  # old names of options, which still work
     "train": {"--iterations": "--steps"},
     "evaluate": {"--batch-size": "--batch"},
@@ -96,6 +98,8 @@ def main(arguments: list[str] | None = None) -> None:
             code = app(
                 given or ["--help"], prog_name="membound", standalone_mode=False, obj=("membound", *given)
             )
+        if code == INTERRUPTED:  # what typer makes of Ctrl-C
+            _interrupted()
         sys.stdout.flush()  # here, where its failure is answered, and not at exit
     except MemboundError as error:
         code = _refuse(_say_in_options(given, error))
@@ -109,15 +113,15 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except Stopped as stopped:
         sys.stderr.write(f"membound: {stopped}\n")
-        code = 130
+        code = INTERRUPTED
     except KeyboardInterrupt:
-        code = 130
+        code = _interrupted()
     except OSError as error:
         code = _refuse(f"{error.filename or 'the output'}: {error.strerror or error}")
     except Exception as error:
         # typer's own errors of usage, whose class depends on its version: they all can say themselves in a line.
         if type(error).__name__ == "Abort":
-            code = 130
+            code = _interrupted()
         elif not hasattr(error, "format_message"):
             raise
         else:
@@ -186,6 +190,11 @@ def _function_of(given: list[str]) -> Callable[..., Any]:
     named = next(iter(given), "")
     found = (each.callback for each in app.registered_commands if each.name == named)
     return next(found, None) or membound
+
+
+def _interrupted() -> int:
+    sys.stderr.write("membound: interrupted\n")
+    return INTERRUPTED
 
 
 def _refuse(message: str) -> int:

@@ -151,9 +151,13 @@ def _print(facts: dict[str, Any]) -> None:
     hardware = facts["hardware"]
     typer.echo(
         f"batch {facts['batch']}, {facts['runs']} runs in {facts['rounds']} rounds; {hardware['cpu']}, "
-        f"{hardware['cores']} cores; times in ms, others in MiB: imports is the memory of a process and its runtime, "
-        "growth what the network adds once it is loaded and has run, peak the most it added meanwhile; "
-        "diff: the largest difference to membound's output, of its largest value"
+        f"{hardware['cores']} cores; times in ms, sizes in KiB (K) and MiB (M): imports is the memory of a process and "
+        "its runtime, growth what the network adds once it is loaded and has run, peak the most it added meanwhile"
+    )
+    typer.echo(
+        "diff: the largest difference to membound's output in floats on random inputs, as a part of its largest value: "
+        "less than 0.01 % is rounding; of 8 bits some percent are usual, and membound evaluate --engine int8 says what "
+        "they cost in accuracy"
     )
     typer.echo("versions: " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()))
     for row in facts["results"]:
@@ -199,13 +203,26 @@ def _label(row: dict[str, Any]) -> str:
 
 
 def _difference(row: dict[str, Any]) -> str:
-    """Nothing for another network's file."""
+    """Nothing for another network's file.
+
+    >>> [_difference({"max_relative_difference": each}) for each in (0.0, 2e-7, 0.0021, 0.09, 1.0, None)]
+    ['0', '<0.01 %', '0.21 %', '9 %', '100 %', '']
+    """
     found = row["max_relative_difference"]
-    return "" if found is None else f"{found:.0e}"
+    if not found:
+        return "" if found is None else "0"
+    return "<0.01 %" if found < 1e-4 else f"{float(f'{100 * found:.2g}'):g} %"
 
 
 def _size(count: int | None) -> str:
-    return "unknown" if count is None else _short(count / 2**20)
+    """
+    >>> _size(11_968), _size(45_690_000), _size(1_020_000), _size(None)
+    ('11.7K', '43.6M', '996K', 'unknown')
+    """
+    if count is None:
+        return "unknown"
+    number, unit = (count / 2**10, "K") if count < 2**20 else (count / 2**20, "M")
+    return f"{number:.{0 if number >= 99.95 else 1}f}{unit}"
 
 
 def _short(number: float) -> str:

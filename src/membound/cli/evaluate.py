@@ -9,6 +9,7 @@ import typer
 from membound.cli import options
 from membound.cli.tables import say
 from membound.errors import MemboundError
+from membound.report.advice import name_class
 from membound.units import name_examples
 
 WORST = 3  # classes that are named
@@ -113,7 +114,7 @@ def _evaluate_file(
     file: Path,
     data: str,
     split: str,
-    size: int | None,
+    size: Any,
     batch: int,
     folder: dict[str, Any],
     engine: str,
@@ -142,6 +143,7 @@ def _evaluate_file(
     if as_json:
         options.print_json(facts)
         return
+    _warn_of_one_class(facts, dataset.classes, name_examples(dataset.shape).removesuffix("s"))
     if "score_name" in facts:
         _print_score(facts, dataset.classes)
         return
@@ -153,6 +155,15 @@ def _evaluate_file(
     if engine != "float":
         typer.echo(f"engine    {engine}")
     typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")
+
+
+def _warn_of_one_class(facts: dict[str, Any], classes: Sequence[str], example: str) -> None:
+    """Said of a network that has collapsed: a good score would only show which class is usual."""
+    number = facts.get("collapsed")
+    if number is not None:
+        name = name_class(number, classes)
+        what = "pixel" if facts.get("task") == "segmentation" else example
+        typer.echo(f"warning: it says class {name} of every {what}: train longer, or in more bytes", err=True)
 
 
 def _print_worst(classes: Sequence[dict[str, Any]]) -> None:

@@ -86,16 +86,16 @@ def fit_command(
     if ":" in (asked.get("strategy") or ""):
         asked["strategy"] = _find_score(asked["strategy"])
     bound, choices, place, examples = split_keywords(asked | {"train_data": data})
-    page, files = beside.page(out), _name_files(out, bound.amounts)
-    _check_files([out, *files], page, source.init)
-    _check_hub(beside.hub, files)
-    from membound.train.parallel import choose_device, leads
-    from membound.train.preprocessing import preprocess_for, say_measured
-
     begun = time.monotonic()
     try:
         with _terminable():
             with options.reading():
+                page, files = beside.page(out), _name_files(out, bound.amounts)
+                _check_files([out, *files], page, source.init)
+                _check_hub(beside.hub, files)
+                from membound.train.parallel import choose_device, leads
+                from membound.train.preprocessing import preprocess_for, say_measured
+
                 network, dataset, preprocess = source.load(net, data, choices.seed)
             examples = replace(examples, train_data=dataset, preprocess=preprocess)
             choices = replace(choices, pretrained=source.has_weights(net))

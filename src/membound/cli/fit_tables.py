@@ -115,11 +115,11 @@ def say_runtimes(summary: Mapping[str, Any]) -> str:
 
     >>> dense = {"int8": {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}}
     >>> say_runtimes({"finals": [{"threads": 2}], "dense": dense})
-    "membound's for every row, latency on 2 threads of this machine (*: int8 in ONNX Runtime)"
+    "membound's for every row, latency in floats on 2 threads of this machine (*: int8 in ONNX Runtime)"
     >>> say_runtimes({"finals": [{"threads": 1}], "dense": None})
-    "membound's for every row, latency on 1 thread of this machine"
+    "membound's for every row, latency in floats on 1 thread of this machine"
     >>> say_runtimes({"finals": [{"memory_isa": "every"}], "dense": None})
-    "membound's for every row, latency on 1 thread of this machine, memory for any CPU (inspect lists each)"
+    "membound's for every row, latency in floats on 1 thread of this machine, memory for any CPU (inspect lists each)"
     """
     threads = summary["finals"][0].get("threads", 1)
     int8 = (summary["dense"] or {}).get("int8") or {}
@@ -133,7 +133,7 @@ def say_runtimes(summary: Mapping[str, Any]) -> str:
         if isa == "every"
         else f", memory with {isa}"
     )
-    return f"membound's for every row, latency on {count} of this machine{elsewhere}{memory}"
+    return f"membound's for every row, latency in floats on {count} of this machine{elsewhere}{memory}"
 
 
 def _file_columns() -> list[Column]:

@@ -1,6 +1,7 @@
 """Options that several commands share, and how their values are read."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -48,9 +49,28 @@ Layout = Annotated[
         autocompletion=completed("NHW", "NCHW", "NHWC", "NF", "NCL"),
     ),
 ]
+
+
+def _size(text: str) -> Any:
+    """
+    >>> _size("224"), _size("192x320")
+    (224, (192, 320))
+    """
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(part.isdecimal() and 1 <= int(part) <= 4096 for part in parts):
+        raise MemboundError(
+            f"--size {text}: give the side of squares, such as 224, or height x width, such as 192x320; 4096 at most"
+        )
+    return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
 Size = Annotated[
-    int | None,
-    typer.Option(min=1, max=4096, metavar="PIXELS", help="Read the images of a folder at this size, square."),
+    Any,
+    typer.Option(
+        parser=_size,
+        metavar="PIXELS|HxW",
+        help="Read the images of a folder at this size: squares, or height x width.",
+    ),
 ]
 Cache = Annotated[
     Path | None,
@@ -231,8 +251,12 @@ class Source:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Says on a terminal that a network and data are read, which may take long; a log keeps to what comes of it."""
+    """Says that a network and data are read, which may take long; a log has a line where torch comes before them."""
     if not sys.stderr.isatty():
+        if (
+            "torch" not in sys.modules and os.environ.get("RANK", "0") == "0"
+        ):  # one process of torchrun tells for all
+            typer.echo("loading torch, the network and the data", err=True)
         yield
         return
     from rich.console import Console

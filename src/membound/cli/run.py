@@ -14,6 +14,8 @@ SHOWN = 10  # images whose classes are printed
 AT_ONCE = 64  # pictures
 MOST_INTEGERS = 100  # outputs of one example that are printed
 
+Shares = list[tuple[str, float]]  # of the pixels of a mask, by classes
+
 Threads = Annotated[int, typer.Option(min=0, max=256, metavar="N", help="Threads; 0 takes every CPU.")]
 
 
@@ -85,12 +87,15 @@ def run_command(
             write_outputs(target, outputs)
     output = next(iter(outputs.values()))
     top = top_classes(net, output, numbered=pictures)
+    inside = _find_shares(net, output)
     if as_json:
         named = (
             None if top is None else [[{"class": name, "score": score} for name, score in row] for row in top]
         )
         where = None if target is None else str(target)
         facts: dict[str, Any] = {"out": where, "shape": list(output.shape), "top": named}
+        if inside is not None:
+            facts["masks"] = _name_shares(inside)
         if pictures:
             facts["inputs"] = list(map(str, input))
         if len(outputs) > 1:
@@ -99,7 +104,8 @@ def run_command(
             facts |= {"integers": integers.tolist(), **_rounding(net)}
         options.print_json(facts)
     else:
-        _print(target, outputs, top, list(map(str, input)) if pictures else None)
+        said = _say_shares(inside) if inside is not None else _say_top(top)
+        _print(target, outputs, said, list(map(str, input)) if pictures else None)
         if integers is not None:
             _print_integers(net, integers, list(map(str, input)) if pictures else None)
 
@@ -211,7 +217,7 @@ def _run_masks(net: Any, given: list[Path], pictures: list[Path], out: Path | No
         raise MemboundError(f"--out {out} is the input: choose another name")
     if out is not None and not one:
         check_folder(out)
-    found: list[list[tuple[str, float]]] = []
+    found: list[Shares] = []
 
     def masks() -> Iterator[Any]:
         for begin in range(0, len(pictures), AT_ONCE):
@@ -232,16 +238,36 @@ def _run_masks(net: Any, given: list[Path], pictures: list[Path], out: Path | No
             pass
     _, height, width = net.output_shape
     if as_json:
-        inside = [[{"class": name, "share": share} for name, share in row] for row in found]
-        where = None if out is None else str(out)
+        where, inside = None if out is None else str(out), _name_shares(found)
         facts = {"out": where, "shape": [height, width], "masks": inside, "inputs": list(map(str, pictures))}
         options.print_json(facts)
         return
-    for path, row in zip(pictures, found, strict=True):
-        typer.echo(f"{path}  " + ", ".join(f"{name} {100 * share:.3g} %" for name, share in row))
+    for path, said in zip(pictures, _say_shares(found), strict=True):
+        typer.echo(f"{path}  {said}")
     if out is not None:
         what = "class numbers" if one else f"{len(pictures):,} masks of class numbers"
-        typer.echo(f"output  {out}: {what}, {height} x {width} pixels of each picture's center square")
+        typer.echo(f"output  {out}: {what}, {height} x {width} pixels of each picture's center")
+
+
+def _find_shares(net: Any, output: Any) -> list[Shares] | None:
+    """Which classes are in the mask of each example; None without names of classes: it may give pictures."""
+    from membound.run.masks import gives_masks, shares, to_masks
+
+    if _count_outputs(net) != 1 or not gives_masks(net.output_shape) or len(net.classes or ()) < 2:
+        return None
+    return [shares(mask, net.classes) for mask in to_masks(output)]
+
+
+def _say_shares(found: list[Shares]) -> list[str]:
+    return [", ".join(f"{name} {100 * share:.3g} %" for name, share in row) for row in found]
+
+
+def _name_shares(found: list[Shares]) -> list[list[dict[str, Any]]]:
+    return [[{"class": name, "share": share} for name, share in row] for row in found]
+
+
+def _say_top(top: Any) -> list[str]:
+    return [", ".join(f"{name} {score:.4g}" for name, score in row) for row in top or []]
 
 
 def _run_pictures(net: Any, paths: list[Path]) -> Any:
@@ -287,14 +313,14 @@ def _given(path: Path, target: Path | None) -> Any:
     return found
 
 
-def _print(target: Path | None, outputs: Any, top: Any, names: list[str] | None) -> None:
+def _print(target: Path | None, outputs: Any, said: list[str], names: list[str] | None) -> None:
+    """What is `said` of each example, by its number or name."""
     shown = SHOWN if names is None else len(names)
-    for number, row in enumerate((top or [])[:shown]):
-        image = f"{number:>4}" if names is None else names[number]
-        typer.echo(f"{image}  " + ", ".join(f"{name} {score:.4g}" for name, score in row))
-    if top is not None and len(top) > shown:
-        typer.echo(f"      and {len(top) - shown:,} more")
+    for number, text in enumerate(said[:shown]):
+        typer.echo(f"{f'{number:>4}' if names is None else names[number]}  {text}")
+    if len(said) > shown:
+        typer.echo(f"      and {len(said) - shown:,} more")
     if target is not None:
         shapes = [" x ".join(map(str, output.shape)) for output in outputs.values()]
-        said = shapes[0] if len(shapes) == 1 else ", ".join(map(" ".join, zip(outputs, shapes, strict=True)))
-        typer.echo(f"output  {target}: float32 {said}")
+        what = shapes[0] if len(shapes) == 1 else ", ".join(map(" ".join, zip(outputs, shapes, strict=True)))
+        typer.echo(f"output  {target}: float32 {what}")

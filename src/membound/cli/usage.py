@@ -1,7 +1,6 @@
 """What is wrong with a command line, in our words: those of typer depend on its version and on what it reads by."""
 
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
@@ -27,12 +26,6 @@ def explain_value(error: Any, given: Sequence[str], function: Callable[..., None
     option = next((each for each in about if isinstance(each, typer.models.OptionInfo)), None)
     value = _find_value(parameter.opts, given)
     words = _name_kind(kind, option)
-    if value is not None and "--size" in parameter.opts and re.fullmatch(r"\d+ *[x,*] *\d+", value.lower()):
-        side = re.findall(r"\d+", value)[-1]
-        return (
-            f"--size {value}: pictures are read as squares: give one number, such as {side}; for other shapes, give "
-            "arrays (.npz)"
-        )
     return None if value is None or words is None else f"{parameter.opts[0]} {value}: {words} is needed"
 
 

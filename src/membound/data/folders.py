@@ -9,7 +9,7 @@ import numpy as np
 
 from membound.data.augment import are_photos
 from membound.data.packed import pack
-from membound.data.pictures import FolderSplit, default_size, image_extensions
+from membound.data.pictures import FolderSplit, Size, default_size, image_extensions
 from membound.data.splits import Dataset, Split, validation_split
 from membound.errors import DataError
 
@@ -18,7 +18,7 @@ TEST_NAMES = ("test", "val", "valid", "validation")
 
 def load_folder(
     root: Path,
-    size: int | None = None,
+    size: Size | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
     skip_corrupt: bool = False,

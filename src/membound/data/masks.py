@@ -6,7 +6,16 @@ from pathlib import Path
 import numpy as np
 
 from membound.data.examples import IGNORED, SEGMENTATION, ExampleSplit
-from membound.data.pictures import decode, decode_mask, default_size, image_extensions, map_files
+from membound.data.pictures import (
+    Size,
+    checked_size,
+    decode,
+    decode_mask,
+    default_size,
+    image_extensions,
+    map_files,
+    sides,
+)
 from membound.data.splits import Array, Dataset, validation_split
 from membound.errors import DataError
 
@@ -20,7 +29,7 @@ def is_segmentation(root: Path) -> bool:
     return any((place / IMAGES).is_dir() and (place / MASKS).is_dir() for place in (root, root / "train"))
 
 
-def load_masks(root: Path, size: int | None = None, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
+def load_masks(root: Path, size: Size | None = None, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     """The data set in `root`/{train,test}/{images,masks}/, or in `root`/{images,masks}/, which is split by `seed`.
 
     A mask has the name of its image (another ending is fine) and holds class numbers, gray or by a palette; 255 is
@@ -35,9 +44,11 @@ def load_masks(root: Path, size: int | None = None, test_fraction: float = 0.2, 
     listings = [_pairs(half) for half in halves]
     if size is None:
         size = default_size([str(image) for pairs in listings for image, _ in pairs])
-    if 4 * size * size * sum(map(len, listings)) > MOST_BYTES:
+    size = checked_size(size)
+    height, width = sides(size)
+    if 4 * height * width * sum(map(len, listings)) > MOST_BYTES:
         raise DataError(
-            f"{root}: {sum(map(len, listings)):,} images and masks of {size} x {size} take more than "
+            f"{root}: {sum(map(len, listings)):,} images and masks of {height} x {width} take more than "
             f"{MOST_BYTES // 1024**3} GiB: read them at a smaller size",
             about="size",
         )
@@ -73,7 +84,7 @@ def _pairs(half: Path) -> list[tuple[str, str]]:
     return [(images[name], masks[name]) for name in sorted(images)]
 
 
-def _read(pairs: list[tuple[str, str]], size: int) -> ExampleSplit:
+def _read(pairs: list[tuple[str, str]], size: Size) -> ExampleSplit:
     images = map_files(lambda path: decode(path, size), [image for image, _ in pairs])
     masks = map_files(lambda path: decode_mask(path, size), [mask for _, mask in pairs])
     return ExampleSplit(

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from membound.data.pictures import REMEDY, CorruptImageError, FolderSplit, decode
+from membound.data.pictures import REMEDY, CorruptImageError, FolderSplit, Size, decode
 from membound.data.splits import Labels, Rows, as_indices
 from membound.errors import DataError
 
@@ -153,7 +153,7 @@ def _pool(images: int) -> Executor:
     return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _decode_block(path: str, begin: int, paths: Sequence[str], size: int) -> list[int]:
+def _decode_block(path: str, begin: int, paths: Sequence[str], size: Size) -> list[int]:
     """Decode images into their places of the file, from `begin` on; those that could not be."""
     images, bad = np.load(path, mmap_mode="r+", allow_pickle=False), []
     for index, each in enumerate(paths, begin):

@@ -17,6 +17,7 @@ from membound.errors import DataError, a_kind, install
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+Size = int | tuple[int, int]  # of pictures as they are read: the side of squares, or height and width
 LARGEST_DEFAULT = 256  # side that pictures are read at where nobody says another
 SAMPLED = 1000  # pictures whose headers decide it
 THIN = 16  # times as long as wide: of longer pictures only the middle is looked at
@@ -32,34 +33,34 @@ class CorruptImageError(DataError):
 
 @dataclass(frozen=True, eq=False)
 class FolderSplit:
-    """Images in files, decoded when read: RGB uint8, the shorter side resized to `size`, then centre-cropped.
+    """Images in files, decoded when read: RGB uint8, resized to cover `size`, then centre-cropped.
 
-    Grayscale, palette, CMYK and 16-bit images (the high byte) become RGB; transparency is dropped, EXIF
-    orientation honoured, an animation gives its first frame. Threads may read at the same time.
+    `size` is the side of squares, or height and width. Grayscale, palette, CMYK and 16-bit images (the high byte)
+    become RGB; transparency is dropped, EXIF orientation honoured, an animation gives its first frame. Threads may read
+    at the same time.
     """
 
     paths: tuple[str, ...]
     labels: Labels
-    size: int
+    size: Size
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", as_labels(np.asarray(self.labels), len(self.paths)))
-        if isinstance(self.size, bool) or not isinstance(self.size, int | np.integer) or self.size < 1:
-            raise DataError(f"size {self.size!r} is not allowed: take a number of pixels from 1 up")
+        object.__setattr__(self, "size", checked_size(self.size))
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of every image as it is read."""
-        return 3, self.size, self.size
+        return 3, *sides(self.size)
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __repr__(self) -> str:
-        return f"FolderSplit({len(self):,} images, 3 x {self.size} x {self.size})"
+        return f"FolderSplit({len(self):,} images, {' x '.join(map(str, self.shape))})"
 
     def read(self, indices: Rows) -> npt.NDArray[np.uint8]:
-        """The chosen images, [n, 3, size, size]; one that cannot be decoded is a DataError with its name."""
+        """The chosen images, [n, 3, height, width]; one that cannot be decoded is a DataError with its name."""
         chosen = as_indices(indices, len(self))
         images = np.empty((len(chosen), *self.shape), np.uint8)
         for image, index in zip(images, chosen, strict=True):
@@ -77,8 +78,39 @@ class FolderSplit:
         return self.take(np.flatnonzero(good))
 
 
-def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
-    """One image as RGB uint8 [H, W, 3], resized and cropped to `size` x `size` where it is given."""
+def checked_size(size: object) -> Size:
+    """
+    >>> checked_size(224), checked_size([192, 320]), checked_size((64, 64))
+    (224, (192, 320), 64)
+    """
+    given = tuple(size) if isinstance(size, tuple | list) else (size,)
+    whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in given)
+    if not whole or len(given) not in (1, 2):
+        raise DataError(
+            f"size {size!r} is not allowed: take a number of pixels from 1 up, or (height, width)",
+            about="size",
+        )
+    height, width = int(given[0]), int(given[-1])
+    return height if height == width else (height, width)
+
+
+def describe_size(shape: Sequence[int]) -> int | list[int] | None:
+    """At which size images of a shape, [channels, height, width], were read, as JSON; of others the shortest side.
+
+    >>> describe_size((3, 64, 64)), describe_size((3, 192, 320)), describe_size((5,))
+    (64, [192, 320], None)
+    """
+    is_oblong = len(shape) == 3 and shape[1] != shape[2]
+    return [shape[1], shape[2]] if is_oblong else min(shape[1:], default=None)
+
+
+def sides(size: Size) -> tuple[int, int]:
+    """Height and width."""
+    return (size, size) if isinstance(size, int) else size
+
+
+def decode(path: str | Path, size: Size | None = None) -> npt.NDArray[np.uint8]:
+    """One image as RGB uint8 [H, W, 3], resized and cropped to `size` where it is given."""
     pillow, ops = _pillow()
     try:
         with pillow.open(path) as image:
@@ -91,7 +123,7 @@ def decode(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
         ) from error
 
 
-def convert(picture: object, size: int) -> npt.NDArray[np.uint8]:
+def convert(picture: object, size: Size) -> npt.NDArray[np.uint8]:
     """A picture in memory, a PIL image or an array, as `decode` gives the same picture in a file; it stays as it is.
 
     >>> convert(np.full((4, 6), 7, np.uint8), 2)[0].tolist()
@@ -129,7 +161,7 @@ def _checked(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return frame[:, :, 0] if shape[2:] == [1] else frame
 
 
-def decode_mask(path: str | Path, size: int | None = None) -> npt.NDArray[np.uint8]:
+def decode_mask(path: str | Path, size: Size | None = None) -> npt.NDArray[np.uint8]:
     """A mask of class numbers, gray or by a palette, as uint8 [H, W]; resized as its image is, but no classes mix."""
     pillow, _ = _pillow()
     try:
@@ -209,7 +241,7 @@ def map_files(function: Callable[[str], Any], paths: Sequence[str]) -> list[Any]
         return list(pool.map(function, paths))
 
 
-def _pixels(image: "Image", size: int | None, pillow: Any) -> npt.NDArray[np.uint8]:
+def _pixels(image: "Image", size: Size | None, pillow: Any) -> npt.NDArray[np.uint8]:
     """RGB, resized and cropped: the one way that every picture takes."""
     rgb = _to_rgb(image, pillow)
     return np.asarray(rgb if size is None else _fit(rgb, size, pillow), np.uint8)
@@ -226,20 +258,28 @@ def _to_rgb(image: "Image", pillow: Any) -> "Image":
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _fit(image: "Image", size: int, pillow: Any, how: Any = None) -> "Image":
-    """The shorter side made `size` (bilinear, antialiased, unless `how` says otherwise), then the centre square."""
+def _fit(image: "Image", size: Size, pillow: Any, how: Any = None) -> "Image":
+    """As small as still covers `size` (bilinear, antialiased, unless `how` says otherwise), then its centre.
+
+    Of squares that is the shorter side made `size`.
+    """
+    high, wide = sides(size)
     width, height = image.size
-    if (width, height) == (size, size):
+    if (width, height) == (wide, high):
         return image
-    short = min(width, height)
-    if max(width, height) > THIN * short:  # resized whole, a thin one could take any amount of memory
-        left, top = (max(side - THIN * short, 0) // 2 for side in (width, height))
+    # Resized whole, a thin one could take any amount of memory.
+    left = max(width - max(THIN * height * wide // high, 1), 0) // 2
+    top = max(height - max(THIN * width * high // wide, 1), 0) // 2
+    if left or top:
         image = image.crop((left, top, width - left, height - top))
         width, height = image.size
-    width, height = round(width * size / short), round(height * size / short)
-    left, top = (width - size) // 2, (height - size) // 2
+    if width * high >= height * wide:
+        width, height = max(round(width * high / height), wide), high
+    else:
+        width, height = wide, max(round(height * wide / width), high)
+    left, top = (width - wide) // 2, (height - high) // 2
     resized = image.resize((width, height), pillow.Resampling.BILINEAR if how is None else how)
-    return resized.crop((left, top, left + size, top + size))
+    return resized.crop((left, top, left + wide, top + high))
 
 
 def _pillow() -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ from membound.data.folders import load_folder
 from membound.data.masks import is_segmentation, load_masks
 from membound.data.named import NAMED
 from membound.data.npz import load_npz
+from membound.data.pictures import Size
 from membound.data.splits import Dataset
 from membound.errors import DataError, check_path_like
 from membound.signatures import known_keywords
@@ -24,7 +25,7 @@ def load(
     source: str | os.PathLike[str],
     *,
     layout: str | None = None,
-    size: int | None = None,
+    size: Size | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
     skip_corrupt: bool = False,
@@ -36,8 +37,8 @@ def load(
     [n, H, W], or numbers, if y_train is floating point (regression); x may have any shape.
 
     A folder or file that is not found as given is looked for on the search path (MEMBOUND_DATA first).
-    `layout` is for .npz files; `size`, `test_fraction`, `seed`, `skip_corrupt` and `cache` (a
-    folder, in which images are kept decoded) are for folders.
+    `layout` is for .npz files; `size` (the side of squares, or (height, width)), `test_fraction`, `seed`,
+    `skip_corrupt` and `cache` (a folder, in which images are kept decoded) are for folders.
 
     >>> digits = load("mnist")
     >>> digits.train.labels[:8].tolist(), digits.classes[:3]

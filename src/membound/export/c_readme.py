@@ -24,8 +24,8 @@ from membound.units import CLOCK, LEVELS, name_examples, say_off, show_clock, sh
 WIDE = 118  # columns
 PICTURES = """
 Feed pixels as the training data had them. Bytes of an array (.npz) are fed as they are. Picture files (a folder of
-them, or a data set of membound) were prepared first: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side
-resized to the network's size with an antialiased bilinear filter, then the center square. In Python,
+them, or a data set of membound) were prepared first: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), resized with
+an antialiased bilinear filter to just cover the network's size, then its center. In Python,
 `net.read("cat.jpg")` does the same, to compare with.
 """
 

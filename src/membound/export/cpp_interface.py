@@ -4,8 +4,9 @@ import zlib
 from collections.abc import Sequence
 
 from membound.data import Preprocess
+from membound.data.pictures import sides
 from membound.run.common import preprocess_of
-from membound.run.pictures import image_side
+from membound.run.pictures import picture_size
 from membound.run.ports import Port, inputs_of, outputs_of
 from membound.store.model import StoredModel
 
@@ -42,8 +43,8 @@ def image_size(model: StoredModel, how: Preprocess) -> Sequence[int]:
     """Height and width of the images that the network was trained on, before a crop."""
     if how.mean_image is not None:
         return how.mean_image.shape[1:]
-    side = image_side(model, model.shapes[0])
-    return model.shapes[0][1:] if side is None else (side, side)
+    size = picture_size(model, model.shapes[0])
+    return model.shapes[0][1:] if size is None else sides(size)
 
 
 def number_of(how: Preprocess | None) -> str:

@@ -166,8 +166,8 @@ def readme_text(source: Source, engine: str = "float") -> str:
     pictures = ""
     if "_TAKES_PIXELS" in source.header:
         pictures = """
-A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), the shorter side resized to
-NET_IMAGE_HEIGHT with an antialiased bilinear filter, then the center square. `net_prepare` does the rest.
+A picture becomes pixels as in training: RGB (or gray, 0.299 R + 0.587 G + 0.114 B), resized with an antialiased
+bilinear filter to just cover NET_IMAGE_HEIGHT x NET_IMAGE_WIDTH, then its center. `net_prepare` does the rest.
 """
     how = ""
     if engine == "int8":

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data import Dataset
+from membound.data.pictures import Size
 from membound.errors import MemboundError, ModelError, check_path_like
 from membound.export.c_project import check_micro_prefix, check_target, write_project
 from membound.export.cpp_source import renamed
@@ -148,7 +149,7 @@ def calibrate(
     source: str,
     data: str | None,
     layout: str | None,
-    size: int | None,
+    size: Size | None,
     *,
     again: bool = False,
     level: str = LEVELS[0],
@@ -195,7 +196,7 @@ def write_c(
     source: str,
     data: str | None,
     layout: str | None,
-    size: int | None,
+    size: Size | None,
     prefix: str = "net",
     way: Way = Way(),
     input_unit: str | None = None,
@@ -209,7 +210,7 @@ def write_c(
 
 
 def write_web(
-    folder: Path, source: str, data: str | None, layout: str | None, size: int | None
+    folder: Path, source: str, data: str | None, layout: str | None, size: Size | None
 ) -> tuple[Calibrated, dict[str, int]]:
     """The folder with the page, and the bytes of its files."""
     from membound.export.web import compiler, write_page
@@ -220,7 +221,7 @@ def write_web(
     return found, write_page(folder, found.net)
 
 
-def write_int8(target: Path, source: str, data: str, layout: str | None, size: int | None) -> Calibrated:
+def write_int8(target: Path, source: str, data: str, layout: str | None, size: Size | None) -> Calibrated:
     """The model file with scales of its values."""
     found = calibrate(source, data, layout, size, again=True)
     write_whole(

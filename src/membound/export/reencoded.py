@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from membound.data.pictures import Size
 from membound.errors import ModelError
 from membound.run.evaluation import image_size, open_for_evaluation
 from membound.run.files import holds_plain_weights
@@ -49,6 +50,6 @@ def reencode(source: Path, target: Path, values: str | None, prefer: Prefer) -> 
     return write(target, stored.decode(), values, prefer)
 
 
-def size_for(source: Path, data: str) -> int | None:
-    """The side that images of a folder are read at for the network of a file."""
+def size_for(source: Path, data: str) -> Size | None:
+    """The size that images of a folder are read at for the network of a file."""
     return image_size(open_for_evaluation(source), data)

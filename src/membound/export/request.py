@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # which needs numpy
+    from membound.data.pictures import Size
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Request:
     data: str | None = None
     mean: str | None = None
     layout: str | None = None
-    size: int | None = None
+    size: "Size | None" = None
     prefix: str = "net"
     engine: str = "float"
     clock: str | None = None

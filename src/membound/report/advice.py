@@ -1,6 +1,6 @@
 """What to do about a network that came out poorly: a sentence each, for the page and the command."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.report.device import say_more_room
@@ -39,9 +39,10 @@ def say_advice(result: Facts) -> list[str]:
     """
     finals = find_rows(result, "finals")
     for final in finals:
-        if final.get("collapsed") is not None:
+        if (number := final.get("collapsed")) is not None:
             it = f"{final.get('name')}" if len(finals) > 1 else "It"
-            said = f"{it} says class {_name_class(final)} of everything"
+            name = name_class(int(number), final.get("class_names"))
+            said = f"{it} says class {name} of everything"
             return [
                 f"{said}: it has learned nothing but which class is usual.",
                 f"Why: {_why(final, result)}",
@@ -96,13 +97,12 @@ def _say_below(finals: list[Facts], result: Facts) -> list[str]:
     return []
 
 
-def _name_class(final: Facts) -> str:
+def name_class(number: int, names: Sequence[str] | None = None) -> str:
     """
-    >>> _name_class({"collapsed": 1, "class_names": ["apple", "pear"]}), _name_class({"collapsed": 1})
-    ('1 (pear)', '1')
+    >>> name_class(1, ["apple", "pear"]), name_class(1, ["0", "1"]), name_class(1)
+    ('1 (pear)', '1', '1')
     """
-    number, names = int(final["collapsed"]), final.get("class_names") or ()
-    name = str(names[number]) if number < len(names) else ""
+    name = str(names[number]) if names and number < len(names) else ""
     return f"{number} ({name})" if name not in ("", str(number)) else str(number)
 
 

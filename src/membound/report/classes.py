@@ -55,6 +55,45 @@ def make_classes(result: Facts) -> Markup | None:
     return fold(f"{len(ranked)} classes{left}", join(table, tag("p", note, class_="note")))
 
 
+def make_class_iou(result: Facts) -> Markup | None:
+    """The IoU of each class of pixels: a class that is rare may be lost while the mean looks well."""
+    finals, dense = find_rows(result, "finals"), find_part(result, "dense")
+    first, theirs = _ious(finals[0]), _ious(dense)
+    if len(first) < 2:
+        return None
+    networks = [(find_text(each, "name") or "final", _ious(each)) for each in finals]
+    beside = [("dense", theirs)] if theirs else []
+    ranked = sorted(first, key=lambda number: (first[number] - theirs.get(number, 0.0), first[number]))
+    names = finals[0].get("class_names") or ()
+    rows = [
+        [
+            str(names[number]) if number < len(names) else str(number),
+            *(_cell(found.get(number), theirs.get(number), digits=3) for _, found in networks),
+            *(_cell(found.get(number), digits=3) for _, found in beside),
+        ]
+        for number in ranked[:MOST]
+    ]
+    order = "The class that lost the most against dense comes first" if theirs else "The worst comes first"
+    on = find_text(finals[0], "accuracy_on") or "test"
+    note = (
+        f"Over all pixels of the {on} images: those that are a class and are said to be it, of those that are either. "
+        f"{order}. A class with 0 is never found."
+    )
+    table = draw_table(["class", *(name for name, _ in networks + beside)], rows, "classes")
+    return join(table, tag("p", note, class_="note"))
+
+
+def _ious(net: Facts) -> dict[int, float]:
+    """By the numbers of classes.
+
+    >>> _ious({"class_iou": [0.9, None, 0]})
+    {0: 0.9, 2: 0.0}
+    """
+    each = net.get("class_iou")
+    known = enumerate(each) if isinstance(each, list | tuple) else ()
+    return {number: float(iou) for number, iou in known if isinstance(iou, int | float)}
+
+
 def _accuracies(net: Facts) -> dict[str, float]:
     """In percent, by the names of classes.
 
@@ -69,12 +108,12 @@ def _accuracies(net: Facts) -> dict[str, float]:
     return found
 
 
-def _cell(value: float | None, dense: float | None = None) -> Markup | str:
-    """An accuracy, and how far it is from dense."""
+def _cell(value: float | None, dense: float | None = None, digits: int = 1) -> Markup | str:
+    """A score, and how far it is from dense."""
     if value is None:
         return ABSENT
-    shown = f"{value:.1f}"
-    if dense is None or round(value - dense, 1) == 0:
+    shown = f"{value:.{digits}f}"
+    if dense is None or round(value - dense, digits) == 0:
         return shown
-    gap = f"{value - dense:+.1f}".replace("-", "\N{MINUS SIGN}")
+    gap = f"{value - dense:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
     return join(shown, tag("small", gap, class_="better" if value > dense else "worse"))

@@ -11,7 +11,7 @@ from typing import Any
 from membound.errors import MemboundError, check_path_like, say_no_folder
 from membound.report.advice import is_command, say_advice, say_note
 from membound.report.bars import make_bars
-from membound.report.classes import make_classes
+from membound.report.classes import make_class_iou, make_classes
 from membound.report.curves import make_curves
 from membound.report.device import find_folder, is_micro, say_export, say_way
 from membound.report.device_layers import make_device_layers
@@ -100,6 +100,7 @@ def make_page(result: Facts) -> str:
         _section("Method against method", make_duels(result, score)),
         _section(f"{_capital(score.name)} against size", scatter),
         _section(f"{_capital(score.name)} of each class", make_classes(result)),
+        _section("IoU of each class", make_class_iou(result)),
         _section("What each layer keeps", make_bars(result), _say_first_seed(result)),
         _section("Training", make_curves(result, score)),
         _section("Layers", join(make_device_layers(result), make_layers(result)) or None),
@@ -114,7 +115,12 @@ def make_page(result: Facts) -> str:
     warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
-    advice = [tag("p", *_keep_options(line), class_="note") for line in say_advice(result)]
+    collapsed = any(final.get("collapsed") is not None for final in find_rows(result, "finals"))
+    looks = ["verdict" if collapsed else "note", "note"]  # a collapse is said as large as the score
+    advice = [
+        tag("p", *_keep_options(line), class_=look)
+        for line, look in zip(say_advice(result), looks, strict=False)
+    ]
     if unlike := say_unlike(result):
         advice.insert(0, tag("p", unlike, class_="verdict"))
     tiles = make_tiles(result, score)

@@ -163,24 +163,30 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
     ours, theirs = find_number(final, "latency_ms"), find_number(dense, "latency_ms")
     if ours is None:
         return None
-    lines = []
-    if gains_by_integers(final):
-        other = find_part(final, "engine_int8")
-        known = find_number(other, "accuracy")
-        judged = None if known is None else f", {score.show(known)}"
-        taken = f"{show_milliseconds(find_number(other, 'latency_ms'))} with "
-        lines.append(tag("p", taken, tag("code", "engine int8"), judged, class_="against"))
+    in_floats = []
     if theirs is not None:
         told = compare_amounts(ours, theirs, ("faster", "slower"), noise_between(final, dense))
-        lines.append(_line(*told, "dense", show_milliseconds(theirs)))
+        in_floats.append(_line(*told, "dense", show_milliseconds(theirs)))
+    # The large number is that of the engine to use, and beside it int8 is compared with int8.
+    used, lines, integers = final, in_floats, gains_by_integers(final)
+    if integers:
+        used = find_part(final, "engine_int8")
+        known = find_number(used, "accuracy")
+        judged = None if known is None else f", {score.show(known)}"
+        lines = [tag("p", "with ", tag("code", "engine int8"), judged, class_="against")]
+    shown = find_number(used, "latency_ms") or 0.0
     if (rounded := find_number(int8, "latency_ms")) is not None:
-        told = compare_amounts(ours, rounded, ("faster", "slower"), noise_between(final, int8))
+        told = compare_amounts(shown, rounded, ("faster", "slower"), noise_between(used, int8))
         name = f"int8, {find_text(int8, 'latency_by') or 'elsewhere'}"
         lines.append(_line(*told, name, show_milliseconds(rounded)))
+        if not integers:
+            lines.insert(0, tag("p", "in floats", class_="against"))
         lines.append(tag("p", "LiteRT: see ", tag("code", "bench --tflite"), class_="against"))
     elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
-    return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(ours), lines)
+    if integers:
+        lines += [tag("p", f"in floats: {show_milliseconds(ours)}", class_="against"), *in_floats]
+    return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(shown), lines)
 
 
 def _time_tile(final: Facts, int8: Facts) -> Markup | None:
@@ -232,7 +238,9 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
     ]
     if is_guessing(final):
         words = tag("strong", "no better than guessing", class_=WORSE)
-        lines.insert(0, tag("p", words, f": {say_share(final)}", class_="against"))
+        lines.insert(
+            0, tag("p", words, f" {say_share(final)}", class_="against")
+        )  # the words are a line alone
     if seeds:
         head, shown = f"{head}, {show_count(find_number(seeds, 'count'))} seeds", show_seeds(seeds, score)
         return _draw(head, shown, lines)

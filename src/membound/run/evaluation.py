@@ -11,6 +11,7 @@ from membound.data import Dataset, Split
 from membound.data import load as load_data
 from membound.data.examples import CLASSES, REGRESSION, SEGMENTATION
 from membound.data.npz import FEATURES, LAYOUTS
+from membound.data.pictures import Size
 from membound.data.preprocess import taken_by
 from membound.data.several import inputs_of
 from membound.data.source import has_own_size, sample
@@ -19,8 +20,8 @@ from membound.run.files import find_model_file, prepare
 from membound.run.layers import count_nonzeros
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net, load
-from membound.run.pictures import image_side
-from membound.run.scores import score_for
+from membound.run.pictures import picture_size
+from membound.run.scores import only_class, score_for
 from membound.units import name_examples
 
 BATCH = 64
@@ -53,6 +54,7 @@ def evaluate_file(
         "images": images,
         "classes": _by_class(table, dataset.classes),
         "confusion": table.tolist() if count <= CONFUSED else None,
+        "collapsed": only_class(table),
         **count_nonzeros(net.model),
         "file_bytes": net.model.file_bytes,
     }
@@ -150,9 +152,9 @@ def open_in_integers(path: Path) -> MicroNet:
     return load(find_model_file(path), engine="micro")
 
 
-def image_size(net: Net | MicroNet, data: str) -> int | None:
-    """The side to read a folder's images at, where the file says it; other data have a size of their own."""
-    return None if has_own_size(data) else image_side(net.model, net.input_shape)
+def image_size(net: Net | MicroNet, data: str) -> Size | None:
+    """The size to read a folder's images at, where the file says it; other data have a size of their own."""
+    return None if has_own_size(data) else picture_size(net.model, net.input_shape)
 
 
 def load_like(shape: Sequence[int], data: str, *, layout: str | None = None, **options: Any) -> Dataset:

@@ -161,9 +161,9 @@ class Net:
         Each is a path, a PIL image or a uint8 array [H, W], [H, W, 1], [H, W, 3] or [H, W, 4], such as a camera's
         frame. Colors are RGB: OpenCV's frames are BGR, so give `frame[..., ::-1]`; membound cannot tell the two apart.
 
-        The shorter side is resized to the size that the network was trained at (bilinear, antialiased), then the
-        centre square is taken; colors become gray where the network takes one channel, and alpha is dropped. Needs
-        Pillow.
+        A picture is resized to cover the size that the network was trained at (bilinear, antialiased), then its centre
+        is taken: of squares, the shorter side is resized to that size. Colors become gray where the network takes one
+        channel, and alpha is dropped. Needs Pillow.
         """
         from membound.run.pictures import read_pictures  # most programs have arrays
 

@@ -37,15 +37,31 @@ class SegmentScore:
         pairs = mask[known].astype(np.int64) * count + np.minimum(said[known], count - 1)
         return np.bincount(pairs, minlength=count * count).reshape(count, count)
 
+    def class_iou(self) -> tuple[float | None, ...]:
+        """Of each class; None of one that is neither there nor said."""
+        both = self.table.sum(0) + self.table.sum(1) - np.diag(self.table)
+        return tuple(None if not b else float(a / b) for a, b in zip(np.diag(self.table), both, strict=True))
+
     def facts(self) -> dict[str, Any]:
         """What is known once every image was added."""
-        both = self.table.sum(0) + self.table.sum(1) - np.diag(self.table)
-        each = [None if not b else float(a / b) for a, b in zip(np.diag(self.table), both, strict=True)]
         return {
             "score": self.total / self.images,
             "pixels_right": float(np.trace(self.table) / max(self.table.sum(), 1)),
-            "class_iou": each,
+            "class_iou": list(self.class_iou()),
+            "collapsed": only_class(self.table),
         }
+
+
+def only_class(table: npt.NDArray[np.int64]) -> int | None:
+    """The class that is said of everything, where there is more than one: then a score says nothing else.
+
+    `table` counts, for what things are (rows), what they are said to be (columns).
+
+    >>> only_class(np.array([[0, 9], [0, 3]])), only_class(np.array([[1, 9], [0, 3]])), only_class(np.array([[9]]))
+    (1, None, None)
+    """
+    (said,), there = np.nonzero(table.sum(0)), np.count_nonzero(table.sum(1))
+    return int(said[0]) if len(said) == 1 and there > 1 else None
 
 
 def mean_iou(table: npt.NDArray[np.int64]) -> float:

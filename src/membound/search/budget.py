@@ -275,7 +275,7 @@ def describe_left_over(
 ) -> list[str]:
     """Said of a budget that is not used up: what allows the whole network takes nothing away.
 
-    `about` has bytes and parameters of the network as it is stored.
+    `about` has bytes, parameters and layers of the network as it is stored.
     """
     file_bytes, memory_bytes = about["file_bytes"], about["memory_bytes"]
     target, allowed = problem.target, plan.limit.number
@@ -301,10 +301,16 @@ def describe_left_over(
     if types == {WIDE}:
         return [f"{used}: it has all weights in 8 bits, and more bits seldom help (values f16 have 16)"]
     if types:
-        return [f"{used}: weights that training rounded to zero take less than was planned for them"]
-    if 2 * file_bytes < allowed:
-        return [f"{used}: channels that died in training are left out, with all weights around them"]
-    return []
+        why = "weights that training rounded to zero take less than was planned for them"
+    elif any(layer["size"] < layer["original_size"] for layer in about["layers"]):
+        return [
+            f"{used}: channels that died in training are left out, with all weights around them; a lower learning rate "
+            "may keep more of them"
+        ]
+    else:
+        why = "the weights that are left take less than was planned for them"
+    more = allowed * allowed // file_bytes
+    return [f"{used}: {why}; a budget of {more:,} bytes would give a file of about {allowed:,}"]
 
 
 def _memory_binds(used: int, allowed: int) -> str:

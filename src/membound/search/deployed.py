@@ -63,6 +63,8 @@ class Fitted:
       mean since the point before, on training images), `seconds`, `nonzeros` and, where there are test images,
       `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
       `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them (None of another task);
+      `class_iou`, of segmentation, in the order of the classes (None of another task, and of a class that is neither
+      there nor said);
       `input_shape`, of one example; `takes_pictures`, whether `net.read` reads pictures for it; `class_names`, those in
       the file, or None; `digests` of the `network` and of its
       `training_data` and `test_data`, by which `compare` notices other ones;

@@ -183,7 +183,7 @@ class Finals:
         seconds = sum(found["seconds"] for found in facts)
         int8 = (dense or {}).get("int8")
         judged = self._judge(stored, plan.estimate)
-        classes = judged.pop("classes")
+        classes, class_iou = judged.pop("classes"), judged.pop("class_iou")
         return Fitted(
             name=plan.limit.text,
             model=plain(model),
@@ -205,6 +205,7 @@ class Finals:
                 "seconds": seconds,
                 "is_estimate": self.estimates,
                 "classes": classes,
+                "class_iou": class_iou,
                 "digests": self.digests,
                 "is_dense_in_8_bits": False,
                 "cut_after_training": round(plan.cut, 4),
@@ -237,7 +238,7 @@ class Finals:
             notes.append(f"{cut}, to meet the bytes: train longer to win back what that costs in accuracy")
         if self.problem.data.pixels is not None:
             notes.append(
-                "picture files are resized by their shorter side and center-cropped to a square; if your transforms do "
+                "picture files are resized to cover the network's size and center-cropped to it; if your transforms do "
                 "something else, check the file on real pictures with membound evaluate"
             )
         if plan.exact or self.bound.within is not None or plan.limit.key is not None:
@@ -284,6 +285,7 @@ class Finals:
             "images": None if score is None else score.images,
             "accuracy_on": "validation" if data.test is None else "test",
             "classes": None if score is None else self._by_class(score),
+            "class_iou": None if score is None or score.class_iou is None else list(score.class_iou),
         }
 
     def _by_class(self, score: Score) -> list[dict[str, Any]] | None:

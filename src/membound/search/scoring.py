@@ -13,12 +13,14 @@ from membound.data.several import inputs_of
 from membound.errors import TrainingError
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net
+from membound.run.scores import SegmentScore
 from membound.search.measure import FileBytes
 from membound.search.problem import Problem, State
 from membound.store.model import StoredModel
 from membound.train.batches import size_together
 from membound.train.evaluation import Score
 from membound.train.task import Task
+from membound.train.tasks import image_iou
 
 AT_ONCE = 64  # that the runtime takes at once
 ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
@@ -74,6 +76,7 @@ class _Tally:
     classes: Tensor = field(
         default_factory=lambda: torch.zeros(0, 2, dtype=torch.long)
     )  # images, errors of each
+    pixels: SegmentScore | None = None  # of masks
 
     @torch.no_grad()
     def add(self, outputs: Any, targets: Tensor) -> None:
@@ -84,6 +87,9 @@ class _Tally:
             self._count(targets.long(), right)
         else:
             self.gained += float(self.task.batch_score(outputs, targets)) * len(targets)
+        if self.task.score is image_iou:
+            self.pixels = self.pixels or SegmentScore(outputs.shape[1])
+            self.pixels.add(outputs.numpy(), targets.numpy())
 
     def _count(self, targets: Tensor, right: Tensor) -> None:
         count = max(len(self.classes), int(targets.max()) + 1)
@@ -95,7 +101,8 @@ class _Tally:
         if self.task.counts:
             by_class = tuple((each[0], each[1]) for each in self.classes.tolist())
             return Score(images, int(self.gained), self.loss / images, by_class=by_class)
-        return Score(images, None, self.loss / images, self.gained / images)
+        class_iou = None if self.pixels is None else self.pixels.class_iou()
+        return Score(images, None, self.loss / images, self.gained / images, class_iou=class_iou)
 
 
 def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:

@@ -10,6 +10,7 @@ from torch import nn
 
 from membound import data as sets
 from membound.data.augment import Augment, choose
+from membound.data.pictures import Size, describe_size
 from membound.data.source import has_own_size
 from membound.errors import MemboundError, say_no_folder
 from membound.train import recipe as recipes
@@ -33,8 +34,8 @@ RAMP_BEGIN, RAMP_UNTIL = 0.15, 0.7
 STEPS, BATCH = 5000, 128  # of a network that brings no solver
 
 
-def image_size(net: str, data: str, saved: int | None = None) -> int | None:
-    """The side to read a folder's images at: as its weights were trained, or as a network that crops wants it."""
+def image_size(net: str, data: str, saved: Size | None = None) -> Size | None:
+    """The size to read a folder's images at: as its weights were trained, or as a network that crops wants it."""
     if has_own_size(data):
         return None
     known = find(net)
@@ -184,7 +185,7 @@ def train_network(
         about = {
             "accuracy": facts["accuracy"],
             "seed": settings.seed,
-            **({"image_size": min(split.shape[1:])} if len(split.shape) == 3 else {}),
+            **({"image_size": describe_size(split.shape)} if len(split.shape) == 3 else {}),
             "shape": list(split.shape),
             "classes": list(dataset.classes),
         }

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from membound.data import Preprocess, Split
 from membound.data.augment import NONE, Augment
+from membound.data.pictures import describe_size
 from membound.errors import Diverged, MemboundError, TrainingError
 from membound.train.activations import Points, RoundedActivations
 from membound.train.batches import Feeder, Feeders
@@ -264,7 +265,7 @@ class Run:
             "bound": None if self.bound is None else self.bound[1],
             "network": network_digest(self.model),
             "data": [describe_split(split) for split in (self.split, self.held_out) if split is not None],
-            "image_size": min(self.split.shape[1:], default=None),
+            "image_size": describe_size(self.split.shape),
             "task": describe_task(self.task),
             "preprocess": describe_preprocess(self.preprocess),
             "augment": str(self.augment) if self.augment else None,  # as in runs from before there was any

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from membound.data import Preprocess
+from membound.data.pictures import checked_size
 from membound.errors import MemboundError, WeightsError, a_kind
 from membound.modules import plain_keys
 from membound.store.other_files import refuse_tflite
@@ -79,7 +80,7 @@ def load_weights_(model: nn.Module, path: Path, names: Mapping[str, str] | None 
 def saved_facts(path: Path) -> dict[str, Any]:
     """What a file of ours says about its training, besides the weights; what it does not say is left out.
 
-    `seed`, `image_size` (the shorter side), `shape` of the images and the names of the `classes`.
+    `seed`, `image_size` (the side of squares, or height and width), `shape` of the images and the names of `classes`.
     """
     path = path / CHECKPOINT if path.is_dir() else path
     if not path.is_file():  # opening a pipe would wait
@@ -93,7 +94,10 @@ def saved_facts(path: Path) -> dict[str, Any]:
         about = about["description"]  # of a run's checkpoint
     if not isinstance(about, dict):
         return {}
-    return {key: about[key] for key, check in _FACTS.items() if key in about and check(about[key])}
+    found = {key: about[key] for key, check in _FACTS.items() if key in about and check(about[key])}
+    if isinstance(size := found.get("image_size"), list):
+        found["image_size"] = checked_size(size)
+    return found
 
 
 def _is_count(value: object) -> bool:
@@ -106,7 +110,7 @@ def _is_list(value: object, check: Callable[[object], bool]) -> bool:
 
 _FACTS: dict[str, Callable[[object], bool]] = {
     "seed": _is_count,
-    "image_size": _is_count,
+    "image_size": lambda value: _is_count(value) or _is_list(value, _is_count),
     "shape": lambda value: _is_list(value, _is_count),
     "classes": lambda value: _is_list(value, lambda name: isinstance(name, str)),
 }
