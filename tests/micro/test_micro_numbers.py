@@ -136,13 +136,16 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
     assert stopped.value.code == 0
     most = FIXED_CODE_BYTES + 3 * FIXED_CHANNEL_BYTES
     assert (
-        f"net_input_fixed, which takes integers if the export names their unit, adds at most {most} bytes"
+        f"net_input_fixed, which turns integers into bytes, is not included: it adds at most {most} bytes"
         in (capsys.readouterr().out)
     )
     one, two = ((tmp_path / name / "net.h").read_text() for name in folders)
     assert one == two
     assert "counts units of 0.01, 0.02, 0.03 (one for each channel)\n" in one
-    assert "`net_input_fixed(number, channel)`" in (tmp_path / "python" / "README.md").read_text()
+    readme = (tmp_path / "python" / "README.md").read_text()
+    assert "`net_input_fixed(number, channel)`" in readme
+    assert "row[i] = net_input_fixed(counts[i], i % NET_CHANNELS);" in readme
+    assert "bytes (made by net_input_fixed):" in one
     for words, said in {
         ("--c", "other", "--input-unit", "0.1,0.2"): "--input-unit has 2 numbers, and the input 3 channels",
         (

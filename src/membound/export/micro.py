@@ -16,7 +16,7 @@ from membound.export.c_project import check_micro_prefix, check_target, write_pr
 from membound.export.cpp_source import renamed
 from membound.export.hub_folder import check_folder
 from membound.micro.cost import say_flash, say_speed
-from membound.micro.numbers import read_units
+from membound.micro.numbers import read_units, say_not_included
 from membound.run.calibration import INPUTS, calibrate_activations, say_few, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, load_like, open_for_evaluation
 from membound.run.files import find_model_file, prepare
@@ -229,9 +229,12 @@ def write_int8(target: Path, source: str, data: str, layout: str | None, size: i
     return found
 
 
-def facts_of(found: Calibrated, way: Way = Way()) -> dict[str, Any]:
+def facts_of(found: Calibrated, way: Way = Way(), has_units: bool = False) -> dict[str, Any]:
+    """What is said of an export; `has_units` where its net.h has net_input_fixed."""
+    beside = say_not_included(found.net.plan, has_units)
     return {
         **describe_plan(found.net.plan, way.hz, way.level),
+        **({} if beside is None else {"flash_not_included": beside}),
         "accuracy": found.accuracy,
         "float_accuracy": found.float_accuracy,
         "images": found.images,
@@ -239,8 +242,8 @@ def facts_of(found: Calibrated, way: Way = Way()) -> dict[str, Any]:
     }
 
 
-def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net") -> list[str]:
-    memory, facts = found.net.memory(way.level), facts_of(found, way)
+def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net", has_units: bool = False) -> list[str]:
+    memory, facts = found.net.memory(way.level), facts_of(found, way, has_units)
     lines = [
         f"id        {facts['identity']} ({prefix.upper()}_ID)",
         f"flash     {say_flash(facts)}",
@@ -248,8 +251,8 @@ def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net") -> list[s
         f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
         f"speed     {say_speed(facts)}",
     ]
-    if memory.not_included is not None:
-        lines.insert(2, f"          {renamed(memory.not_included, prefix)}")
+    if (beside := facts.get("flash_not_included")) is not None:
+        lines.insert(2, f"          {renamed(beside, prefix)}")
     if found.accuracy is not None:
         lines.append(
             f"accuracy  {found.accuracy:.2f} % in integers, {found.float_accuracy:.2f} % in floating point, of "
