@@ -87,8 +87,8 @@ def export_c(
 
     The folder's README.md says how long an example takes at this `clock` ('80 MHz' where none is given), and flash and
     time as `compiled` with '-Os' or '-O2' first. Weights are stored in the form that takes the least flash at this
-    level, with the code that reads them; outputs are the same. `memory()` and `speed()` of what comes back are for this
-    level, too, unless you name another.
+    level, with the code that reads them, but at '-O2' in none that would be slower than at '-Os'; outputs are the same.
+    `memory()` and `speed()` of what comes back are for this level, too, unless you name another.
 
     `input_unit` is for a network that takes numbers (float32), where firmware has them as integers: what an integer
     counts, or one such unit for each channel. With 0.01, the integer 981 is 9.81 in the training data. Then `net.h` has
