@@ -16,7 +16,7 @@ from small import Small, digits
 from torch import nn
 
 import membound as mb
-from membound.cli import main
+from membound.cli import fit_tables, main
 from membound.cli.fit_tables import on_device, tell
 from membound.errors import MemboundError
 from membound.micro import code, code_sizes
@@ -437,6 +437,8 @@ def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys, tmp_
     shown = make_page(summary)
     assert f"{FLASH}: {len(micro['layers'])} layers on the device" in shown
     assert "padding included: layers that are not needed" in shown
+    device = shown.split("layers on the device</summary>")[1]
+    assert device.startswith('<p class="note swipe">Scroll the table sideways')
     assert (
         "ms an image on a Cortex-M4 at 80 MHz, compiled with -Os, estimated (measured networks were within 7.6 %)."
         in said
@@ -444,6 +446,17 @@ def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys, tmp_
     assert "of this machine" not in said
     assert f"{micro['flash_bytes']:,} bytes of flash, {micro['ram_bytes']:,} of RAM" in repr(fitted)
     assert f"{micro['ram_bytes']:,} of {RAM:,}" in fitted._repr_html_()
+
+
+def test_no_line_of_a_terminal_ends_within_an_option(fitted, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fitted.save("net.safetensors")
+    summary = summarise([fitted], network="small", data="digits", strategy="global", seed=0, seconds=1.0,
+                        files=["net.safetensors"])  # fmt: skip
+    monkeypatch.setattr(fit_tables, "make_lines", lambda *_: ["train longer, or with a smaller --batch-size"])
+    monkeypatch.setenv("COLUMNS", "40")
+    tell(summary, None, None, None, as_json=False)
+    assert capsys.readouterr().out.endswith("train longer, or with a smaller\n--batch-size\n")
 
 
 @pytest.mark.full
