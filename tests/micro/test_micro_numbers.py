@@ -14,7 +14,7 @@ from test_micro_project import STRICT, needs_gcc
 
 import membound as mb
 from membound.cli import main
-from membound.errors import ModelError
+from membound.errors import DataError, ModelError
 from membound.export.c_project import write_project
 from membound.micro.numbers import FIXED_CHANNEL_BYTES, FIXED_CODE_BYTES, fix_input, read_units, steps_of
 from membound.run.calibration import with_activations
@@ -105,6 +105,18 @@ def test_floats_and_integers_have_the_same_scores(tmp_path):
     first = net.plan.net.quantizations[0]
     assert np.abs(first.round(prepared).astype(int) + 128 - fed).max() <= 1
     assert (first.round(prepared).astype(int) + 128 == fed).mean() > 0.9
+
+
+def test_messages_of_a_network_of_numbers_speak_of_no_pixels():
+    net = network(mean=[0.0] * 3, std=[1.0] * 3)
+    with pytest.raises(ModelError, match="does not say what bytes stand for: give float32") as raised:
+        net(np.zeros((1, 3, 4, 1), np.uint8))
+    assert "which net_input makes of numbers" in str(raised.value)
+    with pytest.raises(DataError, match=r"takes \[3, 4, 1\], and pictures are square: give it an array"):
+        net.read("cat.jpg")
+    with pytest.warns(UserWarning, match="are in another unit, or were divided") as told:
+        net.integers(np.full((1, 3, 4, 1), 1e-4, np.float32))
+    assert "pixel" not in str(told[0].message)
 
 
 def test_units_that_no_input_has_are_refused(tmp_path):

@@ -113,7 +113,7 @@ def export_c(
     if images is None and not scales:
         raise ModelError(
             f"{'this network' if isinstance(net, Net) else net} does not say how its values are rounded to int8: give "
-            "images=, some hundred training images",
+            "images=, some hundred training examples",
             about="images",
         )
     if images is not None:
@@ -134,7 +134,7 @@ def _inputs_of(model: StoredModel, images: npt.ArrayLike) -> npt.NDArray[np.floa
         found = np.empty(0, object)
     if found.dtype != np.uint8 and found.dtype.kind != "f":
         raise ModelError(
-            f"images= holds {found.dtype}: give training images, [batch, C, H, W], as they are (uint8) or prepared "
+            f"images= holds {found.dtype}: give training examples, [batch, ...], as they are (uint8) or prepared "
             "(float32)",
             about="images",
         )

@@ -163,8 +163,8 @@ class _Reader:
             if origin := self.origins.get(value):
                 what = f"the output of {origin},"
             raise ModelError(
-                f"{what} has the shape {list(shape)}: the microcontroller's runtime takes images [channels, height, "
-                f"width] or vectors [features]: {SEQUENCES if len(shape) == 2 else 'flatten it'}"
+                f"{what} has the shape {list(shape)}: the microcontroller's runtime takes maps [channels, height, "
+                f"width], such as images, or vectors [features]: {SEQUENCES if len(shape) == 2 else 'flatten it'}"
             )
         self.images[value] = (shape[0], 1, 1) if len(shape) == 1 else (shape[0], shape[1], shape[2])
         self.roots[value] = value
@@ -180,7 +180,7 @@ class _Reader:
                 self.refuse(number, node, "pads only before a convolution", "use the pool's own padding")
             if shape not in (image, image[:1] if image[1:] == (1, 1) else image):
                 self.refuse(
-                    number, node, "takes a flattened image only in a linear layer", "flatten just before it"
+                    number, node, "takes a flattened map only in a linear layer", "flatten just before it"
                 )
             found.append(root)
         return found
@@ -298,7 +298,7 @@ class _Reader:
         flat = (image[0] * image[1] * image[2],)
         allowed = {image, flat} | ({(*flat, 1, 1)} if image[1:] == (1, 1) else set())
         if value in self.pads or shape not in allowed:
-            self.refuse(number, node, "reshapes an image only to a vector", WAYS_OUT[node.op])
+            self.refuse(number, node, "reshapes a map only to a vector", WAYS_OUT[node.op])
         self.roots[number] = root
 
     def pad(self, number: int, node: Node, a: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def read_pictures(
     side = image_side(model, shape)
     if side is None:
         raise DataError(
-            f"this network takes {list(shape)}, not square pictures: give it an array in a .npy file"
+            f"this network takes {list(shape)}, and pictures are square: give it an array of that shape, or a .npy file"
         )
     found: npt.NDArray[Any] = np.empty((len(pictures), side, side, 3), np.uint8)
     with warnings.catch_warnings():
