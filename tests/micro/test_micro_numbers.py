@@ -156,6 +156,7 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
     assert "counts units of 0.01, 0.02, 0.03 (one for each channel)\n" in one
     readme = (tmp_path / "python" / "README.md").read_text()
     assert "`net_input_fixed(number, channel)`" in readme
+    assert "  `net_input_fixed`, which turns integers into bytes, is not included" in readme
     assert "row[i] = net_input_fixed(counts[i], i % NET_CHANNELS);" in readme
     assert "bytes (made by net_input_fixed):" in one
     for words, said in {

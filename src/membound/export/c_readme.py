@@ -89,7 +89,8 @@ def readme_text(
     how = "line buffers" if not layout.whole else "whole maps"
     floats, arithmetic, prepare = "", "integers", ""
     if (said := say_not_included(plan, fixed is not None)) is not None:
-        said = re.sub(r"\bnet(_input\w*)", rf"`{prefix}\1`", f"{said[0].upper()}{said[1:]}.")
+        said = re.sub(r"\bnet(_input\w*)", rf"`{prefix}\1`", said)
+        said = f"{said[0].upper()}{said[1:]}."
         floats = "\n" + fill(said, WIDE, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
         arithmetic = f"integers, but for `{prefix}_input`"
         made = f"{prefix}_input(numbers[i]" if fixed is None else f"{prefix}_input_fixed(counts[i]"
