@@ -148,10 +148,10 @@ class _Reader:
 
     def name(self, number: int, node: Node) -> str:
         """A node, and the layer that it belongs to or comes after: nodes have no names of their own."""
+        if "w" not in node.tensors and (origin := self.origins.get(number)):
+            return f"{node.op} of {origin}"
         if weights := [*node.tensors.values()]:
             return f"layer {_layer_of(weights[0])!r} ({node.op})"
-        if origin := self.origins.get(number):
-            return f"{node.op} of {origin}"
         before = [name for each in self.model.graph.nodes[: number - 1] for name in each.tensors.values()]
         where = f", after layer {_layer_of(before[-1])!r}" if before else ""
         return f"node {number} ({node.op}{where})"
