@@ -1,4 +1,5 @@
-/* A network in bare-metal firmware: an interrupt brings rows of pictures, the main loop feeds them to the network.
+/* A network in bare-metal firmware: an interrupt brings rows of pictures, or of a sensor's numbers, and the main loop
+ * feeds them to the network.
  *
  * net.h and the other files come from `membound export FILE --c firmware`. What board.h declares is yours to write for
  * your chip; board.c has it for an emulated Cortex-M4, so that this runs without a board (docs/MICRO.md). */
@@ -13,21 +14,31 @@
 #endif
 enum { PICTURES = 2, MOST_LOST = 5 }; /* after which this example ends; firmware goes on */
 
+#ifdef NET_INPUT_SCALE /* of a network that takes numbers: as in training, before any preparation */
+typedef float sample;
+#define WHITE 1.0f
+#define BLACK 0.0f
+#else
+typedef uint8_t sample;
+#define WHITE 255
+#define BLACK 0
+#endif
+
 typedef struct {
   uint32_t y; /* its place in the picture */
-  uint8_t pixels[NET_WIDTH * NET_CHANNELS];
+  sample samples[NET_WIDTH * NET_CHANNELS];
 } camera_row;
 
 static net_context context; /* all RAM that the network needs, but for its stack */
 static camera_row rows[ROWS];
 
 /* Rows that the interrupt has written, and rows that main has read, since the start. Each has one writer, so no update
- * is lost, and a Cortex-M reads and writes 32 bits at once. volatile orders these two alone: the pixels are not
+ * is lost, and a Cortex-M reads and writes 32 bits at once. volatile orders these two alone: the samples are not
  * volatile, so a compiler may move their loads and stores across, but for board_barrier(). */
 static volatile uint32_t filled, used, lost;
 
-/* The interrupt of a camera or of its DMA; here a timer, and every picture is a white bar. It is short: the network
- * runs in main, or in a task of low priority, never in an interrupt.
+/* The interrupt of a camera, a sensor or its DMA; here a timer, and every picture is a white bar. It is short: the
+ * network runs in main, or in a task of low priority, never in an interrupt.
  *
  * A camera does not wait. If main is behind, a row has nowhere to go; then the rest of its picture is dropped, too,
  * for a network that missed a row would compute on a picture that never was. */
@@ -48,7 +59,7 @@ void board_interrupt(void) {
     for (x = 0; x < NET_WIDTH; x++) {
       const int inside = x >= NET_WIDTH * 4u / 9u && x < NET_WIDTH * 5u / 9u && here >= NET_HEIGHT / 7u &&
                          here < NET_HEIGHT * 6u / 7u;
-      for (c = 0; c < NET_CHANNELS; c++) row->pixels[x * NET_CHANNELS + c] = inside ? 255 : 0;
+      for (c = 0; c < NET_CHANNELS; c++) row->samples[x * NET_CHANNELS + c] = inside ? WHITE : BLACK;
     }
     board_barrier(); /* the row is in memory before main is told of it */
     filled = filled + 1u;
@@ -66,29 +77,53 @@ static const camera_row *next_row(void) {
     board_hold();
   }
   board_release();
-  board_barrier(); /* no pixel is read before the test */
+  board_barrier(); /* no sample is read before the test */
   return &rows[used % ROWS];
 }
 
+/* A row as the network is fed with: numbers become bytes here, so that the interrupt stays short. */
+static const uint8_t *bytes_of(const camera_row *row) {
+#ifdef NET_INPUT_SCALE
+  static uint8_t bytes[NET_WIDTH * NET_CHANNELS];
+  uint32_t i;
+  for (i = 0; i < NET_WIDTH * NET_CHANNELS; i++) bytes[i] = net_input(row->samples[i], i % NET_CHANNELS);
+  return bytes;
+#else
+  return row->samples;
+#endif
+}
+
+/* Of one output, what it stands for; else the class. */
+static void print_result(void) {
+#if NET_OUTPUTS == 1
+  const float number = NET_OUTPUT_SCALE * (float)(net_output(&context, 0) - NET_OUTPUT_ZERO);
+  board_print("number: ", (int32_t)(1000.0f * number), " thousandths");
+#else
+  uint32_t i;
+  for (i = 0; i < NET_OUTPUTS; i++) board_print("output ", net_output(&context, i), "");
+  board_print("class ", (int32_t)net_best(&context), "");
+#endif
+}
+
 int main(void) {
-  uint32_t i, begin, ticks, longest = 0, pictures = 0;
+  uint32_t begin, ticks, longest = 0, pictures = 0;
   /* 0 on a board that computes right. It uses the context, so it comes before the first picture. */
   const int wrong = net_selftest(&context);
   board_start();
   board_print("self test: ", wrong, " outputs wrong");
   while (pictures < PICTURES && lost < MOST_LOST) {
     const camera_row *row = next_row();
+    const uint8_t *bytes = bytes_of(row);
     int done;
     if (row->y == 0u) net_start(&context); /* also where the picture before was dropped half way */
     begin = board_ticks();
-    done = net_feed_row(&context, row->pixels, 1, NET_CHANNELS);
+    done = net_feed_row(&context, bytes, 1, NET_CHANNELS);
     ticks = board_ticks() - begin; /* interrupts that came meanwhile included */
     if (ticks > longest) longest = ticks;
     board_barrier(); /* the row has been read before the interrupt may write there */
     used = used + 1u;
     if (!done) continue;
-    for (i = 0; i < NET_OUTPUTS; i++) board_print("output ", net_output(&context, i), "");
-    board_print("class ", (int32_t)net_best(&context), "");
+    print_result();
     pictures++;
   }
   board_print("longest call: ", (int32_t)longest, " ticks of " BOARD_TICK); /* which other tasks have to wait for */

@@ -191,6 +191,12 @@ def test_what_an_onnx_file_does_not_say_is_said(own, capsys, monkeypatch):
     assert "prepared  (pixel - " in capsys.readouterr().err
     assert run(*fit, "--mean", "0/1") == 1
     assert "prepared  (pixel - " not in capsys.readouterr().err
+    whole = round(found["mean"][0])
+    assert whole != found["mean"][0]
+    assert run(*fit, "--target", "micro") == 1
+    said = capsys.readouterr().err
+    assert f"prepared  (pixel - {whole}.0) / " in said, "as the fit prepares them"
+    assert f"prepared by mean {whole}, std " in said
 
 
 def test_a_mean_image_travels(own, capsys):

@@ -13,6 +13,7 @@ from micro_networks import NETWORKS, Builder, micro
 from membound.export.c_project import write_project
 from membound.export.micro import Calibrated, lines_of
 from membound.micro.code import ALL, LIBRARY_BYTES, NET_CODE_BYTES, recorded_bytes
+from membound.run.calibration import calibrate_activations
 from membound.run.micro_net import MicroNet
 
 ROOT = Path(__file__).parents[2]
@@ -260,3 +261,71 @@ def test_the_page_rejects_what_a_network_is_not_sure_of(tmp_path):
     clear = abs(best - second - least) > scale  # the threshold is the next whole step
     assert np.array_equal(found[clear], np.where(best - second > least, outputs.argmax(1), -1)[clear])
     assert min((found[clear] < 0).sum(), (found[clear] >= 0).sum()) > 10
+
+
+HOST = """#include <stdio.h>
+#include "board.h"
+void board_start(void) {}
+void board_hold(void) {}
+void board_release(void) {}
+void board_sleep(void) { board_interrupt(); }
+void board_barrier(void) {}
+uint32_t board_ticks(void) { return 0; }
+void board_print(const char *before, int32_t number, const char *after) { printf("%s%d%s\\n", before, number, after); }
+void board_stop(void) {}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_the_example_feeds_numbers_and_prints_what_one_output_stands_for(folder):
+    """On a host, where rows come as they are waited for."""
+    build = Builder((3, 8, 9), 0)
+    build.flat_linear(build.conv(0, 2), 1)
+    said = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.4, 0.3], "takes": "float32"}
+    stored = build.store("p8", preprocess=said)
+    drawn = np.random.default_rng(0).normal(0, 2, (20, 3, 8, 9)).astype(np.float32)
+    net = MicroNet(stored, activations=calibrate_activations(stored, drawn))
+    shutil.rmtree("firmware")
+    write_project("firmware", net)
+    Path("board.c").write_text(HOST)
+    sources = ["examples/firmware/main.c", "board.c", "firmware/net_test.c"]
+    sources += [f"firmware/{name}" for name in SOURCES]
+    folders = ["-Ifirmware", "-Iexamples/firmware"]
+    subprocess.run(
+        ["gcc", "-Wall", "-Wextra", "-Wpedantic", "-Werror", *folders, *sources, "-o", "run"], check=True
+    )
+    wrong, *found, _, _ = subprocess.check_output("./run", text=True).splitlines()
+    numbers = np.zeros((1, 3, 8, 9), np.float32)
+    numbers[:, :, 1:6, 4] = 1
+    (number,) = net(np.asarray(net.preprocess(numbers), np.float32)).reshape(-1)
+    assert wrong == "self test: 0 outputs wrong"
+    assert found == 2 * [f"number: {int(1000 * number)} thousandths"]
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_the_page_feeds_windows_that_overlap(tmp_path):
+    """The ring: each window gives what the engine gives for its rows alone."""
+    blocks = re.findall(r"^```c\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (recipe,) = (block for block in blocks if "HOP" in block)
+    build = Builder((3, 8, 1), 0)
+    build.flat_linear(build.conv(0, 4), 5)
+    net = micro(build.store("p8", preprocess={"mean": [128.0] * 3, "std": [64.0] * 3}))
+    write_project(tmp_path, net)
+    (tmp_path / "main.c").write_text(
+        '#include <stdio.h>\n#include <stdlib.h>\n#include "net.h"\nstatic net_context context;\n'
+        "static const uint8_t *next_row(void) {\n  static uint8_t row[NET_WIDTH * NET_CHANNELS];\n"
+        "  if (fread(row, sizeof row, 1, stdin) != 1) exit(0);\n  return row;\n}\n"
+        + "".join(re.findall("^#include .*\n", recipe, re.MULTILINE))
+        + f"int main(void) {{\n{re.sub('^#include .*', '', recipe, flags=re.MULTILINE)}}}\n"
+    )
+    subprocess.run(
+        ["gcc", "-std=c99", "-Wall", "-Werror", "main.c", *SOURCES, "-o", "main"], cwd=tmp_path, check=True
+    )
+    stream = np.random.default_rng(0).integers(0, 256, (30, 3)).astype(np.uint8)
+    done = subprocess.run(
+        [tmp_path / "main"], input=stream.tobytes(), capture_output=True, check=True, text=False
+    )
+    windows = np.stack([stream[first : first + 8].T[..., None] for first in range(0, 30 - 8 + 1, 5)])
+    wanted = net.integers(windows).reshape(len(windows), -1).argmax(1)
+    assert done.stdout.decode().split() == [word for each in wanted for word in ("class", str(each))]
+    assert len(set(wanted.tolist())) > 1

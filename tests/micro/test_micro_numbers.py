@@ -14,7 +14,7 @@ from test_micro_project import STRICT, needs_gcc
 
 import membound as mb
 from membound.cli import main
-from membound.errors import ModelError
+from membound.errors import DataError, ModelError
 from membound.export.c_project import write_project
 from membound.micro.numbers import FIXED_CHANNEL_BYTES, FIXED_CODE_BYTES, fix_input, read_units, steps_of
 from membound.run.calibration import with_activations
@@ -107,6 +107,18 @@ def test_floats_and_integers_have_the_same_scores(tmp_path):
     assert (first.round(prepared).astype(int) + 128 == fed).mean() > 0.9
 
 
+def test_messages_of_a_network_of_numbers_speak_of_no_pixels():
+    net = network(mean=[0.0] * 3, std=[1.0] * 3)
+    with pytest.raises(ModelError, match="does not say what bytes stand for: give float32") as raised:
+        net(np.zeros((1, 3, 4, 1), np.uint8))
+    assert "which net_input makes of numbers" in str(raised.value)
+    with pytest.raises(DataError, match=r"takes \[3, 4, 1\], and pictures are square: give it an array"):
+        net.read("cat.jpg")
+    with pytest.warns(UserWarning, match="are in another unit, or were divided") as told:
+        net.integers(np.full((1, 3, 4, 1), 1e-4, np.float32))
+    assert "pixel" not in str(told[0].message)
+
+
 def test_units_that_no_input_has_are_refused(tmp_path):
     net = network(mean=[0.0] * 3, std=[1.0] * 3)
     covers = 256 * net.plan.net.quantizations[0].scale
@@ -136,13 +148,17 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
     assert stopped.value.code == 0
     most = FIXED_CODE_BYTES + 3 * FIXED_CHANNEL_BYTES
     assert (
-        f"net_input_fixed, which takes integers if the export names their unit, adds at most {most} bytes"
+        f"net_input_fixed, which turns integers into bytes, is not included: it adds at most {most} bytes"
         in (capsys.readouterr().out)
     )
     one, two = ((tmp_path / name / "net.h").read_text() for name in folders)
     assert one == two
     assert "counts units of 0.01, 0.02, 0.03 (one for each channel)\n" in one
-    assert "`net_input_fixed(number, channel)`" in (tmp_path / "python" / "README.md").read_text()
+    readme = (tmp_path / "python" / "README.md").read_text()
+    assert "`net_input_fixed(number, channel)`" in readme
+    assert "  `net_input_fixed`, which turns integers into bytes, is not included" in readme
+    assert "row[i] = net_input_fixed(counts[i], i % NET_CHANNELS);" in readme
+    assert "bytes (made by net_input_fixed):" in one
     for words, said in {
         ("--c", "other", "--input-unit", "0.1,0.2"): "--input-unit has 2 numbers, and the input 3 channels",
         (

@@ -160,6 +160,24 @@ def test_forms_of_weights_are_those_of_the_least_flash_with_their_code(level, ke
     assert net.memory() == other.memory(level)
 
 
+@pytest.mark.parametrize("kept", [0.02, 0.2])
+def test_an_export_for_speed_is_no_slower_than_one_for_size(kept):
+    """Without positions the code is smaller, but computes every zero: that is never taken where it costs more."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, (5, 1)), nn.ReLU(), nn.Conv2d(16, 24, (5, 1)))
+    with torch.no_grad():
+        for layer in (model[0], model[2]):
+            layer.weight.copy_(layer.weight.sign() * (torch.rand(layer.weight.shape) < kept))
+    stored = FileBytes(Tracer(model, torch.zeros(1, 3, 64, 1)), "p2").stored()
+    small = MicroNet(stored, activations=dict.fromkeys(range(4), (1.0, 0))).plan
+    fast = small.at("-O2")
+    assert estimate(fast, "-O2").cycles < estimate(small, "-Os").cycles
+    every = replace(fast)
+    every.__dict__["weights"] = {n: pack_weight(columns_of(small.net.ops[n]))[1] for n in fast.weights}
+    assert estimate(every, "-O2").cycles > estimate(small, "-Os").cycles
+    assert _flash(fast, every.weights) < _flash(fast, fast.weights)
+
+
 def test_the_page_says_what_was_measured():
     """If not: python tools/micro_page.py"""
     assert micro_page.written(micro_page.PAGE.read_text()) == micro_page.PAGE.read_text()

@@ -410,6 +410,14 @@ def test_many_layers_are_all_in_the_table():
     assert "block.160" in figure
 
 
+def test_options_in_notes_are_in_one_piece():
+    tried = ["a wider network may be better (widths=[1, 1.5, 2])", "give layout NCHW"]
+    page = make_page(full(finals=[final(tried=tried)], command="membound fit lenet"))
+    assert "<li>A wider network may be better <span>(--widths</span> 1,1.5,2)</li>" in page
+    assert "<li>Give <span>--layout</span> NCHW</li>" in page
+    assert ".notes span { white-space: nowrap; }" in page
+
+
 def test_the_curve_of_nonzeros_says_that_biases_are_not_counted():
     assert "<figcaption>nonzeros allowed (weights, without biases)" in make_page(full())
 

@@ -4,9 +4,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from small import Small, digits
 
-from membound.search.budget import Limit, Plan, describe_left_over
+from membound.search.budget import Limit, Plan, describe_left_over, with_memory, with_time
 from membound.search.problem import Target
+from membound.search.request import Choices, Examples
+from membound.search.setup import make_problem
 
 PLAN = Plan(Limit("10 KB", 10_000), 10_000)
 PROBLEM = SimpleNamespace(target=Target(values="auto"), plain_bytes=50_000, dense=lambda: 90_000)
@@ -34,13 +37,26 @@ def test_of_few_bits_that_were_asked_for_all_must_fit_to_bind_nothing():
     assert "10 KB (10,000) is more than all weights take (9,000 bytes), so none has to go" in note
 
 
-def test_on_a_microcontroller_flash_is_compared_and_all_weights_must_be_there():
-    target = replace(PROBLEM.target, micro=True, values="p4")
-    problem = SimpleNamespace(**{**vars(PROBLEM), "target": target})
-    about = {"file_bytes": 464, "memory_bytes": 0, "parameters": 1_236, "micro": {"flash_bytes": 5_444}}
-    assert describe_left_over(problem, PLAN, set(), {**about, "nonzeros": 47}) == []
-    (note,) = describe_left_over(problem, PLAN, set(), {**about, "nonzeros": 1_236})
-    assert "is more than all weights take (5,444 bytes of flash), so none has to go" in note
+@pytest.mark.parametrize("values", ["auto", "p4"])
+def test_on_a_microcontroller_the_flash_of_all_weights_is_compared(values):
+    """A bound on RAM or on time is never the number that is said, but keeps a budget from binding nothing."""
+    target = Target(values=values, micro=True)
+    problem = make_problem(
+        Small, Examples(train_data=(digits().images, digits().labels)), Choices(steps=1), target
+    )
+    about = {"file_bytes": 464, "memory_bytes": 0, "parameters": 1_236}
+    whole = problem.measure(problem.measure.dense_state(), None if values == "auto" else problem.types)
+    for ram in (None, 2_000):
+        for allowed, binds in ((whole, False), (whole - 1, True)):
+            limit = Limit(str(allowed), allowed)
+            bound = problem if ram is None else with_memory(problem, limit, ram)
+            notes = describe_left_over(bound, Plan(limit, allowed), set(), about)
+            assert bool(notes) is not binds
+            assert all(
+                f"all weights take ({whole:,} bytes of flash), so none has to go" in note for note in notes
+            )
+    slow = with_time(problem, (limit := Limit("64KB", 64_000)), 0.5)
+    assert describe_left_over(slow, Plan(limit, 64_000), set(), about) == []
 
 
 def test_a_budget_that_is_used_says_nothing():

@@ -16,7 +16,7 @@ from small import Small, digits
 from torch import nn
 
 import membound as mb
-from membound.cli import main
+from membound.cli import fit_tables, main
 from membound.cli.fit_tables import on_device, tell
 from membound.errors import MemboundError
 from membound.micro import code, code_sizes
@@ -188,6 +188,7 @@ def test_ways_to_compile_that_were_not_measured_are_refused():
 def test_dense_in_8_bits_is_measured_as_the_file_would_be():
     """Where it is the file, its row has the same numbers."""
     found = fit(budget=64_000, dense=True, test_data=HELD_OUT, val_data=None, steps=8)
+    assert any("the budget does not bind: 64000 (64,000)" in note for note in found.facts["tried"])
     int8 = found.dense["int8"]
     if not found.facts.get("is_dense_in_8_bits"):
         pytest.skip("the fitted network learned as much")
@@ -320,6 +321,20 @@ class Normalized(nn.Sequential):
         super().__init__(nn.Conv2d(1, 4, 5), nn.LocalResponseNorm(3), nn.Flatten(), nn.Linear(2304, 10))
 
 
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weigh = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        return x * self.weigh(x.mean((2, 3), keepdim=True)).sigmoid()
+
+
+class Gated(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(1, 4, 5), Gate(), nn.Flatten(), nn.Linear(2304, 10))
+
+
 class Recurrent(nn.Module):
     """Which is refused by its name, before it is traced."""
 
@@ -362,6 +377,10 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         ({"ram": 501}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
         ({"budget": None}, "the target micro takes a budget (of flash, such as 20KB), a latency"),
         ({"model": Normalized}, "(LocalResponseNorm) does not run on a microcontroller: take BatchNorm2d"),
+        (
+            {"model": Gated},
+            "mul of 1 (Gate), in `return x * self.weigh(x.mean((2, 3), keepdim=True)).sigmoid()`: the micro",
+        ),
         ({"model": Recurrent}, " does not run on a microcontroller: take convolutions over time"),
         ({"budget": None, "ram": 4_000}, "beside them: got ram alone"),
         ({"values": "f16"}, "computes in integers, not in f16: choose auto or p1 to p8"),
@@ -418,6 +437,8 @@ def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys, tmp_
     shown = make_page(summary)
     assert f"{FLASH}: {len(micro['layers'])} layers on the device" in shown
     assert "padding included: layers that are not needed" in shown
+    device = shown.split("layers on the device</summary>")[1]
+    assert device.startswith('<p class="note swipe">Scroll the table sideways')
     assert (
         "ms an image on a Cortex-M4 at 80 MHz, compiled with -Os, estimated (measured networks were within 7.6 %)."
         in said
@@ -425,6 +446,17 @@ def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys, tmp_
     assert "of this machine" not in said
     assert f"{micro['flash_bytes']:,} bytes of flash, {micro['ram_bytes']:,} of RAM" in repr(fitted)
     assert f"{micro['ram_bytes']:,} of {RAM:,}" in fitted._repr_html_()
+
+
+def test_no_line_of_a_terminal_ends_within_an_option(fitted, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fitted.save("net.safetensors")
+    summary = summarise([fitted], network="small", data="digits", strategy="global", seed=0, seconds=1.0,
+                        files=["net.safetensors"])  # fmt: skip
+    monkeypatch.setattr(fit_tables, "make_lines", lambda *_: ["train longer, or with a smaller --batch-size"])
+    monkeypatch.setenv("COLUMNS", "40")
+    tell(summary, None, None, None, as_json=False)
+    assert capsys.readouterr().out.endswith("train longer, or with a smaller\n--batch-size\n")
 
 
 @pytest.mark.full

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from membound.capture.convert import convert
+from membound.capture.convert import convert, say_origin
+from membound.capture.draft import Draft
 from membound.capture.examples import Example
 from membound.capture.export import FIXED, OTHER_BATCH, check_batches, export, private_copy, without_batch
 from membound.capture.simplify import simplify_
@@ -86,6 +87,21 @@ class Tracer:
         The weights may be on any device and of any real type, under names with or without what wrappers put before
         them. A tied weight may be there under one of its names only.
         """
+        draft = self._draft(state, simplify)
+        # What has been left as it was is still the memory of the state.
+        tensors = {
+            name: array if array.flags.owndata else array.copy() for name, array in draft.tensors.items()
+        }
+        infer_shapes(graph := draft.graph(), {name: array.shape for name, array in tensors.items()})
+        return Model(graph, tensors, draft.original_shapes, scales=draft.scales)
+
+    def origins(self, state: Mapping[str, Tensor] | None = None) -> dict[int, str]:
+        """The module and the line of code that nodes of `model(state)` come from, by number, as far as is known."""
+        draft = self._draft(state, True)
+        known = (draft.origins.get(number) for number in draft.nodes)
+        return {number: say_origin(node) for number, node in enumerate(known, 1) if node is not None}
+
+    def _draft(self, state: Mapping[str, Tensor] | None, simplify: bool) -> Draft:
         weights = self._exported.weights if state is None else self._weights(state)
         draft = convert(replace(self._exported, weights=weights))
         tidy_(draft)
@@ -95,12 +111,7 @@ class Tracer:
             raise ModelError("an output of the network is its input: return only what it computes")
         if simplify:
             simplify_(draft)
-        # What has been left as it was is still the memory of the state.
-        tensors = {
-            name: array if array.flags.owndata else array.copy() for name, array in draft.tensors.items()
-        }
-        infer_shapes(graph := draft.graph(), {name: array.shape for name, array in tensors.items()})
-        return Model(graph, tensors, draft.original_shapes, scales=draft.scales)
+        return draft
 
     def _weights(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights by the names of their nodes, from a state dict; what no state has is as it was traced."""

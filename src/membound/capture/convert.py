@@ -37,8 +37,9 @@ def convert(exported: Exported) -> Draft:
     norms: dict[fx.Node, Lrn] = {}
     for node in _needed(exported.outputs, norms):
         if node not in found:
+            draft.origin = node
             found[node] = _Step(node, draft, names, exported.batch).run(found, norms.get(node))
-    draft.outputs, draft.named = [], exported.named
+    draft.outputs, draft.named, draft.origin = [], exported.named, None
     for number, node in enumerate(exported.outputs):
         out, which = found[node], _which(exported.named, number)
         if not isinstance(out, Value):
@@ -346,6 +347,12 @@ class _Step:
             f"{self.where}: {self.op} gives shape ({text}), but the batch must stay the first axis, and free: "
             f"write x.flatten(1), not x.view(1, -1), or x.reshape(x.shape[0], ...){_code(self.node)}"
         )
+
+
+def say_origin(node: fx.Node) -> str:
+    """The module that an operation belongs to, and the line of code that it comes from: 'gate (Gate), in `x * y`'."""
+    code = _code(node).strip(" ()")
+    return _place(node)[1] + (f", {code}" if code else "")
 
 
 def _code(node: fx.Node) -> str:

@@ -36,6 +36,8 @@ class Draft:
     named: tuple[str, ...] | None = (
         None  # of outputs, of a tuple empty ones; None: a single one, without a name
     )
+    origin: Any = None  # where what is being added comes from
+    origins: dict[int, Any] = field(default_factory=dict)
 
     @property
     def output(self) -> int:
@@ -61,6 +63,7 @@ class Draft:
         number = max(self.nodes, default=0) + 1
         self.nodes[number] = Node(op, inputs, dict(attributes), dict(tensors))
         self.shapes[number] = shape
+        self.origins[number] = self.origin
         return number
 
     def name(self, wanted: str) -> str:

@@ -93,6 +93,7 @@ def fit_command(
                 page, files = beside.page(out), _name_files(out, bound.amounts)
                 _check_files([out, *files], page, source.init)
                 _check_hub(beside.hub, files)
+                from membound.search.micro import alike
                 from membound.train.parallel import choose_device, leads
                 from membound.train.preprocessing import preprocess_for, say_measured
 
@@ -101,6 +102,8 @@ def fit_command(
             choices = replace(choices, pretrained=source.has_weights(net))
             if choices.pretrained and leads(place.device):
                 used = preprocess or preprocess_for(network, dataset.train)
+                if preprocess is None and bound.is_micro:
+                    used = alike(used, dataset.shape[0])  # as the fit does
                 if source.init is None and source.mean is None and (said := say_measured(used, data)):
                     typer.echo(said, err=True)
                 if not as_json:

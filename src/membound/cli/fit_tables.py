@@ -62,7 +62,8 @@ def tell(
     typer.echo()
     for line in make_lines(summary, score, command):
         copied = line.startswith("membound ")  # in one line
-        typer.echo(line if copied else fill(line, terminal_width() or 10_000))
+        room = terminal_width() or 10_000
+        typer.echo(line if copied else fill(line, room, break_long_words=False, break_on_hyphens=False))
 
 
 def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -169,11 +169,12 @@ def header_of(folder: Path, prefix: str = "net") -> str:
         return ""
 
 
-def say_other_input(header: str, plan: MicroPlan, prefix: str = "net") -> str | None:
+def say_other_input(header: str, plan: MicroPlan, prefix: str = "net", has_units: bool = False) -> str | None:
     """What to do about a program that was written for an earlier `header`, where that took another kind of input."""
     took_floats = f"#define {prefix.upper()}_INPUT_SCALE " in header
     if not header or took_floats is not plan.net.takes_pixels:
         return None
     if took_floats:
         return f"it was written for floats, and this network takes bytes: feed them without {prefix}_input"
-    return f"it was written for bytes, and this network takes floats: make bytes of them with {prefix}_input"
+    made_by = f"{prefix}_input_fixed" if has_units else f"{prefix}_input"
+    return f"it was written for bytes, and this network takes floats: make bytes of them with {made_by}"

@@ -88,13 +88,15 @@ def readme_text(
     more = "is faster and takes more" if level == SMALL else "takes less, and is slower"
     how = "line buffers" if not layout.whole else "whole maps"
     floats, arithmetic, prepare = "", "integers", ""
-    if (said := say_not_included(plan)) is not None:
-        said = re.sub(r"\bnet(_input\w*)", rf"`{prefix}\1`", f"{said[0].upper()}{said[1:]}.")
-        floats = "\n" + fill(said, WIDE, initial_indent="  ", subsequent_indent="  ")
+    if (said := say_not_included(plan, fixed is not None)) is not None:
+        said = re.sub(r"\bnet(_input\w*)", rf"`{prefix}\1`", said)
+        said = f"{said[0].upper()}{said[1:]}."
+        floats = "\n" + fill(said, WIDE, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
         arithmetic = f"integers, but for `{prefix}_input`"
+        made = f"{prefix}_input(numbers[i]" if fixed is None else f"{prefix}_input_fixed(counts[i]"
         prepare = (
             f"      for (uint32_t i = 0; i < {big}_WIDTH * {big}_CHANNELS; i++)\n"
-            f"        row[i] = {prefix}_input(numbers[i], i % {big}_CHANNELS);\n"
+            f"        row[i] = {made}, i % {big}_CHANNELS);\n"
         )
     loop = (
         f"    {prefix}_start(&context);  /* before every {one} */\n"

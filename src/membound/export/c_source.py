@@ -32,7 +32,8 @@ def header_text(
     channels, height, width = net.images[0]
     outputs = net.images[net.output]
     last = net.quantizations[net.output]
-    about = "made by net_input" if not net.takes_pixels else ABOUT_BYTES[example_of(plan)]
+    made_by = "made by net_input" if fixed is None else "made by net_input_fixed"
+    about = ABOUT_BYTES[example_of(plan)] if net.takes_pixels else made_by
     arena = plan.layout.nbytes
     macros, functions = "", ""
     if not net.takes_pixels:

@@ -17,7 +17,7 @@ from membound.export.c_project import check_micro_prefix, check_target, write_pr
 from membound.export.cpp_source import renamed
 from membound.export.hub_folder import check_folder
 from membound.micro.cost import say_flash, say_speed
-from membound.micro.numbers import read_units
+from membound.micro.numbers import read_units, say_not_included
 from membound.run.calibration import INPUTS, calibrate_activations, say_few, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, load_like, open_for_evaluation
 from membound.run.files import find_model_file, prepare
@@ -88,8 +88,8 @@ def export_c(
 
     The folder's README.md says how long an example takes at this `clock` ('80 MHz' where none is given), and flash and
     time as `compiled` with '-Os' or '-O2' first. Weights are stored in the form that takes the least flash at this
-    level, with the code that reads them; outputs are the same. `memory()` and `speed()` of what comes back are for this
-    level, too, unless you name another.
+    level, with the code that reads them, but at '-O2' in none that would be slower than at '-Os'; outputs are the same.
+    `memory()` and `speed()` of what comes back are for this level, too, unless you name another.
 
     `input_unit` is for a network that takes numbers (float32), where firmware has them as integers: what an integer
     counts, or one such unit for each channel. With 0.01, the integer 981 is 9.81 in the training data. Then `net.h` has
@@ -114,7 +114,7 @@ def export_c(
     if images is None and not scales:
         raise ModelError(
             f"{'this network' if isinstance(net, Net) else net} does not say how its values are rounded to int8: give "
-            "images=, some hundred training images",
+            "images=, some hundred training examples",
             about="images",
         )
     if images is not None:
@@ -135,7 +135,7 @@ def _inputs_of(model: StoredModel, images: npt.ArrayLike) -> npt.NDArray[np.floa
         found = np.empty(0, object)
     if found.dtype != np.uint8 and found.dtype.kind != "f":
         raise ModelError(
-            f"images= holds {found.dtype}: give training images, [batch, C, H, W], as they are (uint8) or prepared "
+            f"images= holds {found.dtype}: give training examples, [batch, ...], as they are (uint8) or prepared "
             "(float32)",
             about="images",
         )
@@ -230,9 +230,12 @@ def write_int8(target: Path, source: str, data: str, layout: str | None, size: S
     return found
 
 
-def facts_of(found: Calibrated, way: Way = Way()) -> dict[str, Any]:
+def facts_of(found: Calibrated, way: Way = Way(), has_units: bool = False) -> dict[str, Any]:
+    """What is said of an export; `has_units` where its net.h has net_input_fixed."""
+    beside = say_not_included(found.net.plan, has_units)
     return {
         **describe_plan(found.net.plan, way.hz, way.level),
+        **({} if beside is None else {"flash_not_included": beside}),
         "accuracy": found.accuracy,
         "float_accuracy": found.float_accuracy,
         "images": found.images,
@@ -240,8 +243,8 @@ def facts_of(found: Calibrated, way: Way = Way()) -> dict[str, Any]:
     }
 
 
-def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net") -> list[str]:
-    memory, facts = found.net.memory(way.level), facts_of(found, way)
+def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net", has_units: bool = False) -> list[str]:
+    memory, facts = found.net.memory(way.level), facts_of(found, way, has_units)
     lines = [
         f"id        {facts['identity']} ({prefix.upper()}_ID)",
         f"flash     {say_flash(facts)}",
@@ -249,8 +252,8 @@ def lines_of(found: Calibrated, way: Way = Way(), prefix: str = "net") -> list[s
         f"{memory.rows:,} with line buffers, {memory.whole:,} with whole maps",
         f"speed     {say_speed(facts)}",
     ]
-    if memory.not_included is not None:
-        lines.insert(2, f"          {renamed(memory.not_included, prefix)}")
+    if (beside := facts.get("flash_not_included")) is not None:
+        lines.insert(2, f"          {renamed(beside, prefix)}")
     if found.accuracy is not None:
         lines.append(
             f"accuracy  {found.accuracy:.2f} % in integers, {found.float_accuracy:.2f} % in floating point, of "

@@ -105,7 +105,7 @@ def sum_multipliers(real: list[float], zero: float, zeros: list[int]) -> tuple[l
         fits = abs(constant) + 128 * sum(map(abs, whole)) < LIMIT
         if fits and max(map(abs, whole)) <= 2**SUM_BITS:
             return whole, constant, shift
-    raise ModelError("an addition grows one of its inputs a million times: calibrate on more images")
+    raise ModelError("an addition grows one of its inputs a million times: calibrate on more examples")
 
 
 # Activations: within bounds, or a table.

@@ -6,15 +6,15 @@ emulated Cortex-M4 ran (benchmarks/micro_speed.py); cycles are those of Arm's ta
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from membound.micro.code import LIBRARY_BYTES
 from membound.micro.flash import Packed
-from membound.micro.integers import Op
-from membound.micro.plan import MicroPlan
+from membound.micro.integers import IntegerNet, Op
+from membound.micro.layout import Layout
 from membound.micro.schedule import events
 from membound.units import CLOCK, LEVELS, parse_clock, say_off, show_clock, show_ms
 
@@ -36,6 +36,17 @@ COSTS = {  # instructions and cycles of each step, by how C is compiled
         (2.7, 7.6, 9.9, 37.2, 29.5, 20.7, 170.2, 35.8, 279.4, 25.1, 22.7, 24.3, 36.4, 1160.2),
     ),
 }
+
+
+class Planned(Protocol):
+    """What is read of a plan; plans themselves choose by these estimates."""
+
+    @property
+    def net(self) -> IntegerNet: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def weights(self) -> dict[int, Packed]: ...
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,7 @@ class Estimate:
         }
 
 
-def estimate(plan: MicroPlan, level: str = "-Os", number: int | None = None) -> Estimate:
+def estimate(plan: Planned, level: str = "-Os", number: int | None = None) -> Estimate:
     """Of a whole network, or of one of its operations, compiled by gcc at -Os or -O2."""
     numbers = range(len(plan.net.ops)) if number is None else [number]
     steps = sum((steps_of(plan, each) for each in numbers), np.zeros(len(STEPS)))
@@ -80,12 +91,12 @@ def estimate(plan: MicroPlan, level: str = "-Os", number: int | None = None) -> 
     return Estimate(instructions, cycles)
 
 
-def speed_of(plan: MicroPlan, level: str = "-Os") -> Estimate:
+def speed_of(plan: Planned, level: str = "-Os") -> Estimate:
     """Of a whole network, with its longest call."""
     return replace(estimate(plan, level), longest_cycles=longest_call(plan, level).cycles)
 
 
-def longest_call(plan: MicroPlan, level: str = "-Os") -> Estimate:
+def longest_call(plan: Planned, level: str = "-Os") -> Estimate:
     """Of the call of net_feed_row that computes the most: all rows of an operation are taken to cost the same."""
     ops = plan.net.ops
     rows = [estimate(plan, level, number) for number in range(len(ops))]
@@ -152,7 +163,7 @@ def say_speed(facts: Mapping[str, Any]) -> str:
     )
 
 
-def steps_of(plan: MicroPlan, number: int) -> npt.NDArray[np.float64]:
+def steps_of(plan: Planned, number: int) -> npt.NDArray[np.float64]:
     """How often an operation does each of STEPS, for one example; the first one feeds the rows, too."""
     op = plan.net.ops[number]
     rows, width = op.size
@@ -183,7 +194,7 @@ def steps_of(plan: MicroPlan, number: int) -> npt.NDArray[np.float64]:
     return np.array([found[name] for name in STEPS])
 
 
-def _kind_of(packed: Packed, plan: MicroPlan) -> str:
+def _kind_of(packed: Packed, plan: Planned) -> str:
     """Which way values are decoded: code for positions is compiled where any weight has them."""
     if not any(each.sparse for each in plan.weights.values()):
         return "dense_value"

@@ -236,7 +236,7 @@ def _conv(
     most = (np.abs(folded) + 128 * np.abs(sums).sum(1)).max() * 2**up
     if most >= LIMIT:
         raise ModelError(
-            f"its sums may be as large as {most:,}, beyond 32 bits: calibrate it on other images"
+            f"its sums may be as large as {most:,}, beyond 32 bits: calibrate it on other examples"
         )
     low, high = low_high or (LOW, HIGH)
     rescale = Rescale(m, shift, up, pre.zero, low, high, translated)
@@ -344,7 +344,7 @@ def _pool(
     )
     m, shift, up = multipliers(np.atleast_1d(real))
     if window.kernel[0] * window.kernel[1] * 255 * 2**up >= LIMIT:
-        raise ModelError("its sums may be beyond 32 bits: calibrate it on other images")
+        raise ModelError("its sums may be beyond 32 bits: calibrate it on other examples")
     rescale = Rescale(m, shift, up, out.zero)
     apart = window.kernel[0] <= window.stride[0] or size[0] == 1
     adds = apart and 4 * size[1] + width < min(window.kernel[0], height) * width

@@ -6,7 +6,7 @@ written where they belong. Nothing here knows of numbers.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -77,9 +77,12 @@ class Layers:
     dropped: str = ""  # what the device leaves to its caller
 
 
-def find_layers(model: StoredModel) -> Layers:
-    """The layers of a stored network; a ModelError says what a microcontroller cannot do, and what to do instead."""
-    found = _Reader(model).read()
+def find_layers(model: StoredModel, origins: Mapping[int, str] | None = None) -> Layers:
+    """The layers of a stored network; a ModelError says what a microcontroller cannot do, and what to do instead.
+
+    `origins` says where nodes come from, by number, where that is known: what a person wrote, for messages.
+    """
+    found = _Reader(model, origins or {}).read()
     _fold_activations_(found)
     _fuse_(found)
     _hasten_(found)
@@ -103,8 +106,9 @@ def quantized_values(found: Layers) -> set[int]:
 class _Reader:
     """Node by node: a value is the stored value that it is a view of, with padding that is still to be applied."""
 
-    def __init__(self, model: StoredModel) -> None:
+    def __init__(self, model: StoredModel, origins: Mapping[int, str]) -> None:
         self.model = model
+        self.origins = origins
         self.images: dict[int, Image] = {}
         self.roots = {0: 0}
         self.pads: dict[int, tuple[int, int, int, int]] = {}
@@ -144,6 +148,8 @@ class _Reader:
 
     def name(self, number: int, node: Node) -> str:
         """A node, and the layer that it belongs to or comes after: nodes have no names of their own."""
+        if "w" not in node.tensors and (origin := self.origins.get(number)):
+            return f"{node.op} of {origin}"
         if weights := [*node.tensors.values()]:
             return f"layer {_layer_of(weights[0])!r} ({node.op})"
         before = [name for each in self.model.graph.nodes[: number - 1] for name in each.tensors.values()]
@@ -154,9 +160,11 @@ class _Reader:
         shape = self.model.shapes[value]
         if len(shape) not in (1, 3):
             what = f"value {value}" if value else "the input"
+            if origin := self.origins.get(value):
+                what = f"the output of {origin},"
             raise ModelError(
-                f"{what} has the shape {list(shape)}: the microcontroller's runtime takes images [channels, height, "
-                f"width] or vectors [features]: {SEQUENCES if len(shape) == 2 else 'flatten it'}"
+                f"{what} has the shape {list(shape)}: the microcontroller's runtime takes maps [channels, height, "
+                f"width], such as images, or vectors [features]: {SEQUENCES if len(shape) == 2 else 'flatten it'}"
             )
         self.images[value] = (shape[0], 1, 1) if len(shape) == 1 else (shape[0], shape[1], shape[2])
         self.roots[value] = value
@@ -172,7 +180,7 @@ class _Reader:
                 self.refuse(number, node, "pads only before a convolution", "use the pool's own padding")
             if shape not in (image, image[:1] if image[1:] == (1, 1) else image):
                 self.refuse(
-                    number, node, "takes a flattened image only in a linear layer", "flatten just before it"
+                    number, node, "takes a flattened map only in a linear layer", "flatten just before it"
                 )
             found.append(root)
         return found
@@ -290,7 +298,7 @@ class _Reader:
         flat = (image[0] * image[1] * image[2],)
         allowed = {image, flat} | ({(*flat, 1, 1)} if image[1:] == (1, 1) else set())
         if value in self.pads or shape not in allowed:
-            self.refuse(number, node, "reshapes an image only to a vector", WAYS_OUT[node.op])
+            self.refuse(number, node, "reshapes a map only to a vector", WAYS_OUT[node.op])
         self.roots[number] = root
 
     def pad(self, number: int, node: Node, a: dict[str, Any]) -> None:

@@ -137,11 +137,19 @@ def say_range(plan: MicroPlan, preprocess: Mapping[str, Any] | None) -> str | No
     return ", ".join([*each, *(["and so on"] if len(shown) > RANGES else [])])
 
 
-def say_not_included(plan: MicroPlan) -> str | None:
-    """What turns numbers into bytes, and is not in the flash that is counted; None where bytes are fed as they are."""
+def say_not_included(plan: MicroPlan, has_units: bool = False) -> str | None:
+    """What turns numbers into bytes, and is not in the flash that is counted; None where bytes are fed as they are.
+
+    `has_units` where an export has net_input_fixed: then firmware needs no net_input.
+    """
     if plan.net.takes_pixels:
         return None
     fixed = FIXED_CODE_BYTES + FIXED_CHANNEL_BYTES * plan.net.images[0][0]
+    if has_units:
+        return (
+            f"net_input_fixed, which turns integers into bytes, is not included: it adds at most {fixed:,} bytes on a "
+            "Cortex-M4; net_input, which takes floats, adds nothing unless you call it"
+        )
     return (
         "what turns numbers into bytes is not included: on a Cortex-M4, net_input adds about 1.8 KB without an FPU, "
         "0.3 KB with one, unless your firmware uses floats already; net_input_fixed, which takes integers if the "

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.micro.code import SMALL, parts_of, recorded_bytes
+from membound.micro.cost import estimate
 from membound.micro.flash import Packed, pack_weight, size_of
 from membound.micro.integers import INPUT_SHIFT, IntegerNet, Op, mean_range
 from membound.micro.layout import Layout, make_layout
@@ -39,7 +40,11 @@ class MicroPlan:
 
     @cached_property
     def weights(self) -> dict[int, Packed]:
-        """Each in the form of fewest bytes, or all in one form where that saves more code than it costs."""
+        """Each in the form of fewest bytes, or all in one form where that saves more code than it costs.
+
+        Above -Os, where speed is wanted, only forms with which it is no slower than an export for -Os: one without
+        positions has a product for every zero. Where there are none, the fastest.
+        """
         forms = {
             number: pack_weight(columns_of(op))
             for number, op in enumerate(self.net.ops)
@@ -50,12 +55,26 @@ class MicroPlan:
             {number: dense for number, (_, dense) in forms.items()},
             {number: sparse for number, (sparse, _) in forms.items()},
         ]
-        return min(ways, key=self._flash_of)
+        smallest = min(ways, key=self._flash_of)
+        if self.level == SMALL:
+            return smallest
+        small = self.at(SMALL)
+        slowest = small._cycles_of(min(ways, key=small._flash_of))
+        if self._cycles_of(smallest) <= slowest:
+            return smallest
+        fast = [way for way in ways if self._cycles_of(way) <= slowest]
+        return min(fast, key=self._flash_of) if fast else min(ways, key=self._cycles_of)
 
     def _flash_of(self, weights: dict[int, Packed]) -> int:
         """Weights in these forms, with the code that reads them: as recorded, so that the C is the same everywhere."""
         used = parts_of(self.net.ops, [packed.sparse for packed in weights.values()])
         return sum(map(size_of, weights.values())) + recorded_bytes(used, self.level)
+
+    def _cycles_of(self, weights: dict[int, Packed]) -> int:
+        """What one example takes with weights in these forms, as estimated."""
+        plan = replace(self)
+        vars(plan)["weights"] = weights
+        return estimate(plan, self.level).cycles
 
     @property
     def counters(self) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from membound.report.device import find_level, unbroken
 from membound.report.markup import Markup, join, tag
-from membound.report.tables import MOST_OPEN, draw_table, fold
+from membound.report.tables import MOST_OPEN, draw_table, fold, with_hint
 from membound.report.text import (
     ABSENT,
     divide,
@@ -70,4 +70,4 @@ def _draw(final: Facts, rows: list[list[object]]) -> Markup:
         "Flash is a layer's constants; the code is beside them. RAM is the rows that are kept, padding included: "
         f"layers that are not needed at the same time share it. Instructions are estimated at {find_level(final)}."
     )
-    return join(table, tag("p", unbroken(note), class_="note"))
+    return join(with_hint(table), tag("p", unbroken(note), class_="note"))

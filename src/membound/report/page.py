@@ -198,7 +198,8 @@ def _find_notes(final: Facts) -> list[str]:
 
 
 def _list_notes(notes: Sequence[str]) -> Markup | None:
-    return tag("ul", *(tag("li", _capital(note)) for note in notes)) if notes else None
+    items = (tag("li", *_keep_options(_capital(note))) for note in notes)
+    return tag("ul", *items, class_="notes") if notes else None
 
 
 def make_title(result: Facts) -> str:
@@ -307,8 +308,13 @@ def _code(text: str) -> Markup:
 
 
 def _keep_options(text: str) -> list[Markup | str]:
-    """Words, those that are options in one piece."""
-    return [tag("span", word) if word.startswith("-") else word for word in re.split(r"(\s+)", text)]
+    """Words, those that are options in one piece, also in parentheses.
+
+    >>> "".join(_keep_options("a wider one (--widths 1,2)"))
+    'a wider one <span>(--widths</span> 1,2)'
+    """
+    words = re.split(r"(\s+)", text)
+    return [tag("span", word) if re.match(r"\W*-\w", word) else word for word in words]
 
 
 def _make_origin(result: Facts) -> Markup | None:

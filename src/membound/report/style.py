@@ -66,7 +66,7 @@ pre {
   white-space: pre-wrap; overflow-wrap: anywhere; overflow-x: auto;
   font: .875rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
 }
-pre span, .note span { white-space: nowrap; }
+pre span, .note span, .notes span { white-space: nowrap; }
 details { margin: 0 0 10px; }
 summary { cursor: pointer; padding: 4px 0; font-weight: 600; overflow-wrap: anywhere; }
 figure { margin: 0; min-width: 0; }

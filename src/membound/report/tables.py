@@ -48,6 +48,11 @@ def draw_table(
     return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
 
 
+def with_hint(table: Markup) -> Markup:
+    """A table of many columns, and that it scrolls; a script hides this where all of it is seen."""
+    return join(tag("p", "Scroll the table sideways for more columns.", class_="note swipe"), table)
+
+
 def fold(words: str, inside: Markup, is_open: bool = False) -> Markup:
     """A part that opens and closes without a script."""
     return tag("details", tag("summary", words), inside, open="" if is_open else None)
@@ -239,11 +244,10 @@ def make_layers(result: Facts) -> Markup | None:
         rows = [*(_layer_row(layer) for layer in weights_first(layers)), _total_row(layers)]
         words = f"{name}: {len(layers)} tensors"
         is_open = index == 0 and len(layers) <= MOST_OPEN
-        table = draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6))
-        hint = tag("p", "Scroll the table sideways for more columns.", class_="note swipe")
+        table = with_hint(draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6)))
         dropped = any(layer.get("original_shape") not in (None, layer.get("shape")) for layer in layers)
         note = tag("p", "Was: the shape before dead units were dropped.", class_="note") if dropped else None
-        tables.append(fold(words, join(hint, table, note), is_open))
+        tables.append(fold(words, join(table, note), is_open))
     return join(*tables) if tables else None
 
 

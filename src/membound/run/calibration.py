@@ -52,7 +52,7 @@ def _check_inputs(shape: Shape, inputs: Float32) -> None:
         wanted = ", ".join(map(str, ("batch", *shape)))
         raise ModelError(
             f"images= to calibrate on have the shape {inputs.shape}: this network takes ({wanted}), at least one; "
-            "some hundred training images are best",
+            "some hundred training examples are best",
             about="images",
         )
     if (inputs == inputs[:1]).all() and (len(inputs) > 1 or inputs.min() == inputs.max()):

@@ -136,7 +136,7 @@ def core_of(plan: MicroPlan) -> Any:
 
 
 class MicroNet:
-    """A network that runs in integers: `net(x)` takes images as they are (uint8 [batch, C, H, W]), or prepared float32.
+    """A network that runs in integers: `net(x)` takes pixels as they are (uint8 [batch, C, H, W]), or prepared float32.
 
     Pixels take the device's way, so that every number is the device's. Float32 is rounded to the input's int8,
     q = floor(x / scale + 1/2) + zero within -128 and 127. What comes out is scale * (q - zero), float32; `integers` has
@@ -165,8 +165,8 @@ class MicroNet:
     def __call__(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
         if np.asarray(x).dtype in (np.uint8, np.int8) and not self.plan.net.takes_pixels:
             raise ModelError(
-                "this file does not say how pixels are prepared: give float32, prepared as in training; integers() "
-                "takes the bytes that the device is fed with"
+                "this file does not say what bytes stand for: give float32, prepared as in training; integers() takes "
+                "the bytes that the device is fed with, which net_input makes of numbers"
             )
         return self.scores(self._run(x))
 
@@ -234,7 +234,7 @@ class MicroNet:
 
     @property
     def preprocess(self) -> Preprocess:
-        """What turns images into prepared float32; the network takes images as they are, too."""
+        """What turns examples, as training had them, into prepared float32; pixels may be given as they are, too."""
         return stated_preprocess(self.model)
 
     def read(
@@ -246,7 +246,7 @@ class MicroNet:
         return read_pictures(self.model, self.input_shape, pictures)
 
     def speed(self, compiled: str | None = None) -> Estimate:
-        """About how many instructions and cycles one image takes on a Cortex-M4; `.ms("80 MHz")` is the time.
+        """About how many instructions and cycles one example takes on a Cortex-M4; `.ms("80 MHz")` is the time.
 
         `.longest_ms("80 MHz")` is that of the longest call of net_feed_row.
 
@@ -289,7 +289,7 @@ def _warn_if_beyond(numbers: npt.NDArray[np.float32], rounding: Quantization, be
     elif 0 < (used := float(np.abs(numbers).max(initial=0))) < TINY * max(abs(low), abs(high)):
         warnings.warn(
             f"the input goes up to {used:.3g}, where its int8 holds {low:.3g} to {high:.3g}: nearly all of it is "
-            "rounded away; if these numbers were divided, as pixels by 255, give them as they were in training",
+            "rounded away; if these numbers are in another unit, or were divided, give them as they were in training",
             stacklevel=4,
         )
 

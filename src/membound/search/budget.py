@@ -285,9 +285,11 @@ def describe_left_over(
         whole = file_bytes
         codes = about["parameters"] * value_type(target.values).bits / 8  # of all weights
         binds = target.kind != "file" or plan.share < codes or NEARLY * plan.share < whole
-        if target.micro:
-            whole = about["micro"]["flash_bytes"]
-            binds = about["nonzeros"] < about["parameters"] or NEARLY * plan.share < whole
+    if target.micro:
+        assert isinstance(problem.measure, MicroBytes)
+        state, given = problem.measure.dense_state(), None if target.chooses else problem.types
+        whole = replace(problem.measure, spare=None, timed=None)(state, given)
+        binds = plan.share < problem.measure(state, given)  # with RAM and time, where these are bounded
     if not binds:
         return [
             f"the budget does not bind: {plan.limit.text} ({allowed:,}) is more than all weights take "

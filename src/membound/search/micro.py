@@ -1,7 +1,7 @@
 """Networks for microcontrollers: what a budget of flash and a bound on RAM count, and how values become int8."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -175,15 +175,18 @@ def refuse_unrolled(model: nn.Module) -> None:
         raise ModelError(said)
 
 
-def refuse_layers(model: nn.Module, stored: StoredModel) -> None:
+def refuse_layers(model: nn.Module, stored: StoredModel, origins: Callable[[], Mapping[int, str]]) -> None:
     """What cannot run, by the layer that a person wrote: of its parts in the graph nobody has heard.
 
-    A layer that the graph does not need, such as a norm that is folded away, is no reason.
+    A layer that the graph does not need, such as a norm that is folded away, is no reason. Where no layer is to blame,
+    `origins` finds the module and the line of code.
     """
     try:
         find_layers(stored)
-    except ModelError as error:
-        raise ModelError(find_unsupported(model) or str(error)) from None
+    except ModelError:
+        if said := find_unsupported(model):
+            raise ModelError(said) from None
+        find_layers(stored, origins())
 
 
 def say_examples(measure: MicroBytes) -> str:

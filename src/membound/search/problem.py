@@ -208,7 +208,8 @@ class Problem:
         tracer = Tracer(model, torch.zeros(1, *self.data.input_shape))
         if self.target.micro:
             files = self._files(model, tracer)
-            refuse_layers(model, files.stored(files.dense_state()))
+            state = files.dense_state()
+            refuse_layers(model, files.stored(state), lambda: tracer.origins(state))
         return tracer
 
     def _files(self, model: nn.Module, tracer: Tracer) -> FileBytes:

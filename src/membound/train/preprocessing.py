@@ -1,8 +1,10 @@
 """How images become inputs for one network: Caffe's way for the zoo, normalised channels for everybody else."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from membound.data import Preprocess, Split, channel_moments, mean_channels, mean_image
@@ -57,7 +59,7 @@ def describe(preprocess: Preprocess) -> str:
     'mean 127.5, std 63.75 of pixels from 0 to 255'
     """
     said = [
-        f"{name} " + ("an image" if value.ndim == 3 else ", ".join(f"{each:.4g}" for each in value))
+        f"{name} " + ("an image" if value.ndim == 3 else _list_channels(value, ".4g"))
         for name, value in (("mean", preprocess.mean), ("std", preprocess.std))
         if value is not None
     ]
@@ -66,11 +68,21 @@ def describe(preprocess: Preprocess) -> str:
     return f"{', '.join(said) or 'nothing'}{kind}"
 
 
+def _list_channels(numbers: npt.NDArray[Any], form: str) -> str:
+    """A number for each channel, or one where all are prepared alike, as for microcontrollers.
+
+    >>> _list_channels(np.array([121.0, 121.0]), ".1f"), _list_channels(np.array([121.0, 120.0]), ".1f")
+    ('121.0', '121.0, 120.0')
+    """
+    shown = [format(each, form) for each in numbers]
+    return shown[0] if len(set(shown)) == 1 else ", ".join(shown)
+
+
 def say_measured(used: Preprocess, data: str) -> str | None:
     """What was chosen for an ONNX file, that does not say it: wrong, it costs accuracy. None of what is no image."""
     if used.mean is None or used.std is None:
         return None
-    mean, std = (", ".join(f"{each:.1f}" for each in value) for value in (used.mean, used.std))
+    mean, std = (_list_channels(value, ".1f") for value in (used.mean, used.std))
     channels = len(used.mean)
     zeros, ones = (",".join(each * channels) for each in "01")
     imagenet = "; if with ImageNet's mean and deviation, the mean imagenet" if channels == 3 else ""
