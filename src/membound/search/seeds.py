@@ -44,15 +44,28 @@ def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[
 
 def _each(choices: Choices, place: Place) -> Iterator[tuple[Choices, Place]]:
     """What every seed is fitted by, and where; a run directory has a folder for each."""
+    watch = place.watch or (by_lines() if place.progress else Watch())
+    watch = replace(watch, warn=_once(watch.warn), note=_once(watch.note))  # what holds of all seeds
     for number in range(choices.seeds):
         mine, where = replace(choices, seed=choices.seed + number, seeds=1), place
         if choices.seeds > 1:
             if place.run_dir is not None:
                 where = replace(place, run_dir=Path(place.run_dir) / f"seed-{mine.seed}")
-            watch = place.watch or (by_lines() if place.progress else Watch())
             where = replace(where, watch=_expecting(watch, choices.seeds - number))
             watch.say(f"seed {mine.seed}, {number + 1} of {choices.seeds}")
         yield mine, where
+
+
+def _once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """The same, deaf to a text that it has said."""
+    said: set[str] = set()
+
+    def say_new(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            say(text)
+
+    return say_new
 
 
 def _expecting(watch: Watch, fits: int) -> Watch:

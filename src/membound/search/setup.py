@@ -35,7 +35,7 @@ from membound.search.problem import (
 from membound.search.request import Choices, Examples
 from membound.train.batches import Feeder, order_of
 from membound.train.computed import check_copied
-from membound.train.evaluation import check_fits
+from membound.train.evaluation import check_fits, first_score
 from membound.train.fingerprints import describe_split
 from membound.train.items import ItemSplit
 from membound.train.job import BATCH, choose_recipe
@@ -91,6 +91,8 @@ def make_problem(
             about="augment",
         )
     _check_fits(network, data, task)
+    if choices.score is not None:
+        _check_score(network, data, task, warn)
     _warn_of_labels(data, task, warn)
     _warn_of_the_same(data, warn)
     try:
@@ -170,11 +172,15 @@ def _warn_of_labels(data: Data, task: Task, warn: Callable[[str], None]) -> None
 
 def _warn_of_the_same(data: Data, warn: Callable[[str], None]) -> None:
     """Networks that are judged by what they were trained on look better than they are."""
-    for split, on in ((data.test, "test"), (data.given, "validation")):
-        if split is not None and describe_split(split)[:3] == describe_split(data.train)[:3]:
-            warn(
-                f"the {on} data is the training data: what it says of a network does not hold for other examples"
-            )
+    mine = describe_split(data.train)[:3]
+    splits = (("test", data.test), ("validation", data.given))
+    same = [on for on, split in splits if split is not None and describe_split(split)[:3] == mine]
+    if same:
+        verb = "are" if len(same) > 1 else "is"
+        warn(
+            f"the {' and '.join(same)} data {verb} the training data: what the scores say of a network does not hold "
+            "for other examples"
+        )
 
 
 def _name_of(label: int, classes: tuple[str, ...] | None) -> str:
@@ -238,6 +244,22 @@ def _check_fits(network: nn.Module, data: Data, task: Task) -> None:
     for split in (data.train, data.given, data.test):
         if split is not None:
             check_fits(network, Feeder(split, data.preprocess, cpu, torch.float32), task)
+
+
+def _check_score(network: nn.Module, data: Data, task: Task, warn: Callable[[str], None]) -> None:
+    """A score of the user's own on what will be judged: a mistake in it must not wait until a network is trained.
+
+    One that is not finite is only said: there are scores that an untrained network has none of.
+    """
+    for split, on in ((data.validation, "validation"), (data.test, "test")):
+        if split is None:
+            continue
+        value = first_score(network, Feeder(split, data.preprocess, torch.device("cpu"), torch.float32), task)
+        if not math.isfinite(value):
+            warn(
+                f"before training, the score of the first {on} batch is {value}: scores that are not finite count as "
+                "not measured"
+            )
 
 
 def _data(network: nn.Module, examples: Examples, choices: Choices, wants_validation: bool) -> Data:

@@ -87,6 +87,14 @@ def check_fits(model: nn.Module, feeder: Feeder, task: Task = CLASSIFICATION) ->
         )
 
 
+@torch.no_grad()
+def first_score(model: nn.Module, feeder: Feeder, task: Task) -> float:
+    """What a score of the user's own gives for the first batch that will be judged: what fails fails here."""
+    x, targets = next(feeder.batches(whole(feeder.split, size_together(feeder.split))))
+    with in_eval_mode(model):
+        return float(task.batch_score(model(x), targets))
+
+
 def _check_class_numbers(feeder: Feeder) -> None:
     labels = feeder.split.labels
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
