@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import membound as mb
+from membound.report.alike import find_unequal
 from membound.report.page import make_page
-from membound.report.paired import find_unequal
 from membound.search.place import Watch
 from membound.train.fingerprints import data_digest
 from membound.train.user_data import as_split
@@ -66,6 +66,19 @@ def test_what_is_not_alike_is_said(first, more, said, tmp_path):
     assert f"; not alike: {said}" in str(found)
     mb.write_report({"mine": first, "theirs": other}, tmp_path / "r.html")
     assert f"Not alike: mine and theirs: {said}" in (tmp_path / "r.html").read_text()
+
+
+def test_the_examples_that_are_wrong_are_known_and_pair_networks_of_one_seed(first):
+    other = fit(strategy="uniform", dense=True)
+    for net, found in ((first, first.facts), (other, other.facts)):
+        with torch.no_grad():
+            guessed = net.model(torch.from_numpy(TEST[0])).argmax(1).numpy()
+        assert found["wrong"] == np.flatnonzero(guessed != TEST[1]).tolist()
+        assert len(found["wrong"]) == net.errors
+    mine, theirs = set(first.facts["wrong"]), set(other.facts["wrong"])
+    assert first.compare(other).wrong_alone == (len(mine - theirs), len(theirs - mine))
+    dense = set(other.dense["wrong"])
+    assert other.against_dense.wrong_alone == (len(theirs - dense), len(dense - theirs))
 
 
 def test_other_test_images_of_the_same_number_are_refused(first, tmp_path):

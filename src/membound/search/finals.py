@@ -183,7 +183,7 @@ class Finals:
         seconds = sum(found["seconds"] for found in facts)
         int8 = (dense or {}).get("int8")
         judged = self._judge(stored, plan.estimate)
-        classes = judged.pop("classes")
+        more = {name: judged.pop(name) for name in ("classes", "wrong")}
         return Fitted(
             name=plan.limit.text,
             model=plain(model),
@@ -204,7 +204,7 @@ class Finals:
                 | describe_lessons(self.problem, self.bound, self.choices),
                 "seconds": seconds,
                 "is_estimate": self.estimates,
-                "classes": classes,
+                **more,
                 "digests": self.digests,
                 "is_dense_in_8_bits": False,
                 "cut_after_training": round(plan.cut, 4),
@@ -284,6 +284,7 @@ class Finals:
             "images": None if score is None else score.images,
             "accuracy_on": "validation" if data.test is None else "test",
             "classes": None if score is None else self._by_class(score),
+            "wrong": None if score is None or score.wrong is None else list(score.wrong),
         }
 
     def _by_class(self, score: Score) -> list[dict[str, Any]] | None:

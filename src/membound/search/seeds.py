@@ -78,7 +78,8 @@ def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) ->
     dense = first.dense
     if dense is not None:
         found = [each.dense or {} for each in all_of_them]
-        dense = {**dense, "seeds": spread([each.get("accuracy") for each in found], seeds)}
+        theirs = spread([each.get("accuracy") for each in found], seeds)
+        dense = {**dense, "seeds": None if theirs is None else theirs | _errors(found)}
         rounded = [each.get("int8") or {} for each in found]
         if all(rounded):
             int8 = spread([each.get("accuracy") for each in rounded], seeds)
@@ -88,6 +89,7 @@ def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) ->
         return replace(first, dense=dense)
     values = [each.values for each in all_of_them]
     mine |= {"file_bytes": [each.file_bytes for each in all_of_them], "values": values}
+    mine |= _errors([{"errors": each.errors, "wrong": each.facts.get("wrong")} for each in all_of_them])
     mine |= {name: [each.facts[name] for each in all_of_them] for name in ("layers", "is_dense_in_8_bits")}
     facts = {**first.facts, "seeds": mine}
     if len(set(values)) > 1:
@@ -95,6 +97,11 @@ def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) ->
         note = f"the seeds ended in different values ({by_seed}): give `values` to compare like with like"
         facts["tried"] = [*first.facts.get("tried", ()), note]
     return replace(first, dense=dense, facts=facts)
+
+
+def _errors(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many examples the network of each seed gets wrong, and which: what pairs it with another of one seed."""
+    return {name: [each.get(name) for each in found] for name in ("errors", "wrong")}
 
 
 def spread(accuracies: Sequence[float | None], seeds: Sequence[int]) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ class Score:
     For classification `correct` counts images and `value` is None; a task with a loss or score of its own has no
     right and wrong: there `correct` and `errors` are None and `value` is the mean of its score over the examples.
     `among_five` counts images whose class is one of the five best, where there are more than five. `by_class` has
-    images and errors of each class, where they were counted.
+    images and errors of each class, where they were counted, and `wrong` which images the errors are, in order.
     """
 
     images: int
@@ -39,6 +39,7 @@ class Score:
     value: float | None = None
     among_five: int | None = None
     by_class: tuple[tuple[int, int], ...] | None = None
+    wrong: tuple[int, ...] | None = None
 
     @property
     def accuracy(self) -> float:
