@@ -42,7 +42,7 @@ from membound.search.problem import Problem, Target
 from membound.search.progress import by_lines, tell_resumed
 from membound.search.ranks import open_together
 from membound.search.request import TEACHERS, Choices, Examples, Keywords, split_keywords
-from membound.search.seeds import fit_seeds
+from membound.search.seeds import describe_call, fit_seeds
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.wider import WIDER, widened
@@ -146,7 +146,8 @@ def fit(
 
 def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
     """A network for each amount of the bound."""
-    return fit_seeds(partial(_fit_once, model, examples, bound), bound, choices, place)
+    call = describe_call(model, examples, bound, choices)
+    return fit_seeds(partial(_fit_once, model, examples, bound), call, bound, choices, place)
 
 
 def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:

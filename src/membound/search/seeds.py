@@ -7,19 +7,18 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from torch import nn
-
+from membound.data.augment import Augment
 from membound.search.bounds import Bound
 from membound.search.deployed import Fitted
 from membound.search.place import Place, Watch
 from membound.search.progress import by_lines
-from membound.search.request import Choices
+from membound.search.request import Choices, Examples
 from membound.train.fingerprints import source_digest
 
 Once = Callable[[Choices, Place], list[Fitted]]
 
 
-def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
+def fit_seeds(once: Once, call: str, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
     """What `once` gives for the first seed, with the spread over all of them and what was asked for among its facts.
 
     No seed is chosen: the one with the best accuracy on test images would only be the luckiest.
@@ -27,7 +26,7 @@ def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[
     begun = time.monotonic()
     runs = [once(mine, where) for mine, where in _each(choices, place)]
     asked = {
-        "call": describe_call(bound, choices),
+        "call": call,
         "seed": choices.seed,
         "strategy": choices.strategy_name,
         "strategy_source": source_digest(choices.strategy) if callable(choices.strategy) else None,
@@ -122,11 +121,14 @@ def spread(accuracies: Sequence[float | None], seeds: Sequence[int]) -> dict[str
     }
 
 
-def describe_call(bound: Bound, choices: Choices) -> str:
+def describe_call(model: Any, examples: Examples, bound: Bound, choices: Choices) -> str:
     """The call of fit() that was made, without what has its default.
 
-    >>> describe_call(Bound(budget="8KB"), Choices(steps=300, seed=1))
-    "mb.fit(model, train_data, budget='8KB', steps=300, seed=1)"
+    Data have the names of their parameters; what has no name and cannot be written is told in angle brackets.
+
+    >>> from torch import nn
+    >>> describe_call(nn.Flatten(), Examples(train_data=None), Bound(budget="8KB"), Choices(steps=300, seed=1))
+    "mb.fit(<Flatten>, train_data, budget='8KB', steps=300, seed=1)"
     """
     given = {
         each.name: getattr(record, each.name)
@@ -134,7 +136,11 @@ def describe_call(bound: Bound, choices: Choices) -> str:
         for each in fields(record)
         if _differs(getattr(record, each.name), each.default)
     }
-    return f"mb.fit({', '.join(['model', 'train_data', *(f'{name}={_show(it)}' for name, it in given.items())])})"
+    words = [f"{name}={_show(value)}" for name, value in given.items()]
+    words += [
+        f"{name}={name}" for name, data in vars(examples).items() if name != "train_data" and data is not None
+    ]
+    return f"mb.fit({', '.join([_show(model), 'train_data', *words])})"
 
 
 def _differs(value: Any, default: Any) -> bool:
@@ -142,14 +148,17 @@ def _differs(value: Any, default: Any) -> bool:
 
 
 def _show(value: Any) -> str:
-    """Numbers and words as they are written; of a network or a function its name."""
+    """Numbers, words and names as they are written; of a network or another object its type.
+
+    >>> from torch import nn
+    >>> _show([1, None]), _show(describe_call), _show(lambda name, weight: weight.abs()), _show(nn.MSELoss())
+    ('[1, None]', 'describe_call', '<lambda>', '<MSELoss>')
+    """
     if isinstance(value, list | tuple):
         inside = ", ".join(map(_show, value))
         return f"[{inside}]"
-    if isinstance(value, nn.Module):
-        return type(value).__name__
     if value is None or isinstance(value, str | int | float | Mapping):
         return repr(value)
-    if isinstance(value, Path):
+    if isinstance(value, Path | Augment):  # an Augment is read from its words
         return repr(str(value))
-    return getattr(value, "__name__", type(value).__name__)
+    return getattr(value, "__name__", f"<{type(value).__name__}>")
