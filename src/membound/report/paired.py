@@ -110,6 +110,19 @@ class Comparison:
         differences = [round(a - b, 9) for a, b in zip(values, values[len(ours) :], strict=False)]
         return _pair(differences, known, 0.0 if images is None else 100 / images)
 
+    @classmethod
+    def of_records(cls, ours: Any, theirs: Any) -> "Comparison":
+        """Of fits in other processes, by the JSON that they saved, as `Fitted.compare` compares two fits.
+
+        Either is what `fitted.to_dict()` gives, or `membound fit --json` prints: a dict, or the path of its file. A
+        list of them is one method, fitted in a process for each seed:
+
+            mb.Comparison.of_records(["mine-0.json", "mine-1.json"], ["lamp-0.json", "lamp-1.json"])
+        """
+        from membound.report.records import compare_records
+
+        return compare_records(ours, theirs)
+
     def __str__(self) -> str:
         told = say_verdict(self) + (f", which {NOT_EQUAL}" if self.verdict == WITHIN else "")
         if len(self.seeds) == 1 and self.uncertainty is not None:
@@ -234,7 +247,7 @@ def compare_networks(ours: Facts, theirs: Facts) -> Comparison | None:
     >>> found.seeds, found.differences, found.verdict
     ((1, 2), (3.6, 2.4), 'too few seeds to tell')
     """
-    mine, other = _by_seed(ours), _by_seed(theirs)
+    mine, other = score_by_seed(ours), score_by_seed(theirs)
     shared = [seed for seed in mine if seed in other]
     if not shared:
         return None
@@ -244,7 +257,7 @@ def compare_networks(ours: Facts, theirs: Facts) -> Comparison | None:
         counted = find_number(ours, "errors") is not None and all(images)
         return _pair(differences, shared, 100 / min(each or 1 for each in images) if counted else 0.0)
     (seed,) = shared
-    first, second = (_judged_with(net, seed) for net in (ours, theirs))
+    first, second = (judged_with(net, seed) for net in (ours, theirs))
     return compare_by_images(first, second, round(mine[seed] - other[seed], 9), seed)
 
 
@@ -296,7 +309,7 @@ def _told(differences: Sequence[float], spread: float | None, seeds: Sequence[in
     return Comparison(gap, spread, verdict, tuple(seeds), tuple(differences))
 
 
-def _by_seed(net: Facts) -> dict[int, float]:
+def score_by_seed(net: Facts) -> dict[int, float]:
     """The score of each seed; of a network that was trained once, that of its own."""
     seeds = find_part(net, "seeds")
     if not seeds:
@@ -306,7 +319,7 @@ def _by_seed(net: Facts) -> dict[int, float]:
     return {int(seed): value for seed, each in pairs if (value := find_number({"": each}, "")) is not None}
 
 
-def _judged_with(net: Facts, seed: int) -> Facts:
+def judged_with(net: Facts, seed: int) -> Facts:
     """How many images the network of one seed gets wrong, and which; of seeds but the first, older records say none."""
     seeds = find_part(net, "seeds")
     if not seeds or "errors" not in seeds:

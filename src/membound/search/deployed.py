@@ -13,11 +13,12 @@ from membound.errors import MemboundError, a_kind
 from membound.modules import FITTED
 from membound.notebook import html_block, html_table
 from membound.report import page
-from membound.report.alike import find_unequal, say_other_tests
+from membound.report.alike import say_other_tests
 from membound.report.device import show_flash, show_ram
 from membound.report.eight_bits import TAKEN
 from membound.report.guessing import is_guessing
-from membound.report.paired import Comparison, compare_networks
+from membound.report.paired import Comparison
+from membound.report.records import compare_records
 from membound.report.spread import compare
 from membound.report.text import Score, json_values, say_cut, show_milliseconds
 from membound.report.verdict import show_seeds
@@ -176,27 +177,24 @@ class Fitted:
             name: self.facts.get(name) for name in ("seeds", "asked", "digests", "wrong")
         }
 
-    def compare(self, other: "Fitted") -> Comparison:
+    def compare(self, other: "Fitted | Mapping[str, Any] | str | os.PathLike[str]") -> Comparison:
         """This network against another that was judged on the same images, such as one of another method.
 
         `fits["mine"].compare(fits["LAMP"])` is paired by seed: the mean of the differences, how far that may be off,
         and 'better', 'worse', 'within the spread' or, of two seeds, 'too few seeds to tell'. Print it, or read its
         fields. `unequal` lists what else the two differ in: budgets, the network, training data, values, how they were
         trained, or that dense in 8 bits took the place of a fitted network. Networks that were judged on other images
-        are refused.
+        are refused. The other one may also be what its `to_dict` gave, or a JSON file with that;
+        `Comparison.of_records` compares two of these.
         """
-        if not isinstance(other, Fitted):
+        if not isinstance(other, Fitted | Mapping | str | os.PathLike):
             raise MemboundError(f"compare takes what fit gives, not {a_kind(other)}: give a Fitted")
-        if shown := say_other_tests(self._judged, other._judged):
-            raise MemboundError(f"these networks were judged on {shown}: give both fits the same test_data")
-        found = compare_networks(self._judged, other._judged)
-        if found is None:
-            raise MemboundError(
-                f"these networks have no judged seed in common (seeds {self.seeds} and {other.seeds}): give both "
-                "fits the same seed, and test_data"
-            )
-        known = ({"limit": each.limit, **each.facts} for each in (self, other))
-        return replace(found, unequal=find_unequal(*known))
+        return compare_records(self._record, other._record if isinstance(other, Fitted) else other)
+
+    @property
+    def _record(self) -> dict[str, Any]:
+        """What a comparison reads of it."""
+        return {"limit": self.limit, **self.facts, **self._judged}
 
     def save(self, path: str | os.PathLike[str], *, pixels: Preprocess | None = None) -> StoredModel:
         """Write the model file, which `mb.load` runs.
