@@ -39,7 +39,7 @@ def test_the_interval_is_that_of_the_differences_not_of_the_scores():
     assert (found.verdict, found.seeds) == ("better", (0, 1, 2))
     assert str(found) == "better by 1.00 ± 0.25"
     assert Comparison.of(ours, theirs) == found
-    assert str(Comparison.of([1], [2])) == "lower by 1.00 (one seed: no interval)"
+    assert str(Comparison.of([1], [2])) == "lower by 1.00 (one seed: no interval, so it may be chance)"
 
 
 @given(st.lists(st.tuples(SCORES, SCORES), min_size=2, max_size=6))
@@ -75,7 +75,7 @@ def test_one_seed_has_the_error_of_images_and_a_score_of_its_own_has_none():
     assert found.verdict == "worse"
     own = compare_networks({"accuracy": 0.81}, {"accuracy": 0.79})
     assert (own.difference, own.uncertainty, own.verdict) == (0.02, None, None)
-    assert str(own) == "higher by 0.020 (one seed: no interval)"
+    assert str(own) == "higher by 0.020 (one seed: no interval, so it may be chance)"
 
 
 def of_images(wrong, images=1000):

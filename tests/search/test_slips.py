@@ -72,6 +72,25 @@ def test_what_holds_of_every_seed_is_said_once():
 
 
 @pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (
+            IMAGES.astype(np.float32),
+            ["the images are floats from 0 to 255, which look like pixels from 0 to 255"],
+        ),
+        (IMAGES.astype(np.float32) / 255, []),
+        (IMAGES.astype(np.float32) - 128, []),
+        (IMAGES.astype(np.float32) * 30, []),
+        (IMAGES, []),
+    ],
+)
+def test_floats_that_look_like_pixels_are_told(images, said):
+    warned = []
+    make_problem(Small, Examples(train_data=(images, LABELS)), Choices(), Target("file"), warn=warned.append)
+    assert [text.partition(" that are")[0] for text in warned] == said
+
+
+@pytest.mark.parametrize(
     ("score", "said"),
     [
         (

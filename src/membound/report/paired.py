@@ -75,7 +75,7 @@ class Comparison:
         >>> print(found)
         better by 2.60 ± 2.28
         >>> print(Comparison.of([86.9], [85.1]))
-        higher by 1.80 (one seed: no interval)
+        higher by 1.80 (one seed: no interval, so it may be chance)
         >>> print(Comparison.of([90.0, 90.2, 89.9], [90.1, 90.0, 90.0], images=100))
         within the spread (0.00 ± 2.48), which does not mean equal
         >>> print(Comparison.of([90.0, 90.0], [91.0, 91.0], images=100))
@@ -167,7 +167,7 @@ def say_verdict(found: Comparison, score: Score | None = None, than: str = "", b
         return f"{TOO_FEW} ({where}{f' {than}' if than and not is_zero else ''})"
     if than or brief:
         return f"as good as {than}" if is_zero and than else f"{where} {than}".rstrip()
-    return f"{'higher' if gap >= 0 else 'lower'} by {amount} (one seed: no interval)"
+    return f"{'higher' if gap >= 0 else 'lower'} by {amount} (one seed: no interval, so it may be chance)"
 
 
 def say_one_seed(found: Comparison) -> str:

@@ -50,6 +50,7 @@ from membound.train.user_data import as_split, hold_out, preprocess_of
 SHORT = 5000  # steps
 IN_MEMORY_BYTES = 2 * 1024**3
 SHOWN = 8  # classes that a warning names
+SAMPLED, BRIGHT = 16, 64  # images that are looked at; what no input of a usual scale has, and pixels do
 PRETRAINED_RATE = 0.2  # of the peak learning rate, for weights that are trained already
 
 
@@ -95,6 +96,7 @@ def make_problem(
         _check_score(network, data, task, warn)
     _warn_of_labels(data, task, warn)
     _warn_of_the_same(data, warn)
+    _warn_of_raw_pixels(data, warn)
     try:
         names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     except RuleError:
@@ -180,6 +182,24 @@ def _warn_of_the_same(data: Data, warn: Callable[[str], None]) -> None:
         warn(
             f"the {' and '.join(same)} data {verb} the training data: what the scores say of a network does not hold "
             "for other examples"
+        )
+
+
+def _warn_of_raw_pixels(data: Data, warn: Callable[[str], None]) -> None:
+    """Floats are taken as they are: of 0 to 255, a network with usual weights learns little."""
+    train = data.train
+    if inputs_of(train) is not None or len(train.shape) != 3 or train.shape[0] not in (1, 3):
+        return
+    if _dtype(train).kind != "f":
+        return
+    rows = np.unique(np.linspace(0, len(train) - 1, SAMPLED).astype(np.int64))
+    inputs = data.preprocess(train.read(rows))
+    low, high = float(inputs.min()), float(inputs.max())
+    if low >= 0 and BRIGHT < high <= 255:
+        warn(
+            f"the images are floats from {low:g} to {high:g}, which look like pixels from 0 to 255 that are not "
+            "normalized: give them as uint8, which fit normalizes, or subtract the mean and divide by the standard "
+            "deviation"
         )
 
 
