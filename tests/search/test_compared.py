@@ -1,6 +1,7 @@
 """Fits that are compared: whatever else they differ in is noticed, and other test images are refused."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -219,6 +220,16 @@ class Noisy(Dataset):
 def test_examples_that_vary_at_random_have_the_digest_of_their_labels():
     assert data_digest(as_split(Noisy(1.0))) == data_digest(as_split(Noisy(2.0)))
     assert data_digest(as_split(Noisy(0.0))) != data_digest(as_split(Noisy(1.0)))
+
+
+def test_a_greedy_search_says_its_total(capsys):
+    fitted = fit(strategy="greedy", candidate_steps=1, budget="60%", progress=True)
+    said = capsys.readouterr().err
+    rounds, candidates = re.search(r"the search took (\d+) rounds, (\d+) candidates in all", said).groups()
+    least = re.search(r"the search takes at least (\d+) rounds? of up to 2 candidates, 1 step each", said)
+    assert 0 < int(least[1]) <= int(rounds) == max(each["round"] for each in fitted.history)
+    assert int(candidates) == sum(each["round"] > 0 for each in fitted.history)
+    assert "60%, greedy: trained, accuracy" in said
 
 
 def test_a_greedy_search_says_its_rates_and_what_it_cut(first):

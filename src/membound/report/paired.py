@@ -8,8 +8,10 @@ from statistics import mean, stdev
 from typing import Any
 
 from membound.errors import MemboundError
+from membound.report.alike import find_unequal, say_other_tests
 from membound.report.eight_bits import uncertainty
-from membound.report.text import Score, find_number, find_part
+from membound.report.records import join_records, judged_with, read_records, records_by_seed, score_by_seed
+from membound.report.text import Score, find_number
 
 Facts = Mapping[str, Any]
 BETTER, WORSE, WITHIN, TOO_FEW = "better", "worse", "within the spread", "too few seeds to tell"
@@ -119,8 +121,6 @@ class Comparison:
 
             mb.Comparison.of_records(["mine-0.json", "mine-1.json"], ["lamp-0.json", "lamp-1.json"])
         """
-        from membound.report.records import compare_records
-
         return compare_records(ours, theirs)
 
     def __str__(self) -> str:
@@ -309,28 +309,17 @@ def _told(differences: Sequence[float], spread: float | None, seeds: Sequence[in
     return Comparison(gap, spread, verdict, tuple(seeds), tuple(differences))
 
 
-def score_by_seed(net: Facts) -> dict[int, float]:
-    """The score of each seed; of a network that was trained once, that of its own."""
-    seeds = find_part(net, "seeds")
-    if not seeds:
-        value = find_number(net, "accuracy")
-        return {} if value is None else {_first_seed(net): value}
-    pairs = zip(seeds.get("seeds") or (), seeds.get("accuracies") or (), strict=False)
-    return {int(seed): value for seed, each in pairs if (value := find_number({"": each}, "")) is not None}
-
-
-def judged_with(net: Facts, seed: int) -> Facts:
-    """How many images the network of one seed gets wrong, and which; of seeds but the first, older records say none."""
-    seeds = find_part(net, "seeds")
-    if not seeds or "errors" not in seeds:
-        return net if _first_seed(net) == seed else {}
-    index = list(seeds["seeds"]).index(seed)
-    return {"images": net.get("images")} | {name: seeds[name][index] for name in ("errors", "wrong")}
-
-
-def _first_seed(net: Facts) -> int:
-    """That of the network itself, whose errors are counted."""
-    seeds = find_part(net, "seeds").get("seeds")
-    if seeds:
-        return int(seeds[0])
-    return int(find_number(find_part(net, "asked"), "seed") or 0)
+def compare_records(ours: Any, theirs: Any) -> Comparison:
+    """Records of two methods, paired by seed; each is one record, or a list of those that have a seed each."""
+    mine, other = (records_by_seed(read_records(side)) for side in (ours, theirs))
+    first, second = (next(iter(side.values())) for side in (mine, other))
+    if shown := say_other_tests(first, second):
+        raise MemboundError(f"these networks were judged on {shown}: give both fits the same test_data")
+    found = compare_networks(join_records(mine), join_records(other))
+    if found is None:
+        raise MemboundError(
+            f"these networks have no judged seed in common (seeds {list(mine)} and {list(other)}): give both "
+            "fits the same seed, and test_data"
+        )
+    unequal = [each for seed in found.seeds for each in find_unequal(mine[seed], other[seed])]
+    return replace(found, unequal=tuple(dict.fromkeys(unequal)))

@@ -1,39 +1,20 @@
-"""Fits that are compared by what they left: facts in memory, or JSON that other processes saved."""
+"""What is compared: facts of fits in memory, or JSON that other processes saved, by their seeds."""
 
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from membound.errors import MemboundError, a_kind
-from membound.report.alike import find_unequal, say_other_tests
-from membound.report.paired import Comparison, compare_networks, judged_with, score_by_seed
-from membound.report.text import find_part
+from membound.report.alike import say_other_tests
+from membound.report.text import find_number, find_part
 
 Facts = Mapping[str, Any]
 WANTED = "give what fitted.to_dict() gives, or membound fit --json prints: the dict, or the path of its file"
 
 
-def compare_records(ours: Any, theirs: Any) -> Comparison:
-    """Records of two methods, paired by seed; each is one record, or a list of those that have a seed each."""
-    mine, other = (_by_seed(_read_all(side)) for side in (ours, theirs))
-    first, second = (next(iter(side.values())) for side in (mine, other))
-    if shown := say_other_tests(first, second):
-        raise MemboundError(f"these networks were judged on {shown}: give both fits the same test_data")
-    shared = [seed for seed in mine if seed in other]
-    found = compare_networks(_join(mine), _join(other)) if shared else None
-    if found is None:
-        raise MemboundError(
-            f"these networks have no judged seed in common (seeds {list(mine)} and {list(other)}): give both "
-            "fits the same seed, and test_data"
-        )
-    unequal = [each for seed in shared for each in find_unequal(mine[seed], other[seed])]
-    return replace(found, unequal=tuple(dict.fromkeys(unequal)))
-
-
-def _read_all(side: Any) -> list[Facts]:
+def read_records(side: Any) -> list[Facts]:
     given = list(side) if isinstance(side, Sequence) and not isinstance(side, str | bytes) else [side]
     if not given:
         raise MemboundError(f"there is no record to compare, the list is empty: {WANTED}")
@@ -76,7 +57,7 @@ def _load(path: Path) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def _by_seed(records: Sequence[Facts]) -> dict[int, Facts]:
+def records_by_seed(records: Sequence[Facts]) -> dict[int, Facts]:
     """Which record says how good each seed is; all must be of one method, judged alike."""
     found: dict[int, Facts] = {}
     for record in records:
@@ -104,7 +85,7 @@ def _strategy(record: Facts) -> str:
     return f"{asked.get('strategy')}{'' if source is None else f' ({source})'}"
 
 
-def _join(side: Mapping[int, Facts]) -> Facts:
+def join_records(side: Mapping[int, Facts]) -> Facts:
     """The records of one method as one, of several seeds."""
     first = next(iter(side.values()))
     if all(record is first for record in side.values()):
@@ -116,3 +97,30 @@ def _join(side: Mapping[int, Facts]) -> Facts:
         **{name: [each.get(name) for each in judged] for name in ("errors", "wrong")},
     }
     return {**first, "seeds": seeds}
+
+
+def score_by_seed(net: Facts) -> dict[int, float]:
+    """The score of each seed; of a network that was trained once, that of its own."""
+    seeds = find_part(net, "seeds")
+    if not seeds:
+        value = find_number(net, "accuracy")
+        return {} if value is None else {_first_seed(net): value}
+    pairs = zip(seeds.get("seeds") or (), seeds.get("accuracies") or (), strict=False)
+    return {int(seed): value for seed, each in pairs if (value := find_number({"": each}, "")) is not None}
+
+
+def judged_with(net: Facts, seed: int) -> Facts:
+    """How many images the network of one seed gets wrong, and which; of seeds but the first, older records say none."""
+    seeds = find_part(net, "seeds")
+    if not seeds or "errors" not in seeds:
+        return net if _first_seed(net) == seed else {}
+    index = list(seeds["seeds"]).index(seed)
+    return {"images": net.get("images")} | {name: seeds[name][index] for name in ("errors", "wrong")}
+
+
+def _first_seed(net: Facts) -> int:
+    """That of the network itself, whose errors are counted."""
+    seeds = find_part(net, "seeds").get("seeds")
+    if seeds:
+        return int(seeds[0])
+    return int(find_number(find_part(net, "asked"), "seed") or 0)

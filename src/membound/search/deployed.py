@@ -17,8 +17,7 @@ from membound.report.alike import say_other_tests
 from membound.report.device import show_flash, show_ram
 from membound.report.eight_bits import TAKEN
 from membound.report.guessing import is_guessing
-from membound.report.paired import Comparison
-from membound.report.records import compare_records
+from membound.report.paired import Comparison, compare_records
 from membound.report.spread import compare
 from membound.report.text import Score, json_values, say_cut, show_milliseconds
 from membound.report.verdict import show_seeds

@@ -39,7 +39,7 @@ from membound.search.latencies import with_latencies
 from membound.search.latency import TRIES, LatencyBound, smaller, told
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
-from membound.search.progress import by_lines, tell_resumed
+from membound.search.progress import tell_resumed, watch_of
 from membound.search.ranks import open_together
 from membound.search.request import TEACHERS, Choices, Examples, Keywords, split_keywords
 from membound.search.seeds import describe_call, fit_seeds
@@ -160,7 +160,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         world.share_weights(model)
     if isinstance(bound.stages, str | Path):
         bound = replace(bound, stages=Stages.read(bound.stages))
-    watch = place.watch or (by_lines() if place.progress else Watch())
+    watch = watch_of(place, choices)
     if not world.leads:
         watch = Watch(warn=lambda text: None)
     choices = with_effort(choices, model, bound)

@@ -11,7 +11,7 @@ from membound.data.augment import Augment
 from membound.search.bounds import Bound
 from membound.search.deployed import Fitted
 from membound.search.place import Place, Watch
-from membound.search.progress import by_lines
+from membound.search.progress import watch_of
 from membound.search.request import Choices, Examples
 from membound.train.fingerprints import source_digest
 
@@ -43,7 +43,7 @@ def fit_seeds(once: Once, call: str, bound: Bound, choices: Choices, place: Plac
 
 def _each(choices: Choices, place: Place) -> Iterator[tuple[Choices, Place]]:
     """What every seed is fitted by, and where; a run directory has a folder for each."""
-    watch = place.watch or (by_lines() if place.progress else Watch())
+    watch = watch_of(place, choices)
     watch = replace(watch, warn=_once(watch.warn), note=_once(watch.note))  # what holds of all seeds
     for number in range(choices.seeds):
         mine, where = replace(choices, seed=choices.seed + number, seeds=1), place
