@@ -7,7 +7,6 @@ from membound.report.paired import (
     Comparison,
     compare_by_images,
     compare_networks,
-    say_one_seed,
     say_rule_of,
     say_verdict,
 )
@@ -54,4 +53,4 @@ def say_rule(ours: Facts, theirs: Facts) -> str | None:
     if found is None or found.verdict is None:
         return None
     rule = say_rule_of([found.verdict])
-    return rule if found.wrong_alone is None else f"{rule} One seed: {say_one_seed(found)}."
+    return rule if found.wrong_alone is None else f"{rule} With one seed, the two are paired by test example."

@@ -107,6 +107,12 @@ def fit(
       Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
       followed, or refused (docs/FITTING.md). Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
+    - In a pair (x, y), the first axis of both counts the examples, and the rest of x is what the network takes:
+      [n, C, H, W] for images (gray ones are [n, 1, H, W]), [n, C, L] for sequences, [n, k] for features. uint8 means
+      pixels from 0 to 255, which `fit` normalizes: images by mean and deviation of each channel, other shapes by
+      1 / 255. Floats of any width become float32 and are used as they are, so normalize them first: mean 0 and
+      deviation 1, or a range from 0 to 1. Other integers are refused in x. y is class numbers from 0 on, integers [n];
+      floats [n] or [n, k] are numbers to predict; integers [n, H, W] are masks.
     - One bound is given, or `budget` with `ram` or `latency`. `budget`: bytes of the file, as '40 KiB', 40960, or '10%'
       of the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
       `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `latency`: the time of one image on `threads`
