@@ -1,4 +1,4 @@
-"""What strangers who ship to phones give by mistake: one line says what it is and what to do."""
+"""What people who ship to phones give by mistake: one line says what it is and what to do."""
 
 import inspect
 import pickle

@@ -78,7 +78,7 @@ SECTIONS = (
         (
             Entry("membound.fit"),
             Entry("membound.Fitted", called=False),
-            Entry("membound.Comparison", ("of",)),
+            Entry("membound.Comparison", ("of", "of_records")),
             Entry("membound.Stages", ("read",)),
             Entry("membound.write_report"),
             Entry("membound.ray_cluster"),

@@ -43,8 +43,7 @@ ByteScale byte_scale(const float* x, size_t n);
 // of the four before, and behind them one that is not 0 if the image had what is no number.
 inline size_t quads_of(size_t channels) { return (channels + kWordChannels - 1) / kWordChannels; }
 inline size_t floats_of_bytes(size_t channels, size_t pixels) {
-  const size_t words = quads_of(channels) * pixels + 1, line = static_cast<size_t>(kLine);
-  return (words + line - 1) / line * line;  // the next image of a batch begins with a line
+  return whole_lines(quads_of(channels) * pixels + 1);  // the next image of a batch begins with a line
 }
 
 // How rows of a weight are summed and what sums become, each row with numbers of its own: they begin with `starts`, are multiplied

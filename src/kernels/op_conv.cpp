@@ -51,12 +51,12 @@ class Conv final : public Op {
     const ImageLayout layout = layout_for(traits);
     const Bands bands = bands_for(traits);
     if (bands.rows > 0)
-      return {lines(weight_.columns()) + bands.floats(channels_),
+      return {whole_lines(weight_.columns()) + bands.floats(channels_),
               product_room(weight_, image(bands, bands.rows, offsets_.data()), weight_.rows() / groups_, traits)};
     if (by_channel_ || !may_be_decoded(weight_, image(layout), weight_.rows() / groups_, traits))
       return needs(batch, traits);
     if (const Image banded = banded_image(traits); banded.banded)
-      return {lines(weight_.columns()), room_of_banded(banded, traits) + band_floats(banded)};
+      return {whole_lines(weight_.columns()), room_of_banded(banded, traits) + band_floats(banded)};
     return {layout.in_place ? 0 : channels_ * layout.channel_floats + kSlack,
             product_room(weight_, image(layout, true), weight_.rows() / groups_, traits)};
   }
@@ -161,7 +161,6 @@ class Conv final : public Op {
 
   bool is_sparse(const Traits& traits) const { return is_direct(weight_, image(layout_for(traits)), weight_.rows() / groups_, traits); }
 
-  static size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
 
   Needs needs_of_each(const Traits& traits) const {
     if (by_channel_ && is_read_in_place(window_, traits)) return {0, DenseRows::room(weight_)};
@@ -206,7 +205,7 @@ class Conv final : public Op {
   size_t band_rows(size_t rows) const { return rows + static_cast<size_t>(window_.dilation_h * (window_.kernel_h - 1)); }
   size_t band_floats(const Image& banded) const { return channels_ / groups_ * banded.channel_floats + kSlack; }
   size_t room_of_banded(const Image& banded, const Traits& traits) const {
-    return lines(product_room(weight_, banded, weight_.rows() / groups_, traits));
+    return whole_lines(product_room(weight_, banded, weight_.rows() / groups_, traits));
   }
 
   void run_banded(const float* input, float* output, size_t batch, const Workplace& place) const {
@@ -277,7 +276,7 @@ class Conv final : public Op {
     const Bands& bands = ready_->bands;
     const size_t rows = weight_.rows() / groups_, pixels = out_h_ * out_w_, in = height_ * width_;
     auto* offsets = reinterpret_cast<int32_t*>(place.shared);
-    float* laid_out = place.shared + lines(weight_.columns());
+    float* laid_out = place.shared + whole_lines(weight_.columns());
     place_columns(bands, window_, weight_.columns(), offsets);
     const double operations = weight_.density() * static_cast<double>(weight_.rows() * weight_.columns() * out_w_);
     const size_t parts = parts_of(static_cast<double>(bands.floats(channels_)), place);

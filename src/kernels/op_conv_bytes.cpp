@@ -40,7 +40,7 @@ class ByteConv final : public Op {
     layout_ = plan_layout(window_, height_, width_, out_h_, out_w_, false, traits);
     pack(weight, traits);
     read_in_place_ = bounds_.in > 0 && layout_.unchanged && (sparse_.empty() || layout_.channel_floats % kLine == 0);
-    if (!read_in_place_) layout_.channel_floats = divide_up(layout_.channel_floats, kLine) * kLine;
+    if (!read_in_place_) layout_.channel_floats = whole_lines(layout_.channel_floats);
     if (quads() * layout_.channel_floats > kMostOffset)
       throw std::invalid_argument("a convolution of an image that is too large: padded, it must be below 2^31 values");
     offsets_ = window_offsets(layout_, window_, quads());
@@ -67,7 +67,7 @@ class ByteConv final : public Op {
   size_t groups() const { return divide_up(rows_, kByteRows); }
   size_t depth() const { return quads() * static_cast<size_t>(window_.kernel_h * window_.kernel_w); }
 
-  size_t finish_floats() const { return divide_up(2 * groups() * kByteRows, kLine) * kLine; }  // (ByteFinish)
+  size_t finish_floats() const { return whole_lines(2 * groups() * kByteRows); }  // (ByteFinish)
   // Whether rows of the output follow one another as those of the image do.
   bool is_whole() const { return layout_.plane_w == out_w_ || out_h_ == 1; }
   // Whether what lies between rows is summed, too, and left out afterwards: where rows would leave many lanes unused, and for

@@ -16,7 +16,7 @@ constexpr double kWorthThread = 1e5;  // entries: these come from far away, so t
 
 // Floats from one row to the next where vectors lie across: whole lines of the cache.
 size_t across_step(size_t vectors) {
-  const size_t step = divide_up(vectors, kLine) * kLine;
+  const size_t step = whole_lines(vectors);
   return step % kCrowded == 0 ? step + kLine : step;
 }
 

@@ -85,7 +85,7 @@ class MatMul final : public Op {
   }
 
   // Of the right matrix, turned: its rows begin where a line of the cache does.
-  size_t turned_step() const { return (n_ + kLine - 1) / kLine * kLine; }
+  size_t turned_step() const { return whole_lines(n_); }
 
   size_t m_, n_, k_;
   bool transpose_;

@@ -17,7 +17,7 @@ struct Target {
 };
 
 // With the slack behind it, in whole lines of the cache.
-constexpr size_t with_slack(size_t floats) { return (floats + kSlack + kLine - 1) / kLine * kLine; }
+constexpr size_t with_slack(size_t floats) { return whole_lines(floats + kSlack); }
 
 // Of values that have no place.
 constexpr size_t kNowhere = static_cast<size_t>(-1);

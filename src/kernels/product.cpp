@@ -33,7 +33,7 @@ size_t vectors(size_t floats, const Traits& traits) {
 // loaded right after it was stored comes straight from there, unless the store crossed from one line to the next.
 size_t entries_at_once(const Weight& weight, size_t columns) {
   const size_t entries = std::clamp(columns, Weight::kLeastRead, kMostEntries);
-  return weight.slack() > 0 ? divide_up(entries, kLine) * kLine : entries;
+  return weight.slack() > 0 ? whole_lines(entries) : entries;
 }
 
 // Whether rows of this weight are read as a whole, where all of their columns are met at once.

@@ -22,8 +22,6 @@ constexpr double kNonzero = 1.1, kLatency = 4;  // one more of a row, with its f
 constexpr double kRow = 12, kBlock = 25;        // a row, and each of its blocks if there are several;
 constexpr double kSum = 1;                      // a vector of sums to its place or from there
 
-size_t lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
-
 // How many vectors of a channel, and how many channels, meet the rows at once.
 struct Points {
   size_t vectors, channels;
@@ -109,8 +107,8 @@ Product::BlockedPlan Product::with_groups(BlockedPlan plan, const Weight& weight
 }
 
 size_t Product::blocked_room(const Weight& weight, const BlockedPlan& plan) {
-  const size_t decoded = lines(plan.entries + kBehindDecoded) * (values_lie_in_file(weight) ? 1 : 2);
-  return lines(plan.group * (plan.blocks + 1)) + decoded + plan.group * plan.step;
+  const size_t decoded = whole_lines(plan.entries + kBehindDecoded) * (values_lie_in_file(weight) ? 1 : 2);
+  return whole_lines(plan.group * (plan.blocks + 1)) + decoded + plan.group * plan.step;
 }
 
 void decode_rows(const Weight& weight, size_t begin, size_t end, const Places& places, size_t blocks, size_t block_floats,
@@ -147,12 +145,12 @@ void Product::multiply_blocked(const Source& source, const Part& part, float* y,
   const BlockedPlan& plan = blocked_plan_;
   const size_t across = plan.whole ? 1 : image_.pixels;
   auto* cuts = reinterpret_cast<uint32_t*>(room);
-  auto* offsets = reinterpret_cast<int32_t*>(room + lines(plan.group * (plan.blocks + 1)));
+  auto* offsets = reinterpret_cast<int32_t*>(room + whole_lines(plan.group * (plan.blocks + 1)));
   const size_t step = image_.offsets ? image_.channel_floats : image_.column_step;
   const Places places{image_.offsets, static_cast<int32_t>(image_.channel_columns), static_cast<int32_t>(step), weight_.columns()};
   const bool in_file = values_lie_in_file(weight_);
-  float* decoded = reinterpret_cast<float*>(offsets) + lines(plan.entries + kBehindDecoded);
-  float* waiting = decoded + (in_file ? 0 : lines(plan.entries + kBehindDecoded));
+  float* decoded = reinterpret_cast<float*>(offsets) + whole_lines(plan.entries + kBehindDecoded);
+  float* waiting = decoded + (in_file ? 0 : whole_lines(plan.entries + kBehindDecoded));
   for (size_t begin = part.first_row; begin < part.last_row; begin += plan.group) {
     const size_t end = std::min(begin + plan.group, part.last_row), rows = end - begin;
     decode_rows(weight_, begin, end, places, plan.blocks, plan.columns / image_.channel_columns * step, cuts, offsets, kernels_);

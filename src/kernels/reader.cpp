@@ -5,10 +5,10 @@ namespace membound {
 Reader::Reader(const Weight& weight, const Places& places, const Plan& plan, size_t last_row, const NetKernels& kernels,
                float* room)
     : weight_(weight), places_(places), plan_(plan), last_row_(last_row), kernels_(kernels), offsets_(reinterpret_cast<int32_t*>(room)), values_(room + plan.most),
-      cursors_(weight, plan.ahead == 0 ? room + 2 * plan.most + weight.slack() : room + lines(plan.most)) {
+      cursors_(weight, plan.ahead == 0 ? room + 2 * plan.most + weight.slack() : room + whole_lines(plan.most)) {
   if (plan.ahead == 0) return;
-  values_ = room + lines(plan.most) + lines(weight.cursor_floats() * plan.rows);
-  if (floats_ahead(weight) > 1) positions_ = reinterpret_cast<int32_t*>(values_ + lines(plan.ahead + kReadSlack));
+  values_ = room + whole_lines(plan.most) + whole_lines(weight.cursor_floats() * plan.rows);
+  if (floats_ahead(weight) > 1) positions_ = reinterpret_cast<int32_t*>(values_ + whole_lines(plan.ahead + kReadSlack));
 }
 
 void Reader::start(size_t begin, size_t end) {

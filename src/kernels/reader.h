@@ -30,7 +30,7 @@ class Reader {
   static size_t room(const Weight& weight, const Plan& plan) {
     const size_t places = weight.cursor_floats() * plan.rows;
     if (plan.ahead == 0) return 2 * plan.most + weight.slack() + places;
-    return lines(plan.most) + lines(places) + floats_ahead(weight) * lines(plan.ahead + kReadSlack);
+    return whole_lines(plan.most) + whole_lines(places) + floats_ahead(weight) * whole_lines(plan.ahead + kReadSlack);
   }
   // What an entry takes that is decoded ahead: a value and, unless the file tells columns as they are, a position.
   static size_t floats_ahead(const Weight& weight) {
@@ -49,7 +49,6 @@ class Reader {
   Entries read(size_t row, size_t end);
 
  private:
-  static size_t lines(size_t floats) { return (floats + kLine - 1) / kLine * kLine; }
   void decode(size_t begin);
   size_t place_decoded(size_t row, Weight::Cursor& cursor, size_t end);
 
@@ -86,7 +85,7 @@ class RowReader {
  private:
   static constexpr size_t kEntries = 512;
   static size_t entries(const Weight& weight) { return std::min(weight.matrix().entries, std::max(kEntries, weight.widest())); }
-  static size_t part(const Weight& weight) { return (entries(weight) + kReadSlack + kLine - 1) / kLine * kLine; }
+  static size_t part(const Weight& weight) { return whole_lines(entries(weight) + kReadSlack); }
   static bool in_file(const Weight& weight) {
     return weight.matrix().type == ValueType::f32 && weight.matrix().scales == nullptr;
   }

@@ -25,7 +25,6 @@ constexpr size_t kCrowded = 1024;             // floats this far apart are in ea
 constexpr size_t kRowsAtOnce = 16;            // of the weight, between two looks ahead
 constexpr size_t kDepthwiseFloats = 6144;     // of a channel that are laid out at once
 
-size_t whole_lines(size_t floats) { return divide_up(floats, kLine) * kLine; }
 
 size_t reach_h(const Window& window) { return static_cast<size_t>(window.dilation_h * (window.kernel_h - 1)); }
 size_t reach_w(const Window& window) { return static_cast<size_t>(window.dilation_w * (window.kernel_w - 1)); }

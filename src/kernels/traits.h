@@ -9,6 +9,8 @@ namespace membound {
 
 constexpr int kLine = 16;  // floats in a line of the cache
 
+constexpr size_t whole_lines(size_t floats) { return (floats + kLine - 1) / kLine * kLine; }
+
 struct Traits {
   const char* name;
   int width;      // floats in a vector

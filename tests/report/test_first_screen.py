@@ -201,7 +201,10 @@ def test_several_seeds_lead_with_their_mean():
     rule = "Better and worse mean that the 95 % confidence interval of the difference leaves out 0"
     assert text.count(rule) == 1
     assert text.count("leaves out 0") == 1
-    assert '<tr><th scope="row" class="text">against dense</th><td>worse</td>' in text
+    assert (
+        '<tr><th scope="row" class="text">against dense</th><td>worse<small>\N{MINUS SIGN}0.130 ± 0.025</small></td>'
+        in text
+    )
     assert (
         "The file is that of seed 0; the standard error over its 10,000 test images is 0.10 points." in text
     )

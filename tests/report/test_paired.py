@@ -1,5 +1,6 @@
 """One network against another, paired by seed: the interval, the verdict, and what cannot be compared."""
 
+from math import comb
 from statistics import mean, stdev
 
 import pytest
@@ -38,7 +39,7 @@ def test_the_interval_is_that_of_the_differences_not_of_the_scores():
     assert (found.verdict, found.seeds) == ("better", (0, 1, 2))
     assert str(found) == "better by 1.00 ± 0.25"
     assert Comparison.of(ours, theirs) == found
-    assert str(Comparison.of([1], [2])) == "lower by 1.00 (one seed: no interval)"
+    assert str(Comparison.of([1], [2])) == "lower by 1.00 (one seed: no interval, so it may be chance)"
 
 
 @given(st.lists(st.tuples(SCORES, SCORES), min_size=2, max_size=6))
@@ -74,7 +75,58 @@ def test_one_seed_has_the_error_of_images_and_a_score_of_its_own_has_none():
     assert found.verdict == "worse"
     own = compare_networks({"accuracy": 0.81}, {"accuracy": 0.79})
     assert (own.difference, own.uncertainty, own.verdict) == (0.02, None, None)
-    assert str(own) == "higher by 0.020 (one seed: no interval)"
+    assert str(own) == "higher by 0.020 (one seed: no interval, so it may be chance)"
+
+
+def of_images(wrong, images=1000):
+    return {
+        "accuracy": 100 - 100 * len(wrong) / images,
+        "errors": len(wrong),
+        "images": images,
+        "wrong": wrong,
+    }
+
+
+def test_networks_of_one_seed_are_paired_by_image():
+    """Both are wrong on the same hard images, so that few others tell them apart."""
+    hard = list(range(100))
+    ours, theirs = of_images([*hard, 500]), of_images([*hard, *range(600, 612)])
+    found = compare_networks(ours, theirs)
+    assert (found.difference, found.verdict, found.wrong_alone) == (1.1, "better", (1, 12))
+    assert found.uncertainty == pytest.approx(0.196 * (15 - 121 / 1002) ** 0.5, rel=1e-3)
+    assert found.to_dict()["wrong_alone"] == [1, 12]
+    assert str(found) == (
+        "better by 1.10 ± 0.76; one seed in common (0): ± covers other test examples (1 that only ours gets wrong, "
+        "12 that only theirs does), not another seed"
+    )
+    unknown = compare_networks({**ours, "wrong": None}, theirs)
+    assert (unknown.verdict, unknown.wrong_alone) == ("within the spread", None)
+    assert unknown.uncertainty > 2.5
+    summary = {"finals": [ours | {"name": "8KB"}], "dense": theirs}
+    assert "better than dense by 1.10 ± 0.76 points" in make_lines(summary, Score())[0]
+    assert "With one seed, the two are paired by test example." in " ".join(make_lines(summary, Score()))
+
+
+def test_the_verdict_by_images_is_nearly_that_of_mcnemars_exact_test():
+    for alone in range(1, 40):
+        for lost in range(alone // 2 + 1):
+            found = compare_networks(
+                of_images([*range(lost)], 9999), of_images([*range(100, 100 + alone - lost)], 9999)
+            )
+            chance = min(1.0, 2 * sum(comb(alone, k) for k in range(lost + 1)) / 2**alone)
+            assert (
+                found.verdict == ("better" if chance < 0.05 else "within the spread") or 0.03 < chance < 0.09
+            )
+
+
+def test_a_seed_in_common_that_is_not_the_first_has_its_own_errors():
+    wrong = [[1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]]
+    ours = net([97.0, 90.0], [0, 1], images=100, errors=3)
+    ours["seeds"] |= {"errors": [3, 10], "wrong": wrong}
+    theirs = of_images([], 100) | {"asked": {"seed": 1}}
+    found = compare_networks(ours, theirs)
+    assert (found.seeds, found.difference, found.wrong_alone) == ((1,), -10.0, (10, 0))
+    assert found.verdict == "worse"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Fits that are compared: whatever else they differ in is noticed, and other test images are refused."""
 
+import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +11,11 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import membound as mb
+from membound.report.alike import find_unequal
 from membound.report.page import make_page
-from membound.report.paired import find_unequal
+from membound.report.text import json_values
 from membound.search.place import Watch
+from membound.search.summary import summarise
 from membound.train.fingerprints import data_digest
 from membound.train.user_data import as_split
 
@@ -66,6 +70,19 @@ def test_what_is_not_alike_is_said(first, more, said, tmp_path):
     assert f"; not alike: {said}" in str(found)
     mb.write_report({"mine": first, "theirs": other}, tmp_path / "r.html")
     assert f"Not alike: mine and theirs: {said}" in (tmp_path / "r.html").read_text()
+
+
+def test_the_examples_that_are_wrong_are_known_and_pair_networks_of_one_seed(first):
+    other = fit(strategy="uniform", dense=True)
+    for net, found in ((first, first.facts), (other, other.facts)):
+        with torch.no_grad():
+            guessed = net.model(torch.from_numpy(TEST[0])).argmax(1).numpy()
+        assert found["wrong"] == np.flatnonzero(guessed != TEST[1]).tolist()
+        assert len(found["wrong"]) == net.errors
+    mine, theirs = set(first.facts["wrong"]), set(other.facts["wrong"])
+    assert first.compare(other).wrong_alone == (len(mine - theirs), len(theirs - mine))
+    dense = set(other.dense["wrong"])
+    assert other.against_dense.wrong_alone == (len(theirs - dense), len(dense - theirs))
 
 
 def test_other_test_images_of_the_same_number_are_refused(first, tmp_path):
@@ -124,6 +141,71 @@ def test_the_difference_to_dense_is_in_the_record():
     assert fit().to_dict()["against_dense"] is None
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """What four processes left: two methods, each with two seeds."""
+    folder, fits = tmp_path_factory.mktemp("records"), {}
+    for strategy in ("global", "uniform"):
+        for seed in (0, 1):
+            fits[strategy, seed] = fit(strategy=strategy, seed=seed)
+            text = json.dumps(fits[strategy, seed].to_dict())
+            (folder / f"{strategy}-{seed}.json").write_text(text)
+    return folder, fits
+
+
+def test_saved_records_are_compared_as_the_fits_are(saved):
+    folder, fits = saved
+    ours, theirs = fits["global", 0], fits["uniform", 0]
+    found = ours.compare(theirs)
+    files = folder / "global-0.json", str(folder / "uniform-0.json")
+    assert mb.Comparison.of_records(*files) == found
+    assert (
+        mb.Comparison.of_records(ours, json.loads(files[0].with_name("uniform-0.json").read_text())) == found
+    )
+    assert ours.compare(files[1]) == found
+    assert found.wrong_alone is not None
+    about = {"network": "", "data": "", "strategy": "uniform", "seed": 0, "seconds": 1.0}
+    command = json.loads(json.dumps(json_values(summarise([theirs], **about))))
+    assert ours.compare(command) == found
+
+
+def test_a_list_of_records_is_one_method_with_a_seed_each(saved):
+    folder, fits = saved
+    ours, theirs = ([folder / f"{way}-{seed}.json" for seed in (0, 1)] for way in ("global", "uniform"))
+    found = mb.Comparison.of_records(ours, theirs)
+    pairs = [fits["global", seed].accuracy - fits["uniform", seed].accuracy for seed in (0, 1)]
+    assert (found.seeds, found.unequal) == ((0, 1), ())
+    assert found.differences == pytest.approx(pairs)
+    assert found.uncertainty == pytest.approx(12.706 * max(np.std(pairs, ddof=1), 2.5) / 2**0.5, rel=1e-3)
+    (one,) = mb.Comparison.of_records(ours, theirs[1]).seeds
+    assert one == 1
+    assert "one seed in common (1): ± covers other test examples" in str(
+        mb.Comparison.of_records(ours, theirs[1])
+    )
+    assert mb.Comparison.of_records(ours, theirs[1]) == fits["global", 1].compare(fits["uniform", 1])
+
+
+def test_what_is_no_record_is_refused_in_a_line(saved, tmp_path):
+    folder, _ = saved
+    good, other = folder / "global-0.json", folder / "uniform-0.json"
+    (tmp_path / "text.json").write_text("no JSON")
+    (tmp_path / "number.json").write_text("3")
+    for ours, says in (
+        (tmp_path / "none.json", "cannot read .*none.json: No such file"),
+        (tmp_path / "text.json", "text.json is no JSON: give what fitted.to_dict"),
+        (tmp_path / "number.json", "number.json holds an int, and no record of a fit: give"),
+        ({"loss": 3}, "this dict is no record of a fit: give what"),
+        ([], "the list is empty"),
+        (3, "not of an int"),
+        ({"finals": [{}, {}]}, "this record has 2 networks: give the one"),
+        ([good, good], "seed 0 is in two records of one side"),
+        ([good, folder / "uniform-1.json"], "are of the strategies global and uniform: give a list for each"),
+        (folder / "global-1.json", r"no judged seed in common \(seeds \[1\] and \[0\]\)"),
+    ):
+        with pytest.raises(mb.MemboundError, match=says):
+            mb.Comparison.of_records(ours, other)
+
+
 class Noisy(Dataset):
     def __init__(self, noise: float) -> None:
         self.noise = noise
@@ -138,6 +220,16 @@ class Noisy(Dataset):
 def test_examples_that_vary_at_random_have_the_digest_of_their_labels():
     assert data_digest(as_split(Noisy(1.0))) == data_digest(as_split(Noisy(2.0)))
     assert data_digest(as_split(Noisy(0.0))) != data_digest(as_split(Noisy(1.0)))
+
+
+def test_a_greedy_search_says_its_total(capsys):
+    fitted = fit(strategy="greedy", candidate_steps=1, budget="60%", progress=True)
+    said = capsys.readouterr().err
+    rounds, candidates = re.search(r"the search took (\d+) rounds, (\d+) candidates in all", said).groups()
+    least = re.search(r"the search takes at least (\d+) rounds? of up to 2 candidates, 1 step each", said)
+    assert 0 < int(least[1]) <= int(rounds) == max(each["round"] for each in fitted.history)
+    assert int(candidates) == sum(each["round"] > 0 for each in fitted.history)
+    assert "60%, greedy: trained, accuracy" in said
 
 
 def test_a_greedy_search_says_its_rates_and_what_it_cut(first):

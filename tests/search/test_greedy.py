@@ -11,7 +11,7 @@ from profiles import full
 from small import small_problem
 
 from membound.errors import MemboundError, TrainingError
-from membound.search.greedy import Greedy, Search, search, search_together
+from membound.search.greedy import Greedy, Search, fewest_rounds, search, search_together
 from membound.search.jobs import Outcome
 from membound.search.ledger import open_run
 from membound.search.measure import Nonzeros
@@ -76,6 +76,17 @@ def always(layer: str) -> Table:
 @pytest.fixture(scope="module")
 def problem():
     return small_problem(kind="nonzeros")
+
+
+def test_the_fewest_rounds_are_those_of_the_layer_that_takes_the_most_away(problem):
+    """Nearly all weights are in fc1: a search that cuts it alone is the shortest there is, and none is shorter."""
+    for limit, table in ((6000, always("fc1.weight")), (5000, by_turns)):
+        with open_run(None, {}) as run:
+            first, *rest = search(Workshop(problem, run, Clerk(table)), [limit], 0)
+        fewest = fewest_rounds(problem, first.winner, limit)
+        assert 0 < fewest <= len(rest)
+        assert fewest == len(rest) or table is by_turns
+    assert fewest_rounds(problem, first.winner, first.winner["size"]) == 0
 
 
 def rounds_of(problem, table, limits, options=None, seed=0):

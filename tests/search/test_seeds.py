@@ -11,11 +11,12 @@ from torch import nn
 
 import membound as mb
 from membound.cli import main
+from membound.data import Augment
 from membound.errors import MemboundError
 from membound.report.paired import show_difference
 from membound.search.bounds import Bound
 from membound.search.place import Watch
-from membound.search.request import Choices
+from membound.search.request import Choices, Examples
 from membound.search.seeds import describe_call
 
 RANDOM = np.random.default_rng(0)
@@ -126,7 +127,10 @@ def test_a_report_from_python_says_how_it_was_made(tmp_path):
     fitted = fit(seed=2, seeds=2, values="auto")
     fitted.report(tmp_path / "r.html")
     text = re.sub(r"<[^>]*>", "", (tmp_path / "r.html").read_text()).replace("&#x27;", "'")
-    assert "mb.fit(model, train_data, budget='70%', steps=12, batch_size=16, seed=2, seeds=2)" in text
+    assert (
+        "mb.fit(make, train_data, budget='70%', steps=12, batch_size=16, seed=2, seeds=2, test_data=test_data)"
+        in text
+    )
     assert "Mean ± standard deviation over 2 seeds" in text
     assert "The file is that of seed 2" in text
     assert "dense, 8 bits" in text
@@ -168,9 +172,15 @@ def test_a_number_of_seeds_is_a_whole_number():
 def test_a_call_names_what_is_not_there_by_default():
     def loss(outputs, targets): ...
 
-    call = describe_call(Bound(ram=["1MB", 5]), Choices(loss=loss, teacher=make(), layers="fc*", dense=False))
-    assert call == (
-        "mb.fit(model, train_data, ram=['1MB', 5], teacher=Sequential, layers=['fc*'], dense=False, loss=loss)"
+    data = Examples(train_data=X, test_data=(X, Y), classes=["a", "b"])
+    how = Choices(loss=loss, teacher=make(), layers="fc*", dense=False)
+    assert describe_call(make, data, Bound(ram=["1MB", 5]), how) == (
+        "mb.fit(make, train_data, ram=['1MB', 5], teacher=<Sequential>, layers=['fc*'], dense=False, loss=loss, "
+        "test_data=test_data, classes=classes)"
+    )
+    how = Choices(strategy=lambda name, weight: weight, score=nn.MSELoss(), augment=Augment(mirror=True))
+    assert describe_call(make(), Examples(train_data=X), Bound(budget="1KB"), how) == (
+        "mb.fit(<Sequential>, train_data, budget='1KB', strategy=<lambda>, augment='mirror', score=<MSELoss>)"
     )
 
 

@@ -6,7 +6,7 @@ import torch
 from small import Small, digits
 
 import membound as mb
-from membound.errors import DataError, MemboundError, ModelError
+from membound.errors import DataError, MemboundError, ModelError, TrainingError
 from membound.search.place import Watch
 from membound.search.problem import Target
 from membound.search.request import Choices, Examples
@@ -59,6 +59,61 @@ def test_test_data_that_is_the_training_data_is_said():
         examples = Examples(train_data=(IMAGES, LABELS), test_data=test)
         make_problem(Small, examples, Choices(), Target("file"), warn=warned.append)
         assert len([text for text in warned if "the test data is the training data" in text]) == said
+
+
+def test_what_holds_of_every_seed_is_said_once():
+    warned, noted = [], []
+    watch = Watch(warn=warned.append, note=noted.append)
+    how = {"budget": "4 KB", "values": "f16", "steps": 1, "batch_size": 8, "device": "cpu", "dense": False}
+    same = IMAGES, LABELS
+    mb.fit(Small, same, val_data=same, test_data=same, seeds=2, watch=watch, **how)
+    assert [text.split(":")[0] for text in warned] == ["the test and validation data are the training data"]
+    assert len(noted) == len(set(noted))
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (
+            IMAGES.astype(np.float32),
+            ["the images are floats from 0 to 255, which look like pixels from 0 to 255"],
+        ),
+        (IMAGES.astype(np.float32) / 255, []),
+        (IMAGES.astype(np.float32) - 128, []),
+        (IMAGES.astype(np.float32) * 30, []),
+        (IMAGES, []),
+    ],
+)
+def test_floats_that_look_like_pixels_are_told(images, said):
+    warned = []
+    make_problem(Small, Examples(train_data=(images, LABELS)), Choices(), Target("file"), warn=warned.append)
+    assert [text.partition(" that are")[0] for text in warned] == said
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (
+            lambda outputs, targets: {}["f1"],
+            r"^the score failed with KeyError: 'f1' \(outputs: float32 \[40, 10\]",
+        ),
+        (
+            lambda outputs: 1.0,
+            "^the score failed with TypeError: .* takes 1 positional argument but 2 were given",
+        ),
+        (
+            lambda outputs, targets: outputs.argmax(1) == targets,
+            r"^the score gives bool \[40\] for a batch: .* mean",
+        ),
+        (lambda outputs, targets: None, "^the score gives None"),
+    ],
+)
+def test_a_score_that_does_not_work_is_refused_before_training(score, said):
+    trained = []
+    watch = Watch(show=lambda job, progress: trained.append(job))
+    with pytest.raises(TrainingError, match=said):
+        mb.fit(Small, (IMAGES, LABELS), "4 KB", test_data=(IMAGES, LABELS), score=score, steps=2, watch=watch)
+    assert trained == []
 
 
 def test_a_class_that_needs_arguments_is_named_with_them():

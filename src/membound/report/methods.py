@@ -5,18 +5,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from membound.report import marks
+from membound.report.alike import ALIKE, find_unequal
 from membound.report.axes import Frame, Scale, draw_figure, find_ticks, show_tick, widen
 from membound.report.device import find_flash
 from membound.report.markup import Markup, join, tag
 from membound.report.paired import (
-    ALIKE,
     BETTER,
     TOO_FEW,
     WITHIN,
     WORSE,
     Comparison,
     compare_networks,
-    find_unequal,
     say_rule_of,
     show_difference,
 )
@@ -251,9 +250,11 @@ def _say_rule(known: Sequence[Comparison], score: Score) -> str:
     if max(counts) < 2:
         if known[0].uncertainty is None:
             return f"{what}, of one seed: nothing says how much of it is chance. Use three seeds or more."
+        paired = all(each.wrong_alone is not None for each in known)
+        how = "paired by example" if paired else "of 1.96 standard errors"
         return (
-            f"{what}, ± 1.96 standard errors over what judged them, of one seed: another seed may say otherwise. "
-            "Use three seeds or more."
+            f"{what}, ± its 95 % confidence interval over test examples, {how}, of one seed: another seed may say "
+            "otherwise. Use three seeds or more."
         )
     seeds = f"{max(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
     return (

@@ -2,26 +2,21 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
 from membound.errors import MemboundError
+from membound.report.alike import find_unequal, say_other_tests
 from membound.report.eight_bits import uncertainty
-from membound.report.text import Score, find_number, find_part, say_cut
+from membound.report.records import join_records, judged_with, read_records, records_by_seed, score_by_seed
+from membound.report.text import Score, find_number
 
 Facts = Mapping[str, Any]
 BETTER, WORSE, WITHIN, TOO_FEW = "better", "worse", "within the spread", "too few seeds to tell"
 NOT_EQUAL = "does not mean equal"  # said once wherever WITHIN leads
-FITTED, IN_8_BITS = "fitted", "dense in 8 bits"
-ALIKE = 1.01  # times the smallest budget that the largest may be, where budgets count as equal
 NORMAL = 1.959964  # standard errors to either side that hold 95 % of a normal distribution
-TRAINING = (  # that should be alike
-    "steps", "batch_size", "optimizer", "peak_lr", "momentum", "weight_decay", "every", "augment", "smoothing",
-    "precision", "teacher", "temperature", "teacher_part",
-)  # fmt: skip
-TEACHING = ("teacher", "temperature", "teacher_part")
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,13 @@ class Comparison:
     seeds to tell' instead. Pairs cancel what a seed does to both. All are judged on the same test images: of other
     images this says nothing.
 
-    With one seed in common, and one in each fit, `uncertainty` is 1.96 sqrt(a^2 + b^2), of the standard errors a and b
-    over test images, and says nothing of another seed. Where there are none (a score of your own, or `of` one pair of
+    With one seed in common, and one in each fit, the two are paired by test image. Of n images, both networks get some
+    wrong that the other one gets right, `wrong_alone`: a only ours, and b only theirs. Then `uncertainty` is
+
+        1.96 sqrt(a + b + 2 - (a - b)^2 / (n + 2)) / n    (of McNemar's test, as Bonett and Price have it)
+
+    Where it is not known which images those are, it is 1.96 sqrt(c^2 + d^2), of the standard errors c and d over test
+    images. Either says nothing of another seed. Where there are none (a score of your own, or `of` one pair of
     numbers), it is None, and so is `verdict`: one seed has no interval.
     """
 
@@ -49,10 +49,13 @@ class Comparison:
     seeds: tuple[int, ...]  # that both have
     differences: tuple[float, ...]  # of each of these seeds
     unequal: tuple[str, ...] = ()  # other differences, ours first: with any, the comparison is not fair
+    wrong_alone: tuple[int, int] | None = (
+        None  # of one seed: images that only ours gets wrong, and only theirs
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers and the verdict, for JSON."""
-        names = ("difference", "uncertainty", "verdict", "seeds", "differences")
+        names = ("difference", "uncertainty", "verdict", "seeds", "differences", "wrong_alone")
         return {
             name: list(found) if isinstance(found := getattr(self, name), tuple) else found for name in names
         }
@@ -74,7 +77,7 @@ class Comparison:
         >>> print(found)
         better by 2.60 ± 2.28
         >>> print(Comparison.of([86.9], [85.1]))
-        higher by 1.80 (one seed: no interval)
+        higher by 1.80 (one seed: no interval, so it may be chance)
         >>> print(Comparison.of([90.0, 90.2, 89.9], [90.1, 90.0, 90.0], images=100))
         within the spread (0.00 ± 2.48), which does not mean equal
         >>> print(Comparison.of([90.0, 90.0], [91.0, 91.0], images=100))
@@ -109,8 +112,21 @@ class Comparison:
         differences = [round(a - b, 9) for a, b in zip(values, values[len(ours) :], strict=False)]
         return _pair(differences, known, 0.0 if images is None else 100 / images)
 
+    @classmethod
+    def of_records(cls, ours: Any, theirs: Any) -> "Comparison":
+        """Of fits in other processes, by the JSON that they saved, as `Fitted.compare` compares two fits.
+
+        Either is what `fitted.to_dict()` gives, or `membound fit --json` prints: a dict, or the path of its file. A
+        list of them is one method, fitted in a process for each seed:
+
+            mb.Comparison.of_records(["mine-0.json", "mine-1.json"], ["lamp-0.json", "lamp-1.json"])
+        """
+        return compare_records(ours, theirs)
+
     def __str__(self) -> str:
         told = say_verdict(self) + (f", which {NOT_EQUAL}" if self.verdict == WITHIN else "")
+        if len(self.seeds) == 1 and self.uncertainty is not None:
+            told += f"; one seed in common ({self.seeds[0]}): {say_one_seed(self)}"
         return f"{told}; not alike: {'; '.join(self.unequal)}" if self.unequal else told
 
 
@@ -151,7 +167,20 @@ def say_verdict(found: Comparison, score: Score | None = None, than: str = "", b
         return f"{TOO_FEW} ({where}{f' {than}' if than and not is_zero else ''})"
     if than or brief:
         return f"as good as {than}" if is_zero and than else f"{where} {than}".rstrip()
-    return f"{'higher' if gap >= 0 else 'lower'} by {amount} (one seed: no interval)"
+    return f"{'higher' if gap >= 0 else 'lower'} by {amount} (one seed: no interval, so it may be chance)"
+
+
+def say_one_seed(found: Comparison) -> str:
+    """What the interval of one seed covers, and what it does not.
+
+    >>> say_one_seed(Comparison(0.5, 0.3, BETTER, (0,), (0.5,), wrong_alone=(2, 7)))
+    '± covers other test examples (2 that only ours gets wrong, 7 that only theirs does), not another seed'
+    """
+    paired = ""
+    if found.wrong_alone is not None:
+        ours, theirs = found.wrong_alone
+        paired = f" ({ours:,} that only ours gets wrong, {theirs:,} that only theirs does)"
+    return f"± covers other test examples{paired}, not another seed"
 
 
 def say_rule_of(verdicts: Collection[str | None]) -> str:
@@ -166,77 +195,6 @@ def say_rule_of(verdicts: Collection[str | None]) -> str:
         "Better and worse mean that the 95 % confidence interval of the difference leaves out 0; all else is within "
         f"the spread, which {NOT_EQUAL}: the data show neither a difference nor equality.{few}"
     )
-
-
-def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
-    """What two fits differ in besides their method; what a record does not say is not claimed.
-
-    That is: budgets by more than a percent, the network, its training data, values, how it was trained and taught, and
-    whether dense in 8 bits took the place of what was fitted.
-
-    >>> find_unequal({"limit": 3000, "training": {"steps": 9}}, {"limit": 2000, "training": {"steps": 5}})
-    ('budgets 3,000 and 2,000', 'steps 9 and 5')
-    >>> find_unequal({"is_dense_in_8_bits": True, "asked": {"values": "auto"}}, {"asked": {"values": "f16"}})
-    ('file dense in 8 bits and fitted', 'values auto and f16')
-    >>> find_unequal({"cut_after_training": 0.13}, {})
-    ('weights cut after training 13 % and 0 %',)
-    """
-    limits = [find_number(net, "limit") or 0.0 for net in (ours, theirs)]
-    found = [f"budgets {limits[0]:,.0f} and {limits[1]:,.0f}"] if max(limits) > ALIKE * min(limits) else []
-    files = [_say_file(net) for net in (ours, theirs)]
-    replaced = files != [FITTED, FITTED]
-    if replaced:
-        found.append(f"file {files[0]} and {files[1]}")
-    if say_cut(ours) or say_cut(theirs):
-        cuts = [100 * (find_number(net, "cut_after_training") or 0.0) for net in (ours, theirs)]
-        found.append(f"weights cut after training {cuts[0]:.0f} % and {cuts[1]:.0f} %")
-    for part, keys in (
-        ("asked", ("values",)),
-        ("digests", ("network", "training_data")),
-        ("training", TRAINING),
-    ):
-        mine, other = (find_part(net, part) for net in (ours, theirs))
-        for key in keys:
-            if replaced and key in TEACHING:  # nobody teaches dense
-                continue
-            if key in mine and key in other and mine[key] != other[key]:
-                found.append(f"{key.replace('_', ' ')} {mine[key]} and {other[key]}")
-    return tuple(found)
-
-
-def say_other_tests(ours: Facts, theirs: Facts) -> str | None:
-    """What two networks were judged on, where that is not the same: then their scores cannot be compared.
-
-    >>> say_other_tests({"images": 40, "accuracy_on": "test"}, {"images": 9, "accuracy_on": "test"})
-    '40 test images and 9 test images'
-    >>> nets = [{"images": 40, "accuracy_on": "test", "digests": {"test_data": each}} for each in ("1a", "2b")]
-    >>> say_other_tests(*nets), say_other_tests(nets[0], {"images": 40, "accuracy_on": "test"})
-    ('other test images, 40 each (digests 1a and 2b)', None)
-    """
-    counts = [(net.get("images"), net.get("accuracy_on")) for net in (ours, theirs)]
-    if counts[0] != counts[1]:
-        return " and ".join(f"{images} {on} images" for images, on in counts)
-    first, second = (find_part(net, "digests").get("test_data") for net in (ours, theirs))
-    if first is None or second is None or first == second:
-        return None
-    images, on = counts[0]
-    return f"other {on} images, {images} each (digests {first} and {second})"
-
-
-def _say_file(net: Facts) -> str:
-    """Whether it is what was fitted, with every seed.
-
-    >>> _say_file({"seeds": {"seeds": [3, 4, 5], "is_dense_in_8_bits": [True, False, True]}})
-    'dense in 8 bits with seeds 3, 5'
-    """
-    seeds = find_part(net, "seeds")
-    taken = seeds.get("is_dense_in_8_bits") or [bool(net.get("is_dense_in_8_bits"))]
-    if not any(taken):
-        return FITTED
-    if all(taken):
-        return IN_8_BITS
-    which = [str(seed) for seed, is_taken in zip(seeds.get("seeds") or (), taken, strict=False) if is_taken]
-    return f"{IN_8_BITS} with {'seeds' if len(which) > 1 else 'seed'} {', '.join(which)}"
 
 
 def show_difference(value: float, spread: float | None, sign: str = "-") -> str:
@@ -289,7 +247,7 @@ def compare_networks(ours: Facts, theirs: Facts) -> Comparison | None:
     >>> found.seeds, found.differences, found.verdict
     ((1, 2), (3.6, 2.4), 'too few seeds to tell')
     """
-    mine, other = _by_seed(ours), _by_seed(theirs)
+    mine, other = score_by_seed(ours), score_by_seed(theirs)
     shared = [seed for seed in mine if seed in other]
     if not shared:
         return None
@@ -298,9 +256,34 @@ def compare_networks(ours: Facts, theirs: Facts) -> Comparison | None:
         images = [find_number(net, "images") for net in (ours, theirs)]
         counted = find_number(ours, "errors") is not None and all(images)
         return _pair(differences, shared, 100 / min(each or 1 for each in images) if counted else 0.0)
-    errors = [uncertainty(net) if _first_seed(net) == shared[0] else None for net in (ours, theirs)]
-    spread = join_errors(*errors)
-    return _told([round(mine[shared[0]] - other[shared[0]], 9)], spread, shared)
+    (seed,) = shared
+    first, second = (judged_with(net, seed) for net in (ours, theirs))
+    return compare_by_images(first, second, round(mine[seed] - other[seed], 9), seed)
+
+
+def compare_by_images(ours: Facts, theirs: Facts, difference: float, seed: int) -> Comparison:
+    """Of one seed: paired by test image where it is known which ones are wrong, else by standard errors.
+
+    >>> net = {"images": 1000, "errors": 9, "wrong": [*range(9)]}
+    >>> found = compare_by_images(net, net | {"errors": 4, "wrong": [8, 9, 10, 11]}, -0.5, seed=0)
+    >>> found.wrong_alone, round(found.uncertainty, 3), found.verdict
+    ((8, 3), 0.706, 'within the spread')
+    """
+    alone = _count_wrong_alone(ours, theirs)
+    if alone is None:
+        return _told([difference], join_errors(uncertainty(ours), uncertainty(theirs)), [seed])
+    images = int(ours["images"])
+    variance = sum(alone) + 2 - (alone[0] - alone[1]) ** 2 / (images + 2)
+    found = _told([difference], 100 * NORMAL * math.sqrt(variance) / images, [seed])
+    return replace(found, wrong_alone=alone)
+
+
+def _count_wrong_alone(ours: Facts, theirs: Facts) -> tuple[int, int] | None:
+    """The images that only ours gets wrong, and only theirs; None where that is not known of both."""
+    mine, other = ours.get("wrong"), theirs.get("wrong")
+    if mine is None or other is None or not ours.get("images") or ours["images"] != theirs.get("images"):
+        return None
+    return len(set(mine) - set(other)), len(set(other) - set(mine))
 
 
 def join_errors(ours: float | None, theirs: float | None) -> float | None:
@@ -326,19 +309,17 @@ def _told(differences: Sequence[float], spread: float | None, seeds: Sequence[in
     return Comparison(gap, spread, verdict, tuple(seeds), tuple(differences))
 
 
-def _by_seed(net: Facts) -> dict[int, float]:
-    """The score of each seed; of a network that was trained once, that of its own."""
-    seeds = find_part(net, "seeds")
-    if not seeds:
-        value = find_number(net, "accuracy")
-        return {} if value is None else {_first_seed(net): value}
-    pairs = zip(seeds.get("seeds") or (), seeds.get("accuracies") or (), strict=False)
-    return {int(seed): value for seed, each in pairs if (value := find_number({"": each}, "")) is not None}
-
-
-def _first_seed(net: Facts) -> int:
-    """That of the network itself, whose errors are counted."""
-    seeds = find_part(net, "seeds").get("seeds")
-    if seeds:
-        return int(seeds[0])
-    return int(find_number(find_part(net, "asked"), "seed") or 0)
+def compare_records(ours: Any, theirs: Any) -> Comparison:
+    """Records of two methods, paired by seed; each is one record, or a list of those that have a seed each."""
+    mine, other = (records_by_seed(read_records(side)) for side in (ours, theirs))
+    first, second = (next(iter(side.values())) for side in (mine, other))
+    if shown := say_other_tests(first, second):
+        raise MemboundError(f"these networks were judged on {shown}: give both fits the same test_data")
+    found = compare_networks(join_records(mine), join_records(other))
+    if found is None:
+        raise MemboundError(
+            f"these networks have no judged seed in common (seeds {list(mine)} and {list(other)}): give both "
+            "fits the same seed, and test_data"
+        )
+    unequal = [each for seed in found.seeds for each in find_unequal(mine[seed], other[seed])]
+    return replace(found, unequal=tuple(dict.fromkeys(unequal)))

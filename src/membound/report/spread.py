@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from membound.report.eight_bits import uncertainty
 from membound.report.paired import (
     Comparison,
+    compare_by_images,
     compare_networks,
-    join_errors,
-    judge,
     say_rule_of,
     say_verdict,
 )
@@ -20,7 +18,7 @@ Facts = Mapping[str, Any]
 def compare(ours: Facts, theirs: Facts) -> Comparison | None:
     """How much higher our score is than that of dense, and the verdict on it; None where one was not judged.
 
-    The same rule as of `Comparison`: paired by seed where both have several, else by standard errors over images.
+    The same rule as of `Comparison`: paired by seed where both have several, else by test image.
 
     >>> ours, theirs = {"seeds": [0, 1], "accuracies": [99.0, 99.2]}, {"seeds": [0, 1], "accuracies": [99.1, 99.4]}
     >>> found = compare({"seeds": ours}, {"seeds": theirs})
@@ -32,9 +30,8 @@ def compare(ours: Facts, theirs: Facts) -> Comparison | None:
     mine, other = (find_number(net, "accuracy") for net in (ours, theirs))
     if mine is None or other is None:
         return None
-    gap, spread = round(mine - other, 9), join_errors(uncertainty(ours), uncertainty(theirs))
     seed = int(find_number(find_part(ours, "asked"), "seed") or 0)
-    return Comparison(gap, spread, None if spread is None else judge(gap, spread), (seed,), (gap,))
+    return compare_by_images(ours, theirs, round(mine - other, 9), seed)
 
 
 def say_against_dense(ours: Facts, dense: Facts, score: Score) -> str | None:
@@ -55,4 +52,5 @@ def say_rule(ours: Facts, theirs: Facts) -> str | None:
     found = compare(ours, theirs)
     if found is None or found.verdict is None:
         return None
-    return say_rule_of([found.verdict])
+    rule = say_rule_of([found.verdict])
+    return rule if found.wrong_alone is None else f"{rule} With one seed, the two are paired by test example."

@@ -5,7 +5,7 @@ from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.markup import Markup, join, tag
-from membound.report.paired import BETTER, WORSE
+from membound.report.paired import BETTER, WORSE, show_difference
 from membound.report.spread import compare
 from membound.report.text import (
     ABSENT,
@@ -218,11 +218,13 @@ def _members_cell(net: Facts, score: Score) -> Markup | None:
 
 
 def _verdict_cell(net: Facts, dense: Facts) -> Markup | str | None:
-    """The verdict, of means where there are several seeds."""
+    """The verdict, of means where there are several seeds, and the interval that it is read from."""
     found = None if net is dense else compare(net, dense)
-    if found is None or found.verdict in (BETTER, WORSE, None):
-        return None if found is None else found.verdict
-    return tag("span", found.verdict, class_="words")
+    if found is None or found.verdict is None:
+        return None
+    shown = tag("small", show_difference(found.difference, found.uncertainty, "+"))
+    words = found.verdict if found.verdict in (BETTER, WORSE) else tag("span", found.verdict, class_="words")
+    return join(words, shown)
 
 
 def _seeds_cell(net: Facts, score: Score) -> Markup | None:

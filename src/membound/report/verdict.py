@@ -8,7 +8,7 @@ from membound.report.advice import say_advice
 from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import least_accuracy, say_beaten, say_taken, uncertainty
 from membound.report.guessing import is_guessing, say_share
-from membound.report.spread import say_against_dense, say_rule
+from membound.report.spread import compare, say_against_dense, say_rule
 from membound.report.text import (
     Score,
     divide,
@@ -176,9 +176,15 @@ def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> s
     error = uncertainty({"errors": 0, "images": images}) or 0.0
     shown = (
         f"no error in {show_count(images)} {on} shows at least {least_accuracy(images):.2f} % (95 % confidence)"
-        + (f", and is compared as ± {error:.2f}." if dense else ".")
+        + (f", and is compared as ± {error:.2f}." if dense and not _are_paired(final, dense) else ".")
     )
     return f"One seed: {shown}" if all(map(_has_no_error, known)) else f"{said} {shown[0].upper()}{shown[1:]}"
+
+
+def _are_paired(final: Facts, dense: Facts) -> bool:
+    """Whether it is known which examples both get wrong: then they are compared by these."""
+    found = compare(final, dense)
+    return found is not None and found.wrong_alone is not None
 
 
 def _say_judges(final: Facts) -> str:

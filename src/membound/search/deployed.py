@@ -13,10 +13,11 @@ from membound.errors import MemboundError, a_kind
 from membound.modules import FITTED
 from membound.notebook import html_block, html_table
 from membound.report import page
+from membound.report.alike import say_other_tests
 from membound.report.device import show_flash, show_ram
 from membound.report.eight_bits import TAKEN
 from membound.report.guessing import is_guessing
-from membound.report.paired import Comparison, compare_networks, find_unequal, say_other_tests
+from membound.report.paired import Comparison, compare_records
 from membound.report.spread import compare
 from membound.report.text import Score, json_values, say_cut, show_milliseconds
 from membound.report.verdict import show_seeds
@@ -62,7 +63,8 @@ class Fitted:
       `temperature` and `teacher_part`; `curves`, points with `iteration`, `loss` (the
       mean since the point before, on training images), `seconds`, `nonzeros` and, where there are test images,
       `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
-      `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them (None of another task);
+      `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them, and `wrong`, the numbers of the
+      examples that `errors` counts, from 0 on (None of another task);
       `class_iou`, of segmentation, in the order of the classes (None of another task, and of a class that is neither
       there nor said);
       `input_shape`, of one example; `takes_pictures`, whether `net.read` reads pictures for it; `class_names`, those in
@@ -70,7 +72,8 @@ class Fitted:
       `training_data` and `test_data`, by which `compare` notices other ones;
       `asked`, the `call`, its `strategy`, `strategy_source` (a digest, of a score of your own), `values` and `seed`;
       `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
-      several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values` and `layers` of each.
+      several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values`, `layers`, `errors` and
+      `wrong` of each.
     - For a microcontroller, `flash` and `ram` are bytes and `ms` is the estimated time of an image (None for other
       targets), and `facts["micro"]` has their parts:
       `flash_bytes` are `constant_bytes` (of them `weight_bytes`) and `code_bytes`, `ram_bytes` are `context_bytes` (of
@@ -151,7 +154,7 @@ class Fitted:
         """Against dense, as `compare` judges: 'better', 'worse', 'within the spread' or 'too few seeds to tell'.
 
         Within the spread means that the 95 % confidence interval of the difference holds 0: paired by seed, or with one
-        seed by the standard errors over test images. With two seeds that is too few to tell. None where there is no
+        seed by test image (see `Comparison`). With two seeds that is too few to tell. None where there is no
         dense network, or nothing says how far a score may be off.
         """
         found = self.against_dense
@@ -172,30 +175,27 @@ class Fitted:
         """What says how good it is."""
         names = ("accuracy", "accuracy_on", "errors", "images")
         return {name: getattr(self, name) for name in names} | {
-            name: self.facts.get(name) for name in ("seeds", "asked", "digests")
+            name: self.facts.get(name) for name in ("seeds", "asked", "digests", "wrong")
         }
 
-    def compare(self, other: "Fitted") -> Comparison:
+    def compare(self, other: "Fitted | Mapping[str, Any] | str | os.PathLike[str]") -> Comparison:
         """This network against another that was judged on the same images, such as one of another method.
 
         `fits["mine"].compare(fits["LAMP"])` is paired by seed: the mean of the differences, how far that may be off,
         and 'better', 'worse', 'within the spread' or, of two seeds, 'too few seeds to tell'. Print it, or read its
         fields. `unequal` lists what else the two differ in: budgets, the network, training data, values, how they were
         trained, or that dense in 8 bits took the place of a fitted network. Networks that were judged on other images
-        are refused.
+        are refused. The other one may also be what its `to_dict` gave, or a JSON file with that;
+        `Comparison.of_records` compares two of these.
         """
-        if not isinstance(other, Fitted):
+        if not isinstance(other, Fitted | Mapping | str | os.PathLike):
             raise MemboundError(f"compare takes what fit gives, not {a_kind(other)}: give a Fitted")
-        if shown := say_other_tests(self._judged, other._judged):
-            raise MemboundError(f"these networks were judged on {shown}: give both fits the same test_data")
-        found = compare_networks(self._judged, other._judged)
-        if found is None:
-            raise MemboundError(
-                f"these networks have no judged seed in common (seeds {self.seeds} and {other.seeds}): give both "
-                "fits the same seed, and test_data"
-            )
-        known = ({"limit": each.limit, **each.facts} for each in (self, other))
-        return replace(found, unequal=find_unequal(*known))
+        return compare_records(self._record, other._record if isinstance(other, Fitted) else other)
+
+    @property
+    def _record(self) -> dict[str, Any]:
+        """What a comparison reads of it."""
+        return {"limit": self.limit, **self.facts, **self._judged}
 
     def save(self, path: str | os.PathLike[str], *, pixels: Preprocess | None = None) -> StoredModel:
         """Write the model file, which `mb.load` runs.

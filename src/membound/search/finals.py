@@ -183,7 +183,7 @@ class Finals:
         seconds = sum(found["seconds"] for found in facts)
         int8 = (dense or {}).get("int8")
         judged = self._judge(stored, plan.estimate)
-        classes, class_iou = judged.pop("classes"), judged.pop("class_iou")
+        more = {name: judged.pop(name) for name in ("classes", "class_iou", "wrong")}
         return Fitted(
             name=plan.limit.text,
             model=plain(model),
@@ -204,8 +204,7 @@ class Finals:
                 | describe_lessons(self.problem, self.bound, self.choices),
                 "seconds": seconds,
                 "is_estimate": self.estimates,
-                "classes": classes,
-                "class_iou": class_iou,
+                **more,
                 "digests": self.digests,
                 "is_dense_in_8_bits": False,
                 "cut_after_training": round(plan.cut, 4),
@@ -286,6 +285,7 @@ class Finals:
             "accuracy_on": "validation" if data.test is None else "test",
             "classes": None if score is None else self._by_class(score),
             "class_iou": None if score is None or score.class_iou is None else list(score.class_iou),
+            "wrong": None if score is None or score.wrong is None else list(score.wrong),
         }
 
     def _by_class(self, score: Score) -> list[dict[str, Any]] | None:

@@ -39,10 +39,10 @@ from membound.search.latencies import with_latencies
 from membound.search.latency import TRIES, LatencyBound, smaller, told
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
-from membound.search.progress import by_lines, tell_resumed
+from membound.search.progress import tell_resumed, watch_of
 from membound.search.ranks import open_together
 from membound.search.request import TEACHERS, Choices, Examples, Keywords, split_keywords
-from membound.search.seeds import fit_seeds
+from membound.search.seeds import describe_call, fit_seeds
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
 from membound.search.wider import WIDER, widened
@@ -107,6 +107,12 @@ def fit(
       Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
       followed, or refused (docs/FITTING.md). Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
+    - In a pair (x, y), the first axis of both counts the examples, and the rest of x is what the network takes:
+      [n, C, H, W] for images (gray ones are [n, 1, H, W]), [n, C, L] for sequences, [n, k] for features. uint8 means
+      pixels from 0 to 255, which `fit` normalizes: images by mean and deviation of each channel, other shapes by
+      1 / 255. Floats of any width become float32 and are used as they are, so normalize them first: mean 0 and
+      deviation 1, or a range from 0 to 1. Other integers are refused in x. y is class numbers from 0 on, integers [n];
+      floats [n] or [n, k] are numbers to predict; integers [n, H, W] are masks.
     - One bound is given, or `budget` with `ram` or `latency`. `budget`: bytes of the file, as '40 KiB', 40960, or '10%'
       of the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
       `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `latency`: the time of one image on `threads`
@@ -146,7 +152,8 @@ def fit(
 
 def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
     """A network for each amount of the bound."""
-    return fit_seeds(partial(_fit_once, model, examples, bound), bound, choices, place)
+    call = describe_call(model, examples, bound, choices)
+    return fit_seeds(partial(_fit_once, model, examples, bound), call, bound, choices, place)
 
 
 def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
@@ -159,7 +166,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         world.share_weights(model)
     if isinstance(bound.stages, str | Path):
         bound = replace(bound, stages=Stages.read(bound.stages))
-    watch = place.watch or (by_lines() if place.progress else Watch())
+    watch = watch_of(place, choices)
     if not world.leads:
         watch = Watch(warn=lambda text: None)
     choices = with_effort(choices, model, bound)

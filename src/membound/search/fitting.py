@@ -169,7 +169,12 @@ class Fitting:
         self.watch.say("searching greedily")
         shares = sorted({plan.share for plan in plans}, reverse=True)
         options = greedy.Greedy(self.choices.greedy_step)
+        candidates = 0
         for round in greedy.search(self.workshop, shares, self.choices.seed, options):
+            if round.number:
+                candidates += len(round.candidates)
+            elif rounds := greedy.fewest_rounds(self.problem, round.winner, shares[-1], options):
+                self.watch.say(self._describe_search(rounds))
             self.finals.candidates += [
                 as_candidate(facts, facts is round.winner)
                 for facts in round.candidates
@@ -179,6 +184,17 @@ class Fitting:
                 if plan.counts is None and round.winner["size"] <= plan.share:
                     plan.counts = dict(round.winner["counts"])
                     plan.start = round.winner["job"]["key"]
+        if candidates:
+            done = f"{_count(round.number, 'round')}, {_count(candidates, 'candidate')}"
+            self.watch.say(f"the search took {done} in all")
+
+    def _describe_search(self, rounds: int) -> str:
+        """How much there is to do: how many rounds it takes depends on the layers that win them."""
+        layers, steps = len(self.problem.weights), self.problem.training.tuning.steps
+        return (
+            f"the search takes at least {_count(rounds, 'round')} of up to {_count(layers, 'candidate')}, "
+            f"{_count(steps, 'step')} each"
+        )
 
     def _estimate(self, plans: list[Plan], validation: Split, suffix: str) -> None:
         """Where no other images can judge: networks trained as the final ones, but not on the validation images."""
@@ -260,3 +276,11 @@ class Fitting:
             self.finals.dense_if_better(plan, result, facts["dense"])
             for plan, result in zip(plans, results, strict=True)
         ]
+
+
+def _count(number: int, what: str) -> str:
+    """
+    >>> _count(1, "round"), _count(1200, "round")
+    ('1 round', '1,200 rounds')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -138,6 +138,28 @@ class Search:
         return jobs
 
 
+def fewest_rounds(problem: Problem, winner: Facts, limit: int, options: Greedy | None = None) -> int:
+    """How many rounds a search takes at least from here: each of them cuts the layer that takes the most away."""
+    options, rounds = options or Greedy(), 0
+    layers, types = _layers(problem, options), winner.get("types") or problem.types
+    counts, size = dict(winner["counts"]), float(winner["size"])
+    while size > limit:
+        now = {**winner, "counts": counts, "size": size}
+        cuts = {name: _cut(problem, now, name, limit, options.step) for name in layers}
+        costs = {
+            name: float(problem.cost({**counts, name: count}, types))
+            for name, count in cuts.items()
+            if count >= 1
+        }
+        if not costs:
+            break
+        best = min(costs, key=costs.__getitem__)
+        size += costs[best] - float(problem.cost(counts, types))
+        counts[best] = cuts[best]
+        rounds += 1
+    return rounds
+
+
 def _layers(problem: Problem, options: Greedy) -> Sequence[str]:
     """The weights that may be cut."""
     if problem.data.validation is None:

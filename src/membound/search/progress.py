@@ -10,7 +10,8 @@ from membound.report.text import show_duration
 from membound.search.forecast import Forecast
 from membound.search.jobs import Job
 from membound.search.ledger import JOBS, RunDirectory
-from membound.search.place import Watch
+from membound.search.place import Place, Watch
+from membound.search.request import Choices
 from membound.train.resume import saved_step
 from membound.train.run import Progress
 
@@ -22,12 +23,21 @@ def write_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def watch_of(place: Place, choices: Choices) -> Watch:
+    """Who is told: the watch that was given, or lines; these name a strategy that was asked for."""
+    asked = None if choices.strategy is None else choices.strategy_name
+    return place.watch or (by_lines(strategy=asked) if place.progress else Watch())
+
+
 def by_lines(
     write: Callable[[str], None] = write_line,
     clock: Callable[[], float] = time.monotonic,
     every: float = SECONDS,
+    strategy: str | None = None,
 ) -> Watch:
     """Tells what a fit does in lines: each stage, each network that is done, and between them at most one in a while.
+
+    A `strategy` tells apart the lines of several fits.
 
     >>> watch = by_lines(print, clock=iter([0.0, 5.0, 12.0]).__next__)
     >>> watch.say("training the dense network")
@@ -36,15 +46,17 @@ def by_lines(
     ...     watch.show(Job("dense", 0), Progress(step, 400, 0.25))
     dense: step 100 of 400, loss 0.2500, about 36.4 s left
     """
-    lines = _Lines(write, clock, every)
+    lines = _Lines(write, clock, every, strategy)
     return Watch(lines.show, lines.done, lines.say, note=lines.say, expect=lines.forecast.expect)
 
 
 class _Lines:
     """Says no more than a person can read; it may be called from several threads."""
 
-    def __init__(self, write: Callable[[str], None], clock: Callable[[], float], every: float) -> None:
-        self.write, self.clock, self.every = write, clock, every
+    def __init__(
+        self, write: Callable[[str], None], clock: Callable[[], float], every: float, strategy: str | None
+    ) -> None:
+        self.write, self.clock, self.every, self.strategy = write, clock, every, strategy
         self.lock = threading.Lock()
         self.said: float | None = None
         self.now = 0.0
@@ -65,12 +77,12 @@ class _Lines:
             self.said = now
             far = f"step {progress.step:,} of {progress.steps:,}, {progress.say_loss()}"
             left = self.forecast.describe()
-            self.write(f"{describe_job(job)}: {far}{left and f', {left}'}")
+            self.write(f"{describe_job(job, self.strategy)}: {far}{left and f', {left}'}")
 
     def done(self, job: Job, facts: dict[str, Any]) -> None:
         with self.lock:
             self.forecast.done(job)
-            self.write(describe_done(job, facts))
+            self.write(describe_done(job, facts, self.strategy))
 
 
 def tell_resumed(directory: RunDirectory, watch: Watch) -> None:
@@ -84,7 +96,7 @@ def tell_resumed(directory: RunDirectory, watch: Watch) -> None:
         watch.warn(f"resumed {directory.path}: {', '.join(parts)}")
 
 
-def describe_done(job: Job, facts: dict[str, Any]) -> str:
+def describe_done(job: Job, facts: dict[str, Any], strategy: str | None = None) -> str:
     """One line about a network that is trained, or why it is not; its file is measured at the end.
 
     >>> facts = {"accuracy": 98.0, "errors": 20, "images": 1000, "size": 1990, "size_in": "bytes", "seconds": 12.0}
@@ -92,7 +104,7 @@ def describe_done(job: Job, facts: dict[str, Any]) -> str:
     '2KB: trained, accuracy 98.00 % in torch on 1,000 examples, 1,990 of 2,000 bytes, 12.0 s'
     """
     if "failure" in facts:
-        return f"{describe_job(job)}: {facts['failure']}"
+        return f"{describe_job(job, strategy)}: {facts['failure']}"
     accuracy = ""
     if facts["accuracy"] is not None:
         own = facts["errors"] is None  # a score of the user's own
@@ -103,7 +115,7 @@ def describe_done(job: Job, facts: dict[str, Any]) -> str:
     size = "" if job.limit is None and job.counts is None else f"size {facts['size']:,}, "
     if job.limit is not None:
         size = f"{_describe_size(facts['size'], facts.get('size_in'), job.limit)}, "
-    return f"{describe_job(job)}: trained, {accuracy}{size}{show_duration(facts['seconds'])}"
+    return f"{describe_job(job, strategy)}: trained, {accuracy}{size}{show_duration(facts['seconds'])}"
 
 
 def _describe_size(size: int, unit: str | None, limit: int) -> str:
@@ -123,8 +135,8 @@ def _describe_size(size: int, unit: str | None, limit: int) -> str:
     return f"{'at most ' if unit.endswith('flash') else ''}{size:,} of {limit:,} {unit}"
 
 
-def describe_job(job: Job) -> str:
-    """What a training is for, in a few words.
+def describe_job(job: Job, strategy: str | None = None) -> str:
+    """What a training is for, in a few words; a `strategy` is named with a network under a bound.
 
     >>> describe_job(Job("dense-part", 0, about={"round": 0}))
     'round 0: dense'
@@ -132,6 +144,8 @@ def describe_job(job: Job) -> str:
     'round 3: conv1'
     >>> describe_job(Job("final-20KiB-1", 1, limit=20480, about={"budget": "20KiB", "member": 1}))
     '20KiB, member 2'
+    >>> describe_job(Job("final-20KiB-0", 0, limit=20480, about={"budget": "20KiB"}), "uniform")
+    '20KiB, uniform'
     """
     about = job.about
     what = str(about.get("layer") or about.get("budget") or job.key).removesuffix(".weight")
@@ -145,4 +159,6 @@ def describe_job(job: Job) -> str:
         what = job.network
     if about.get("member") is not None:
         what += f", member {about['member'] + 1}"
+    if strategy is not None and job.limit is not None:
+        what += f", {strategy}"
     return f"round {about['round']}: {what}" if "round" in about else what

@@ -83,7 +83,8 @@ class Choices:
     - `greedy_step` and `candidate_steps`: what part of a layer a candidate of the greedy search loses, and how long it
       is trained.
     - `pretrained` says that the weights are not random: the bound tightens from the first step, at a lower rate.
-    - `loss(outputs, targets)` and `score(outputs, targets)` are for tasks other than classification.
+    - `loss(outputs, targets)` and `score(outputs, targets)` are for tasks other than classification. Both are tried
+      before anything is trained.
     - `dense=False` trains no dense network to compare with.
     - `seeds` of 2 or more repeat the fit with as many seeds, from `seed` on. The network is the first seed's; mean and
       standard deviation of all are its `mean` and `std`, and `verdict` says whether that differs from dense.

@@ -73,6 +73,8 @@ class _Tally:
     task: Task
     gained: float = 0.0
     loss: float = 0.0
+    seen: int = 0
+    wrong: list[int] = field(default_factory=list)
     classes: Tensor = field(
         default_factory=lambda: torch.zeros(0, 2, dtype=torch.long)
     )  # images, errors of each
@@ -85,11 +87,13 @@ class _Tally:
             right = outputs.argmax(1) == targets
             self.gained += int(right.sum())
             self._count(targets.long(), right)
+            self.wrong += (self.seen + (~right).nonzero().flatten()).tolist()
         else:
             self.gained += float(self.task.batch_score(outputs, targets)) * len(targets)
         if self.task.score is image_iou:
             self.pixels = self.pixels or SegmentScore(outputs.shape[1])
             self.pixels.add(outputs.numpy(), targets.numpy())
+        self.seen += len(targets)
 
     def _count(self, targets: Tensor, right: Tensor) -> None:
         count = max(len(self.classes), int(targets.max()) + 1)
@@ -100,7 +104,8 @@ class _Tally:
     def score(self, images: int) -> Score:
         if self.task.counts:
             by_class = tuple((each[0], each[1]) for each in self.classes.tolist())
-            return Score(images, int(self.gained), self.loss / images, by_class=by_class)
+            wrong = tuple(self.wrong)
+            return Score(images, int(self.gained), self.loss / images, by_class=by_class, wrong=wrong)
         class_iou = None if self.pixels is None else self.pixels.class_iou()
         return Score(images, None, self.loss / images, self.gained / images, class_iou=class_iou)
 

@@ -7,19 +7,18 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from torch import nn
-
+from membound.data.augment import Augment
 from membound.search.bounds import Bound
 from membound.search.deployed import Fitted
 from membound.search.place import Place, Watch
-from membound.search.progress import by_lines
-from membound.search.request import Choices
+from membound.search.progress import watch_of
+from membound.search.request import Choices, Examples
 from membound.train.fingerprints import source_digest
 
 Once = Callable[[Choices, Place], list[Fitted]]
 
 
-def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
+def fit_seeds(once: Once, call: str, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:
     """What `once` gives for the first seed, with the spread over all of them and what was asked for among its facts.
 
     No seed is chosen: the one with the best accuracy on test images would only be the luckiest.
@@ -27,7 +26,7 @@ def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[
     begun = time.monotonic()
     runs = [once(mine, where) for mine, where in _each(choices, place)]
     asked = {
-        "call": describe_call(bound, choices),
+        "call": call,
         "seed": choices.seed,
         "strategy": choices.strategy_name,
         "strategy_source": source_digest(choices.strategy) if callable(choices.strategy) else None,
@@ -44,15 +43,28 @@ def fit_seeds(once: Once, bound: Bound, choices: Choices, place: Place) -> list[
 
 def _each(choices: Choices, place: Place) -> Iterator[tuple[Choices, Place]]:
     """What every seed is fitted by, and where; a run directory has a folder for each."""
+    watch = watch_of(place, choices)
+    watch = replace(watch, warn=_once(watch.warn), note=_once(watch.note))  # what holds of all seeds
     for number in range(choices.seeds):
         mine, where = replace(choices, seed=choices.seed + number, seeds=1), place
         if choices.seeds > 1:
             if place.run_dir is not None:
                 where = replace(place, run_dir=Path(place.run_dir) / f"seed-{mine.seed}")
-            watch = place.watch or (by_lines() if place.progress else Watch())
             where = replace(where, watch=_expecting(watch, choices.seeds - number))
             watch.say(f"seed {mine.seed}, {number + 1} of {choices.seeds}")
         yield mine, where
+
+
+def _once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """The same, deaf to a text that it has said."""
+    said: set[str] = set()
+
+    def say_new(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            say(text)
+
+    return say_new
 
 
 def _expecting(watch: Watch, fits: int) -> Watch:
@@ -65,7 +77,8 @@ def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) ->
     dense = first.dense
     if dense is not None:
         found = [each.dense or {} for each in all_of_them]
-        dense = {**dense, "seeds": spread([each.get("accuracy") for each in found], seeds)}
+        theirs = spread([each.get("accuracy") for each in found], seeds)
+        dense = {**dense, "seeds": None if theirs is None else theirs | _errors(found)}
         rounded = [each.get("int8") or {} for each in found]
         if all(rounded):
             int8 = spread([each.get("accuracy") for each in rounded], seeds)
@@ -75,6 +88,7 @@ def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) ->
         return replace(first, dense=dense)
     values = [each.values for each in all_of_them]
     mine |= {"file_bytes": [each.file_bytes for each in all_of_them], "values": values}
+    mine |= _errors([{"errors": each.errors, "wrong": each.facts.get("wrong")} for each in all_of_them])
     mine |= {name: [each.facts[name] for each in all_of_them] for name in ("layers", "is_dense_in_8_bits")}
     facts = {**first.facts, "seeds": mine}
     if len(set(values)) > 1:
@@ -82,6 +96,11 @@ def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) ->
         note = f"the seeds ended in different values ({by_seed}): give `values` to compare like with like"
         facts["tried"] = [*first.facts.get("tried", ()), note]
     return replace(first, dense=dense, facts=facts)
+
+
+def _errors(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many examples the network of each seed gets wrong, and which: what pairs it with another of one seed."""
+    return {name: [each.get(name) for each in found] for name in ("errors", "wrong")}
 
 
 def spread(accuracies: Sequence[float | None], seeds: Sequence[int]) -> dict[str, Any] | None:
@@ -102,11 +121,14 @@ def spread(accuracies: Sequence[float | None], seeds: Sequence[int]) -> dict[str
     }
 
 
-def describe_call(bound: Bound, choices: Choices) -> str:
+def describe_call(model: Any, examples: Examples, bound: Bound, choices: Choices) -> str:
     """The call of fit() that was made, without what has its default.
 
-    >>> describe_call(Bound(budget="8KB"), Choices(steps=300, seed=1))
-    "mb.fit(model, train_data, budget='8KB', steps=300, seed=1)"
+    Data have the names of their parameters; what has no name and cannot be written is told in angle brackets.
+
+    >>> from torch import nn
+    >>> describe_call(nn.Flatten(), Examples(train_data=None), Bound(budget="8KB"), Choices(steps=300, seed=1))
+    "mb.fit(<Flatten>, train_data, budget='8KB', steps=300, seed=1)"
     """
     given = {
         each.name: getattr(record, each.name)
@@ -114,7 +136,11 @@ def describe_call(bound: Bound, choices: Choices) -> str:
         for each in fields(record)
         if _differs(getattr(record, each.name), each.default)
     }
-    return f"mb.fit({', '.join(['model', 'train_data', *(f'{name}={_show(it)}' for name, it in given.items())])})"
+    words = [f"{name}={_show(value)}" for name, value in given.items()]
+    words += [
+        f"{name}={name}" for name, data in vars(examples).items() if name != "train_data" and data is not None
+    ]
+    return f"mb.fit({', '.join([_show(model), 'train_data', *words])})"
 
 
 def _differs(value: Any, default: Any) -> bool:
@@ -122,14 +148,17 @@ def _differs(value: Any, default: Any) -> bool:
 
 
 def _show(value: Any) -> str:
-    """Numbers and words as they are written; of a network or a function its name."""
+    """Numbers, words and names as they are written; of a network or another object its type.
+
+    >>> from torch import nn
+    >>> _show([1, None]), _show(describe_call), _show(lambda name, weight: weight.abs()), _show(nn.MSELoss())
+    ('[1, None]', 'describe_call', '<lambda>', '<MSELoss>')
+    """
     if isinstance(value, list | tuple):
         inside = ", ".join(map(_show, value))
         return f"[{inside}]"
-    if isinstance(value, nn.Module):
-        return type(value).__name__
     if value is None or isinstance(value, str | int | float | Mapping):
         return repr(value)
-    if isinstance(value, Path):
+    if isinstance(value, Path | Augment):  # an Augment is read from its words
         return repr(str(value))
-    return getattr(value, "__name__", type(value).__name__)
+    return getattr(value, "__name__", f"<{type(value).__name__}>")

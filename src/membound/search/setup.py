@@ -35,7 +35,7 @@ from membound.search.problem import (
 from membound.search.request import Choices, Examples
 from membound.train.batches import Feeder, order_of
 from membound.train.computed import check_copied
-from membound.train.evaluation import check_fits
+from membound.train.evaluation import check_fits, first_score
 from membound.train.fingerprints import describe_split
 from membound.train.items import ItemSplit
 from membound.train.job import BATCH, choose_recipe
@@ -50,6 +50,7 @@ from membound.train.user_data import as_split, hold_out, preprocess_of
 SHORT = 5000  # steps
 IN_MEMORY_BYTES = 2 * 1024**3
 SHOWN = 8  # classes that a warning names
+SAMPLED, BRIGHT = 16, 64  # images that are looked at; what no input of a usual scale has, and pixels do
 PRETRAINED_RATE = 0.2  # of the peak learning rate, for weights that are trained already
 
 
@@ -91,8 +92,11 @@ def make_problem(
             about="augment",
         )
     _check_fits(network, data, task)
+    if choices.score is not None:
+        _check_score(network, data, task, warn)
     _warn_of_labels(data, task, warn)
     _warn_of_the_same(data, warn)
+    _warn_of_raw_pixels(data, warn)
     try:
         names = bounded_weights(network, choices.layers, choices.protect, choices.depthwise)
     except RuleError:
@@ -170,11 +174,33 @@ def _warn_of_labels(data: Data, task: Task, warn: Callable[[str], None]) -> None
 
 def _warn_of_the_same(data: Data, warn: Callable[[str], None]) -> None:
     """Networks that are judged by what they were trained on look better than they are."""
-    for split, on in ((data.test, "test"), (data.given, "validation")):
-        if split is not None and describe_split(split)[:3] == describe_split(data.train)[:3]:
-            warn(
-                f"the {on} data is the training data: what it says of a network does not hold for other examples"
-            )
+    mine = describe_split(data.train)[:3]
+    splits = (("test", data.test), ("validation", data.given))
+    same = [on for on, split in splits if split is not None and describe_split(split)[:3] == mine]
+    if same:
+        verb = "are" if len(same) > 1 else "is"
+        warn(
+            f"the {' and '.join(same)} data {verb} the training data: what the scores say of a network does not hold "
+            "for other examples"
+        )
+
+
+def _warn_of_raw_pixels(data: Data, warn: Callable[[str], None]) -> None:
+    """Floats are taken as they are: of 0 to 255, a network with usual weights learns little."""
+    train = data.train
+    if inputs_of(train) is not None or len(train.shape) != 3 or train.shape[0] not in (1, 3):
+        return
+    if _dtype(train).kind != "f":
+        return
+    rows = np.unique(np.linspace(0, len(train) - 1, SAMPLED).astype(np.int64))
+    inputs = data.preprocess(train.read(rows))
+    low, high = float(inputs.min()), float(inputs.max())
+    if low >= 0 and BRIGHT < high <= 255:
+        warn(
+            f"the images are floats from {low:g} to {high:g}, which look like pixels from 0 to 255 that are not "
+            "normalized: give them as uint8, which fit normalizes, or subtract the mean and divide by the standard "
+            "deviation"
+        )
 
 
 def _name_of(label: int, classes: tuple[str, ...] | None) -> str:
@@ -238,6 +264,22 @@ def _check_fits(network: nn.Module, data: Data, task: Task) -> None:
     for split in (data.train, data.given, data.test):
         if split is not None:
             check_fits(network, Feeder(split, data.preprocess, cpu, torch.float32), task)
+
+
+def _check_score(network: nn.Module, data: Data, task: Task, warn: Callable[[str], None]) -> None:
+    """A score of the user's own on what will be judged: a mistake in it must not wait until a network is trained.
+
+    One that is not finite is only said: there are scores that an untrained network has none of.
+    """
+    for split, on in ((data.validation, "validation"), (data.test, "test")):
+        if split is None:
+            continue
+        value = first_score(network, Feeder(split, data.preprocess, torch.device("cpu"), torch.float32), task)
+        if not math.isfinite(value):
+            warn(
+                f"before training, the score of the first {on} batch is {value}: scores that are not finite count as "
+                "not measured"
+            )
 
 
 def _data(network: nn.Module, examples: Examples, choices: Choices, wants_validation: bool) -> Data:

@@ -30,8 +30,8 @@ class Score:
     For classification `correct` counts images and `value` is None; a task with a loss or score of its own has no
     right and wrong: there `correct` and `errors` are None and `value` is the mean of its score over the examples.
     `among_five` counts images whose class is one of the five best, where there are more than five. `by_class` has
-    images and errors of each class, where they were counted; `class_iou` has the IoU of each class of pixels, None of
-    one that is neither there nor said.
+    images and errors of each class, where they were counted, and `wrong` which images the errors are, in order;
+    `class_iou` has the IoU of each class of pixels, None of one that is neither there nor said.
     """
 
     images: int
@@ -41,6 +41,7 @@ class Score:
     among_five: int | None = None
     by_class: tuple[tuple[int, int], ...] | None = None
     class_iou: tuple[float | None, ...] | None = None
+    wrong: tuple[int, ...] | None = None
 
     @property
     def accuracy(self) -> float:
@@ -87,6 +88,14 @@ def check_fits(model: nn.Module, feeder: Feeder, task: Task = CLASSIFICATION) ->
         raise TrainingError(
             f"the loss of one example is {float(loss.detach())}: it must be finite before training begins"
         )
+
+
+@torch.no_grad()
+def first_score(model: nn.Module, feeder: Feeder, task: Task) -> float:
+    """What a score of the user's own gives for the first batch that will be judged: what fails fails here."""
+    x, targets = next(feeder.batches(whole(feeder.split, size_together(feeder.split))))
+    with in_eval_mode(model):
+        return float(task.batch_score(model(x), targets))
 
 
 def _check_class_numbers(feeder: Feeder) -> None:
