@@ -315,8 +315,8 @@ class ByteConv final : public Op {
 
 }  // namespace
 
-// Dense bytes against nonzeros in floats, as measured on AVX-512 with VNNI. Below these densities, floats take as long or less, and
-// zeros no memory. Windows read an image again and again while it is near, points but once, which takes floats longer.
+// Bytes against floats, zeros left out of both, as measured on AVX-512 with VNNI: below these densities, floats take as long or
+// less. Windows read an image again and again while it is near, points but once, which takes floats longer.
 bool gains_by_bytes(const Shape& input, const Shape& output, const Matrix& weight, size_t groups, bool stays_bytes) {
   constexpr double kLeastOfWindows = 0.04, kLeastOfPoints = 0.015;
   constexpr double kTurned = 9;  // multiplications in floats that take as long as to turn a float into a byte
