@@ -94,7 +94,7 @@ def _cpu_model() -> str:
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """The versions of Python and of those packages that are installed; of membound, in a checkout, the commit too."""
+    """The versions of Python and of those packages that are installed; of membound the commit, too, if it is known."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
@@ -104,9 +104,19 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
             found[package] = own_version() if own else installed(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-        if own and (commit := checkout_commit(Path(__file__).resolve().parents[2])) is not None:
+        if own and (commit := own_commit(Path(__file__).resolve().parent)) is not None:
             found[COMMIT] = commit
     return found
+
+
+def own_commit(package: Path) -> str | None:
+    """Of the checkout that membound runs from, or of the one that it was built from and installed."""
+    root = package.parents[1]
+    if package == root / "src" / "membound" and (commit := checkout_commit(root)) is not None:
+        return commit
+    with contextlib.suppress(OSError):
+        return (package / "commit.txt").read_text(encoding="utf-8").strip() or None
+    return None
 
 
 @cache

@@ -14,7 +14,7 @@ from deployed import refused, run, write_network
 import membound as mb
 from membound.bench import contenders, int8, race
 from membound.errors import MemboundError, ModelError
-from membound.machine import COMMIT, checkout_commit, describe, resident_bytes, versions
+from membound.machine import COMMIT, checkout_commit, describe, own_commit, resident_bytes, versions
 
 
 @pytest.fixture
@@ -313,6 +313,10 @@ def test_versions_name_membound_and_the_commit_of_its_own_checkout(tmp_path):
 
     (tmp_path / "src" / "membound").mkdir(parents=True)
     assert checkout_commit(tmp_path) is None, "no repository"
+    assert own_commit(tmp_path) is None
+    (tmp_path / "commit.txt").write_text("0123456789ab\n")
+    assert own_commit(tmp_path) == "0123456789ab", "of a wheel, which was built from it"
+    (tmp_path / "commit.txt").unlink()
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "--allow-empty", "-m", "one"]):
         subprocess.run([*git, *words], check=True)

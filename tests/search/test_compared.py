@@ -190,11 +190,20 @@ def test_what_is_no_record_is_refused_in_a_line(saved, tmp_path):
     good, other = folder / "global-0.json", folder / "uniform-0.json"
     (tmp_path / "text.json").write_text("no JSON")
     (tmp_path / "number.json").write_text("3")
+    (tmp_path / "empty.json").write_text("{}")
+    whole = {"accuracy": 90.0, "asked": {}, "seeds": {"seeds": [0, 1], "accuracies": [90.0, 91.0]}}
+    damaged = [
+        whole | {"seeds": each}
+        for each in (3, {"seeds": [0, 1]}, {"seeds": [0, 1], "accuracies": [90.0]},
+                     {"seeds": [0, 1], "accuracies": ["x", 91.0]}, {"seeds": "01", "accuracies": [90.0, 91.0]})
+    ]  # fmt: skip
     for ours, says in (
-        (tmp_path / "none.json", "cannot read .*none.json: No such file"),
-        (tmp_path / "text.json", "text.json is no JSON: give what fitted.to_dict"),
-        (tmp_path / "number.json", "number.json holds an int, and no record of a fit: give"),
-        ({"loss": 3}, "this dict is no record of a fit: give what"),
+        *((each, "this record is damaged") for each in damaged),
+        (tmp_path / "none.json", r"none.json: it cannot be read \(No such file"),
+        (tmp_path / "text.json", "text.json: it is not JSON: give what fitted.to_dict"),
+        (tmp_path / "number.json", "number.json: it holds an int, not the record of a fit: give"),
+        (tmp_path / "empty.json", "empty.json: this dict is not the record of a fit: give what"),
+        ({"loss": 3}, "this dict is not the record of a fit: give what"),
         ([], "the list is empty"),
         (3, "not of an int"),
         ({"finals": [{}, {}]}, "this record has 2 networks: give the one"),

@@ -101,7 +101,8 @@ def reproduce_command(
     """
     if not FIGURES:
         raise MemboundError(
-            f"the paper's experiments are not in the wheel: clone the repository and run `{INSTALL}` there"
+            "the paper's experiments run from a clone of the repository, and membound is installed without it: run "
+            f"`{INSTALL}` in the clone (-e keeps membound there)"
         )
     if find_spec("matplotlib") is None:  # said now, not when everything is trained
         raise MemboundError(f"reproduce draws with matplotlib: run `{INSTALL}` in the clone")

@@ -25,8 +25,8 @@ def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
     ('budgets 3,000 and 2,000', 'steps 9 and 5')
     >>> find_unequal({"is_dense_in_8_bits": True, "asked": {"values": "auto"}}, {"asked": {"values": "f16"}})
     ('file dense in 8 bits and fitted', 'values auto and f16')
-    >>> find_unequal({"cut_after_training": 0.13}, {})
-    ('weights cut after training 13 % and 0 %',)
+    >>> find_unequal({"cut_after_training": 0.13}, {}), find_unequal(*[{"cut_after_training": 0.16}] * 2)
+    (('weights cut after training 13 % and 0 %',), ())
     """
     limits = [find_number(net, "limit") or 0.0 for net in (ours, theirs)]
     found = [f"budgets {limits[0]:,.0f} and {limits[1]:,.0f}"] if max(limits) > ALIKE * min(limits) else []
@@ -34,9 +34,9 @@ def find_unequal(ours: Facts, theirs: Facts) -> tuple[str, ...]:
     replaced = files != [FITTED, FITTED]
     if replaced:
         found.append(f"file {files[0]} and {files[1]}")
-    if say_cut(ours) or say_cut(theirs):
-        cuts = [100 * (find_number(net, "cut_after_training") or 0.0) for net in (ours, theirs)]
-        found.append(f"weights cut after training {cuts[0]:.0f} % and {cuts[1]:.0f} %")
+    cuts = [f"{100 * (find_number(net, 'cut_after_training') or 0.0):.0f} %" for net in (ours, theirs)]
+    if (say_cut(ours) or say_cut(theirs)) and cuts[0] != cuts[1]:
+        found.append(f"weights cut after training {cuts[0]} and {cuts[1]}")
     for part, keys in (
         ("asked", ("values",)),
         ("digests", ("network", "training_data")),

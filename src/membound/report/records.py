@@ -24,14 +24,17 @@ def read_records(side: Any) -> list[Facts]:
 def _read(record: Any) -> list[Facts]:
     """The facts of a record's networks; a file may hold a list."""
     if isinstance(record, str | os.PathLike):
-        return [facts for each in _load(Path(record)) for facts in _read(each)]
+        try:
+            return [facts for each in _load(Path(record)) for facts in _read(each)]
+        except MemboundError as error:
+            raise MemboundError(f"{record}: {error}") from None
     if hasattr(record, "to_dict"):  # a Fitted
         record = record.to_dict()
     if not isinstance(record, Mapping):
         raise MemboundError(f"a comparison is of what fit gives, not of {a_kind(record)}: {WANTED}")
     if "facts" in record:
         judged = {name: record.get(name) for name in ("limit", "accuracy", "accuracy_on", "errors", "images")}
-        return [{**record["facts"], **judged}]
+        return [_checked({**find_part(record, "facts"), **judged})]
     if "finals" in record:
         finals = list(record["finals"])
         if len(finals) != 1:
@@ -41,19 +44,39 @@ def _read(record: Any) -> list[Facts]:
             )
         return _read(finals[0])
     if "accuracy" not in record or "asked" not in record:
-        raise MemboundError(f"this dict is no record of a fit: {WANTED}")
-    return [record]
+        raise MemboundError(f"this dict is not the record of a fit: {WANTED}")
+    return [_checked(record)]
+
+
+def _checked(facts: Facts) -> Facts:
+    """Facts whose scores can be paired by seed. A file that was edited or cut would else lose a seed without a word."""
+    if facts.get("seeds") is None:
+        return facts
+    seeds = find_part(facts, "seeds")
+    numbers, scores = (seeds.get(name) for name in ("seeds", "accuracies"))
+    if (
+        not isinstance(numbers, list)
+        or not isinstance(scores, list)
+        or len(numbers) != len(scores)
+        or not all(isinstance(each, int) for each in numbers)
+        or not all(each is None or isinstance(each, int | float) for each in scores)
+    ):
+        raise MemboundError(
+            "this record is damaged: its facts['seeds'] has not a number in 'accuracies' for each of its 'seeds'; run "
+            "the fit again, or save its record anew"
+        )
+    return facts
 
 
 def _load(path: Path) -> list[Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise MemboundError(f"cannot read {path}: {error.strerror}") from None
+        raise MemboundError(f"it cannot be read ({error.strerror}): {WANTED}") from None
     except ValueError:
-        raise MemboundError(f"{path} is no JSON: {WANTED}") from None
+        raise MemboundError(f"it is not JSON: {WANTED}") from None
     if not isinstance(found, dict | list):
-        raise MemboundError(f"{path} holds {a_kind(found)}, and no record of a fit: {WANTED}")
+        raise MemboundError(f"it holds {a_kind(found)}, not the record of a fit: {WANTED}")
     return found if isinstance(found, list) else [found]
 
 
