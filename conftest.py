@@ -4,9 +4,13 @@ import fcntl
 import gc
 import importlib.util
 import os
+import pickle
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -73,6 +77,46 @@ def unpacked_once() -> Iterator[None]:
     read_idx = named.read_idx
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(named, "read_idx", read_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def traced_once() -> Iterator[None]:
+    """torch takes tenths of a second to trace a network, and many tests train the same: equal ones are traced once.
+
+    Two are equal if they pickle alike, weights included, and their modules are of the very same classes.
+    """
+    import torch
+
+    from membound.capture.capture import Tracer
+    from membound.capture.export import private_copy
+
+    class Values(pickle.Pickler):
+        """Tensors by their values: torch's own way writes down where they lie."""
+
+        def reducer_override(self, obj):
+            if not isinstance(obj, torch.Tensor):
+                return NotImplemented
+            return tuple, ((type(obj), obj.dtype, obj.shape, obj.stride(), obj.numpy(force=True).tobytes()),)
+
+    trace, traced = Tracer.__init__, dict[object, tuple[Tracer, list[type]]]()
+
+    def trace_once(self: Tracer, module, example_input) -> None:
+        key = None
+        with suppress(Exception):  # no module, or classes of a function: traced, or refused, as it is
+            private = private_copy(module)
+            classes = [type(part) for part in private.modules()]
+            Values(shown := BytesIO()).dump((private, example_input))
+            key = sha256(shown.getbuffer()).digest(), *map(id, classes)
+        if key in traced:
+            vars(self).update(vars(traced[key][0]))
+            return
+        trace(self, module, example_input)
+        if key is not None:
+            traced[key] = self, classes  # a class that is kept has its id for itself
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tracer, "__init__", trace_once)
         yield
 
 
