@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("membound.paper", "not in the wheel: clone the repository"), ("matplotlib", "draws with matplotlib")],
+    [("membound.paper", "run from a clone of the repository"), ("matplotlib", "draws with matplotlib")],
 )
 def test_what_is_not_installed_is_said_in_one_line(missing, said):
     code = (

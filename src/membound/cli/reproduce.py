@@ -101,7 +101,7 @@ def reproduce_command(
     """
     if not FIGURES:
         raise MemboundError(
-            "the paper's experiments run from a clone of the repository, and membound is installed without it: run "
+            "the experiments of the paper run from a clone of the repository, and membound is installed without it: run "
             f"`{INSTALL}` in the clone (-e keeps membound there)"
         )
     if find_spec("matplotlib") is None:  # said now, not when everything is trained
