@@ -37,6 +37,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "README",
     "FITTING",
+    "RESEARCH",
     "TRAINING",
     "DEPLOYING",
     "CLUSTER",
@@ -317,7 +318,7 @@ BEFORE = {  # what the commands of a page find in their folder
 @pytest.mark.full
 def test_the_fair_comparison_runs_as_pasted(stage, capsys):
     """Without a name that the page does not define."""
-    page = page_of("FITTING").split("\n## Compare your method fairly\n")[1].split("\n## ")[0]
+    page = page_of("RESEARCH").split("\n## Compare your method fairly\n")[1].split("\n## ")[0]
     first, second, *_ = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     names: dict[str, object] = {}
     run_python(first.replace('"seeds": 3', '"seeds": 2'), names, 0)

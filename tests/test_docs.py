@@ -27,6 +27,7 @@ OTHERS = (
     "INT8",
     "HOWTO",
     "APP",
+    "RESEARCH",
     "TRAINING",
     "DEPLOYING",
     "CLUSTER",

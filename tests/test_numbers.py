@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "MEASURED",
     "FITTING",
+    "RESEARCH",
     "TRAINING",
     "DEPLOYING",
     "INT8",

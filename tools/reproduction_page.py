@@ -87,7 +87,7 @@ sparse network is ahead "in some cases", an ensemble of any size is) holds only 
 1 - 0.05/k lies above 0 (Bonferroni), and does not hold if all of their 95 % intervals lie below 0. Claims about counts
 and bytes have no interval, and neither have results of a single seed: there, the means alone decide.
 
-`fit` and `compare` use [the same 95 % interval, paired by seed](FITTING.md#several-seeds), which is narrower where
+`fit` and `compare` use [the same 95 % interval, paired by seed](RESEARCH.md#several-seeds), which is narrower where
 seeds agree. Published numbers have no seeds to pair, and many claims here combine several means, so these are not
 paired. Only the changes of accuracy in the claims of `memory` are, because the small network of a seed has grown out of
 the dense one that it is compared with. No verdict follows from them. `fit` says "too few seeds to tell" of two seeds only.

@@ -120,7 +120,7 @@ def test_json_goes_to_stdout_and_progress_to_stderr(capsys):
 )
 def test_every_key_of_json_is_documented(arguments, capsys):
     found = fitted(capsys, *CHOSEN, *arguments, "--no-report")
-    page = (Path(__file__).parents[2] / "docs" / "FITTING.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "RESEARCH.md").read_text()
     section = page.split("\n## The JSON record\n")[1].split("\n## ")[0]
     top, final = (
         "\n".join(re.findall(r"^\| (.*?) \|", part, re.M)) for part in section.split("Each of `finals`")

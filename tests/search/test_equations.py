@@ -1,4 +1,4 @@
-"""docs/FITTING.md says in equations what fit does: its constants are those of the code."""
+"""docs/RESEARCH.md says in equations what fit does: its constants are those of the code."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,7 @@ from membound.train.recipe import annealed
 from membound.train.teaching import Teaching
 from membound.zoo.networks import ZOO
 
-PAGE = Path(__file__).parents[2] / "docs" / "FITTING.md"
+PAGE = Path(__file__).parents[2] / "docs" / "RESEARCH.md"
 
 
 @pytest.fixture(scope="module")
