@@ -88,7 +88,7 @@ def test_every_layout_is_described(layout, tmp_path):
     ("arrays", "labels", "said"),
     [
         ({"x": X, "y": np.linspace(0, 1, 40).astype(np.float32)}, None, ", 1 output\n"),
-        ({"x": X, "y": np.zeros((40, 6, 5), np.uint8) + 1}, [0, 1200], "2 classes"),
+        ({"x": X, "y": np.arange(1200).reshape(40, 6, 5) % 2}, [600, 600], "2 classes"),
         ({"x.a": X[:, 0, 0], "x.b": X[:, 1, 0], "y": CLASSES}, [10, 10, 10, 10], "4 classes"),
     ],
 )
