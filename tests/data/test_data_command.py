@@ -33,6 +33,7 @@ def test_a_table_for_people():
     assert "60,000 training and 10,000 test images, 1 x 28 x 28 uint8, 10 classes" in result.stdout
     assert "mean per channel 33.32; standard deviation 78.57" in result.stdout
     assert "6,742" in result.stdout
+    assert "training images" in result.stdout
 
 
 def test_options_reach_the_loader(tmp_path):

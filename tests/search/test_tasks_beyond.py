@@ -270,7 +270,10 @@ def test_a_class_without_a_training_pixel_is_noted(tmp_path, capsys):
     assert wanted in mb.data.load(tmp_path / "roads").notes
     with pytest.raises(SystemExit):
         main(["data", str(tmp_path / "roads")])
-    assert f"note: {wanted}" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f"note: {wanted}" in said.out
+    assert "training pixels" in said.out
+    assert "--size gives another: smaller ones train faster, and HEIGHTxWIDTH keeps all" in said.err
     net = nn.Conv2d(3, 3, 1)
     told = mb.fit(net, mb.data.load(tmp_path / "roads"), budget="1 KB", steps=1, dense=False, progress=False)
     assert wanted in told.facts["tried"]
