@@ -14,7 +14,7 @@ from torch.utils import data as torch_data
 
 import membound as mb
 from membound.cli import main
-from membound.data.examples import IGNORED
+from membound.data.examples import IGNORED, check_masks
 from membound.errors import DataError, MemboundError
 from membound.run.scores import NumberScore, SegmentScore, variance_of
 from membound.train.tasks import Explained, image_iou, inferred_task, pixel_loss
@@ -67,7 +67,7 @@ def test_mean_iou_in_torch_and_in_numpy_is_the_one_by_hand():
 def test_pairs_are_for_what_their_targets_are():
     pictures = np.zeros((4, 1, 5, 6), np.float32)
     for y, name in (
-        (np.zeros((4, 5, 6), np.uint8), "mean IoU"),
+        (np.arange(120).reshape(4, 5, 6) % 2, "mean IoU"),
         (np.arange(4.0), "R²"),
         (torch.rand(4, 2), "R²"),
         ([0, 1, 2, 1], "accuracy"),
@@ -231,6 +231,52 @@ def test_folders_of_masks_that_cannot_be_used(tmp_path):
     (tmp_path / "e" / "classes.txt").write_text("ground\n")
     with pytest.raises(DataError, match="names 1 classes, and masks have numbers up to 3"):
         mb.data.load(tmp_path / "e")
+    write_pair(tmp_path / "f", "one", np.eye(4))
+    Image.new("RGB", (4, 6)).save(tmp_path / "f" / "images" / "one.png")
+    with pytest.raises(
+        DataError, match=r"one\.png is 4 x 4 \(height x width\) and its image 6 x 4: a mask must have"
+    ):
+        mb.data.load(tmp_path / "f")
+    write_pair(tmp_path / "g", "one", np.eye(4))
+    (tmp_path / "g" / "masks" / "one.png").unlink()
+    Image.new("L", (4, 4)).save(tmp_path / "g" / "masks" / "one.jpg")
+    with pytest.raises(DataError, match=r"one\.jpg is a JPEG, .* save masks as PNG"):
+        mb.data.load(tmp_path / "g")
+
+
+def test_masks_of_one_class_are_refused_wherever_they_come_from(tmp_path):
+    binary = np.uint8([[0, 255], [255, 0]])
+    only = "masks hold only 0 and 255, and 255 is ignored: if it is the second class, write 1 in its place"
+    for number in range(5):
+        write_pair(tmp_path / "a", f"{number}", binary)
+    (tmp_path / "a" / "classes.txt").write_text("ground\nroad\n")  # which names do not change
+    with pytest.raises(DataError, match=only):
+        mb.data.load(tmp_path / "a")
+    x, y = np.zeros((4, 3, 2, 2), np.uint8), np.stack([binary] * 4)
+    np.savez(tmp_path / "b.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    with pytest.raises(DataError, match=only):
+        mb.data.load(tmp_path / "b.npz")
+    with pytest.raises(DataError, match=only):
+        mb.fit(nn.Conv2d(3, 2, 1), (x, y), budget="1 KB")
+    with pytest.raises(DataError, match="masks hold only 3: segmentation takes two classes or more"):
+        check_masks("x", np.full((1, 2, 2), 3))
+
+
+def test_a_class_without_a_training_pixel_is_noted(tmp_path, capsys):
+    for number in range(5):
+        write_pair(tmp_path / "roads", f"{number}", np.eye(4))
+    (tmp_path / "roads" / "classes.txt").write_text("ground\nroad\nsign\n")
+    wanted = "no training pixel is of class sign (2): check the numbers in the masks"
+    assert wanted in mb.data.load(tmp_path / "roads").notes
+    with pytest.raises(SystemExit):
+        main(["data", str(tmp_path / "roads")])
+    said = capsys.readouterr()
+    assert f"note: {wanted}" in said.out
+    assert "training pixels" in said.out
+    assert "--size gives another: smaller ones train faster, and HEIGHTxWIDTH keeps all" in said.err
+    net = nn.Conv2d(3, 3, 1)
+    told = mb.fit(net, mb.data.load(tmp_path / "roads"), budget="1 KB", steps=1, dense=False, progress=False)
+    assert wanted in told.facts["tried"]
 
 
 def test_masks_are_not_augmented(tmp_path):

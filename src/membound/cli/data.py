@@ -26,18 +26,23 @@ def data_command(
 ) -> None:
     """Fetch, verify and describe a data set."""
     from membound.data import describe, load
+    from membound.data.examples import SEGMENTATION
+    from membound.data.source import has_own_size
+    from membound.units import name_examples
 
     dataset = load(
         name, layout=layout, size=size, test_fraction=test_fraction, seed=seed, skip_corrupt=skip_corrupt
     )
     facts = describe(dataset)
+    if size is None and not has_own_size(name):
+        options.tell_size(dataset)
     if as_json:
         options.print_json(facts)
     else:
-        _print(facts)
+        _print(facts, "pixels" if dataset.task == SEGMENTATION else name_examples(dataset.shape))
 
 
-def _print(facts: dict[str, Any]) -> None:
+def _print(facts: dict[str, Any], counted: str) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -46,7 +51,11 @@ def _print(facts: dict[str, Any]) -> None:
     console = Console()
     shape = " x ".join(map(str, facts["shape"]))
     count = len(facts["classes"])
-    what = f"{count} classes" if facts["labels"] else f"{count} output{'' if count == 1 else 's'}"
+    what = (
+        f"{count} class{'' if count == 1 else 'es'}"
+        if facts["labels"]
+        else f"{count} output{'' if count == 1 else 's'}"
+    )
     console.print(
         f"[bold]{escape(facts['name'])}[/bold]: {facts['images']['train']:,} training and "
         f"{facts['images']['test']:,} test images, {shape} {facts['dtype']}, {what}",
@@ -60,19 +69,19 @@ def _print(facts: dict[str, Any]) -> None:
             f"mean per channel {mean}; standard deviation {std}{of}", highlight=False, soft_wrap=True
         )
     if facts["labels"]:
-        _print_classes(console, facts)
+        _print_classes(console, facts, counted)
     for note in facts["notes"]:
         console.print(f"note: {escape(in_options(note))}", highlight=False, soft_wrap=True)
 
 
-def _print_classes(console: Any, facts: dict[str, Any]) -> None:
-    """How many there are of each class."""
+def _print_classes(console: Any, facts: dict[str, Any], counted: str) -> None:
+    """How many images, or pixels of masks, there are of each class."""
     from rich.markup import escape
     from rich.table import Table
 
     table = Table("class", "name")
-    table.add_column("train", justify="right")
-    table.add_column("test", justify="right")
+    for half in ("training", "test"):
+        table.add_column(f"{half} {counted}", justify="right")
     for label, row in enumerate(
         zip(facts["classes"], facts["labels"]["train"], facts["labels"]["test"], strict=True)
     ):

@@ -98,15 +98,17 @@ def terminal_width() -> int | None:
 def fit_table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int | None
 ) -> tuple[list[Column], list[list[str]]]:
-    """The columns that fit into `room`, and their cells; names in the first column are cut in the middle.
+    """The columns that have a cell and fit into `room`, and their cells; names in the first are cut in the middle.
 
     >>> columns = [Column("layer", right=False), Column("shape", 2), Column("bytes")]
     >>> fit_table(columns, [["features.12.conv.weight", "64x32x3x3", "1,024"]], 22)[1]
     [['feature….weight', '1,024']]
+    >>> fit_table(columns, [["conv.weight", "", "1,024"]], None)[1]
+    [['conv.weight', '1,024']]
     """
-    kept = list(range(len(columns)))
+    kept = [index for index in range(len(columns)) if not rows or any(row[index] for row in rows)]
     if room is None:
-        return list(columns), [list(row) for row in rows]
+        return [columns[index] for index in kept], [[row[index] for index in kept] for row in rows]
     widths = [
         max(len(column.head), *(len(row[index]) for row in rows), 0) for index, column in enumerate(columns)
     ]

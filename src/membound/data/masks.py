@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from membound.data.examples import IGNORED, SEGMENTATION, ExampleSplit
+from membound.data.examples import IGNORED, SEGMENTATION, ExampleSplit, check_masks, note_unseen
 from membound.data.pictures import (
     Size,
     checked_size,
-    decode,
     decode_mask,
+    decode_sized,
     default_size,
     image_extensions,
     map_files,
@@ -54,12 +54,14 @@ def load_masks(root: Path, size: Size | None = None, test_fraction: float = 0.2,
         )
     splits = [_read(pairs, size) for pairs in listings]
     classes = _classes(root, splits)
+    check_masks(str(root), *(split.labels for split in splits))
     notes: tuple[str, ...] = ()
     if len(splits) == 1:
         train, test = validation_split(splits[0], float(test_fraction), seed, stratified=False)
         notes = (f"the test split was drawn from the images: a fraction of {test_fraction:g}, seed {seed}",)
     else:
         train, test = splits
+    notes = (*notes, *note_unseen(train.labels, classes))
     return Dataset(root.name, train, test, classes, notes, task=SEGMENTATION)
 
 
@@ -85,15 +87,17 @@ def _pairs(half: Path) -> list[tuple[str, str]]:
 
 
 def _read(pairs: list[tuple[str, str]], size: Size) -> ExampleSplit:
-    images = map_files(lambda path: decode(path, size), [image for image, _ in pairs])
-    masks = map_files(lambda path: decode_mask(path, size), [mask for _, mask in pairs])
-    return ExampleSplit(
-        np.ascontiguousarray(np.stack(list(images)).transpose(0, 3, 1, 2)), np.stack(list(masks))
-    )
+    images, masks = zip(*map_files(lambda pair: _read_pair(pair[0], pair[1], size), pairs), strict=True)
+    return ExampleSplit(np.ascontiguousarray(np.stack(images).transpose(0, 3, 1, 2)), np.stack(masks))
+
+
+def _read_pair(image: str, mask: str, size: Size) -> tuple[Array, Array]:
+    pixels, sides_in_file = decode_sized(image, size)
+    return pixels, decode_mask(mask, size, sides_in_file)
 
 
 def _classes(root: Path, splits: list[ExampleSplit]) -> tuple[str, ...]:
-    highest = max(_highest(split.labels) for split in splits)
+    highest = max(int(split.labels[split.labels != IGNORED].max(initial=0)) for split in splits)
     if not (root / NAMES).is_file():
         return tuple(map(str, range(highest + 1)))
     names = tuple(
@@ -102,10 +106,3 @@ def _classes(root: Path, splits: list[ExampleSplit]) -> tuple[str, ...]:
     if len(names) <= highest:
         raise DataError(f"{root / NAMES} names {len(names)} classes, and masks have numbers up to {highest}")
     return names
-
-
-def _highest(masks: Array) -> int:
-    labelled = masks[masks != IGNORED]
-    if labelled.size == 0:
-        raise DataError(f"every pixel of the masks is {IGNORED}, which is ignored: there is nothing to learn")
-    return int(labelled.max())

@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from membound.data.examples import IGNORED, NUMBERS_OF, REGRESSION, SEGMENTATION, ExampleSplit, is_one_hot
+from membound.data.examples import (
+    IGNORED,
+    NUMBERS_OF,
+    REGRESSION,
+    SEGMENTATION,
+    UNSEEN,
+    ExampleSplit,
+    check_masks,
+    is_one_hot,
+    note_unseen,
+)
 from membound.data.finite import check_finite
 from membound.data.several import Inputs, SeveralSplit
 from membound.data.splits import Array, ArraySplit, Dataset, as_labels
@@ -144,7 +154,9 @@ def _beyond_classes(path: Path, arrays: tuple[Array, ...], layout: str | None) -
         return Dataset(path.stem, halves[0], halves[1], names, task=REGRESSION)
     highest = max(int(half.labels[half.labels != IGNORED].max(initial=0)) for half in halves)
     classes = tuple(map(str, range(highest + 1)))
-    return Dataset(path.stem, halves[0], halves[1], classes, task=SEGMENTATION)
+    check_masks(str(path), *(half.labels for half in halves))
+    notes = note_unseen(halves[0].labels, classes)
+    return Dataset(path.stem, halves[0], halves[1], classes, notes, task=SEGMENTATION)
 
 
 def channels_first(x: Array, layout: str | None) -> Array:
@@ -196,8 +208,10 @@ def describe_reading(x: Array, layout: str | None) -> tuple[str, ...]:
 
 
 def reading_notes(data: object) -> list[str]:
-    """What a data set's notes say of that, and of targets that look like labels."""
-    return [note for note in getattr(data, "notes", ()) if str(note).startswith((READ_AS, TARGETS_ARE))]
+    """What a data set's notes say of that, of targets that look like labels, and of classes that are not there."""
+    return [
+        note for note in getattr(data, "notes", ()) if str(note).startswith((READ_AS, TARGETS_ARE, UNSEEN))
+    ]
 
 
 def _read(path: Path) -> list[Any]:

@@ -25,6 +25,7 @@ REMEDY = "repair or remove it, or leave out all such files with skip_corrupt=Tru
 IN_MEMORY = "give a path, a PIL image, or a uint8 array [H, W], [H, W, 1], [H, W, 3] (RGB) or [H, W, 4]"
 # What Pillow lists but cannot decode by itself.
 _NOT_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+_LOSSY = {"JPEG", "MPO"}  # which change pixels a little
 
 
 class CorruptImageError(DataError):
@@ -111,11 +112,16 @@ def sides(size: Size) -> tuple[int, int]:
 
 def decode(path: str | Path, size: Size | None = None) -> npt.NDArray[np.uint8]:
     """One image as RGB uint8 [H, W, 3], resized and cropped to `size` where it is given."""
+    return decode_sized(path, size)[0]
+
+
+def decode_sized(path: str | Path, size: Size | None = None) -> tuple[npt.NDArray[np.uint8], tuple[int, int]]:
+    """The same, and how high and wide the image is in its file, held upright."""
     pillow, ops = _pillow()
     try:
         with pillow.open(path) as image:
             ops.exif_transpose(image, in_place=True)
-            return _pixels(image, size, pillow)
+            return _pixels(image, size, pillow), (image.height, image.width)
     except Exception as error:  # a corrupt file makes Pillow raise almost anything
         reason = str(error) or type(error).__name__
         raise CorruptImageError(
@@ -161,11 +167,17 @@ def _checked(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return frame[:, :, 0] if shape[2:] == [1] else frame
 
 
-def decode_mask(path: str | Path, size: Size | None = None) -> npt.NDArray[np.uint8]:
-    """A mask of class numbers, gray or by a palette, as uint8 [H, W]; resized as its image is, but no classes mix."""
+def decode_mask(
+    path: str | Path, size: Size | None = None, image_sides: tuple[int, int] | None = None
+) -> npt.NDArray[np.uint8]:
+    """A mask of class numbers, gray or by a palette, as uint8 [H, W]; resized as its image is, but no classes mix.
+
+    `image_sides` are the height and width of its image, which it must have, too.
+    """
     pillow, _ = _pillow()
     try:
         with pillow.open(path) as image:
+            _check_mask(path, image, image_sides)
             if image.mode not in ("1", "L", "P"):
                 raise ValueError(f"its mode is {image.mode}: a mask is gray (L) or has a palette (P)")
             plain = image if image.mode == "P" else image.convert("L")
@@ -173,9 +185,23 @@ def decode_mask(path: str | Path, size: Size | None = None) -> npt.NDArray[np.ui
             fitted = numbers if size is None else _fit(numbers, size, pillow, pillow.Resampling.NEAREST)
             found = np.asarray(fitted, np.uint8)
             return (found > 0).astype(np.uint8) if image.mode == "1" else found
+    except DataError:
+        raise
     except Exception as error:  # a corrupt file makes Pillow raise almost anything
         reason = str(error) or type(error).__name__
         raise CorruptImageError(f"{path} cannot be decoded as a mask ({reason})") from error
+
+
+def _check_mask(path: str | Path, mask: "Image", image_sides: tuple[int, int] | None) -> None:
+    """Refuse what would be read as other classes than were drawn."""
+    if mask.format in _LOSSY:
+        raise DataError(f"{path} is a JPEG, which does not keep class numbers: save masks as PNG")
+    if image_sides not in (None, (mask.height, mask.width)):
+        high, wide = image_sides
+        raise DataError(
+            f"{path} is {mask.height} x {mask.width} (height x width) and its image {high} x {wide}: a mask must have "
+            "the size of its image"
+        )
 
 
 def encode_mask(mask: npt.NDArray[np.uint8]) -> bytes:
@@ -235,8 +261,8 @@ def _can_decode(path: str) -> bool:
     return True
 
 
-def map_files(function: Callable[[str], Any], paths: Sequence[str]) -> list[Any]:
-    """What a function gives for each of many files, found by several threads."""
+def map_files(function: Callable[[Any], Any], paths: Sequence[Any]) -> list[Any]:
+    """What a function gives for each of many files, or pairs of files, found by several threads."""
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         return list(pool.map(function, paths))
 

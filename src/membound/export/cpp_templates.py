@@ -72,7 +72,7 @@ NET_API const char *net_kernels(void);
 #endif
 """
 RUN = """/* One input of NET_INPUT_FLOATS numbers, which are prepared, gives NET_OUTPUTS numbers.@takes@
- * Calls from several threads wait for each other: open the network once for each thread to run it at the same time. */
+ * One network runs one call at a time; to run calls at the same time, open it once for each thread. */
 NET_API int net_run(net *network, const float *input, float *output);
 
 /* `count` inputs, one behind another, give as many outputs. */
@@ -88,7 +88,7 @@ MASK = """
 NET_API int net_mask(const float *output, uint8_t *mask);
 """
 RUN_OF_MANY = """/* An array for each input and each output, in the order above.@takes@
- * Calls from several threads wait for each other: open the network once for each thread to run it at the same time. */
+ * One network runs one call at a time; to run calls at the same time, open it once for each thread. */
 NET_API int net_run(net *network, const float *const *inputs, float *const *outputs);
 
 /* `count` examples, one behind another in each array. */

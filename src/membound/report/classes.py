@@ -76,8 +76,8 @@ def make_class_iou(result: Facts) -> Markup | None:
     order = "The class that lost the most against dense comes first" if theirs else "The worst comes first"
     on = find_text(finals[0], "accuracy_on") or "test"
     note = (
-        f"Over all pixels of the {on} images: those that are a class and are said to be it, of those that are either. "
-        f"{order}. A class with 0 is never found."
+        f"Intersection over union, over all pixels of the {on} images: pixels that are this class and are predicted so, "
+        f"divided by pixels that are either. {order}. A class with 0 is never found."
     )
     table = draw_table(["class", *(name for name, _ in networks + beside)], rows, "classes")
     return join(table, tag("p", note, class_="note"))

@@ -189,12 +189,12 @@ class Score:
 
     def show(self, value: float | None) -> str:
         """
-        >>> Score().show(98.971), Score("F1", percent=False).show(0.87312)
-        ('98.97 %', '0.8731')
+        >>> Score().show(98.971), Score("F1", percent=False).show(1.0)
+        ('98.97 %', '1.000')
         """
         if value is None:
             return ABSENT
-        return f"{value:.2f} %" if self.percent else f"{value:.4g}"
+        return f"{value:.2f} %" if self.percent else show_own(value)
 
     def show_gap(self, value: float, dense: float) -> str:
         """
@@ -215,6 +215,15 @@ class Score:
             return "as good as dense"
         points = " points" if self.percent else ""
         return f"{shown}{points} {'below' if value < dense else 'above'} dense"
+
+
+def show_own(value: float) -> str:
+    """A score that is no percentage, in four digits: a perfect one as exactly as any.
+
+    >>> show_own(0.87312), show_own(1), show_own(-1234)
+    ('0.8731', '1.000', '-1234')
+    """
+    return f"{value:#.4g}".removesuffix(".")
 
 
 def name_of_examples(net: Mapping[str, Any]) -> str:

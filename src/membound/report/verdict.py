@@ -274,6 +274,8 @@ def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
     >>> print(say_engines(final | {"engine_int8": {"latency_ms": 0.25, "accuracy": 98.9}}, dense, Score()))
     In 8-bit integers (engine int8): 0.250 ms an image, 2.0 times faster than int8 in ONNX Runtime (0.500 ms), \
 98.90 %. In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms).
+    >>> print(say_engines({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.25, "accuracy": 1}}, {}, Score("F1", False)))
+    In 8-bit integers (engine int8): 0.250 ms an image, F1 1.000. In floats: 0.600 ms an image.
     >>> print(say_engines(final, dense, Score()))
     In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms). int8 in ONNX Runtime: 0.500 ms.
     >>> say_engines(final, {}, Score())
@@ -291,7 +293,8 @@ def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
     if taken is not None:
         compared = compare_speed(ours, taken, noise_between(other, int8), there)
         words = f"{words}, {compared} ({show_milliseconds(taken)})"
-    judged = "; evaluate it before you ship it" if accuracy is None else f", {score.show(accuracy)}"
+    known = score.show(accuracy) if score.percent else f"{score.name} {score.show(accuracy)}"
+    judged = "; evaluate it before you ship it" if accuracy is None else f", {known}"
     return f"In 8-bit integers (engine int8): {words}{judged}. In floats: {floats}"
 
 

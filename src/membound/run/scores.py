@@ -13,8 +13,8 @@ Array = npt.NDArray[Any]
 class SegmentScore:
     """Mean IoU over images, and over all pixels the share that is right and the IoU of each class.
 
-    The IoU of a class is the pixels that are it and are said to be it, of those that are either. The mean of an image
-    is over the classes that are in it or are said to be.
+    The IoU (intersection over union) of a class is the pixels that are it and are predicted so, divided by the pixels
+    that are either. The mean of an image is over the classes that are in it or are predicted.
     """
 
     name = "mean IoU"

@@ -19,7 +19,7 @@ from membound.report.eight_bits import TAKEN
 from membound.report.guessing import is_guessing
 from membound.report.paired import Comparison, compare_records
 from membound.report.spread import compare
-from membound.report.text import Score, json_values, say_cut, show_milliseconds
+from membound.report.text import Score, json_values, say_cut, show_milliseconds, show_own
 from membound.report.verdict import show_seeds
 from membound.run.inspection import inspect
 from membound.run.layers import show_layers
@@ -275,7 +275,7 @@ class Fitted:
         seeds = net.get("seeds")
         if seeds is not None:
             return show_seeds(seeds, Score(percent=self.errors is not None))
-        return f"{net['accuracy']:.4g}" if self.errors is None else f"{net['accuracy']:.2f} %"
+        return show_own(net["accuracy"]) if self.errors is None else f"{net['accuracy']:.2f} %"
 
     def _show_dense(self) -> str:
         """What the dense network reaches, and in 8 bits where that fits the same budget."""
@@ -301,7 +301,7 @@ class Fitted:
         if accuracy is None:
             return "accuracy not measured"
         if self.errors is None:  # a score of the user's own
-            return f"{self.facts.get('score_name', 'score')} {accuracy:.4g} on {self.accuracy_on}"
+            return f"{self.facts.get('score_name', 'score')} {show_own(accuracy)} on {self.accuracy_on}"
         return f"accuracy {accuracy:.2f} % on {self.accuracy_on}"
 
     def _repr_html_(self) -> str:

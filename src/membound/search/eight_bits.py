@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from membound.errors import ModelError
+from membound.report.text import show_own
 from membound.run.inspection import inspect
 from membound.search.bounds import Bound
 from membound.search.measure import FileBytes, deployed_bytes
@@ -119,7 +120,7 @@ def describe_choice(ours: Score, theirs: Score, images: str) -> str:
     """
     points = ours.errors is not None
     mine, other = (
-        f"{score.accuracy:.2f} %" if points else f"{score.accuracy:.4g}" for score in (ours, theirs)
+        f"{score.accuracy:.2f} %" if points else show_own(score.accuracy) for score in (ours, theirs)
     )
     return (
         f"dense in 8 bits: it fits this budget, and is better on {ours.images:,} {images} images "

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from membound.report.text import show_duration
+from membound.report.text import show_duration, show_own
 from membound.search.forecast import Forecast
 from membound.search.jobs import Job
 from membound.search.ledger import JOBS, RunDirectory
@@ -108,7 +108,7 @@ def describe_done(job: Job, facts: dict[str, Any], strategy: str | None = None) 
     accuracy = ""
     if facts["accuracy"] is not None:
         own = facts["errors"] is None  # a score of the user's own
-        found = f"score {facts['accuracy']:.4g}" if own else f"accuracy {facts['accuracy']:.2f} %"
+        found = f"score {show_own(facts['accuracy'])}" if own else f"accuracy {facts['accuracy']:.2f} %"
         count = f" on {facts['images']:,} examples" if facts.get("images") else ""
         accuracy = f"{found} in torch{count}, "
     # Of a dense network what is measured is its size in the values that are fitted, which nobody asked for.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from membound.data import Dataset, Split
-from membound.data.examples import CLASSES, IGNORED, REGRESSION, SEGMENTATION
+from membound.data.examples import CLASSES, IGNORED, REGRESSION, SEGMENTATION, check_masks
 from membound.errors import TrainingError
 from membound.train.task import Task
 
@@ -22,7 +22,7 @@ def inferred_task(split: Split) -> Task:
 
     >>> import numpy as np
     >>> from membound.data.examples import ExampleSplit
-    >>> inferred_task(ExampleSplit(np.zeros((3, 1, 4, 4), np.uint8), np.zeros((3, 4, 4), np.int64))).name
+    >>> inferred_task(ExampleSplit(np.zeros((1, 1, 2, 2), np.uint8), np.array([[[0, 1], [1, 0]]]))).name
     'mean IoU'
     """
     labels: Any = split.labels
@@ -39,6 +39,7 @@ def _task(kind: str, targets: Any) -> Task:
         labels = torch.from_numpy(targets).double().reshape(len(targets), -1)
         variance = float(labels.var(0, correction=0).mean()) or 1.0
         return Task(squared_error, Explained(variance), name="R²")
+    check_masks("training data", targets)
     return Task(pixel_loss, image_iou, name="mean IoU")
 
 
