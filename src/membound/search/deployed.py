@@ -16,7 +16,7 @@ from membound.report import page
 from membound.report.alike import say_other_tests
 from membound.report.device import show_flash, show_ram
 from membound.report.eight_bits import TAKEN
-from membound.report.guessing import is_guessing
+from membound.report.guessing import is_guessing, say_guess
 from membound.report.paired import Comparison, compare_records
 from membound.report.spread import compare
 from membound.report.text import Score, json_values, say_cut, show_milliseconds
@@ -167,7 +167,10 @@ class Fitted:
 
     @property
     def no_better_than_guessing(self) -> bool:
-        """Whether always saying the most common class of what was tested would be as accurate, within chance."""
+        """Whether always saying the most common class of what was tested would be as accurate, within chance.
+
+        Of regression, whether R² is at most 0: always predicting the mean would be as good.
+        """
         return is_guessing({**self.facts, **self._judged})
 
     @property
@@ -257,7 +260,7 @@ class Fitted:
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""
-        guessing = ", no better than guessing" if self.no_better_than_guessing else ""
+        guessing = f", {say_guess(self.facts)}" if self.no_better_than_guessing else ""
         cut = say_cut(self.facts)
         after = "" if cut is None else f"; {cut}"
         return (
