@@ -14,7 +14,7 @@ from membound.modules import FITTED
 from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.alike import say_other_tests
-from membound.report.device import show_flash, show_ram
+from membound.report.device import NEARLY, show_flash, show_ram
 from membound.report.eight_bits import TAKEN
 from membound.report.guessing import is_guessing, say_guess
 from membound.report.paired import Comparison, compare_records
@@ -294,11 +294,16 @@ class Fitted:
         return shown
 
     def _show_size(self) -> str:
-        """Bytes of the file, or those of a microcontroller."""
+        """Bytes of the file, or those of a microcontroller, and the budget where it was not used."""
         micro = self.facts.get("micro")
         if micro is None:
-            return f"{self.file_bytes:,} bytes"
-        return f"{micro['flash_bytes']:,} bytes of flash, {micro['ram_bytes']:,} of RAM"
+            return f"{self.file_bytes:,}{self._show_unused(self.file_bytes)} bytes"
+        flash = micro["flash_bytes"]
+        return f"{flash:,}{self._show_unused(flash)} bytes of flash, {micro['ram_bytes']:,} of RAM"
+
+    def _show_unused(self, size: int) -> str:
+        """What the budget allows, where a part of it is left; its notes say why."""
+        return f" of {self.limit:,}" if size == self.size < NEARLY * self.limit else ""
 
     def _show(self, accuracy: float | None) -> str:
         if accuracy is None:
