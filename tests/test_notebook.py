@@ -88,6 +88,8 @@ def make_fitted(**others) -> Fitted:
 def test_what_fit_returns_shows_itself_beside_dense():
     fitted = make_fitted(name=EVIL)
     assert repr(make_fitted()) == "Fitted('20 KiB': 20,412 bytes, accuracy 98.97 % on test, dense 99.12 %)"
+    left = make_fitted(limit=30_000)
+    assert repr(left).startswith("Fitted('20 KiB': 20,412 of 30,000 bytes, accuracy")
     table = rows(fitted._repr_html_())
     assert table[1][:3] == ["dense", "accuracy 99.12 % on test", "1,725,280"]
     assert table[2] == [EVIL, "accuracy 98.97 % on test", "20,412", "178,728", "0.110 ms", "6,483"]

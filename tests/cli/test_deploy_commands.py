@@ -550,7 +550,7 @@ def test_one_class_of_every_image_is_warned_of(tmp_path, capsys):
     np.savez(tmp_path / "all.npz", x_train=x, y_train=np.arange(20) % 2, x_test=x, y_test=np.arange(20) % 2)
     assert run("evaluate", file, "--data", tmp_path / "all.npz") == 0
     captured = capsys.readouterr()
-    assert captured.err == "warning: it says class 0 of every image: train longer, or in more bytes\n"
+    assert captured.err == "warning: it predicts class 0 for every image: train longer, or in more bytes\n"
     assert "accuracy  50.00 %" in captured.out
     assert run("evaluate", file, "--data", tmp_path / "all.npz", "--json") == 0
     assert loads(capsys.readouterr().out)["collapsed"] == 0

@@ -478,12 +478,12 @@ def test_the_time_of_the_whole_fit_is_beside_that_of_the_stage():
     now = [0.0]
     board = Board(clock=lambda: now[0])
     board.say("training the dense network")
-    board.expect(Work(300.0, 100, bounded=2.0))
+    board.expect(Work(100.0, 100, ruled=200.0, bounded=2.0))
     board._forecast.begin({"dense": 100})
     board.show(Job("dense", 0), Progress(0, 100, 1.0))
     now[0] = 5.0
     board.show(Job("dense", 0), Progress(50, 100, 1.0))
-    assert board.headline() == "training the dense network: about 5.0 s left, 25.0 s for the whole fit"
+    assert board.headline() == "training the dense network: about 5.0 s left, 25.0 s left in all"
     board.done(Job("dense", 0), facts_of(None))
     small = Job("final-2KB-0", 0, limit=2000)
     board._forecast.begin({small.key: 100})

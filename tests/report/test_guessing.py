@@ -104,3 +104,36 @@ def test_a_fit_of_noise_says_it_in_its_record_too():
         net, (told, y), 2000, test_data=(told[:40], y[:40]), steps=200, lr=0.1, dense=False, device="cpu"
     )
     assert not learned.no_better_than_guessing
+
+
+@pytest.mark.parametrize(
+    ("dense", "says"),
+    [
+        (-0.04, "the dense network did no better. Standardize targets and inputs"),
+        (None, "Standardize targets and inputs (mean 0, deviation 1), or try another --lr."),
+        (0.7, "this budget is too small"),
+    ],
+)
+def test_a_regression_that_explains_nothing_is_not_praised(dense, says):
+    training = {"steps": 2000, "usual_steps": 2000}
+    final = {"name": "8KB", "accuracy": -0.04, "score_name": "R²", "training": training, "file_bytes": 8000}
+    beside = None if dense is None else {"accuracy": dense}
+    result = {"finals": [final | {"is_dense_in_8_bits": True}], "dense": beside, "score_name": "R²"}
+    result["command"] = "membound fit x"
+    lines = make_lines(result, Score("R²", percent=False))
+    assert lines[0].startswith(
+        "No better than predicting the mean (which has an R² of 0): R² -0.04 in 8,000 bytes."
+    )
+    assert says in lines[1]
+    assert "pays off" not in " ".join(lines)
+    page = make_page(result)
+    assert "No better than predicting the mean" in page
+    assert "pays off" not in page
+    if dense is not None:
+        assert "no better than predicting the mean</strong> which has an R² of 0" in page
+
+
+@pytest.mark.parametrize(("score", "guesses"), [(-1.0, True), (0.0, True), (0.05, False), (None, False)])
+def test_numbers_are_guessed_where_their_mean_explains_as_much(score, guesses):
+    assert is_guessing({"accuracy": score, "score_name": "R²"}) is guesses
+    assert not is_guessing({"accuracy": score, "score_name": "F1"})

@@ -44,9 +44,9 @@ def test_one_class_of_every_image_is_told_with_a_reason():
         [fitted], network="Stuck", data="digits", strategy="x", seed=0, seconds=1.0, command="membound fit x"
     )
     lines = make_lines(summary, Score())
-    assert "It says class 9 of everything: it has learned nothing but which class is usual." in lines
+    assert "It predicts class 9 for every image: it has not learned to tell classes apart." in lines
     assert "Why: it was trained for 3 steps, and 5,000 are usual. Train longer: --steps 5000." in lines
-    assert '<p class="verdict">It says class 9 of everything' in make_page(summary)
+    assert '<p class="verdict">It predicts class 9 for every image' in make_page(summary)
 
 
 def test_one_class_of_every_pixel_is_told_too():
@@ -76,19 +76,21 @@ def test_the_reason_depends_on_the_dense_network(dense, says):
     final = {"name": "a", "accuracy": 10.0, "collapsed": 3, "training": training}
     result = {"finals": [final], "dense": dense}
     said, why = say_advice(result)
-    assert said.startswith("It says class 3 of everything")
+    assert said.startswith("It predicts class 3 for every image")
     assert says in why
-    assert say_advice({"finals": [{"name": "b"}, final]})[0].startswith("a says class 3")
+    assert say_advice({"finals": [{"name": "b"}, final]})[0].startswith("a predicts class 3")
 
 
 def test_the_class_has_its_name_and_a_tiny_file_may_be_too_small():
     training = {"steps": 100, "usual_steps": 5000}
     final = {"collapsed": 1, "class_names": ["apple", "pear"], "training": training, "file_bytes": 412}
     said, why = say_advice({"finals": [final]})
-    assert said.startswith("It says class 1 (pear) of everything")
+    assert said.startswith("It predicts class 1 (pear) for every image")
     assert why.endswith("Train longer: steps=5000. 412 bytes may be too few, too: raise the budget.")
     assert "too few" not in say_advice({"finals": [final | {"file_bytes": 4120}]})[1]
-    assert say_advice({"finals": [final | {"class_names": ["0", "1"]}]})[0].startswith("It says class 1 of")
+    assert say_advice({"finals": [final | {"class_names": ["0", "1"]}]})[0].startswith(
+        "It predicts class 1 for"
+    )
 
 
 @pytest.mark.parametrize(

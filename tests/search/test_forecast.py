@@ -115,7 +115,7 @@ DENSE, SMALL = Job("dense", 0), Job("final-2KB-0", 0, limit=2000, about={"budget
 def test_lines_say_the_time_of_the_whole_fit_until_the_last_training():
     said, now = [], [0.0]
     watch = by_lines(said.append, lambda: now[0])
-    watch.expect(Work(100 + 200.0, 100, bounded=2.0))
+    watch.expect(Work(100.0, 100, ruled=200.0, bounded=2.0))
     for job, pace in ((DENSE, 2), (SMALL, 1)):
         for step in range(0, 101, 25):
             now[0] += 25 / pace if step else 0.0
@@ -124,9 +124,9 @@ def test_lines_say_the_time_of_the_whole_fit_until_the_last_training():
             job, {"accuracy": 90.0, "errors": 1, "size": 10, "size_in": "bytes", "seconds": 1.0, "steps": 100}
         )
     assert said == [
-        "dense: step 25 of 100, loss 0.5000, about 37.5 s left, 2 min 18 s for the whole fit",
-        "dense: step 50 of 100, loss 0.5000, about 25.0 s left, 2 min 5 s for the whole fit",
-        "dense: step 75 of 100, loss 0.5000, about 12.5 s left, 1 min 52 s for the whole fit",
+        "dense: step 25 of 100, loss 0.5000, about 37.5 s left, 2 min 18 s left in all",
+        "dense: step 50 of 100, loss 0.5000, about 25.0 s left, 2 min 5 s left in all",
+        "dense: step 75 of 100, loss 0.5000, about 12.5 s left, 1 min 52 s left in all",
         "dense: trained, accuracy 90.00 % in torch, 1.0 s",
         "2KB: step 0 of 100, loss 0.5000",
         "2KB: step 25 of 100, loss 0.5000, about 1 min 15 s left",
@@ -145,9 +145,9 @@ def test_a_search_says_at_least():
     assert forecast.describe() == "", "one look says nothing about the pace"
     now[0] = 10.0
     forecast.note(DENSE, 100, 100)
-    assert forecast.describe() == "at least 20.0 s for the whole fit"
+    assert forecast.describe() == "at least 20.0 s left in all"
     forecast.note(Job("r001-fc", 0, counts={"fc.weight": 3}, about={"round": 1}), 50, 100)
-    assert forecast.describe().endswith("at least 20.0 s for the whole fit"), "rounds are not counted"
+    assert forecast.describe().endswith("at least 20.0 s left in all"), "rounds are not counted"
 
 
 def test_what_was_not_expected_says_nothing_of_the_whole():
@@ -160,3 +160,24 @@ def test_what_was_not_expected_says_nothing_of_the_whole():
     forecast.done(DENSE)
     forecast.note(SMALL, 10, 100)
     assert forecast.left() is None
+
+
+def test_the_second_of_two_seeds_knows_how_much_longer_a_step_under_a_bound_takes():
+    now = [0.0]
+    forecast, one = Forecast(lambda: now[0]), Work(100.0, 100, ruled=140.0, bounded=1.4)
+
+    def train(job, seconds, *steps):
+        for before, step in zip((0, *steps), steps, strict=False):
+            now[0] += seconds * (step - before)
+            forecast.note(job, step, 100)
+
+    forecast.expect(one.times(2))
+    train(DENSE, 0.25, 0, 100)
+    assert forecast.left() == pytest.approx(0.25 * (100 + 2 * 140)), "a guess"
+    train(SMALL, 0.75, 0, 50)
+    assert forecast.left() == pytest.approx(0.75 * (50 + 100) + 0.25 * 100)
+    now[0] += 0.75 * 50
+    forecast.note(SMALL, 100, 100)
+    forecast.expect(one)
+    train(DENSE, 0.25, 0, 40)
+    assert forecast.left() == pytest.approx(0.25 * 60 + 0.75 * 100)

@@ -1,6 +1,7 @@
 """A strategy of the user's own: scores that decide which weights of the whole network stay."""
 
 import functools
+import zlib
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from small import Small, digits
 import membound as mb
 from membound.search.allocation import score_curves
 from membound.search.bound import NetworkBound
-from membound.search.request import Choices
+from membound.search.problem import Target
+from membound.search.request import Choices, Examples
+from membound.search.setup import make_problem
 from membound.train.fingerprints import describe_function, source_digest
 from membound.train.projection import project_by_
 
@@ -92,6 +95,37 @@ def test_what_is_no_score_is_refused(score, says):
     with pytest.raises(mb.MemboundError, match=says) as refused:
         fit(strategy=score)
     assert refused.value.about == ("strategy",)
+
+
+def test_scores_that_change_from_call_to_call_are_told_before_training():
+    """Neither the check nor a score that fails in it changes what is trained."""
+    seen = []
+
+    def pose(score):
+        warned = []
+        make_problem(Small, Examples(train_data=DATA), Choices(strategy=score), Target(), warn=warned.append)
+        return warned
+
+    def by_name(name, weight):
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        return torch.rand(weight.shape, generator=generator)
+
+    def at_random(name, weight):
+        seen.append(name)
+        return torch.rand_like(weight)
+
+    before = torch.get_rng_state()
+    (said,) = pose(at_random)
+    assert "other scores for the same weights ('conv1.weight')" in said
+    assert seen == ["conv1.weight"] * 2
+    assert [pose(score) for score in (by_name, taylor, even, lambda name, weight: {}[name])] == [[]] * 4
+    torch.manual_seed(3)
+    make_problem(Small, Examples(train_data=DATA), Choices(strategy=magnitude), Target())
+    plain = torch.rand(1)
+    torch.manual_seed(3)
+    pose(at_random)
+    assert torch.equal(torch.rand(1), plain)
+    torch.set_rng_state(before)
 
 
 def test_wrong_arguments_are_refused_before_training():

@@ -8,6 +8,7 @@ from small import Small, digits
 
 import membound as mb
 from membound.search import wider
+from membound.search.place import Watch
 from membound.train.evaluation import Score
 
 LAST = digits(300, 400)
@@ -48,3 +49,18 @@ def test_a_report_of_several_names_each(fitted, tmp_path):
     assert "2 networks, from 87.91" in page
     assert "bytes (global) to 92.39" in page and "bytes (taylor)" in page  # noqa: PT018
     assert '<th scope="col">taylor</th>' in page
+
+
+def test_a_second_training_is_announced_and_goes_without_dense(monkeypatch):
+    monkeypatch.setattr(
+        "membound.search.fitting.rounding_hurts", lambda problem, files, state: files.values != "f16"
+    )
+    said, trained = [], []
+    watch = Watch(say=said.append, note=said.append, done=lambda job, facts: trained.append(job.key))
+    train = digits(0, 100)
+    mb.fit(Small, (train.images, train.labels), "4 KB", test_data=(LAST.images, LAST.labels), steps=4,
+           batch_size=16, device="cpu", watch=watch)  # fmt: skip
+    assert "2 networks, 4 steps of 16 each; 1 more may follow, in f16, if few bits cost" in "\n".join(said)
+    assert [key for key in trained if key == "dense"] == ["dense"]
+    assert sum("training the dense network" in text for text in said) == 1
+    assert sum("training again in f16" in text for text in said) == 1

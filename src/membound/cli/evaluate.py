@@ -163,7 +163,9 @@ def _warn_of_one_class(facts: dict[str, Any], classes: Sequence[str], example: s
     if number is not None:
         name = name_class(number, classes)
         what = "pixel" if facts.get("task") == "segmentation" else example
-        typer.echo(f"warning: it says class {name} of every {what}: train longer, or in more bytes", err=True)
+        typer.echo(
+            f"warning: it predicts class {name} for every {what}: train longer, or in more bytes", err=True
+        )
 
 
 def _print_worst(classes: Sequence[dict[str, Any]]) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.report.device import say_more_room
-from membound.report.eight_bits import uncertainty
-from membound.report.guessing import BEYOND_CHANCE, is_guessing
-from membound.report.text import find_number, find_part, find_rows, show_count
+from membound.report.eight_bits import TAKEN, uncertainty
+from membound.report.guessing import BEYOND_CHANCE, is_guessing, predicts_numbers
+from membound.report.text import find_number, find_part, find_rows, name_of_example, show_count
 
 Facts = Mapping[str, Any]
 SHORT = 0.1  # of the usual steps
@@ -22,14 +22,14 @@ FALLING = 0.9  # of the loss a quarter before the end
 
 
 def say_advice(result: Facts) -> list[str]:
-    """Why a network says one class of everything or only guesses, or else that its training was too short.
+    """Why a network predicts one class for everything or only guesses, or else that its training was too short.
 
     >>> training = {"steps": 60, "usual_steps": 5000, "batch_size": 16}
     >>> curves = [{"iteration": 30, "loss": 0.9}, {"iteration": 60, "loss": 0.5}]
     >>> final = {"training": training, "curves": curves}
     >>> for line in say_advice({"finals": [final | {"collapsed": 0}]}):
     ...     print(line)
-    It says class 0 of everything: it has learned nothing but which class is usual.
+    It predicts class 0 for every image: it has not learned to tell classes apart.
     Why: it was trained for 60 steps, and 5,000 are usual. Train longer: steps=5000.
     >>> print(*say_advice({"finals": [final], "command": "membound fit"}))
     The loss was still falling after 60 steps, and 5,000 are usual. Train longer: --steps 5000.
@@ -42,9 +42,9 @@ def say_advice(result: Facts) -> list[str]:
         if (number := final.get("collapsed")) is not None:
             it = f"{final.get('name')}" if len(finals) > 1 else "It"
             name = name_class(int(number), final.get("class_names"))
-            said = f"{it} says class {name} of everything"
+            what = name_of_example(final) if final.get("class_iou") is None else "pixel"
             return [
-                f"{said}: it has learned nothing but which class is usual.",
+                f"{it} predicts class {name} for every {what}: it has not learned to tell classes apart.",
                 f"Why: {_why(final, result)}",
             ]
     if guessing := [final for final in finals if is_guessing(final)]:
@@ -56,6 +56,23 @@ def say_advice(result: Facts) -> list[str]:
     return [
         f"The loss was still falling after {steps} steps, and {usual} are usual. {_longer(short[0], result)}"
     ]
+
+
+def say_taken(result: Facts) -> str | None:
+    """Where dense in 8 bits is what was written: said before all else.
+
+    >>> say_taken({"finals": [{"name": "8 KB", "is_dense_in_8_bits": True}]})
+    'The dense network in 8 bits fits and has learned more: it is the file. Fitting pays off in smaller budgets, or \
+with longer training.'
+    """
+    finals = find_rows(result, "finals")
+    taken = [str(final.get("name")) for final in finals if final.get("is_dense_in_8_bits")]
+    if not taken:
+        return None
+    what = f"{TAKEN[0].upper()}{TAKEN[1:]}" if len(finals) == 1 else f"{', '.join(taken)}: {TAKEN}"
+    if any(map(is_guessing, finals)):  # of which nothing follows for other budgets
+        return f"{what}."
+    return f"{what}. Fitting pays off in smaller budgets, or with longer training."
 
 
 def say_note(note: str, command: object) -> str:
@@ -114,6 +131,8 @@ def _why(final: Facts, result: Facts) -> str:
             f"{_say_room(final, result)}"
         )
     ours, theirs = find_number(final, "accuracy"), find_number(find_part(result, "dense"), "accuracy")
+    if predicts_numbers(final) and (theirs is None or theirs <= 0):
+        return _say_standardize(theirs is not None, result)
     if ours is None or theirs is None:
         return "the dense network, trained beside it, would tell whether the budget is too small or training fails."
     if theirs > 1.05 * ours:
@@ -126,6 +145,19 @@ def _why(final: Facts, result: Facts) -> str:
         few = f"{steps} steps are few: {usual} are usual"
         return f"the dense network did no better, and {few}. {_longer(final, result)}"
     return "the dense network did no better. Look at the labels, the learning rate, and how often each class occurs."
+
+
+def _say_standardize(beside_dense: bool, result: Facts) -> str:
+    """What to look at where numbers are not predicted at all.
+
+    >>> _say_standardize(True, {"command": "membound fit"})
+    'the dense network did no better. Standardize targets and inputs (mean 0, deviation 1), or try another --lr.'
+    """
+    dense = (
+        "the dense network did no better" if beside_dense else "training fails, or the budget is too small"
+    )
+    rate = "--lr" if is_command(result.get("command")) else "lr"
+    return f"{dense}. Standardize targets and inputs (mean 0, deviation 1), or try another {rate}."
 
 
 def _say_room(final: Facts, result: Facts) -> str:

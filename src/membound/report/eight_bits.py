@@ -86,21 +86,6 @@ or write that network instead:
     )
 
 
-def say_taken(result: Facts) -> str | None:
-    """Where dense in 8 bits is what was written: said before all else.
-
-    >>> say_taken({"finals": [{"name": "8 KB", "is_dense_in_8_bits": True}]})
-    'The dense network in 8 bits fits and has learned more: it is the file. Fitting pays off in smaller budgets, or \
-with longer training.'
-    """
-    finals = find_rows(result, "finals")
-    taken = [str(final.get("name")) for final in finals if final.get("is_dense_in_8_bits")]
-    if not taken:
-        return None
-    what = f"{TAKEN[0].upper()}{TAKEN[1:]}" if len(finals) == 1 else f"{', '.join(taken)}: {TAKEN}"
-    return f"{what}. Fitting pays off in smaller budgets, or with longer training."
-
-
 def write_instead(words: Sequence[str]) -> str:
     """The fit that keeps all weights in 8 bits, and learns as the dense network did.
 

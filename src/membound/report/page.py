@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import MemboundError, check_path_like, say_no_folder
-from membound.report.advice import is_command, say_advice, say_note
+from membound.report.advice import is_command, say_advice, say_note, say_taken
 from membound.report.bars import make_bars
 from membound.report.classes import make_class_iou, make_classes
 from membound.report.curves import make_curves
 from membound.report.device import find_folder, is_micro, say_export, say_way
 from membound.report.device_layers import make_device_layers
-from membound.report.eight_bits import say_beaten, say_taken
+from membound.report.eight_bits import say_beaten
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, breakable, join, tag
 from membound.report.methods import make_columns, make_duels, say_best, say_unlike

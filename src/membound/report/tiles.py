@@ -19,7 +19,7 @@ from membound.report.device import (
     show_ram,
     unbroken,
 )
-from membound.report.guessing import is_guessing, say_share
+from membound.report.guessing import is_guessing, say_guess, say_share
 from membound.report.markup import Markup, join, tag
 from membound.report.paired import BETTER, WORSE, say_verdict
 from membound.report.spread import compare, say_rule
@@ -237,7 +237,7 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
         if (told := compare_scores(final, net, score)) is not None
     ]
     if is_guessing(final):
-        words = tag("strong", "no better than guessing", class_=WORSE)
+        words = tag("strong", say_guess(final), class_=WORSE)
         lines.insert(
             0, tag("p", words, f" {say_share(final)}", class_="against")
         )  # the words are a line alone

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from membound.report.advice import say_advice
+from membound.report.advice import say_advice, say_taken
 from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
-from membound.report.eight_bits import least_accuracy, say_beaten, say_taken, uncertainty
-from membound.report.guessing import is_guessing, say_share
+from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
+from membound.report.guessing import is_guessing, say_guess, say_share
 from membound.report.spread import compare, say_against_dense, say_rule
 from membound.report.text import (
     Score,
@@ -59,7 +59,8 @@ def make_verdict(result: Facts, score: Score) -> str:
 
 
 def _say_guessing(final: Facts) -> str:
-    return f"No better than guessing ({say_share(final)})"
+    said = say_guess(final)
+    return f"{said[0].upper()}{said[1:]} ({say_share(final)})"
 
 
 def _say_dense(dense: Facts, score: Score) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data.examples import IGNORED, REGRESSION
+from membound.units import R_SQUARED
 
 Array = npt.NDArray[Any]
 
@@ -77,7 +78,7 @@ def mean_iou(table: npt.NDArray[np.int64]) -> float:
 class NumberScore:
     """R²: the part of the variance of the training targets that predictions explain; and the errors in their units."""
 
-    name = "R²"
+    name = R_SQUARED
 
     def __init__(self, variance: float) -> None:
         self.variance = variance

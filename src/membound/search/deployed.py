@@ -14,9 +14,9 @@ from membound.modules import FITTED
 from membound.notebook import html_block, html_table
 from membound.report import page
 from membound.report.alike import say_other_tests
-from membound.report.device import show_flash, show_ram
+from membound.report.device import NEARLY, show_flash, show_ram
 from membound.report.eight_bits import TAKEN
-from membound.report.guessing import is_guessing
+from membound.report.guessing import is_guessing, say_guess
 from membound.report.paired import Comparison, compare_records
 from membound.report.spread import compare
 from membound.report.text import Score, json_values, say_cut, show_milliseconds, show_own
@@ -167,7 +167,10 @@ class Fitted:
 
     @property
     def no_better_than_guessing(self) -> bool:
-        """Whether always saying the most common class of what was tested would be as accurate, within chance."""
+        """Whether always saying the most common class of what was tested would be as accurate, within chance.
+
+        Of regression, whether R² is at most 0: always predicting the mean would be as good.
+        """
         return is_guessing({**self.facts, **self._judged})
 
     @property
@@ -257,7 +260,7 @@ class Fitted:
 
     def __repr__(self) -> str:
         bound = f"{self.name!r}: " if self.name else ""
-        guessing = ", no better than guessing" if self.no_better_than_guessing else ""
+        guessing = f", {say_guess(self.facts)}" if self.no_better_than_guessing else ""
         cut = say_cut(self.facts)
         after = "" if cut is None else f"; {cut}"
         return (
@@ -291,11 +294,16 @@ class Fitted:
         return shown
 
     def _show_size(self) -> str:
-        """Bytes of the file, or those of a microcontroller."""
+        """Bytes of the file, or those of a microcontroller, and the budget where it was not used."""
         micro = self.facts.get("micro")
         if micro is None:
-            return f"{self.file_bytes:,} bytes"
-        return f"{micro['flash_bytes']:,} bytes of flash, {micro['ram_bytes']:,} of RAM"
+            return f"{self.file_bytes:,}{self._show_unused(self.file_bytes)} bytes"
+        flash = micro["flash_bytes"]
+        return f"{flash:,}{self._show_unused(flash)} bytes of flash, {micro['ram_bytes']:,} of RAM"
+
+    def _show_unused(self, size: int) -> str:
+        """What the budget allows, where a part of it is left; its notes say why."""
+        return f" of {self.limit:,}" if size == self.size < NEARLY * self.limit else ""
 
     def _show(self, accuracy: float | None) -> str:
         if accuracy is None:

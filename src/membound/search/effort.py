@@ -11,6 +11,7 @@ from membound.search.bounds import Bound
 from membound.search.problem import AT_ONCE, Problem
 from membound.search.request import Choices
 from membound.search.teachers import AUTO
+from membound.search.wider import FEW, WIDER
 from membound.train.job import BATCH, STEPS
 from membound.train.recipe import WarmCosine
 from membound.units import name_examples
@@ -105,10 +106,25 @@ def describe_work(problem: Problem, bound: Bound, choices: Choices) -> str:
         held = len(data.validation)
         those = f"{held:,} examples that measure" if held > 1 else "1 example that measures"
         twice = f"; each is trained twice, once without the {those} its accuracy"
-    networks = max(len(bound.amounts), 1) * bound.members + choices.dense
+    fitted = max(len(bound.amounts), 1) * bound.members
+    networks = fitted + choices.dense
     searches = bound.searches or choices.is_greedy or choices.widths is not None
     count = (
         f"{networks} network{'s' if networks > 1 else ''}, {recipe.steps:,} steps of {recipe.batch_size} each"
     )
     search = ", and a search" if searches else ""
-    return f"{len(data.train):,} example{'s' if len(data.train) > 1 else ''} of {size}{test}; {count}{twice}{search}"
+    again = _describe_retraining(problem.target.values, fitted) if bound.may_widen else ""
+    these = f"{len(data.train):,} example{'s' if len(data.train) > 1 else ''} of {size}{test}"
+    return f"{these}; {count}{twice}{search}{again}"
+
+
+def _describe_retraining(values: str, networks: int) -> str:
+    """What may follow where few bits cost accuracy.
+
+    >>> _describe_retraining("auto", 1), _describe_retraining("f32", 1)
+    ('; 1 more may follow, in f16, if few bits cost too much accuracy', '')
+    """
+    if values not in WIDER:
+        return ""
+    up_to = "up to " if networks > 1 else ""
+    return f"; {up_to}{networks} more may follow, in {WIDER[values]}, if {FEW[values]} cost too much accuracy"

@@ -17,7 +17,7 @@ from membound.search.problem import AUTO, Problem, State
 from membound.search.request import Choices
 from membound.search.scoring import rounding_hurts
 from membound.search.stages import Stages, search_stages
-from membound.search.wider import WIDER, better_of, widened
+from membound.search.wider import FEW, WIDER, better_of, widened
 from membound.search.widths import WidthSearch
 from membound.search.within import search_within
 from membound.search.workshop import Workshop, as_candidate
@@ -110,7 +110,7 @@ class Fitting:
     def _retry_wider(self, plans: list[Plan]) -> Fitted | None:
         """One result with wider values; None if the limit has no room for them."""
         now = self.problem.target.values
-        few = "few bits" if now == AUTO else "16 bits"
+        few = FEW[now]
         self.watch.say(f"values of {few} lose too much accuracy: training again in {WIDER[now]}")
         try:
             self._plan_wider(plans)
@@ -221,7 +221,8 @@ class Fitting:
             jobs = [dense, *jobs]
         problem = self.problem
         if self.dense_teaching is not None:
-            self.watch.say("training the dense network, which teaches the others")
+            if not self.workshop.has(dense.key):  # trained already where others follow in wider values
+                self.watch.say("training the dense network, which teaches the others")
             self.workshop.do([dense])
             teaching = self.dense_teaching(self.workshop.state(dense.key), problem)
             self.workshop.problem = problem.changed(teaching=teaching)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from membound.report.text import show_duration
@@ -23,20 +23,23 @@ def expected_work(problem: Problem, bound: Bound, choices: Choices, taught: bool
     """All trainings of a fit from its beginning; `at_once` of them where sizes are searched."""
     whole, data = problem.training.recipe.steps, problem.data
     cost = TAUGHT if taught else BOUNDED
-    final = max(len(bound.amounts), 1) * bound.members * cost + choices.dense
+    amounts = len(bound.amounts)
+    plain, ruled = int(choices.dense), cost * max(amounts, 1) * bound.members
     judged_apart = data.test is None and data.given is None and data.validation is not None
-    trainings = 2 * final if judged_apart and not bound.searches else final
+    if judged_apart and not bound.searches:
+        plain, ruled = 2 * plain, 2 * ruled
     if choices.teacher == "auto":
-        trainings += 1
+        plain += 1
     if isinstance(choices.widths, tuple):
         trials = sum(size * part for size, part in rounds(len(choices.widths)))
-        trainings += trials * cost * len(bound.amounts)
+        ruled += trials * cost * amounts
     if bound.within is not None:
-        trainings += 1 + cost * _probes(problem, at_once)
+        plain += 1
+        ruled += cost * _probes(problem, at_once)
     if choices.is_greedy:
-        trainings += 1
+        plain += 1
     open_ended = choices.is_greedy or bound.stages is not None
-    return Work(trainings * whole, whole, cost, open_ended)
+    return Work(plain * whole, whole, ruled * whole, cost, open_ended)
 
 
 def _probes(problem: Problem, at_once: int) -> int:
@@ -48,22 +51,24 @@ def _probes(problem: Problem, at_once: int) -> int:
 
 def left_to_do(work: Work, directory: RunDirectory) -> Work:
     """The same without the trainings that a run directory has finished."""
-    finished = 0.0
+    finished = {False: 0.0, True: 0.0}  # by whether they are under a bound
     for entry in directory.entries():
         if "job" in entry.facts:
-            finished += _of_entry(work, entry.facts)
-    return replace(work, steps=work.steps - finished)
+            job = _job_of(entry.facts["job"])
+            finished[job.is_ruled] += work.of(job, 1.0, entry.facts["steps"])
+    return work.less(finished[False], finished[True])
 
 
-def _of_entry(work: Work, facts: Mapping[str, Any]) -> float:
-    said = facts["job"]
+def _job_of(said: Mapping[str, Any]) -> Job:
+    """As much of a job as its work depends on."""
     ruled = said.get("limit") is not None or bool(said.get("counts"))
-    job = Job(said["key"], 0, limit=1 if ruled else None, network=said.get("network"), about=said["about"])
-    return work.of(job, 1.0, facts["steps"])
+    return Job(said["key"], 0, limit=1 if ruled else None, network=said.get("network"), about=said["about"])
 
 
 class Forecast:
     """Follows trainings, and says how long those of this stage and all that is left will take, at their pace.
+
+    Steps under a bound take longer than dense ones. How much longer is a guess until both have been timed.
 
     >>> now = [0.0]
     >>> forecast, job = Forecast(lambda: now[0]), Job("dense", 0)
@@ -74,21 +79,21 @@ class Forecast:
     >>> forecast.left()
     50.0
     >>> forecast.describe()
-    'about 10.0 s left, 50.0 s for the whole fit'
+    'about 10.0 s left, 50.0 s left in all'
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.work: Work | None = None
         self.stage = _Stage()
-        self.taken: dict[str, float] = {}
-        self.missing: dict[str, float] = {}  # of those under way
+        self.seen: dict[str, _Seen] = {}
         self.first = self.last = (0.0, 0.0)  # when it was looked at, and what had been done
-        self.pace: float | None = None  # of trainings before
+        self.timed: set[bool] = set()  # whether what was done since the first look was under a bound
+        self.paces: dict[bool, float] = {}  # of trainings before
 
     def expect(self, work: Work) -> None:
         """A fit begins that has so much to do."""
-        self.work, self.taken, self.missing = work, {}, {}
+        self.work, self.seen = work, {}
 
     def begin(self, steps: Mapping[str, int]) -> None:
         """These trainings, of so many steps, are next, and nothing else until they are done."""
@@ -101,12 +106,15 @@ class Forecast:
         self.stage.note(job.key, step, steps, self.clock())
         if self.work is None:
             return
-        begins = not self.missing
-        known = self.taken.get(job.key)
-        self.taken[job.key] = self.work.of(job, step / steps, steps)
-        self.missing[job.key] = self.work.of(job, 1 - step / steps, steps)
-        self.last = self.clock(), sum(self.taken.values())
-        if begins or (known is None and step > 0):  # steps of an earlier start say nothing about the pace
+        begins = not any(seen.missing is not None for seen in self.seen.values())
+        is_new = job.key not in self.seen
+        done, missing = (self.work.of(job, part, steps) for part in (step / steps, 1 - step / steps))
+        self.seen[job.key] = _Seen(job.is_ruled, done, missing)
+        self.last = self.clock(), sum(seen.done for seen in self.seen.values())
+        if begins:
+            self.timed = set()
+        self.timed.add(job.is_ruled)
+        if begins or (is_new and step > 0):  # steps of an earlier start say nothing about the pace
             self.first = self.last
         if step >= steps:
             self._end(job.key)
@@ -116,35 +124,52 @@ class Forecast:
         if job.key in self.stage.steps:
             steps = self.stage.steps[job.key]
             self.stage.note(job.key, steps, steps, self.clock())
-        if job.key in self.missing:
-            self.taken[job.key] += self.missing[job.key]
+        seen = self.seen.get(job.key)
+        if seen is not None and seen.missing is not None:
+            seen.done += seen.missing
             self._end(job.key)
 
     def _end(self, key: str) -> None:
-        self.pace = self._pace()
-        del self.missing[key]
+        self.paces = self._paces()
+        self.seen[key].missing = None
 
-    def _pace(self) -> float | None:
+    def _paces(self) -> dict[bool, float]:
+        """Work a second, with a bound and without; trainings side by side have one pace."""
         seconds, work = self.last[0] - self.first[0], self.last[1] - self.first[1]
-        return work / seconds if seconds >= LEAST_SECONDS and work > 0 else self.pace
+        if seconds < LEAST_SECONDS or work <= 0:
+            return self.paces
+        return {**self.paces, **dict.fromkeys(self.timed, work / seconds)}
 
     def left(self) -> float | None:
         """Seconds to the end of the fit, as of the last look; None if that is not known, or nothing else is to come."""
-        pace = self._pace()
-        if self.work is None or pace is None:
+        paces = self._paces()
+        if self.work is None or not paces:
             return None
-        missing = self.work.steps - sum(self.taken.values())
-        return missing / pace if missing - sum(self.missing.values()) > 0.01 * self.work.whole else None
+        under_way = sum(seen.missing or 0.0 for seen in self.seen.values())
+        missing = {False: self.work.plain, True: self.work.ruled}
+        for seen in self.seen.values():
+            missing[seen.is_ruled] -= seen.done
+        if sum(missing.values()) - under_way <= 0.01 * self.work.whole:
+            return None
+        other = next(iter(paces.values()))  # as long as a kind has not been timed
+        return sum(max(work, 0.0) / paces.get(kind, other) for kind, work in missing.items())
 
     def describe(self, where: str = "") -> str:
         """For people: of this stage, and `where` that is, then of the whole fit; empty if it is not known."""
         stage, whole = self.stage.left(self.clock()), self.left()
         words = [] if stage is None else [f"about {show_duration(stage)} left{where}"]
         if whole is not None and self.work is not None:
-            words.append(
-                f"{'at least ' if self.work.open_ended else ''}{show_duration(whole)} for the whole fit"
-            )
+            words.append(f"{'at least ' if self.work.open_ended else ''}{show_duration(whole)} left in all")
         return ", ".join(words)
+
+
+@dataclass
+class _Seen:
+    """A training that was looked at."""
+
+    is_ruled: bool  # under a bound
+    done: float
+    missing: float | None  # None when it is over
 
 
 @dataclass

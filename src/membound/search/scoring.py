@@ -11,6 +11,8 @@ from torch import Tensor
 from membound.data import Split
 from membound.data.several import inputs_of
 from membound.errors import TrainingError
+from membound.report.paired import BETTER, WORSE
+from membound.report.spread import compare
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net
 from membound.run.scores import SegmentScore
@@ -117,7 +119,21 @@ def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:
     """
     plain = replace(files, values="f32", types={})
     exact, rounded = score_on_training([plain.stored(state), files.stored(state)], problem)
-    return clearly_worse(rounded, exact)
+    return clearly_worse(rounded, exact) and not _within_spread(rounded, exact)
+
+
+def _within_spread(score: Score, other: Score) -> bool:
+    """Whether two scores on the same examples differ by no more than chance, by the rule of the last verdict.
+
+    >>> scores = [Score(2000, 2000 - len(wrong), 0.1, wrong=tuple(wrong)) for wrong in (range(9, 21), range(9))]
+    >>> _within_spread(*scores)  # 12 errors in place of 9 others
+    True
+    >>> _within_spread(scores[0], Score(2000, 2000, 0.1, wrong=()))
+    False
+    """
+    names = ("accuracy", "errors", "images", "wrong")
+    found = compare(*({name: getattr(each, name) for name in names} for each in (score, other)))
+    return found is not None and found.verdict not in (None, BETTER, WORSE)
 
 
 def score_on_training(networks: Sequence[StoredModel], problem: Problem) -> list[Score]:

@@ -69,7 +69,7 @@ def _once(say: Callable[[str], None]) -> Callable[[str], None]:
 
 def _expecting(watch: Watch, fits: int) -> Watch:
     """The same, told of the work of all fits that are left."""
-    return replace(watch, expect=lambda work: watch.expect(replace(work, steps=fits * work.steps)))
+    return replace(watch, expect=lambda work: watch.expect(work.times(fits)))
 
 
 def _told(first: Fitted, all_of_them: Sequence[Fitted], seeds: Sequence[int]) -> Fitted:

@@ -22,6 +22,7 @@ from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
 from membound.search.bound import Ramp
 from membound.search.effort import usual_batch, usual_steps
 from membound.search.micro import alike
+from membound.search.own_scores import warn_if_changing
 from membound.search.problem import (
     Copies,
     Data,
@@ -103,6 +104,8 @@ def make_problem(
         if not isinstance(network, Several):  # that it cannot be deployed is the larger trouble
             Tracer(network, torch.zeros(1, *data.input_shape))
         raise
+    if callable(choices.strategy):
+        warn_if_changing(choices.strategy, network, names, warn)
     choices = _with_loaders_batch(choices, data.train, warn)
     training = _training(network, choices, len(data.part))
     _warn_of_every(choices, training, warn)

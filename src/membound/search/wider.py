@@ -8,7 +8,8 @@ from membound.search.problem import AUTO, Problem
 from membound.search.scoring import is_below, score_on_training
 from membound.train.parallel import World
 
-WIDER = {AUTO: "f16", "f16": "f32"}  # where few bits, or 16 of them, cost too much
+FEW = {AUTO: "few bits", "f16": "16 bits"}
+WIDER = {AUTO: "f16", "f16": "f32"}  # where these cost too much
 
 
 def widened(problem: Problem) -> Problem:

@@ -52,7 +52,7 @@ class Workshop:
 
         Without `weights` nobody can go on from these networks.
         """
-        waiting = [job for job in jobs if self.directory.finished(job.key) is None]
+        waiting = [job for job in jobs if not self.has(job.key)]
         starts: dict[str, dict[str, Tensor]] = {}
         for job in waiting:
             if job.start is not None and job.start not in starts:
@@ -75,6 +75,10 @@ class Workshop:
                 if self.tell is not None:
                     self.tell(job, outcome.facts)
         return [self.facts(job.key) for job in jobs]
+
+    def has(self, key: str) -> bool:
+        """Whether a job is finished."""
+        return self.directory.finished(key) is not None
 
     def state(self, key: str) -> dict[str, Tensor]:
         """The weights of a finished job."""

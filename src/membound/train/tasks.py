@@ -10,6 +10,7 @@ from membound.data import Dataset, Split
 from membound.data.examples import CLASSES, IGNORED, REGRESSION, SEGMENTATION, check_masks
 from membound.errors import TrainingError
 from membound.train.task import Task
+from membound.units import R_SQUARED
 
 
 def task_of(data: Dataset) -> Task:
@@ -38,7 +39,7 @@ def _task(kind: str, targets: Any) -> Task:
     if kind == REGRESSION:
         labels = torch.from_numpy(targets).double().reshape(len(targets), -1)
         variance = float(labels.var(0, correction=0).mean()) or 1.0
-        return Task(squared_error, Explained(variance), name="R²")
+        return Task(squared_error, Explained(variance), name=R_SQUARED)
     check_masks("training data", targets)
     return Task(pixel_loss, image_iou, name="mean IoU")
 
