@@ -190,8 +190,11 @@ class Preprocess:
         for name, value in (("mean", self.mean), ("std", self.std)):
             if value is None or value.ndim == 3:
                 continue
-            if len(shape) < 2:
-                raise DataError(f"images have shape {list(shape)}: they must be [n, {len(value)}, ...]")
+            if len(shape) != 4 and shape[1:2] != (len(value),):
+                raise DataError(
+                    f"examples have shape {list(shape)}: they must be images [n, C, H, W], sequences [n, C, L] or "
+                    f"features [n, C], and C {len(value)}, as {name} has"
+                )
             if len(value) != shape[1]:
                 _refuse_last(shape, len(value))
                 raise DataError(
