@@ -100,6 +100,17 @@ def test_a_mean_image_travels_beside_the_json():
         Preprocess.from_json({}, before.mean_image)
 
 
+@pytest.mark.parametrize("shape", [(3,), (3, 5), (3, 2, 5)])
+def test_channels_are_the_first_axis_of_an_example(shape):
+    how = Preprocess(mean=np.array([1.0, -2.0, 30.0]), std=np.array([0.5, 4.0, 8.0]), takes="float32")
+    x = np.random.default_rng(0).normal(size=(4, *shape)).astype(np.float32)
+    prepared = how(x)
+    for channel, (mean, std) in enumerate(zip(how.mean, how.std, strict=True)):
+        assert np.array_equal(prepared[:, channel], (x[:, channel] - mean) / std)
+    with pytest.raises(DataError, match="and C 3, as mean has" if len(shape) < 3 else "2 channels but mean has 3"):
+        how(x[:, :2])
+
+
 @pytest.mark.parametrize(
     "fields",
     [

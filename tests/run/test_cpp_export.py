@@ -205,6 +205,25 @@ def test_masks_have_a_class_for_each_pixel(tmp_path):
 
 
 @needs_compiler
+@pytest.mark.parametrize("shape", [(3,), (3, 5)])
+def test_features_and_sequences_are_prepared_by_channel(shape, tmp_path):
+    how = Preprocess(mean=np.array([0.1, -2, 30]), std=np.array([0.2, 4, 8]), takes="float32")
+    model = replace(one_node("act", shape, {"act": ("relu",)}), preprocess=how.to_json())
+    write(tmp_path / "net.safetensors", model)
+    mb.export_cpp(tmp_path / "net.safetensors", tmp_path / "cpp")
+    library = Library(build_library(tmp_path / "cpp", kernels()))
+    numbers, out = normal(1, 1, *shape) * 9, np.empty(shape, np.float32)
+    assert library["prepare"](pointer(numbers), pointer(out)) == 0
+    assert np.array_equal(out, how(numbers)[0])
+    network, why = library.open_bytes(file_bytes(mb.load(tmp_path / "net.safetensors").model))
+    assert network, why
+    out[:] = 0
+    assert library["prepare_for"](network, pointer(numbers), pointer(out)) == 0
+    assert np.array_equal(out, how(numbers)[0])
+    library["close"](network)
+
+
+@needs_compiler
 def test_mean_images_crops_and_names(tmp_path):
     """Each under its own prefix."""
     image = normal(3, 3, 9, 8) * 50

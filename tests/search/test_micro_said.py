@@ -9,9 +9,46 @@ from torch import nn
 
 import membound as mb
 from membound.errors import MemboundError
+from membound.export.c_project import project_files
 from membound.search.budget import describe_device
 from membound.search.place import Watch
 from membound.search.problem import Target
+
+
+def save_features(path, seed=0, **changes):
+    """Features of different offsets and spreads, and two classes that follow from all of them."""
+    random = np.random.default_rng(seed)
+    noise = random.normal(size=(300, 6))
+    x = (np.linspace(2, 500, 6) + np.logspace(-2, 2, 6) * noise).astype(np.float32)
+    y = (noise.sum(1) > 0).astype(np.int64)
+    np.savez(path, **{"x_train": x[:250], "y_train": y[:250], "x_test": x[250:], "y_test": y[250:], **changes})
+    return path
+
+
+def features_net():
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def fit_features(path, **more):
+    steps = more.pop("steps", 2)
+    return mb.fit(features_net, mb.data.load(path), 6_000, target="micro", dense=False, steps=steps, **more)
+
+
+def test_features_are_standardized_in_training_the_file_and_the_c(tmp_path, capfd):
+    fitted = fit_features(save_features(tmp_path / "d.npz"), steps=150, lr=0.05)
+    fitted.save(tmp_path / "net.safetensors")
+    assert fitted.accuracy > 85  # as they are, features of the smallest units tell nothing
+    net, x = mb.load(tmp_path / "net.safetensors", engine="micro"), np.load(tmp_path / "d.npz")["x_test"]
+    prepared = net.preprocess(x)
+    assert np.abs(prepared.std(0) - 1).max() < 0.3
+    files = project_files(net.plan, preprocess=net.model.preprocess)
+    scales, offsets = (
+        np.float32(re.search(rf"NET_INPUT_{name} {{(.*)}}", files["net.h"])[1].replace("f", "").split(", "))
+        for name in ("SCALE", "OFFSET")
+    )
+    fed = np.floor(x / scales + offsets + np.float32(0.5)).clip(0, 255).astype(np.uint8)
+    near = np.abs(net.integers(fed).astype(int) - net.integers(prepared))
+    assert near.max() <= 1  # where a float lies on the edge of two bytes
 
 
 def padded():

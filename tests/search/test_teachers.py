@@ -141,9 +141,10 @@ def test_a_model_file_teaches_as_the_network_that_it_was_made_from(tmp_path):
         torch.testing.assert_close(found(x), net(x), rtol=1e-4, atol=1e-4)
 
 
-def test_images_for_another_preparation():
+@pytest.mark.parametrize("shape", [(3, 4, 4), (3, 5), (3,)])
+def test_examples_for_another_preparation(shape):
     random = np.random.default_rng(0)
-    images = random.integers(0, 256, (2, 3, 4, 4), dtype=np.uint8)
+    images = random.integers(0, 256, (2, *shape), dtype=np.uint8)
     ways = [
         Preprocess(),
         Preprocess(scale=1 / 255),
@@ -154,9 +155,11 @@ def test_images_for_another_preparation():
         for other in ways:
             change = input_change(mine, other)
             assert (change is None) == (mine is other)
-            factor, offset = change or (1.0, 0.0)
+            taught = Teaching(nn.Identity(), factor=None, offset=None)
+            if change is not None:
+                taught = Teaching(nn.Identity(), factor=change[0], offset=change[1])
             torch.testing.assert_close(
-                torch.from_numpy(mine(images)) * factor + offset,
+                taught.scores(torch.from_numpy(mine(images))),
                 torch.from_numpy(other(images)),
                 rtol=1e-4,
                 atol=1e-3,

@@ -263,6 +263,7 @@ def scale_that_overflows(draft):
 
 
 put(19, "for 2 channels", "about", "p", "std", to=[1, 2, 3])
+put(19, "a mean of 1 numbers for 2 channels", "about", "p", "mean", to=[1])
 put(19, "must be an object", "about", "p", to=[])
 for classes in (0, -1, True, 2.0, {}, "abc", 10**7):
     put(20, "the classes must be", "about", "c", to=classes)

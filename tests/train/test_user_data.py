@@ -11,9 +11,11 @@ from torch.utils import data as torch_data
 import membound as mb
 from membound.data import ArraySplit, Preprocess, bag, channel_moments, load, subsample
 from membound.data import Dataset as MemboundDataset
+from membound.data.several import Inputs, SeveralSplit
 from membound.errors import DataError
 from membound.train.batches import Feeder, index_stream, order_of, size_together, whole
 from membound.train.items import ItemSplit
+from membound.train.preprocessing import preprocess_for
 from membound.train.user_data import ExampleSplit, as_split, hold_out, preprocess_of
 
 RNG = np.random.default_rng(0)
@@ -460,6 +462,36 @@ def test_floats_are_taken_as_prepared_but_for_a_membound_set():
     own = preprocess_of(MemboundDataset("set", split, split, tuple("abcd")), split)
     assert own.std is not None
     assert own.takes == "float32"
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 6)])
+def test_features_and_sequences_of_a_membound_set_are_standardized_by_channel(shape):
+    """A third is constant, and keeps a deviation of 1. The feeder, which trains, does as the file will."""
+    units = np.array([[2.6, 0.05], [-4e6, 1e3], [7.25, 0]]).reshape(3, 2, *[1] * (len(shape) - 1))
+    noise = np.random.default_rng(0).normal(size=(500, *shape))
+    split = as_split(((units[:, 0] + units[:, 1] * noise).astype(np.float32), np.arange(500) % 2))
+    data = MemboundDataset("set", split, split, tuple("ab"))
+    how = preprocess_of(data, split)
+    assert preprocess_for(torch.nn.Flatten(), split) == how
+    prepared = how(split.images)
+    around = (0, *range(2, prepared.ndim))
+    assert np.abs(prepared.mean(around)).max() < 0.01
+    assert np.allclose(prepared.std(around), [1, 1, 0], atol=0.01)
+    assert how.std[2] == 1
+    assert len(str(how.to_json())) < 100  # few digits
+    fed, _ = next(Feeder(split, how, torch.device("cpu"), torch.float32).batches([np.arange(9)]))
+    assert np.array_equal(fed.numpy(), prepared[:9])
+    assert preprocess_for(torch.nn.Flatten(), split, "channel") == how
+    assert preprocess_for(torch.nn.Flatten(), split, "none") == Preprocess(takes="float32")
+    with pytest.raises(DataError, match="choose channel or none"):
+        preprocess_for(torch.nn.Flatten(), split, "image")
+
+
+def test_several_inputs_of_a_membound_set_are_taken_as_they_are():
+    inputs = Inputs.of({"ids": np.zeros((1, 2), int), "x": np.zeros((1, 3))})
+    rows = np.arange(20, dtype=np.float32).reshape(4, 5)
+    split = SeveralSplit(rows, np.arange(4), inputs)
+    assert preprocess_of(MemboundDataset("set", split, split, tuple("abcd")), split) == Preprocess(takes="float32")
 
 
 def test_a_channel_that_does_not_vary_can_be_divided_by():

@@ -23,6 +23,8 @@ class Preprocess:
     `mean` is in the units of x, so in pixels from 0 to 255 where x is uint8: 255 times what torchvision's Normalize
     takes. It is per channel [C] or a mean image [C, H, W], which is subtracted before the crop and so at the crop's
     position; `std` is per channel [C]; the crop starts at ((H - crop) // 2, (W - crop) // 2).
+    Channels are the first axis after the batch: those of images [n, C, H, W] and of sequences [n, C, L], and each
+    number of features [n, C].
     `mirror` says that training mirrors at random (and crops at random where `crop` is set): a call does not.
     `takes` says what x is: 'uint8', pixels from 0 to 255, or 'float32', numbers as the training data had them.
     Pixels are refused where floats were trained on: nothing says how the one becomes the other.
@@ -82,7 +84,7 @@ class Preprocess:
         return self.mean if self.mean is not None and self.mean.ndim == 3 else None
 
     def __call__(self, images: Array) -> Float32:
-        """`images` [n, C, H, W] as the network takes them, float32; other arrays where all there is is a scale."""
+        """`images` [n, C, ...] as the network takes them, float32; a crop and a mean image are for [n, C, H, W]."""
         if not isinstance(images, np.ndarray):
             raise DataError(
                 f"images are {a_kind(images)}: give a numpy array, such as np.asarray(images) makes"
@@ -104,11 +106,11 @@ class Preprocess:
             )
         out: Float32 = images.astype(np.float32)
         if self.mean is not None:
-            out -= self.mean if self.mean.ndim == 3 else self.mean[:, None, None]
+            out -= beside(self.mean, out.ndim)
         if self.scale != 1:
             out *= np.float32(self.scale)
         if self.std is not None:
-            out /= self.std[:, None, None]
+            out /= beside(self.std, out.ndim)
         if self.crop is not None:
             top, left = ((side - self.crop) // 2 for side in out.shape[2:])
             out = np.ascontiguousarray(out[:, :, top : top + self.crop, left : left + self.crop])
@@ -175,9 +177,7 @@ class Preprocess:
         return large or abs(self.scale) / spread < 1 / 16
 
     def _check(self, shape: tuple[int, ...]) -> None:
-        if len(shape) != 4 and self.mean is None and self.std is None and self.crop is None:
-            return
-        if len(shape) != 4:
+        if len(shape) != 4 and (self.mean_image is not None or self.crop is not None):
             raise DataError(
                 f"images have shape {list(shape)}: they must be [n, C, H, W], as net.read(frame) gives"
             )
@@ -188,7 +188,14 @@ class Preprocess:
                 "resize them first, as net.read does"
             )
         for name, value in (("mean", self.mean), ("std", self.std)):
-            if value is not None and len(value) != shape[1]:
+            if value is None or value.ndim == 3:
+                continue
+            if len(shape) != 4 and shape[1:2] != (len(value),):
+                raise DataError(
+                    f"examples have shape {list(shape)}: they must be images [n, C, H, W], sequences [n, C, L] or "
+                    f"features [n, C], and C {len(value)}, as {name} has"
+                )
+            if len(value) != shape[1]:
                 _refuse_last(shape, len(value))
                 raise DataError(
                     f"images have {shape[1]} channels but {name} has {len(value)}: images of as many "
@@ -199,6 +206,15 @@ class Preprocess:
                 f"a crop of {self.crop} does not fit images of {shape[2]} x {shape[3]}: resize them first, as "
                 "net.read does"
             )
+
+
+def beside(values: Any, axes: int) -> Any:
+    """A number for each channel, of numpy or torch, in the shape that goes with examples [n, C, ...] of so many axes.
+
+    >>> beside(np.ones(3), 4).shape, beside(np.ones(3), 2).shape
+    ((3, 1, 1), (3,))
+    """
+    return values if values.ndim == 3 else values.reshape(-1, *[1] * (axes - 2))
 
 
 def _checked(name: str, value: Array | None) -> Float32 | None:

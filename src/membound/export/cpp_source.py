@@ -255,8 +255,8 @@ def _interface(model: StoredModel) -> str:
 
 def prepared_sizes(how: Preprocess, shape: Sequence[int]) -> tuple[int, int, int, bool, int, int]:
     """Channels, height and width of what the network takes, whether images are cropped to it, and the mean image's
-    height and width, 0 where there is none."""
-    channels, height, width = shape if len(shape) == 3 else (1, 1, math.prod(shape))
+    height and width, 0 where there is none. What is no image is one row of places in each channel."""
+    channels, height, width = shape if len(shape) == 3 else (shape[0], 1, math.prod(shape[1:]))
     if how.crop is not None and (height, width) != (how.crop, how.crop):
         raise ModelError(
             f"images are cropped to {how.crop} x {how.crop}, and the network takes {height} x {width}: load the file "

@@ -310,13 +310,16 @@ int net_prepare_chw(const uint8_t* pixels, size_t height, size_t width, float* i
 API_PREPARE_NUMBERS = """
 int net_prepare(const uint8_t* numbers, float* input) {
   if (numbers == nullptr || input == nullptr) return NET_BAD_ARGUMENT;
-  return membound::prepare(preparation, numbers, 1, NET_INPUT_FLOATS, {0, 0, 1}, input) ? NET_OK : NET_BAD_ARGUMENT;
+  const membound::Preparation& how = preparation;
+  const membound::Steps steps{static_cast<ptrdiff_t>(how.width), 0, 1};
+  return membound::prepare(how, numbers, how.height, how.width, steps, input) ? NET_OK : NET_BAD_ARGUMENT;
 }
 
 int net_prepare_for(const net* network, const uint8_t* numbers, float* input) {
   if (network == nullptr || numbers == nullptr || input == nullptr) return NET_BAD_ARGUMENT;
   const membound::Preparation& how = network->app.preparation();
-  return membound::prepare(how, numbers, 1, NET_INPUT_FLOATS, {0, 0, 1}, input) ? NET_OK : NET_BAD_ARGUMENT;
+  const membound::Steps steps{static_cast<ptrdiff_t>(how.width), 0, 1};
+  return membound::prepare(how, numbers, how.height, how.width, steps, input) ? NET_OK : NET_BAD_ARGUMENT;
 }
 """
 

@@ -52,7 +52,8 @@ class NetPreprocess(Preprocess):
             raise DataError(
                 f"images have shape {list(shape)}: [n, {', '.join(map(str, self.shape))}] is needed, such as {axis}"
             )
-        super()._check(shape)
+        if self.crop is not None or len(shape) == len(self.shape) + 1:
+            super()._check(shape)
         right = self.shape if self.crop is None else (self.shape[0], *shape[2:])  # a crop's size is checked
         if shape[1:] != right:
             frame = (

@@ -220,7 +220,7 @@ def _preprocess(fields: Any, input_shape: Shape) -> dict[str, Any]:
             refuse(19, f"the preprocessing has {show(name)} {show(value)}, which is not understood")
     for name in ("mean", "std"):
         numbers = fields.get(name)
-        if isinstance(numbers, list) and len(input_shape) == 3 and len(numbers) != input_shape[0]:  # rule 19
+        if isinstance(numbers, list) and len(input_shape) > 0 and len(numbers) != input_shape[0]:  # rule 19
             refuse(
                 19, f"the preprocessing has a {name} of {len(numbers)} numbers for {input_shape[0]} channels"
             )

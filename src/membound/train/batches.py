@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from membound.data import Preprocess, Split
+from membound.data.preprocess import beside
 from membound.errors import DataError
 
 Indices = npt.NDArray[np.int64]
@@ -117,8 +118,8 @@ class Feeder:
     def _constant(self, values: npt.NDArray[np.float32] | None) -> Tensor | None:
         if values is None:
             return None
-        tensor = torch.from_numpy(values).to(self.device, self.dtype)
-        return tensor if tensor.dim() == 3 else tensor[:, None, None]
+        tensor: Tensor = beside(torch.from_numpy(values), len(self.split.shape) + 1)
+        return tensor.to(self.device, self.dtype)
 
     def batches(self, indices: Iterable[Indices]) -> Iterator[tuple[Tensor, Tensor]]:
         """The images and labels for each array of indices, as the network is tested: centre crop, no mirror."""

@@ -8,10 +8,14 @@ import numpy.typing as npt
 from torch import nn
 
 from membound.data import Preprocess, Split, channel_moments, mean_channels, mean_image
+from membound.data.several import inputs_of
 from membound.errors import DataError
+from membound.store.rules import MAX_WINDOW
 from membound.zoo.solver import Solver
 
 WORDS = ("image", "channel", "none")
+CONSTANT = float(np.finfo(np.float32).eps)  # a deviation of so much of the mean is that of rounding
+LISTED = 4  # numbers of channels that a line shows
 NAMED = {"imagenet": "0.485,0.456,0.406/0.229,0.224,0.225"}  # what most published weights were trained with
 
 
@@ -52,6 +56,34 @@ def features_as_they_are(takes: str) -> Preprocess:
     return Preprocess(scale=1 / 255) if takes == "uint8" else Preprocess(takes=takes)
 
 
+def standardized(split: Split, takes: str) -> Preprocess:
+    """(x - mean) / deviation of each channel, as measured: each number of features [F] is a channel of its own.
+
+    There may be hundreds of them, and the file holds their means and deviations, so those get few digits.
+    """
+    if len(split.shape) != 3 and (inputs_of(split) is not None or split.shape[0] > MAX_WINDOW):
+        return features_as_they_are(takes)  # several inputs have no common channels, and a file no longer lists
+    mean, std = channel_moments(split)
+    varies = std > CONSTANT * np.abs(mean)
+    std = np.where(varies, std, np.float32(1))
+    if len(split.shape) != 3:
+        mean, std = few_digits(mean, std)
+    return Preprocess(mean=mean, std=std, takes=takes)
+
+
+def few_digits(mean: npt.NDArray[Any], std: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Both rounded to the third digit of the deviation, so that a mean is off by at most 1/200 of it.
+
+    >>> [each.tolist() for each in few_digits(np.array([2.613579, -51234.5]), np.array([0.031234, 6789.0]))]
+    [[2.6136, -51230.0], [0.0312, 6790.0]]
+    """
+    digits = 2 - np.floor(np.log10(std.astype(np.float64))).astype(int)
+    rounded = [
+        np.array([round(float(x), int(n)) for x, n in zip(each, digits, strict=True)]) for each in (mean, std)
+    ]
+    return rounded[0], rounded[1]
+
+
 def describe(preprocess: Preprocess) -> str:
     """How images are prepared, in few words.
 
@@ -75,13 +107,21 @@ def _list_channels(numbers: npt.NDArray[Any], form: str) -> str:
     ('121.0', '121.0, 120.0')
     """
     shown = [format(each, form) for each in numbers]
-    return shown[0] if len(set(shown)) == 1 else ", ".join(shown)
+    if len(set(shown)) == 1:
+        return shown[0]
+    rest = [f"and {len(shown) - LISTED} more"] if len(shown) > LISTED else []
+    return ", ".join([*shown[:LISTED], *rest])
 
 
 def say_measured(used: Preprocess, data: str) -> str | None:
-    """What was chosen for an ONNX file, that does not say it: wrong, it costs accuracy. None of what is no image."""
+    """What was chosen for an ONNX file, that does not say it: wrong, it costs accuracy. None where nothing was."""
     if used.mean is None or used.std is None:
         return None
+    if used.takes == "float32":
+        return (
+            f"prepared  each channel by its mean and deviation in {data}: an .onnx file does not say how inputs were "
+            "prepared for it. If they were taken as they are, give the mean none"
+        )
     mean, std = (_list_channels(value, ".1f") for value in (used.mean, used.std))
     channels = len(used.mean)
     zeros, ones = (",".join(each * channels) for each in "01")
@@ -101,16 +141,10 @@ def preprocess_for(model: nn.Module, split: Split, mean: str | None = None) -> P
     takes = str(split.read(np.zeros(1, np.intp)).dtype)
     if mean is not None and mean not in WORDS:
         return replace(stated(mean, split.shape[0]), takes=takes, crop=solver.crop if solver else None)
-    if len(split.shape) != 3 and mean in (None, "none"):
-        return features_as_they_are(takes)
     if len(split.shape) != 3:
-        raise DataError(
-            f"there is no mean by {mean} of examples of shape {tuple(split.shape)}: leave it out",
-            about="mean",
-        )
+        return _for_features(split, takes, mean)
     if solver is None and mean is None:
-        channels, std = channel_moments(split)
-        return Preprocess(mean=channels, std=std.clip(min=1e-6), takes=takes)
+        return standardized(split, takes)
     kind = mean or (solver.mean if solver else None)
     values = mean_image(split) if kind == "image" else mean_channels(split) if kind == "channel" else None
     if solver is None:
@@ -122,3 +156,17 @@ def preprocess_for(model: nn.Module, split: Split, mean: str | None = None) -> P
             about="size",
         )
     return Preprocess.measured(values, scale=solver.scale, crop=crop, mirror=solver.mirror, takes=takes)
+
+
+def _for_features(split: Split, takes: str, mean: str | None) -> Preprocess:
+    """Of examples that are no images: floats are standardized, unless they shall stay as they are."""
+    if mean == "none" or (mean is None and takes == "uint8"):
+        return features_as_they_are(takes)
+    if mean == "image" or takes == "uint8":
+        allowed = "none" if takes == "uint8" else "channel or none"
+        raise DataError(
+            f"there is no mean {mean!r} of {takes} examples of shape {list(split.shape)}: choose {allowed}, or leave "
+            "it out",
+            about="mean",
+        )
+    return standardized(split, takes)

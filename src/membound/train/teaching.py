@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from membound.data import Preprocess
 from membound.data.augment import NONE, Augment
+from membound.data.preprocess import beside
 from membound.errors import TrainingError
 from membound.modules import explain_refusal
 from membound.train.batches import Feeder, whole
@@ -28,7 +29,7 @@ LARGEST_TABLE = 1 << 30  # bytes of scores that are kept
 class Teaching:
     """A network that gives class scores, and how much its pupils listen.
 
-    `part` of the loss compares with its probabilities, both softened by `temperature`. `factor` and `offset` [C, 1, 1]
+    `part` of the loss compares with its probabilities, both softened by `temperature`. `factor` and `offset` [C]
     turn images as the pupil takes them into those that the teacher takes. Its pupils go through all images `passes`
     times, together.
     """
@@ -83,7 +84,7 @@ class Teaching:
         """Of images as the pupil takes them, on the device where both are; work that can be recorded."""
         inputs = x.float()
         if self.factor is not None and self.offset is not None:
-            inputs = inputs * self.factor + self.offset
+            inputs = inputs * beside(self.factor, inputs.dim()) + beside(self.offset, inputs.dim())
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
             found: Tensor = self.network(inputs)
         return found.to(x.dtype)
@@ -171,14 +172,10 @@ def input_change(pupil: Preprocess, teacher: Preprocess) -> tuple[Tensor, Tensor
         return None
     # x' = (x - mean) * gain, so x = x' / gain + mean
     factor = other[1] / mine[1]
-    return _spread(factor), _spread((mine[0] - other[0]) * other[1])
+    return factor, (mine[0] - other[0]) * other[1]
 
 
 def _affine(preprocess: Preprocess) -> tuple[Tensor, Tensor]:
     mean = torch.zeros(1) if preprocess.mean is None else torch.from_numpy(preprocess.mean)
     std = torch.ones(1) if preprocess.std is None else torch.from_numpy(preprocess.std)
     return mean, preprocess.scale / std
-
-
-def _spread(values: Tensor) -> Tensor:
-    return values[:, None, None]

@@ -16,7 +16,7 @@ from membound.train.batches import RESIDENT_BYTES, Order
 from membound.train.items import ItemSplit, from_items
 from membound.train.iterables import is_iterable_loader, read_all
 from membound.train.loaders import LoaderSplit, Reading, follow
-from membound.train.preprocessing import features_as_they_are
+from membound.train.preprocessing import features_as_they_are, standardized
 from membound.train.several import as_pair, from_several, has_several
 
 MOMENTS_OF = 10_000  # items of a torch Dataset that are read for their mean and deviation
@@ -76,7 +76,7 @@ def preprocess_of(data: Any, split: Split) -> Preprocess:
 
     uint8 images [C, H, W] are normalised per channel (by at most 10,000 items of a torch Dataset, drawn with
     seed 0), other uint8 data is divided by 255; floating-point data is taken as prepared already, except that of a
-    membound Dataset, whose images are as they were read.
+    membound Dataset, whose examples are as they were read: they are standardized.
 
     >>> x = np.array([[0, 255], [255, 0]], np.uint8)
     >>> preprocess_of(None, as_split((x, [0, 1]))).to_json()
@@ -85,13 +85,12 @@ def preprocess_of(data: Any, split: Split) -> Preprocess:
     True
     """
     takes = str(split.dtype if isinstance(split, ItemSplit) else split.read(np.zeros(1, np.intp)).dtype)
-    if len(split.shape) != 3 or (takes != "uint8" and not isinstance(data, Dataset)):
+    if len(split.shape) != 3 if takes == "uint8" else not isinstance(data, Dataset):
         return features_as_they_are(takes)
     split = split.inner if isinstance(split, LoaderSplit) else split
     if isinstance(split, ItemSplit) and len(split) > MOMENTS_OF:
         split = subsample(split, MOMENTS_OF)
-    mean, std = channel_moments(split)
-    return Preprocess(mean=mean, std=std.clip(min=1e-6), takes=takes)
+    return standardized(split, takes)
 
 
 def hold_out(
