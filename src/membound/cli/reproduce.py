@@ -101,8 +101,8 @@ def reproduce_command(
     """
     if not FIGURES:
         raise MemboundError(
-            "the experiments of the paper run from a clone of the repository, and membound is installed without it: run "
-            f"`{INSTALL}` in the clone (-e keeps membound there)"
+            "the paper's experiments run from a clone of the repository, but membound is installed outside of one: "
+            f"run `{INSTALL}` in the clone (-e keeps membound there)"
         )
     if find_spec("matplotlib") is None:  # said now, not when everything is trained
         raise MemboundError(f"reproduce draws with matplotlib: run `{INSTALL}` in the clone")
