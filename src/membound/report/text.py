@@ -50,6 +50,16 @@ def find_rows(facts: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list | tuple) else []
 
 
+def find_numbers(facts: Mapping[str, Any], key: str) -> list[float]:
+    """The numbers in the list under `key`; an empty list where there is none.
+
+    >>> find_numbers({"a": [1, 0.5]}, "a"), find_numbers({"a": None}, "a")
+    ([1.0, 0.5], [])
+    """
+    value = facts.get(key)
+    return [float(each) for each in value] if isinstance(value, list | tuple) else []
+
+
 def find_text(facts: Mapping[str, Any], key: str) -> str | None:
     """What is under `key` as text, or None where there is nothing to show."""
     value = facts.get(key)
