@@ -50,7 +50,7 @@ def say_over_pixels(result: Facts) -> str | None:
         return None
     known += [] if dense is None else [f"dense {show_own(dense)}"]
     seeds = find_part(finals[0], "seeds").get("seeds")
-    of = f", of seed {seeds[0]}" if seeds else ""
+    of = f" (of seed {seeds[0]})" if seeds else ""
     return (
         "The mean IoU above is a mean over images; over the pixels of all images together, it is "
         f"{', '.join(known)}{of}."

@@ -206,6 +206,14 @@ class Score:
             return ABSENT
         return f"{value:.2f} %" if self.percent else show_own(value)
 
+    def show_named(self, value: float) -> str:
+        """Where nothing beside it says what the number is; a percentage says it by itself.
+
+        >>> Score().show_named(98.971), Score("F1", percent=False).show_named(1.0)
+        ('98.97 %', 'F1 1.000')
+        """
+        return self.show(value) if self.percent else f"{self.name} {self.show(value)}"
+
     def show_gap(self, value: float, dense: float) -> str:
         """
         >>> Score().show_gap(98.97, 99.12), Score("F1", percent=False).show_gap(0.9, 0.85)

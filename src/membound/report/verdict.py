@@ -297,8 +297,7 @@ def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
     if taken is not None:
         compared = compare_speed(ours, taken, noise_between(other, int8), there)
         words = f"{words}, {compared} ({show_milliseconds(taken)})"
-    known = score.show(accuracy) if score.percent else f"{score.name} {score.show(accuracy)}"
-    judged = "; evaluate it before you ship it" if accuracy is None else f", {known}"
+    judged = "; evaluate it before you ship it" if accuracy is None else f", {score.show_named(accuracy)}"
     return f"In 8-bit integers (engine int8): {words}{judged}. In floats: {floats}"
 
 
