@@ -1,5 +1,6 @@
 """Sizes in bytes, as people write them: '40 KiB' is 40960, '40 KB' is 40000; clocks, compilers, and other numbers."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -175,3 +176,16 @@ def name_examples(shape: Sequence[int] | None) -> str:
     ('images', 'examples', 'examples', 'images')
     """
     return "images" if shape is None or (len(shape) == 3 and min(shape[1:]) > 1) else "examples"
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """How far the mean of n values may be off by chance: their standard deviation / sqrt(n); None of fewer than 2.
+
+    >>> round(standard_error([0.5, 0.7, 0.6, 0.6]), 4), standard_error([0.5])
+    (0.0408, None)
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    return math.sqrt(math.fsum((each - mean) ** 2 for each in values) / (count - 1) / count)

@@ -11,7 +11,7 @@ import pytest
 
 from membound import data
 from membound.data import FolderSplit
-from membound.data.pictures import decode, decode_mask
+from membound.data.pictures import decode, decode_mask, decode_sized
 from membound.errors import DataError
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -177,6 +177,7 @@ def test_exif_orientation_is_honoured(tmp_path, bits):
     image.save(tmp_path / "x.png", exif=exif)
     assert np.array_equal(decode(tmp_path / "x.png")[..., 0], np.rot90(gray, -1))
     assert np.array_equal(decode(tmp_path / "x.png", 3)[..., 0], np.rot90(gray, -1)[:3])
+    assert decode_sized(tmp_path / "x.png", 3)[1] == np.rot90(gray).shape, "as a mask of it has to be"
 
 
 def test_an_animation_gives_its_first_frame(tmp_path):

@@ -59,7 +59,25 @@ def test_the_iou_of_each_class_of_pixels():
         ("sign", '0.000<small class="worse">\N{MINUS SIGN}0.410</small>', "0.410"),
         ("road", "0.980", "0.980"),
     ]
+    mean = re.search(r"mean of the classes</th><td>(.*?)</td><td>(.*?)</td>", found)
+    assert mean is not None
+    assert mean.groups() == ('0.490<small class="worse">\N{MINUS SIGN}0.205</small>', "0.695")
     assert "IoU of each class" not in make_page({"finals": [{"accuracy": 0.6, "class_iou": [0.98]}]})
+
+
+def test_segmentation_says_both_means_and_the_error_of_its_own():
+    net = {"accuracy": 0.6, "class_iou": [0.9, 0.5], "image_scores": [0.5, 0.7, 0.6, 0.6], "images": 4}
+    dense = {"accuracy": 0.625, "class_iou": [0.9, 0.4], "image_scores": [0.5, 0.7, 0.6, 0.7], "images": 4}
+    result = {"finals": [net], "dense": dense, "score_name": "mean IoU"}
+    lines = make_lines(result, Score("mean IoU", percent=False))
+    assert lines[:2] == [
+        "mean IoU 0.600 \N{PLUS-MINUS SIGN} 0.041: within the spread of dense (0.025 \N{PLUS-MINUS SIGN} 0.080 below).",
+        "The mean IoU above is a mean over images; over the pixels of all images together, it is 0.7000, dense 0.6500.",
+    ]
+    assert any("standard error over 4 test images" in line for line in lines)
+    page = make_page(result)
+    assert lines[1] in page
+    assert "0.600 \N{PLUS-MINUS SIGN} 0.041" in page
 
 
 def test_a_network_of_sequences_is_told_of_examples():

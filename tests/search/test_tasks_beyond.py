@@ -60,6 +60,11 @@ def test_mean_iou_in_torch_and_in_numpy_is_the_one_by_hand():
     facts = score.facts()
     assert facts["score"] == pytest.approx(by_hand)
     assert facts["collapsed"] is None
+    each = [iou_by_hand(*pair) for pair in zip(scores, masks, strict=True)]
+    assert score.each == pytest.approx(each)
+    assert facts["standard_error"] == pytest.approx(np.std(each, ddof=1) / np.sqrt(7))
+    together = iou_by_hand(np.concatenate(list(scores), 1), np.concatenate(list(masks)))
+    assert facts["mean_class_iou"] == pytest.approx(together)
     known = masks != IGNORED
     assert facts["pixels_right"] == pytest.approx((scores.argmax(1) == masks)[known].mean())
 
@@ -149,8 +154,17 @@ def test_segmentation_from_a_folder_of_images_and_masks(here, capsys):
     assert final["accuracy"] > 0.7, "ground alone is 0.45"
     assert final["class_iou"] == pytest.approx(found["class_iou"], abs=1e-6)
     assert len(found["class_iou"]) == 2
-    assert "IoU of each class" in Path("n.report.html").read_text()
-    assert "mean IoU" in Path("n.report.html").read_text()
+    assert np.mean(final["image_scores"]) == pytest.approx(final["accuracy"], abs=1e-6)
+    assert len(final["image_scores"]) == len(summary["dense"]["image_scores"]) == final["images"]
+    assert final["against_dense"]["uncertainty"] > 0
+    page = Path("n.report.html").read_text()
+    for said_there in (
+        "IoU of each class",
+        "mean IoU",
+        "mean of the classes",
+        "the standard error over 16 test images",
+    ):
+        assert said_there in page
     assert list(mb.load("n.safetensors").classes) == ["ground", "digit"]
     with pytest.raises(SystemExit):
         main(["evaluate", "n.safetensors", "--data", "digits"])

@@ -182,12 +182,15 @@ def _print_worst(classes: Sequence[dict[str, Any]]) -> None:
 def _print_score(facts: dict[str, Any], classes: Sequence[str]) -> None:
     """Of segmentation or regression."""
     if facts["task"] == "segmentation":
-        typer.echo(f"mean IoU  {facts['score']:.4f} over {facts['images']:,} images, of the classes in each")
+        error = facts["standard_error"]
+        shown = f"{facts['score']:.4f}" + ("" if error is None else f" ± {error:.4f} (standard error)")
+        typer.echo(f"mean IoU  {shown} over {facts['images']:,} images, of the classes in each")
         typer.echo(f"pixels    {100 * facts['pixels_right']:.2f} % right")
         known = [
             (name, iou) for name, iou in zip(classes, facts["class_iou"], strict=True) if iou is not None
         ]
-        say("IoU", ", ".join(f"{name} {iou:.4f}" for name, iou in known))
+        each = ", ".join(f"{name} {iou:.4f}" for name, iou in known)
+        say("IoU", f"{each}, mean {facts['mean_class_iou']:.4f}, over all pixels")
     else:
         typer.echo(f"R²        {facts['score']:.4f} on {facts['images']:,} examples")
         typer.echo(

@@ -369,8 +369,8 @@ def tell_size(dataset: Any) -> None:
         side = dataset.shape[1]
         typer.echo(
             f"images are resized to {side} pixels on their shorter side and cropped to the center square of {side} x "
-            f"{side}, which the network then takes in an app, too; --size gives another: smaller ones train faster, and "
-            "HEIGHTxWIDTH keeps all of pictures that are not square",
+            f"{side}, which the network then takes in an app, too; --size gives another: smaller ones train faster, "
+            "and HEIGHTxWIDTH keeps all of pictures that are not square",
             err=True,
         )
 

@@ -122,7 +122,8 @@ class Dataset:
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.shape))
         images = f"{len(self.train):,} training and {len(self.test):,} test images"
-        return f"Dataset({self.name!r}: {images}, {shape}, {len(self.classes)} classes)"
+        classes = f"{len(self.classes)} class{'' if len(self.classes) == 1 else 'es'}"
+        return f"Dataset({self.name!r}: {images}, {shape}, {classes})"
 
 
 def as_indices(indices: Rows, length: int) -> npt.NDArray[np.intp]:

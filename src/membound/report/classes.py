@@ -1,9 +1,10 @@
 """Which classes a network gets wrong, and which of them dense gets right: those that lost the most first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.report.markup import Markup, join, tag
+from membound.report.pixels import find_ious, mean_over_pixels
 from membound.report.tables import draw_table, fold
 from membound.report.text import (
     ABSENT,
@@ -58,40 +59,41 @@ def make_classes(result: Facts) -> Markup | None:
 def make_class_iou(result: Facts) -> Markup | None:
     """The IoU of each class of pixels: a class that is rare may be lost while the mean looks well."""
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
-    first, theirs = _ious(finals[0]), _ious(dense)
+    first, theirs = find_ious(finals[0]), find_ious(dense)
     if len(first) < 2:
         return None
-    networks = [(find_text(each, "name") or "final", _ious(each)) for each in finals]
+    networks = [(find_text(each, "name") or "final", find_ious(each)) for each in finals]
     beside = [("dense", theirs)] if theirs else []
     ranked = sorted(first, key=lambda number: (first[number] - theirs.get(number, 0.0), first[number]))
     names = finals[0].get("class_names") or ()
     rows = [
-        [
+        _iou_row(
             str(names[number]) if number < len(names) else str(number),
-            *(_cell(found.get(number), theirs.get(number), digits=3) for _, found in networks),
-            *(_cell(found.get(number), digits=3) for _, found in beside),
-        ]
+            [found.get(number) for _, found in networks],
+            theirs.get(number),
+            bool(theirs),
+        )
         for number in ranked[:MOST]
     ]
+    means = [mean_over_pixels(final) for final in finals]
+    rows.append(_iou_row("mean of the classes", means, mean_over_pixels(dense), bool(theirs)))
     order = "The class that lost the most against dense comes first" if theirs else "The worst comes first"
     on = find_text(finals[0], "accuracy_on") or "test"
     note = (
-        f"Intersection over union, over all pixels of the {on} images: pixels that are this class and are predicted so, "
-        f"divided by pixels that are either. {order}. A class with 0 is never found."
+        f"Intersection over union, over all pixels of the {on} images: pixels that are this class and are predicted "
+        f"so, divided by pixels that are either. {order}. A class with 0 is never found. The mean IoU at the top of "
+        "the page is a mean over images, of the classes in each."
     )
     table = draw_table(["class", *(name for name, _ in networks + beside)], rows, "classes")
     return join(table, tag("p", note, class_="note"))
 
 
-def _ious(net: Facts) -> dict[int, float]:
-    """By the numbers of classes.
-
-    >>> _ious({"class_iou": [0.9, None, 0]})
-    {0: 0.9, 2: 0.0}
-    """
-    each = net.get("class_iou")
-    known = enumerate(each) if isinstance(each, list | tuple) else ()
-    return {number: float(iou) for number, iou in known if isinstance(iou, int | float)}
+def _iou_row(
+    name: str, values: Sequence[float | None], dense: float | None, beside: bool
+) -> list[Markup | str]:
+    """A class, or their mean: of each network, and of dense where there is one."""
+    cells = [_cell(value, dense, digits=3) for value in values]
+    return [name, *cells, *([_cell(dense, digits=3)] if beside else [])]
 
 
 def _accuracies(net: Facts) -> dict[str, float]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from membound.report.text import Score, find_number, find_part, find_rows
+from membound.report.text import Score, find_number, find_numbers, find_part, find_rows
+from membound.units import standard_error
 
 Facts = Mapping[str, Any]
 TAKEN = "the dense network in 8 bits fits and has learned more: it is the file"
@@ -17,13 +18,17 @@ LEFT_OUT = {*WANTED, *OF_THE_FITTED, *NOT_OF_DENSE}
 
 
 def uncertainty(net: Facts) -> float | None:
-    """The standard error, in points, that counting `errors` of so many `images` has.
+    """The standard error: in points, of counting `errors` of so many `images`; or of the mean of `image_scores`.
 
     Without errors that formula says 0, and all is not known: then it is the end of Wilson's interval, 1 of n + 1.
 
+    >>> round(uncertainty({"image_scores": [0.5, 0.7, 0.6, 0.6]}), 4)
+    0.0408
     >>> round(uncertainty({"errors": 100, "images": 10000}), 3), round(uncertainty({"errors": 0, "images": 400}), 3)
     (0.099, 0.249)
     """
+    if each := find_numbers(net, "image_scores"):
+        return standard_error(each)
     errors, images = find_number(net, "errors"), find_number(net, "images")
     if errors is None or not images:
         return None

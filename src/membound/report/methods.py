@@ -250,7 +250,7 @@ def _say_rule(known: Sequence[Comparison], score: Score) -> str:
     if max(counts) < 2:
         if known[0].uncertainty is None:
             return f"{what}, of one seed: nothing says how much of it is chance. Use three seeds or more."
-        paired = all(each.wrong_alone is not None for each in known)
+        paired = all(each.by_image for each in known)
         how = "paired by example" if paired else "of 1.96 standard errors"
         return (
             f"{what}, ± its 95 % confidence interval over test examples, {how}, of one seed: another seed may say "

@@ -19,6 +19,7 @@ from membound.report.eight_bits import say_beaten
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, breakable, join, tag
 from membound.report.methods import make_columns, make_duels, say_best, say_unlike
+from membound.report.pixels import say_over_pixels
 from membound.report.scatter import make_scatter
 from membound.report.spread import say_rule
 from membound.report.style import SCRIPT, STYLE
@@ -128,7 +129,8 @@ def make_page(result: Facts) -> str:
     rule = None if tiles or columns else say_rule(first, find_part(result, "dense"))  # said of columns below
     error = None if tiles or find_part(first, "seeds") else say_uncertainty(first, score)
     given = say_given(find_part(result, "dense"), score)
-    timed = " ".join(filter(None, (given, say_estimate(first), error, say_timed(result), rule)))
+    said_below = (say_over_pixels(result), given, say_estimate(first), error, say_timed(result), rule)
+    timed = " ".join(filter(None, said_below))
     summary = fold(
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )

@@ -11,7 +11,7 @@ from membound.errors import MemboundError
 from membound.report.alike import find_unequal, say_other_tests
 from membound.report.eight_bits import uncertainty
 from membound.report.records import join_records, judged_with, read_records, records_by_seed, score_by_seed
-from membound.report.text import Score, find_number
+from membound.report.text import Score, find_number, find_numbers
 
 Facts = Mapping[str, Any]
 BETTER, WORSE, WITHIN, TOO_FEW = "better", "worse", "within the spread", "too few seeds to tell"
@@ -38,9 +38,10 @@ class Comparison:
 
         1.96 sqrt(a + b + 2 - (a - b)^2 / (n + 2)) / n    (of McNemar's test, as Bonett and Price have it)
 
-    Where it is not known which images those are, it is 1.96 sqrt(c^2 + d^2), of the standard errors c and d over test
-    images. Either says nothing of another seed. Where there are none (a score of your own, or `of` one pair of
-    numbers), it is None, and so is `verdict`: one seed has no interval.
+    A score that is a mean over images, as that of segmentation, has a difference for each image; then it is
+    t(n - 1) s / sqrt(n) of these n. Where neither is known, it is 1.96 sqrt(c^2 + d^2), of the standard errors c and d
+    over test images. All this says nothing of another seed. Without standard errors (a score of your own, or `of` one
+    pair of numbers), it is None, and so is `verdict`: one seed has no interval.
     """
 
     difference: float
@@ -52,6 +53,7 @@ class Comparison:
     wrong_alone: tuple[int, int] | None = (
         None  # of one seed: images that only ours gets wrong, and only theirs
     )
+    by_image: bool = False  # of one seed: paired by test image
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers and the verdict, for JSON."""
@@ -268,14 +270,29 @@ def compare_by_images(ours: Facts, theirs: Facts, difference: float, seed: int) 
     >>> found = compare_by_images(net, net | {"errors": 4, "wrong": [8, 9, 10, 11]}, -0.5, seed=0)
     >>> found.wrong_alone, round(found.uncertainty, 3), found.verdict
     ((8, 3), 0.706, 'within the spread')
+    >>> net, other = {"image_scores": [0.5, 0.75, 0.625]}, {"image_scores": [0.25, 0.5, 0.5]}
+    >>> found = compare_by_images(net, other, 0.208333, seed=0)
+    >>> round(found.uncertainty, 3), found.verdict, found.by_image
+    (0.179, 'better', True)
     """
+    if gaps := _image_gaps(ours, theirs):
+        spread = student(len(gaps)) * stdev(gaps) / math.sqrt(len(gaps))
+        return replace(_told([difference], spread, [seed]), by_image=True)
     alone = _count_wrong_alone(ours, theirs)
     if alone is None:
         return _told([difference], join_errors(uncertainty(ours), uncertainty(theirs)), [seed])
     images = int(ours["images"])
     variance = sum(alone) + 2 - (alone[0] - alone[1]) ** 2 / (images + 2)
     found = _told([difference], 100 * NORMAL * math.sqrt(variance) / images, [seed])
-    return replace(found, wrong_alone=alone)
+    return replace(found, wrong_alone=alone, by_image=True)
+
+
+def _image_gaps(ours: Facts, theirs: Facts) -> list[float]:
+    """How much higher each image scores in ours; none where that is not known of both, or of a single image."""
+    mine, other = (find_numbers(net, "image_scores") for net in (ours, theirs))
+    if len(mine) != len(other) or len(mine) < 2:
+        return []
+    return [a - b for a, b in zip(mine, other, strict=True)]
 
 
 def _count_wrong_alone(ours: Facts, theirs: Facts) -> tuple[int, int] | None:

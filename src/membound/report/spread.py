@@ -53,4 +53,4 @@ def say_rule(ours: Facts, theirs: Facts) -> str | None:
     if found is None or found.verdict is None:
         return None
     rule = say_rule_of([found.verdict])
-    return rule if found.wrong_alone is None else f"{rule} With one seed, the two are paired by test example."
+    return rule if not found.by_image else f"{rule} With one seed, the two are paired by test example."

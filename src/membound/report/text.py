@@ -50,6 +50,16 @@ def find_rows(facts: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list | tuple) else []
 
 
+def find_numbers(facts: Mapping[str, Any], key: str) -> list[float]:
+    """The numbers in the list under `key`; an empty list where there is none.
+
+    >>> find_numbers({"a": [1, 0.5]}, "a"), find_numbers({"a": None}, "a")
+    ([1.0, 0.5], [])
+    """
+    value = facts.get(key)
+    return [float(each) for each in value] if isinstance(value, list | tuple) else []
+
+
 def find_text(facts: Mapping[str, Any], key: str) -> str | None:
     """What is under `key` as text, or None where there is nothing to show."""
     value = facts.get(key)
@@ -195,6 +205,14 @@ class Score:
         if value is None:
             return ABSENT
         return f"{value:.2f} %" if self.percent else show_own(value)
+
+    def show_named(self, value: float) -> str:
+        """Where nothing beside it says what the number is; a percentage says it by itself.
+
+        >>> Score().show_named(98.971), Score("F1", percent=False).show_named(1.0)
+        ('98.97 %', 'F1 1.000')
+        """
+        return self.show(value) if self.percent else f"{self.name} {self.show(value)}"
 
     def show_gap(self, value: float, dense: float) -> str:
         """

@@ -172,7 +172,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
     if integers:
         used = find_part(final, "engine_int8")
         known = find_number(used, "accuracy")
-        judged = None if known is None else f", {score.show(known)}"
+        judged = None if known is None else f", {score.show_named(known)}"
         lines = [tag("p", "with ", tag("code", "engine int8"), judged, class_="against")]
     shown = find_number(used, "latency_ms") or 0.0
     if (rounded := find_number(int8, "latency_ms")) is not None:

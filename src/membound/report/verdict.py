@@ -8,11 +8,14 @@ from membound.report.advice import say_advice, say_taken
 from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
 from membound.report.guessing import is_guessing, say_guess, say_share
+from membound.report.paired import show_difference
+from membound.report.pixels import say_over_pixels
 from membound.report.spread import compare, say_against_dense, say_rule
 from membound.report.text import (
     Score,
     divide,
     find_number,
+    find_numbers,
     find_part,
     find_rows,
     find_text,
@@ -92,7 +95,7 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     ['20KiB: 0.100 ms an image, about as fast as dense (0.100 ms).', \
 '10KiB: 0.050 ms an image, 2.0 times faster than dense (0.100 ms).']
     """
-    lines = [make_verdict(result, score), *say_advice(result)]
+    lines = [make_verdict(result, score), *filter(None, [say_over_pixels(result)]), *say_advice(result)]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
     int8 = find_part(dense, "int8")
     if given := say_given(dense, score):
@@ -166,7 +169,7 @@ def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> s
     >>> say_uncertainty({"errors": 0, "images": 400}, Score())
     'One seed: no error in 400 test images shows at least 99.25 % (95 % confidence).'
     """
-    if uncertainty(final) is None or not score.percent:
+    if _error_in(final, score) is None:
         return None
     images, on = find_number(final, "images") or 0, _say_judges(final)
     nets = [final, dense or {}, find_part(dense or {}, "int8")]
@@ -185,7 +188,7 @@ def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> s
 def _are_paired(final: Facts, dense: Facts) -> bool:
     """Whether it is known which examples both get wrong: then they are compared by these."""
     found = compare(final, dense)
-    return found is not None and found.wrong_alone is not None
+    return found is not None and found.by_image
 
 
 def _say_judges(final: Facts) -> str:
@@ -275,7 +278,8 @@ def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
     >>> print(say_engines(final | {"engine_int8": {"latency_ms": 0.25, "accuracy": 98.9}}, dense, Score()))
     In 8-bit integers (engine int8): 0.250 ms an image, 2.0 times faster than int8 in ONNX Runtime (0.500 ms), \
 98.90 %. In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms).
-    >>> print(say_engines({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.25, "accuracy": 1}}, {}, Score("F1", False)))
+    >>> own = final | {"engine_int8": {"latency_ms": 0.25, "accuracy": 1}}
+    >>> print(say_engines(own, {}, Score("F1", percent=False)))
     In 8-bit integers (engine int8): 0.250 ms an image, F1 1.000. In floats: 0.600 ms an image.
     >>> print(say_engines(final, dense, Score()))
     In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms). int8 in ONNX Runtime: 0.500 ms.
@@ -294,8 +298,7 @@ def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
     if taken is not None:
         compared = compare_speed(ours, taken, noise_between(other, int8), there)
         words = f"{words}, {compared} ({show_milliseconds(taken)})"
-    known = score.show(accuracy) if score.percent else f"{score.name} {score.show(accuracy)}"
-    judged = "; evaluate it before you ship it" if accuracy is None else f", {known}"
+    judged = "; evaluate it before you ship it" if accuracy is None else f", {score.show_named(accuracy)}"
     return f"In 8-bit integers (engine int8): {words}{judged}. In floats: {floats}"
 
 
@@ -352,17 +355,24 @@ def show_score(net: Facts, score: Score) -> str:
     '99.00 ± 0.10 %'
     >>> show_score({"accuracy": 100.0, "errors": 0, "images": 400}, Score())
     '100.00 %'
+    >>> show_score({"accuracy": 0.6, "image_scores": [0.5, 0.7, 0.6, 0.6]}, Score("mean IoU", percent=False))
+    '0.600 ± 0.041'
     """
-    value, error = find_number(net, "accuracy"), uncertainty(net)
-    if value is None or error is None or not score.percent or _has_no_error(net):
+    value, error = find_number(net, "accuracy"), _error_in(net, score)
+    if value is None or not error or _has_no_error(net):
         return score.show(value)
-    return f"{value:.2f} ± {error:.2f} %"
+    return f"{value:.2f} ± {error:.2f} %" if score.percent else show_difference(value, error)
+
+
+def _error_in(net: Facts, score: Score) -> float | None:
+    """The standard error in the unit of the score: counted errors say nothing of one that is no percentage."""
+    return uncertainty(net) if score.percent or find_numbers(net, "image_scores") else None
 
 
 def _say_one(final: Facts, score: Score) -> str:
     """Score and size; of several seeds the mean leads."""
     accuracy, size = find_number(final, "accuracy"), find_number(final, "file_bytes")
-    shown = show_score(final, score) if score.percent else f"{score.name} {score.show(accuracy)}"
+    shown = show_score(final, score) if score.percent else f"{score.name} {show_score(final, score)}"
     if seeds := find_part(final, "seeds"):
         named = "" if score.percent else f"{score.name} "
         shown = f"{named}{show_seeds(seeds, score)} over {show_count(find_number(seeds, 'count'))} seeds"

@@ -1,18 +1,19 @@
 """Scores of tasks beyond classes, in numpy: what `evaluate` says of a file that runs without torch."""
 
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from membound.data.examples import IGNORED, REGRESSION
-from membound.units import R_SQUARED
+from membound.units import R_SQUARED, standard_error
 
 Array = npt.NDArray[Any]
 
 
 class SegmentScore:
-    """Mean IoU over images, and over all pixels the share that is right and the IoU of each class.
+    """Mean IoU over images, and over all pixels the share that is right, the IoU of each class, and their mean.
 
     The IoU (intersection over union) of a class is the pixels that are it and are predicted so, divided by the pixels
     that are either. The mean of an image is over the classes that are in it or are predicted.
@@ -22,15 +23,14 @@ class SegmentScore:
 
     def __init__(self, classes: int) -> None:
         self.table = np.zeros((classes, classes), np.int64)  # what pixels are, and what they are said to be
-        self.total, self.images = 0.0, 0
+        self.each: list[float] = []  # of each image
 
     def add(self, outputs: Array, masks: Array) -> None:
         said = outputs.argmax(1)
         for mine, mask in zip(said, masks, strict=True):
             table = self._count(mine, mask)
             self.table += table
-            self.total += mean_iou(table)
-            self.images += 1
+            self.each.append(mean_iou(table))
 
     def _count(self, said: Array, mask: Array) -> npt.NDArray[np.int64]:
         count = len(self.table)
@@ -46,8 +46,10 @@ class SegmentScore:
     def facts(self) -> dict[str, Any]:
         """What is known once every image was added."""
         return {
-            "score": self.total / self.images,
+            "score": fmean(self.each),
+            "standard_error": standard_error(self.each),
             "pixels_right": float(np.trace(self.table) / max(self.table.sum(), 1)),
+            "mean_class_iou": mean_iou(self.table),
             "class_iou": list(self.class_iou()),
             "collapsed": only_class(self.table),
         }

@@ -66,7 +66,7 @@ class Fitted:
       `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them, and `wrong`, the numbers of the
       examples that `errors` counts, from 0 on (None of another task);
       `class_iou`, of segmentation, in the order of the classes (None of another task, and of a class that is neither
-      there nor said);
+      there nor said), and `image_scores`, the mean IoU of each image, in order;
       `input_shape`, of one example; `takes_pictures`, whether `net.read` reads pictures for it; `class_names`, those in
       the file, or None; `digests` of the `network` and of its
       `training_data` and `test_data`, by which `compare` notices other ones;
@@ -178,7 +178,7 @@ class Fitted:
         """What says how good it is."""
         names = ("accuracy", "accuracy_on", "errors", "images")
         return {name: getattr(self, name) for name in names} | {
-            name: self.facts.get(name) for name in ("seeds", "asked", "digests", "wrong")
+            name: self.facts.get(name) for name in ("seeds", "asked", "digests", "wrong", "image_scores")
         }
 
     def compare(self, other: "Fitted | Mapping[str, Any] | str | os.PathLike[str]") -> Comparison:

@@ -183,7 +183,7 @@ class Finals:
         seconds = sum(found["seconds"] for found in facts)
         int8 = (dense or {}).get("int8")
         judged = self._judge(stored, plan.estimate)
-        more = {name: judged.pop(name) for name in ("classes", "class_iou", "wrong")}
+        more = {name: judged.pop(name) for name in ("classes", "class_iou", "image_scores", "wrong")}
         return Fitted(
             name=plan.limit.text,
             model=plain(model),
@@ -285,6 +285,9 @@ class Finals:
             "accuracy_on": "validation" if data.test is None else "test",
             "classes": None if score is None else self._by_class(score),
             "class_iou": None if score is None or score.class_iou is None else list(score.class_iou),
+            "image_scores": None
+            if score is None or score.image_scores is None
+            else [round(each, 6) for each in score.image_scores],
             "wrong": None if score is None or score.wrong is None else list(score.wrong),
         }
 

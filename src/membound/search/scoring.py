@@ -108,8 +108,10 @@ class _Tally:
             by_class = tuple((each[0], each[1]) for each in self.classes.tolist())
             wrong = tuple(self.wrong)
             return Score(images, int(self.gained), self.loss / images, by_class=by_class, wrong=wrong)
-        class_iou = None if self.pixels is None else self.pixels.class_iou()
-        return Score(images, None, self.loss / images, self.gained / images, class_iou=class_iou)
+        score = Score(images, None, self.loss / images, self.gained / images)
+        if self.pixels is None:
+            return score
+        return replace(score, class_iou=self.pixels.class_iou(), image_scores=tuple(self.pixels.each))
 
 
 def rounding_hurts(problem: Problem, files: FileBytes, state: State) -> bool:

@@ -31,7 +31,8 @@ class Score:
     right and wrong: there `correct` and `errors` are None and `value` is the mean of its score over the examples.
     `among_five` counts images whose class is one of the five best, where there are more than five. `by_class` has
     images and errors of each class, where they were counted, and `wrong` which images the errors are, in order;
-    `class_iou` has the IoU of each class of pixels, None of one that is neither there nor said.
+    `class_iou` has the IoU of each class of pixels, None of one that is neither there nor said, and `image_scores` the
+    score of each image, in order.
     """
 
     images: int
@@ -41,6 +42,7 @@ class Score:
     among_five: int | None = None
     by_class: tuple[tuple[int, int], ...] | None = None
     class_iou: tuple[float | None, ...] | None = None
+    image_scores: tuple[float, ...] | None = None
     wrong: tuple[int, ...] | None = None
 
     @property
