@@ -89,9 +89,11 @@ def fit_command(
     begun = time.monotonic()
     try:
         with _terminable():
+            page = beside.page(out)
+            _check_files([out], page, source.init)  # what is wrong with names takes no torch to say
             with options.reading():
-                page, files = beside.page(out), _name_files(out, bound.amounts)
-                _check_files([out, *files], page, source.init)
+                files = _name_files(out, bound.amounts)
+                _check_files(files, page, source.init)
                 _check_hub(beside.hub, files)
                 from membound.search.micro import alike
                 from membound.train.parallel import choose_device, leads
@@ -222,7 +224,7 @@ def _name_files(out: Path, amounts: Sequence[str | int]) -> list[Path]:
 
 def _check_files(files: Sequence[Path], page: Path | None, init: Path | None) -> None:
     """Before training, so that nothing is lost at its end."""
-    from membound.train.job import check_writable
+    from membound.train.writable import check_writable
 
     for file in files:
         check_writable(file)
