@@ -62,7 +62,7 @@ def known_fields(kind: type[Result]) -> type[Result]:
         _refuse_unknown(kind.__name__, named, known)
         make(self, *given, **named)
 
-    kind.__init__ = checked  # type: ignore[method-assign]
+    kind.__init__ = checked  # type: ignore[method-assign, assignment]
     return kind
 
 

@@ -192,9 +192,9 @@ def test_what_is_no_record_is_refused_in_a_line(saved, tmp_path):
     (tmp_path / "number.json").write_text("3")
     for ours, says in (
         (tmp_path / "none.json", "cannot read .*none.json: No such file"),
-        (tmp_path / "text.json", "text.json is no JSON: give what fitted.to_dict"),
-        (tmp_path / "number.json", "number.json holds an int, and no record of a fit: give"),
-        ({"loss": 3}, "this dict is no record of a fit: give what"),
+        (tmp_path / "text.json", "text.json is not JSON: give what fitted.to_dict"),
+        (tmp_path / "number.json", "number.json holds an int, not a record of a fit: give"),
+        ({"loss": 3}, "this dict is not a record of a fit: give what"),
         ([], "the list is empty"),
         (3, "not of an int"),
         ({"finals": [{}, {}]}, "this record has 2 networks: give the one"),

@@ -138,7 +138,7 @@ def test_what_cannot_be_asked_for(bad):
 
 
 def test_only_images_are_augmented():
-    with pytest.raises(DataError, match="are no images"):
+    with pytest.raises(DataError, match="are not images"):
         choose("standard", (40,))
 
 

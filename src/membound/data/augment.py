@@ -77,7 +77,7 @@ class Augment:
             return self
         if len(shape) != 3:
             raise DataError(
-                f"examples of shape {list(shape)} are no images [C, H, W]: only those can be augmented",
+                f"examples of shape {list(shape)} are not images [C, H, W]: only images can be augmented",
                 about="augment",
             )
         height, width = shape[1:]

@@ -41,7 +41,7 @@ def _read(record: Any) -> list[Facts]:
             )
         return _read(finals[0])
     if "accuracy" not in record or "asked" not in record:
-        raise MemboundError(f"this dict is no record of a fit: {WANTED}")
+        raise MemboundError(f"this dict is not a record of a fit: {WANTED}")
     return [record]
 
 
@@ -51,9 +51,9 @@ def _load(path: Path) -> list[Any]:
     except OSError as error:
         raise MemboundError(f"cannot read {path}: {error.strerror}") from None
     except ValueError:
-        raise MemboundError(f"{path} is no JSON: {WANTED}") from None
+        raise MemboundError(f"{path} is not JSON: {WANTED}") from None
     if not isinstance(found, dict | list):
-        raise MemboundError(f"{path} holds {a_kind(found)}, and no record of a fit: {WANTED}")
+        raise MemboundError(f"{path} holds {a_kind(found)}, not a record of a fit: {WANTED}")
     return found if isinstance(found, list) else [found]
 
 
