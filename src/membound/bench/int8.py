@@ -93,7 +93,7 @@ def onnx_runs(dense: StoredModel, threads: int) -> Iterator[list[Callable[[], ob
         yield None
         return
     samples = np.random.default_rng(0).normal(size=(SAMPLES, *first.shape)).astype(np.float32)
-    runs = None
+    runs: list[Callable[[], object]] | None = None
     with tempfile.TemporaryDirectory() as folder:
         plain, target = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
         with contextlib.suppress(
