@@ -281,9 +281,9 @@ def test_a_full_disk_at_the_end_is_said_with_the_name(own, capsys, monkeypatch):
     ],
 )
 def test_a_reader_that_goes_away_is_no_error(reader, options):
-    command = f"{sys.executable} -m membound data mnist {options} | {reader}"
+    command = f"{sys.executable} -m membound data mnist {options} | {reader}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ)
-    assert done.stderr == ""
+    assert (done.stderr, done.returncode) == ("", 0)
 
 
 @pytest.mark.parametrize("encoding", [full("ascii"), "latin-1", full("utf-8")])

@@ -1,7 +1,7 @@
 """Whether a function can be called as it is, or as it will be."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -10,6 +10,16 @@ from membound.errors import MemboundError
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+
+
+def meant(name: str, known: Sequence[str], otherwise: str | None = None) -> str:
+    """The name that was meant; `otherwise`, or all there are, where none is close.
+
+    >>> meant("stpes", ["steps", "seed"]), meant("depth", ["steps", "seed"])
+    ('did you mean steps?', 'there are steps, seed')
+    """
+    near = get_close_matches(name, known, 1, cutoff=0.8)
+    return f"did you mean {near[0]}?" if near else otherwise or f"there are {', '.join(known)}"
 
 
 def known_keywords(function: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -26,14 +36,40 @@ def known_keywords(function: Callable[Given, Result]) -> Callable[Given, Result]
 
     @wraps(function)
     def checked(*given: Given.args, **named: Given.kwargs) -> Result:
-        for name in named:
-            if name not in known:
-                near = get_close_matches(name, known, 1, cutoff=0.8)
-                meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-                raise MemboundError(f"{function.__name__} has no keyword {name!r}: {meant}")
+        _refuse_unknown(function.__name__, named, known)
         return function(*given, **named)
 
     return checked
+
+
+def known_fields(kind: type[Result]) -> type[Result]:
+    """The same of a dataclass.
+
+    >>> from dataclasses import dataclass
+    >>> @known_fields
+    ... @dataclass
+    ... class Move:
+    ...     shift: int = 0
+    >>> Move(shfit=2)
+    Traceback (most recent call last):
+    membound.errors.MemboundError: Move has no keyword 'shfit': did you mean shift?
+    """
+    make = kind.__init__
+    known = list(inspect.signature(kind).parameters)
+
+    @wraps(make)
+    def checked(self: Result, *given: object, **named: object) -> None:
+        _refuse_unknown(kind.__name__, named, known)
+        make(self, *given, **named)
+
+    kind.__init__ = checked  # type: ignore[method-assign, assignment]
+    return kind
+
+
+def _refuse_unknown(what: str, named: Iterable[str], known: Sequence[str]) -> None:
+    for name in named:
+        if name not in known:
+            raise MemboundError(f"{what} has no keyword {name!r}: {meant(name, known)}")
 
 
 def misfit(name: str, function: Callable[..., object], arguments: Sequence[str]) -> str | None:

@@ -13,6 +13,7 @@ from interpreter import interpret
 from profiles import chiefly, full
 
 from membound import zoo
+from membound.bench.int8 import onnx_runs
 from membound.bench.torch_graph import GraphModule
 from membound.capture import capture
 from membound.errors import ModelError
@@ -289,3 +290,12 @@ def test_sparse_initializers_hold_the_very_weights():
     assert found.values.name == name
     assert tuple(found.dims) == array.shape
     assert np.array_equal(back.reshape(array.shape), array)
+
+
+def test_floats_and_int8_are_raced_on_the_same_input():
+    model = capture(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3)), torch.zeros(1, 1, 4, 4))
+    with onnx_runs(read_bytes(to_bytes(model)), 1) as runs:
+        (floats,), (int8,) = (run() for run in runs)
+    assert floats.shape == int8.shape == (1, 3)
+    assert not np.array_equal(floats, int8)
+    np.testing.assert_allclose(floats, int8, atol=0.1)

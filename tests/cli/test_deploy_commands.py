@@ -385,7 +385,7 @@ def test_a_network_without_masks_says_so(file, tmp_path, capsys):
     Image.fromarray(images()[0][0, 0]).save(tmp_path / "a.png")
     for out in ("mask.png", "masks"):
         said = refused(capsys, "run", file, tmp_path / "a.png", "--out", tmp_path / out)
-        assert "this network gives [2] for an image, which is no mask" in said
+        assert "this network gives [2] for an image, which is not a mask" in said
         assert not (tmp_path / out).exists()
 
 

@@ -271,7 +271,7 @@ REFUSED = [
     (("no.safetensors", "--hub", "new"), "No such file"),
     (("w.safetensors", "--hub", "new"), "not a model file"),
     (("net.safetensors", "--hub", "new", "--data", "minst"), "did you mean mnist?"),
-    (("hf://org", "--hub", "new"), "is no address on the Hugging Face Hub"),
+    (("hf://org", "--hub", "new"), "is not an address on the Hugging Face Hub"),
     (("net.safetensors", "--onnx", "no/net.onnx", "--sparse"), "there is no folder no: create it"),
 ]
 

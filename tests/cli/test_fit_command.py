@@ -319,6 +319,13 @@ def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypat
     assert not list(Path().glob("net*"))
 
 
+def test_a_bad_name_of_a_file_is_refused_before_torch_is_loaded():
+    command = (sys.executable, "-m", "membound", *SHORT, "--budget", "4KiB", "--out", "net.pt")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("membound: error: net.pt: weights are written as safetensors")
+
+
 BAD = {
     "net": (("fit", "lenett", "--data", "mnist", "--budget", "4KiB", *OUT), "did you mean"),
     "data": (("fit", NET, "--data", "minst", "--budget", "4KiB", *OUT), "did you mean mnist?"),

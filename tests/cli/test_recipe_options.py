@@ -74,7 +74,8 @@ def test_a_teacher_with_weights_of_its_own(capsys):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("--augment flip", "there is no 'flip'"),
+        ("--augment flip", "there is no 'flip'; write none, standard, mirror"),
+        ("--augment mirror,shfit=2", "there is no 'shfit=2'; did you mean shift?"),
         ("--augment shift=99", "shift=99 is too much for images of 6 x 6 pixels: write less than 6"),
         ("--teacher large", "is not a file"),
         ("--teacher recipe_nets:plain", "is not a file"),

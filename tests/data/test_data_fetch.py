@@ -220,7 +220,10 @@ def test_cifar10_is_downloaded_and_unpacked(server, bare, monkeypatch):
 
 def test_a_set_that_is_nowhere_says_where_it_was_sought(server, bare, monkeypatch):
     monkeypatch.setattr(named, "CIFAR10_URL", server.url("/missing"))
-    with pytest.raises(DataError, match=r"cifar10 is in none of .*cifar-10-batches-bin.*and cannot download"):
+    with pytest.raises(
+        DataError, match=r"cifar10 is in none of .*cifar-10-batches-bin.*and cannot download"
+    ) as caught:
         data.load("cifar10")
+    assert caught.value.__suppress_context__, "a traceback of one error, not of three"
     with contextlib.suppress(FileNotFoundError):
         assert left(bare) == []

@@ -102,6 +102,18 @@ def test_int8s_speed_is_beside_ours_where_it_was_measured():
     assert "Dense also runs in membound." in page()
 
 
+def test_the_faster_of_int8_and_floats_is_compared_and_named():
+    by = {"latency_by": "ONNX Runtime"}
+    int8, slow, fast = (by | {"latency_ms": ms} for ms in (0.15, 0.3, 0.05))
+    ours = {"engine_int8": {"latency_ms": 0.1, "accuracy": 98.9}}
+    for floats, says in (
+        (slow, "1.5 times faster int8, ONNX Runtime: 0.150 ms"),
+        (fast, "2.0 times slower floats, ONNX Runtime: 0.050 ms"),
+    ):
+        found = plain(page(dense=DENSE | {"int8": INT8 | int8, "floats_elsewhere": floats}, **ours))
+        assert says in found.split("latency of one image")[1].split("memory to run")[0]
+
+
 def test_int8_is_compared_with_int8_where_that_is_the_engine_to_use():
     dense = DENSE | {"int8": INT8 | {"latency_ms": 0.15, "latency_by": "ONNX Runtime"}}
     found = page(dense=dense, engine_int8={"latency_ms": 0.1, "accuracy": 98.9})

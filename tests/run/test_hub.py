@@ -108,12 +108,14 @@ def test_addresses(text, address):
     ],
 )
 def test_what_is_no_address(text):
-    with pytest.raises(ModelError, match="is no address on the Hugging Face Hub: write hf://ORG/NAME"):
+    with pytest.raises(ModelError, match="is not an address on the Hugging Face Hub: write hf://ORG/NAME"):
         mb.load(text)
 
 
 def test_a_file_that_is_no_model_file():
-    with pytest.raises(ModelError, match=r"hf://org/name/model.bin is no model file: its name must end in"):
+    with pytest.raises(
+        ModelError, match=r"hf://org/name/model.bin is not a model file: its name must end in"
+    ):
         mb.load("hf://org/name/model.bin")
 
 

@@ -130,7 +130,7 @@ def key_twice(draft):
     return draft.pack(json.dumps(draft.about)[:-1] + ',"v":1}')
 
 
-@breaks(5, "no membound model")
+@breaks(5, "not a membound model")
 def no_metadata(draft):
     return stored.pack(json.dumps(draft.header).encode(), bytes(draft.data))
 

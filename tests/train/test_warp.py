@@ -9,7 +9,7 @@ from profiles import examples
 
 from membound.data import ArraySplit, Augment, Dataset, Preprocess
 from membound.data.augment import BLOCK, NUMBERS, choose, standard
-from membound.errors import DataError, TrainingError
+from membound.errors import DataError, MemboundError, TrainingError
 from membound.train import checkpoint
 from membound.train.loop import train
 from membound.train.recipe import modern
@@ -138,7 +138,7 @@ def test_what_cannot_be_asked_for(bad):
 
 
 def test_only_images_are_augmented():
-    with pytest.raises(DataError, match="are no images"):
+    with pytest.raises(DataError, match="are not images"):
         choose("standard", (40,))
 
 
@@ -179,3 +179,10 @@ def test_a_resumed_run_sees_the_same_images(tmp_path):
     with pytest.raises(TrainingError, match="augment"):
         trained(Augment(mirror=True), tmp_path)
     assert torch.equal(trained(how, tmp_path), whole)
+
+
+def test_a_misspelled_field_is_answered_with_the_right_one():
+    with pytest.raises(MemboundError, match="Augment has no keyword 'shfit': did you mean shift"):
+        Augment(shfit=2)
+    with pytest.raises(MemboundError, match="Preprocess has no keyword 'deviation': there are"):
+        Preprocess(deviation=2)

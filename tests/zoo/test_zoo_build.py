@@ -88,6 +88,7 @@ def test_a_network_is_told_the_classes_where_it_has_the_parameter(own):
         ("nets/a.pt", "^nets/a.pt: there is no such file$"),
         ("own_missing:net", "no module 'own_missing' in .* install it"),
         ("own_nets.sub:net", "no module 'own_nets.sub'"),
+        ("own_net:net", "no module 'own_net' in .* did you mean own_nets:net[?] Otherwise run from"),
         ("own_nets:make_nett", "has no 'make_nett'; did you mean 'make_net'"),
         ("own_nets:Group.nett", "has no 'nett'"),
         ("own_nets:answer", "is an int; name a function or class"),

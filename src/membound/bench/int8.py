@@ -83,8 +83,8 @@ def _quietly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def int8_run(dense: StoredModel, threads: int) -> Iterator[Callable[[], object] | None]:
-    """A call of ONNX Runtime with one input, in int8 and on so many threads.
+def onnx_runs(dense: StoredModel, threads: int) -> Iterator[list[Callable[[], object]] | None]:
+    """Calls of ONNX Runtime with one input, in floats and in int8, on so many threads.
 
     None where it is not installed, or cannot do it: this is for a number beside others, and not worth an error.
     """
@@ -93,7 +93,7 @@ def int8_run(dense: StoredModel, threads: int) -> Iterator[Callable[[], object] 
         yield None
         return
     samples = np.random.default_rng(0).normal(size=(SAMPLES, *first.shape)).astype(np.float32)
-    run = None
+    runs: list[Callable[[], object]] | None = None
     with tempfile.TemporaryDirectory() as folder:
         plain, target = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
         with contextlib.suppress(
@@ -101,10 +101,13 @@ def int8_run(dense: StoredModel, threads: int) -> Iterator[Callable[[], object] 
         ):  # whatever another library raises for a network that it does not take
             write_onnx(plain, dense)
             write_qdq(plain, target, samples)
-            contender = onnx_runtime(int8=True)(Files(plain, plain, plain, target), threads, 1)
-            contender.run([samples[:1]])
-            run = partial(contender.run, [samples[:1]])
-        yield run
+            files = Files(plain, plain, plain, target)
+            loaded = [onnx_runtime(int8=int8)(files, threads, 1) for int8 in (False, True)]
+            found = [partial(contender.run, [samples[:1]]) for contender in loaded]
+            for run in found:
+                run()
+            runs = [*found]
+        yield runs
 
 
 MAKERS = {

@@ -108,7 +108,10 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         needed, extra = ("Pillow", "images") if error.name == "PIL" else (error.name, "train")
         code = _refuse(f"this command needs {needed}: {install(extra)}")
-    except BrokenPipeError:  # the reader of our output has gone, as in `membound ... | head`
+    except (BrokenPipeError, SystemExit) as error:
+        # The reader of our output has gone, as in `membound ... | head`; typer makes an exit with code 1 of it.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Stopped as stopped:

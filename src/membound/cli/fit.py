@@ -89,9 +89,11 @@ def fit_command(
     begun = time.monotonic()
     try:
         with _terminable():
+            page = beside.page(out)
+            _check_files([out], page, source.init)  # what is wrong with names takes no torch to say
             with options.reading():
-                page, files = beside.page(out), _name_files(out, bound.amounts)
-                _check_files([out, *files], page, source.init)
+                files = _name_files(out, bound.amounts)
+                _check_files(files, page, source.init)
                 _check_hub(beside.hub, files)
                 from membound.search.micro import alike
                 from membound.train.parallel import choose_device, leads
@@ -123,7 +125,7 @@ def fit_command(
         raise options.Stopped(f"interrupted: {again}") from None
     from membound.search.summary import summarise
 
-    _time_int8(results)
+    _time_elsewhere(results)
     summary = summarise(
         results, network=net, data=data, strategy=choices.strategy_name, seed=choices.seed,
         seconds=time.monotonic() - begun, budget_kind=bound.kind, within=bound.within, files=files,
@@ -222,7 +224,7 @@ def _name_files(out: Path, amounts: Sequence[str | int]) -> list[Path]:
 
 def _check_files(files: Sequence[Path], page: Path | None, init: Path | None) -> None:
     """Before training, so that nothing is lost at its end."""
-    from membound.train.job import check_writable
+    from membound.train.writable import check_writable
 
     for file in files:
         check_writable(file)
@@ -310,22 +312,24 @@ def _find_score(spec: str) -> Any:
     return found
 
 
-def _time_int8(results: Sequence[Any]) -> None:
-    """How fast int8 is on this machine, by turns with the file, where ONNX Runtime is there to say it."""
-    from membound.bench.int8 import int8_run
+def _time_elsewhere(results: Sequence[Any]) -> None:
+    """How fast dense is in ONNX Runtime, in int8 and in floats, by turns with the file, where it is installed."""
+    from membound.bench.int8 import onnx_runs
     from membound.run.net import Net
     from membound.search import timing
 
     first = results[0]
-    int8 = (first.dense or {}).get("int8")
-    if not int8 or "micro" in first.facts or (whole := first.whole()) is None:
+    dense = first.dense or {}
+    if not dense.get("int8") or "micro" in first.facts or (whole := first.whole()) is None:
         return
     threads = int(first.facts["threads"])
     ours = Net(first.files.stored(first.model.state_dict()), threads=threads)
-    with int8_run(whole, threads) as run:
-        if run is not None:
-            _, taken = timing.race([timing.one_input(ours), run])
-            int8 |= taken.facts(threads) | {"latency_by": "ONNX Runtime"}
+    with onnx_runs(whole, threads) as runs:
+        if runs is not None:
+            _, floats, int8 = timing.race([timing.one_input(ours), *runs])
+            by = {"latency_by": "ONNX Runtime"}
+            dense["floats_elsewhere"] = floats.facts(threads) | by
+            dense["int8"] |= int8.facts(threads) | by
 
 
 def _write_report(page: Path | None, summary: dict[str, Any], files: Sequence[Path]) -> MemboundError | None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.errors import DataError
+from membound.signatures import known_fields, meant
 
 NUMBERS = 7  # random numbers for each image: mirror, two of the shift, turn, zoom, two of the cutout
 BLOCK = 256  # batches whose numbers are drawn together
@@ -23,6 +24,7 @@ _STREAM = 3  # of the seed: order, crops and reading have others
 _WORDS = "none, standard, mirror, shift=PIXELS, cutout=PIXELS, turn=DEGREES or zoom=PART, joined by commas"
 
 
+@known_fields
 @dataclass(frozen=True)
 class Augment:
     """What is done to each training image at random; each number is the most, nothing by default.
@@ -75,7 +77,7 @@ class Augment:
             return self
         if len(shape) != 3:
             raise DataError(
-                f"examples of shape {list(shape)} are no images [C, H, W]: only those can be augmented",
+                f"examples of shape {list(shape)} are not images [C, H, W]: only images can be augmented",
                 about="augment",
             )
         height, width = shape[1:]
@@ -112,7 +114,8 @@ class Augment:
                 change: dict[str, Any] = {name: _number(word, name, number) if equals else usual[name]}
                 found = replace(found, **change)
             elif word != "standard":
-                raise DataError(f"augment={text!r}: there is no {word!r}; write {_WORDS}", about="augment")
+                instead = meant(name, ["none", "standard", "mirror", *usual], f"write {_WORDS}")
+                raise DataError(f"augment={text!r}: there is no {word!r}; {instead}", about="augment")
         return found.check(shape)
 
     def numbers(self, images: int, seed: int, start: int = 0) -> Iterator[npt.NDArray[np.float32]]:

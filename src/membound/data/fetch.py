@@ -72,7 +72,7 @@ def download(url: str, sha256: str, target: Path) -> Path:
             raise DataError(
                 f"cannot download {url} to {target.parent} ({error}): check the connection and try again, "
                 "or set MEMBOUND_DATA to a folder that holds the data"
-            ) from error
+            ) from None
 
 
 def _download(url: str, output_file: str, _pooch: Any = None, *, part: Path) -> None:

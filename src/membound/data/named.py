@@ -156,7 +156,7 @@ def _find_or_download(name: str) -> Path:
         wanted.download(fetch.cache_folder())
     except DataError as error:
         places = ", ".join(str(root / wanted.folder) for root in fetch.search_path())
-        raise DataError(f"{name} is in none of {places} ({len(wanted.files)} files), and {error}") from error
+        raise DataError(f"{name} is in none of {places} ({len(wanted.files)} files), and {error}") from None
     return fetch.cache_folder() / wanted.folder
 
 

@@ -143,7 +143,7 @@ def convert(picture: object, size: Size) -> npt.NDArray[np.uint8]:
         remedy = "give each as an argument of its own, as in net.read(*pictures)" if many else IN_MEMORY
         if hasattr(picture, "__array__"):  # such as a torch tensor, whose channels often come first
             remedy = "call np.asarray(...) on it first, and give uint8 [H, W] or [H, W, 3]"
-        raise DataError(f"{a_kind(picture)} is no picture: {remedy}")
+        raise DataError(f"{a_kind(picture)} is not a picture: {remedy}")
     try:
         return _pixels(ops.exif_transpose(picture), size, pillow)
     except Exception as error:  # an image that is read from its file only now
@@ -155,7 +155,7 @@ def _checked(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An array that is a picture, [H, W] if it is gray."""
     shape = list(frame.shape)
     if frame.dtype != np.uint8:
-        raise DataError(f"an array of {frame.dtype} is no picture: give pixels from 0 to 255 as uint8")
+        raise DataError(f"an array of {frame.dtype} is not a picture: give pixels from 0 to 255 as uint8")
     if len(shape) == 3 and shape[0] in (1, 3, 4) and shape[2] not in (1, 3, 4):
         raise DataError(f"an array {shape} has its channels first: call frame.transpose(1, 2, 0)")
     if len(shape) == 4:
@@ -163,7 +163,7 @@ def _checked(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
             f"an array {shape} is a batch: give each picture by itself, [H, W, 3], as in net.read(*frames)"
         )
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3, 4)) or not frame.size:
-        raise DataError(f"an array {shape} is no picture: {IN_MEMORY}")
+        raise DataError(f"an array {shape} is not a picture: {IN_MEMORY}")
     return frame[:, :, 0] if shape[2:] == [1] else frame
 
 

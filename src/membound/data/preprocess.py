@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from membound.data.splits import Array
 from membound.errors import DataError, a_kind
+from membound.signatures import known_fields
 
 Float32 = npt.NDArray[np.float32]
 TYPES = ("uint8", "float32")  # of what is prepared
 
 
+@known_fields
 @dataclass(frozen=True, eq=False)
 class Preprocess:
     """(x - mean) * scale / std, then the centre crop.

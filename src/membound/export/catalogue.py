@@ -327,7 +327,7 @@ def _check_weights(request: Request) -> Path | None:
         raise MemboundError(f"{net} has weights of its own: leave out the others", about="init")
     if init is None and not is_whole:
         raise MemboundError(
-            f"no weights: {net} is no model file, and becomes {out} with trained weights: name their file",
+            f"no weights: {net} is not a model file, and becomes {out} with trained weights: name their file",
             about="init",
         )
     if out is not None:

@@ -19,6 +19,7 @@ from membound.report.device import (
     show_ram,
     unbroken,
 )
+from membound.report.elsewhere import fastest_elsewhere
 from membound.report.guessing import is_guessing, say_guess, say_share
 from membound.report.markup import Markup, join, tag
 from membound.report.paired import BETTER, WORSE, say_verdict
@@ -167,7 +168,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
     if theirs is not None:
         told = compare_amounts(ours, theirs, ("faster", "slower"), noise_between(final, dense))
         in_floats.append(_line(*told, "dense", show_milliseconds(theirs)))
-    # The large number is that of the engine to use, and beside it int8 is compared with int8.
+    # The large number is that of the engine to use, and it is compared with the fastest other runtime.
     used, lines, integers = final, in_floats, gains_by_integers(final)
     if integers:
         used = find_part(final, "engine_int8")
@@ -175,10 +176,11 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
         judged = None if known is None else f", {score.show_named(known)}"
         lines = [tag("p", "with ", tag("code", "engine int8"), judged, class_="against")]
     shown = find_number(used, "latency_ms") or 0.0
-    if (rounded := find_number(int8, "latency_ms")) is not None:
-        told = compare_amounts(shown, rounded, ("faster", "slower"), noise_between(used, int8))
-        name = f"int8, {find_text(int8, 'latency_by') or 'elsewhere'}"
-        lines.append(_line(*told, name, show_milliseconds(rounded)))
+    if (peer := fastest_elsewhere(dense)) is not None:
+        net, kind, by = peer
+        taken = find_number(net, "latency_ms") or 0.0
+        told = compare_amounts(shown, taken, ("faster", "slower"), noise_between(used, net))
+        lines.append(_line(*told, f"{kind}, {by}", show_milliseconds(taken)))
         if not integers:
             lines.insert(0, tag("p", "in floats", class_="against"))
         lines.append(tag("p", "LiteRT: see ", tag("code", "bench --tflite"), class_="against"))

@@ -7,6 +7,7 @@ from typing import Any
 from membound.report.advice import say_advice, say_taken
 from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
+from membound.report.elsewhere import fastest_elsewhere
 from membound.report.guessing import is_guessing, say_guess, say_share
 from membound.report.paired import show_difference
 from membound.report.pixels import say_over_pixels
@@ -271,7 +272,7 @@ def _say_error_of(final: Facts, score: Score) -> str:
 
 
 def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
-    """How long an image takes in the engine to use, and how good that is: integers beside int8, floats beside dense.
+    """How long an image takes in the engine to use, and how good that is: beside dense, and the fastest other runtime.
 
     >>> int8 = {"latency_ms": 0.5, "latency_by": "ONNX Runtime"}
     >>> final, dense = {"latency_ms": 0.6}, {"latency_ms": 0.9, "int8": int8}
@@ -283,20 +284,27 @@ def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
     In 8-bit integers (engine int8): 0.250 ms an image, F1 1.000. In floats: 0.600 ms an image.
     >>> print(say_engines(final, dense, Score()))
     In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms). int8 in ONNX Runtime: 0.500 ms.
+    >>> in_floats = {"floats_elsewhere": {"latency_ms": 0.4, "latency_by": "ONNX Runtime"}}
+    >>> print(say_engines(final, dense | in_floats, Score()))
+    In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms). Floats in ONNX Runtime: 0.400 ms.
     >>> say_engines(final, {}, Score())
     '0.600 ms an image.'
     """
-    floats, int8 = say_speed(final, dense), find_part(dense, "int8")
-    taken, there = find_number(int8, "latency_ms"), f"int8 in {int8.get('latency_by')}"
+    floats, peer = say_speed(final, dense), fastest_elsewhere(dense)
     if floats is None:
         return None
+    there = "" if peer is None else f"{peer[1]} in {peer[2]}"
+    taken = None if peer is None else find_number(peer[0], "latency_ms")
     if not gains_by_integers(final):
-        return floats if taken is None else f"In floats: {floats} {there}: {show_milliseconds(taken)}."
+        if taken is None:
+            return floats
+        there = f"{there[0].upper()}{there[1:]}" if there.startswith("floats") else there
+        return f"In floats: {floats} {there}: {show_milliseconds(taken)}."
     other = find_part(final, "engine_int8")
     ours, accuracy = find_number(other, "latency_ms") or 0.0, find_number(other, "accuracy")
     words = f"{show_milliseconds(ours)} an {name_of_example(final)}"
-    if taken is not None:
-        compared = compare_speed(ours, taken, noise_between(other, int8), there)
+    if peer is not None and taken is not None:
+        compared = compare_speed(ours, taken, noise_between(other, peer[0]), there)
         words = f"{words}, {compared} ({show_milliseconds(taken)})"
     judged = "; evaluate it before you ship it" if accuracy is None else f", {score.show_named(accuracy)}"
     return f"In 8-bit integers (engine int8): {words}{judged}. In floats: {floats}"

@@ -45,10 +45,10 @@ def parse(text: str | os.PathLike[str]) -> Address:
     """
     found = _ADDRESS.fullmatch(os.fspath(text))
     if found is None:
-        raise ModelError(f"{os.fspath(text)} is no address on the Hugging Face Hub: write {FORMS}")
+        raise ModelError(f"{os.fspath(text)} is not an address on the Hugging Face Hub: write {FORMS}")
     address = Address(found["repository"], found["revision"], found["file"])
     if address.file is not None and not address.file.endswith(SUFFIX):
-        raise ModelError(f"{address} is no model file: its name must end in {SUFFIX}, as in {FORMS}")
+        raise ModelError(f"{address} is not a model file: its name must end in {SUFFIX}, as in {FORMS}")
     return address
 
 

@@ -79,7 +79,7 @@ def write_masks(folder: Path, names: Sequence[Path], masks: Iterable[Mask]) -> N
 def refuse_mask(out: Path, shape: Sequence[int]) -> NoReturn:
     """Say why there is none."""
     raise DataError(
-        f"{out}: this network gives {list(shape)} for an image, which is no mask: a mask needs scores of 2 to "
+        f"{out}: this network gives {list(shape)} for an image, which is not a mask: a mask needs scores of 2 to "
         f"{MOST} classes for each pixel, [classes, height, width]; let the name of its output end in .npy",
         about="out",
     )

@@ -7,7 +7,6 @@ checkers and completion. Nothing here imports torch, so that `membound fit --hel
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -25,6 +24,7 @@ from membound.search.checks import (
 )
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
 from membound.search.place import Place, Watch
+from membound.signatures import meant
 from membound.units import of_python
 
 if TYPE_CHECKING:
@@ -383,8 +383,6 @@ def split_keywords(given: Mapping[str, Any]) -> tuple[Bound, Choices, Place, Exa
             )
         if unknown[0] == "rules":
             raise MemboundError(RULES)
-        near = get_close_matches(str(unknown[0]), known, 1, cutoff=0.8)
-        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        raise MemboundError(f"fit has no keyword {unknown[0]!r}: {meant}")
+        raise MemboundError(f"fit has no keyword {unknown[0]!r}: {meant(str(unknown[0]), known)}")
     mine = {record: {name: given[name] for name in names[record] if name in given} for record in records}
     return Bound(**mine[Bound]), Choices(**mine[Choices]), Place(**mine[Place]), Examples(**mine[Examples])

@@ -117,7 +117,7 @@ def _metadata(header: dict[str, Any]) -> str:
     if not isinstance(metadata, dict) or not all(
         isinstance(value, str) for value in metadata.values()
     ):  # rule 5
-        refuse(5, f"there is no {METADATA} of strings in the header: this is no membound model")
+        refuse(5, f"there is no {METADATA} of strings in the header: this is not a membound model")
     text = metadata.get("membound")
     if not isinstance(text, str):  # rule 5
         refuse(5, f'there is no "membound" in {METADATA}: these are weights without a network')

@@ -296,7 +296,7 @@ def _slice(inputs: list[Shape], a: Given, tensors: Shapes) -> Shape:
     shape, axis = inputs[0], checked_axis(inputs[0], a["axis"])
     if not a["start"] < a["stop"] <= shape[axis]:
         wrong(
-            f"{a['start']} to {a['stop']} is no range within axis {axis} of an input of shape {list(shape)}"
+            f"{a['start']} to {a['stop']} is not a range within axis {axis} of an input of shape {list(shape)}"
         )
     return (*shape[:axis], -(-(a["stop"] - a["start"]) // a["step"]), *shape[axis + 1 :])
 

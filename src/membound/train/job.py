@@ -1,6 +1,5 @@
 """What the commands do, as plain functions: a network, data and options in, facts out."""
 
-import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from membound import data as sets
 from membound.data.augment import Augment, choose
 from membound.data.pictures import Size, describe_size
 from membound.data.source import has_own_size
-from membound.errors import MemboundError, say_no_folder
+from membound.errors import MemboundError
 from membound.train import recipe as recipes
 from membound.train.batches import Feeder
 from membound.train.evaluation import check_fits, evaluate
@@ -28,6 +27,7 @@ from membound.train.schedules import ramp as ramp_schedule
 from membound.train.sharded import count_nonzeros, gathered
 from membound.train.updates import Update, chain, l0_project, l1_shrink, l1_subgradient, l2_decay, palette
 from membound.train.weights import load_weights_, write_state
+from membound.train.writable import check_writable
 from membound.zoo.networks import find
 
 RAMP_BEGIN, RAMP_UNTIL = 0.15, 0.7
@@ -191,30 +191,6 @@ def train_network(
         }
         write_state(out, state, preprocess, about)
     return facts
-
-
-def check_writable(out: Path) -> None:
-    """Before training, so that nothing is lost at its end."""
-    folder = out.resolve().parent
-    if not folder.is_dir():
-        raise MemboundError(f"{out}: {say_no_folder(out.parent)}", about="out")
-    if out.is_dir():
-        raise MemboundError(f"{out} is a folder: name a file, such as {out / 'net.safetensors'}", about="out")
-    if out.suffix != ".safetensors":
-        raise MemboundError(
-            f"{out}: weights are written as safetensors, so name the file {out.stem}.safetensors", about="out"
-        )
-    if out.exists() and not out.is_file():
-        raise MemboundError(f"{out} is not a regular file: choose another name", about="out")
-    probe = folder / f".membound-{secrets.token_hex(8)}.part"  # permissions alone do not tell: /proc has them
-    try:
-        probe.open("xb").close()
-        probe.unlink()
-    except OSError as error:
-        raise MemboundError(
-            f"{out}: nothing can be written in {out.parent} ({error.strerror}): choose another folder",
-            about="out",
-        ) from None
 
 
 def evaluate_weights(

@@ -4,6 +4,11 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
+def nearest(found: str, allowed: Iterable[str]) -> str | None:
+    """The name that may have been meant."""
+    return next(iter(get_close_matches(found, list(allowed), n=1, cutoff=0.6)), None)
+
+
 def choices(found: str, allowed: Iterable[str], limit: int = 12) -> str:
     """What may stand in place of `found`: the closest name as a question, then a list.
 
@@ -11,7 +16,7 @@ def choices(found: str, allowed: Iterable[str], limit: int = 12) -> str:
     "did you mean 'lenet'? there are: lenet, alexnet"
     """
     names = list(allowed)
-    close = get_close_matches(found, names, n=1, cutoff=0.6)
-    question = f"did you mean {close[0]!r}? " if close else ""
+    close = nearest(found, names)
+    question = "" if close is None else f"did you mean {close!r}? "
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"{question}there are: {', '.join(names[:limit]) or 'none'}{rest}"

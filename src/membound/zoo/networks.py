@@ -17,7 +17,7 @@ from membound.zoo.alexnet import AlexNet, alexnet
 from membound.zoo.cifar10_quick import Cifar10Quick, cifar10_quick
 from membound.zoo.efficientnet_lite0 import efficientnet_lite0
 from membound.zoo.lenet import LeNet, lenet
-from membound.zoo.messages import choices
+from membound.zoo.messages import choices, nearest
 from membound.zoo.onnx_file import is_onnx, read_onnx
 from membound.zoo.solver import Solver
 from membound.zoo.tiny import ds_cnn, mobilenet_v1, resnet8
@@ -216,8 +216,10 @@ def _found(spec: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _wrapped(f"importing {module!r} for {spec!r}", error) from error
+        close = nearest(error.name, (path.stem for path in Path.cwd().glob("*.py")))
+        instead = "run" if close is None else f"did you mean {close}:{attribute}? Otherwise run"
         raise WeightsError(
-            f"{spec!r}: no module {error.name!r} in {os.getcwd()} or installed; run from the directory that "
+            f"{spec!r}: no module {error.name!r} in {os.getcwd()} or installed; {instead} from the directory that "
             "holds it, or install it"
         ) from None
     except (Exception, SystemExit) as error:

@@ -81,7 +81,7 @@ def _pairs(caffe: str, target: str, module: nn.Module, blobs: Sequence[Array]) -
         if i < len(masks):
             mask = _fitted(masks[i], parameter, f"{where}: the blob after the weights, a mask of {name},")
             if not np.isin(mask, (0, 1)).all():
-                raise WeightsError(f"{where}: the blob after the weights is no mask of 0 and 1")
+                raise WeightsError(f"{where}: the blob after the weights is not a mask of 0 and 1")
             fitted = np.where(mask != 0, fitted, np.float32(0))
         pairs.append((parameter, fitted))
     return pairs
