@@ -356,21 +356,31 @@ def test_few_images_to_calibrate_on_are_told_where_the_call_is(calibrated, tmp_p
 
 
 @needs_gcc
-@pytest.mark.parametrize("takes", ["uint8", "float32"])
-def test_a_single_output_is_printed_as_the_number_that_it_stands_for(tmp_path, takes):
+@pytest.mark.parametrize(("takes", "outputs"), [("uint8", 1), ("float32", 1), ("float32", 3)])
+def test_outputs_that_are_no_scores_of_classes_are_printed_as_numbers(tmp_path, takes, outputs):
     build = Builder((2, 3, 1), 0)
-    build.flat_linear(build.conv(0, 4, kernel=1), 1)
+    build.flat_linear(build.conv(0, 4, kernel=1), outputs)
     net = micro(build.store("p8", preprocess={"takes": takes}))
     write_project(tmp_path, net)
-    assert "number = NET_OUTPUT_SCALE * (float)(net_output(" in (tmp_path / "README.md").read_text()
-    assert "net_best(" not in (tmp_path / "README.md").read_text().split("## 4.")[1].split("## Flash")[0]
+    assert "number[i] = NET_OUTPUT_SCALE * (float)(net_output(" in (tmp_path / "README.md").read_text()
+    assert "net_best" not in (tmp_path / "README.md").read_text() + (tmp_path / "main.c").read_text()
     given = some_images(net.model, 5)
     data, wanted = fed(net, given)
     done = subprocess.run([str(built(tmp_path, "gcc"))], input=data, capture_output=True, check=True)
     rows = [line.split(" -> ") for line in done.stdout.decode().splitlines()]
-    assert [int(output) for output, _ in rows] == wanted.reshape(-1).tolist()
+    assert [int(each) for row, _ in rows for each in row.split()] == wanted.reshape(-1).tolist()
     numbers = net.scores(wanted).reshape(-1)
-    assert np.allclose([float(number) for _, number in rows], numbers, rtol=1e-5, atol=1e-6)
+    assert np.allclose([float(each) for _, row in rows for each in row.split()], numbers, rtol=1e-5, atol=1e-6)
+
+
+def test_a_class_is_printed_only_where_the_file_has_classes():
+    build = Builder((2, 3, 1), 0)
+    build.flat_linear(build.conv(0, 4, kernel=1), 3)
+    plan = micro(build.store("p8", preprocess={})).plan
+    for classes in (None, ["a", "b", "c"]):
+        files = project_files(plan, classes)
+        for name in ("main.c", "README.md"):
+            assert ("net_best(" in files[name]) == (classes is not None)
 
 
 def test_pixels_for_a_file_that_prepares_none_are_refused(tmp_path):
