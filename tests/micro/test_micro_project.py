@@ -1,6 +1,8 @@
 """The exported C: built with the compilers that are here, strictly and under sanitizers, it gives the engine's bits."""
 
+import errno
 import json
+import os
 import pickle
 import re
 import runpy
@@ -22,6 +24,7 @@ from membound.export.c_project import project_files, write_project
 from membound.export.folder import MANIFEST
 from membound.micro.identity import identify
 from membound.run.calibration import calibrate_activations, with_activations
+from membound.run.files import run_integers
 from membound.run.micro_net import MicroNet
 from membound.store.file import read_bytes, to_bytes
 from membound.units import LEVELS, say_off
@@ -336,7 +339,7 @@ NUMBERS = np.linspace(0, 1, 6 * 28 * 28, dtype=np.float32).reshape(6, 1, 28, 28)
         (NUMBERS.astype(np.int64), "images= holds int64: give training examples"),
         ("mnist", "images= holds <U5: give training examples"),
         ([[1.0], [1.0, 2.0]], "images= holds object: give training examples"),
-        (np.zeros_like(NUMBERS), "images= to calibrate on are all the same: give some hundred real inputs"),
+        (np.zeros_like(NUMBERS), "images= to calibrate on are all the same example: give some hundred different ones"),
         (NUMBERS[[0, 0, 0]], "images= to calibrate on are all the same"),
     ],
 )
@@ -381,6 +384,26 @@ def test_a_class_is_printed_only_where_the_file_has_classes():
         files = project_files(plan, classes)
         for name in ("main.c", "README.md"):
             assert ("net_best(" in files[name]) == (classes is not None)
+
+
+def test_a_full_disk_is_said_of_the_folder_that_was_named(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ModelError) as raised:
+        write_project(tmp_path / "firmware", micro(NETWORKS["lenet"]()))
+    assert str(raised.value) == f"{tmp_path}/firmware/net.c: cannot be written: No space left on device"
+    assert not list(tmp_path.iterdir())
+
+
+def test_float64_is_taken_as_float32_on_the_device(tmp_path):
+    net = micro(NETWORKS["lenet"]())
+    x = np.random.default_rng(0).normal(size=(3, *net.input_shape))
+    assert np.array_equal(net.integers(x), net.integers(x.astype(np.float32)))
+    assert np.array_equal(run_integers(net, x)["integers"], net.integers(x))
+    with pytest.raises(ModelError, match=r"save numbers of other types as x\.astype\('float32'\)"):
+        net.integers(x.astype(np.float16))
 
 
 def test_pixels_for_a_file_that_prepares_none_are_refused(tmp_path):

@@ -51,6 +51,28 @@ def test_features_are_standardized_in_training_the_file_and_the_c(tmp_path, capf
     assert near.max() <= 1  # where a float lies on the edge of two bytes
 
 
+def test_a_dead_sensor_is_said_and_does_not_saturate(tmp_path):
+    dead = np.random.default_rng(0).normal(size=(250, 6)).astype(np.float32)
+    dead[:, 4] = 9.5
+    notes = []
+    path = save_features(tmp_path / "d.npz", x_train=dead, x_test=dead[:50])
+    fitted = fit_features(path, watch=Watch(note=notes.append))
+    said = [note for note in notes if "single value" in note]
+    assert len(said) == 1
+    assert said[0].startswith("feature 4 (from 0) has a single value in all training examples")
+    fitted.save(tmp_path / "net.safetensors")
+    prepared = mb.load(tmp_path / "net.safetensors").preprocess(dead[:1] + 1)
+    assert abs(prepared[0, 4] - 1) < 0.01
+
+
+@pytest.mark.parametrize("target", ["micro", "cpu"])
+def test_inputs_that_are_all_the_same_are_refused_before_training(target):
+    same = np.ones((30, 6), np.float32)
+    with pytest.raises(MemboundError, match=r"\(x_train\) are all the same, in all 30 examples") as raised:
+        mb.fit(features_net, (same, np.arange(30) % 2), 6_000, target=target, steps=2)
+    assert "\n" not in str(raised.value)
+
+
 def padded():
     first, last = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 2, 3, stride=4, padding=1)
     return nn.Sequential(first, last, nn.Flatten(), nn.Linear(98, 10))
