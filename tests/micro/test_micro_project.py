@@ -309,7 +309,7 @@ def test_a_failed_export_leaves_the_earlier_one_as_it_was(calibrated, tmp_path, 
     mb.export_c(plain, folder, images=some_images(net.model, 24), maps="whole")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    def full_disk(path, parts):
+    def full_disk(path, parts, named):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("membound.export.folder.write_whole", full_disk)
@@ -339,7 +339,10 @@ NUMBERS = np.linspace(0, 1, 6 * 28 * 28, dtype=np.float32).reshape(6, 1, 28, 28)
         (NUMBERS.astype(np.int64), "images= holds int64: give training examples"),
         ("mnist", "images= holds <U5: give training examples"),
         ([[1.0], [1.0, 2.0]], "images= holds object: give training examples"),
-        (np.zeros_like(NUMBERS), "images= to calibrate on are all the same example: give some hundred different ones"),
+        (
+            np.zeros_like(NUMBERS),
+            "images= to calibrate on are all the same example: give some hundred different ones",
+        ),
         (NUMBERS[[0, 0, 0]], "images= to calibrate on are all the same"),
     ],
 )
@@ -373,7 +376,9 @@ def test_outputs_that_are_no_scores_of_classes_are_printed_as_numbers(tmp_path, 
     rows = [line.split(" -> ") for line in done.stdout.decode().splitlines()]
     assert [int(each) for row, _ in rows for each in row.split()] == wanted.reshape(-1).tolist()
     numbers = net.scores(wanted).reshape(-1)
-    assert np.allclose([float(each) for _, row in rows for each in row.split()], numbers, rtol=1e-5, atol=1e-6)
+    assert np.allclose(
+        [float(each) for _, row in rows for each in row.split()], numbers, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_a_class_is_printed_only_where_the_file_has_classes():
@@ -399,7 +404,8 @@ def test_a_full_disk_is_said_of_the_folder_that_was_named(tmp_path, monkeypatch)
 
 def test_float64_is_taken_as_float32_on_the_device(tmp_path):
     net = micro(NETWORKS["lenet"]())
-    x = np.random.default_rng(0).normal(size=(3, *net.input_shape))
+    first = net.plan.net.quantizations[0]
+    x = np.random.default_rng(0).uniform(first.low, first.high, (3, *net.input_shape))
     assert np.array_equal(net.integers(x), net.integers(x.astype(np.float32)))
     assert np.array_equal(run_integers(net, x)["integers"], net.integers(x))
     with pytest.raises(ModelError, match=r"save numbers of other types as x\.astype\('float32'\)"):

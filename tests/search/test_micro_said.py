@@ -21,7 +21,9 @@ def save_features(path, seed=0, **changes):
     noise = random.normal(size=(300, 6))
     x = (np.linspace(2, 500, 6) + np.logspace(-2, 2, 6) * noise).astype(np.float32)
     y = (noise.sum(1) > 0).astype(np.int64)
-    np.savez(path, **{"x_train": x[:250], "y_train": y[:250], "x_test": x[250:], "y_test": y[250:], **changes})
+    np.savez(
+        path, **{"x_train": x[:250], "y_train": y[:250], "x_test": x[250:], "y_test": y[250:], **changes}
+    )
     return path
 
 
@@ -63,6 +65,22 @@ def test_a_dead_sensor_is_said_and_does_not_saturate(tmp_path):
     fitted.save(tmp_path / "net.safetensors")
     prepared = mb.load(tmp_path / "net.safetensors").preprocess(dead[:1] + 1)
     assert abs(prepared[0, 4] - 1) < 0.01
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.over_time = nn.LSTM(4, 8, batch_first=True)
+
+    def forward(self, x):
+        _, _, _ = x.shape
+        return self.over_time(x.transpose(1, 2))[0][:, -1]
+
+
+def test_an_lstm_is_named_whatever_shape_the_data_is_read_in():
+    x = np.random.default_rng(0).normal(size=(30, 1, 4, 20)).astype(np.float32)
+    with pytest.raises(MemboundError, match=r"^layer 'over_time' \(LSTM\) does not run on a microcontroller"):
+        mb.fit(Reader, (x, np.arange(30) % 2), 6_000, target="micro", steps=2)
 
 
 @pytest.mark.parametrize("target", ["micro", "cpu"])

@@ -40,7 +40,7 @@ def constant_channels(train: Split) -> list[int]:
     x = _held(train)
     if x is None or not len(x) or inputs_of(train) is not None:
         return []
-    found = range(x.shape[1])
+    found = list(range(x.shape[1]))
     for part in (x[:FIRST], x):
         found = [c for c in found if bool((part[:, c] == x[0, c].flat[0]).all())]
     return found

@@ -15,8 +15,8 @@ from torch import nn
 
 from membound.data import Preprocess
 from membound.data.npz import reading_notes
-from membound.data.varied import check_varied
 from membound.data.several import inputs_of
+from membound.data.varied import check_varied
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several

@@ -1,4 +1,4 @@
-"""What is said of channels of sensors: those that do not vary, and those that one int8 scale cannot hold well together."""
+"""What is said of sensors: channels that do not vary, and channels that one int8 scale cannot hold together."""
 
 import numpy as np
 
@@ -44,5 +44,5 @@ def note_constant(problem: Problem) -> list[str]:
     have, it = ("has", "it") if len(found) == 1 else ("have", "them")
     return [
         f"{kind}{'s' if len(found) > 1 else ''} {', '.join(map(str, shown))}{more} (from 0) {have} a single value in "
-        "all training examples: the network cannot learn what a change there means; leave {it} out, or check the sensor"
+        f"all training examples: the network cannot learn what a change there means; leave {it} out, or check the sensor"
     ]
