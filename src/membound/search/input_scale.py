@@ -44,5 +44,6 @@ def note_constant(problem: Problem) -> list[str]:
     have, it = ("has", "it") if len(found) == 1 else ("have", "them")
     return [
         f"{kind}{'s' if len(found) > 1 else ''} {', '.join(map(str, shown))}{more} (from 0) {have} a single value in "
-        f"all training examples: the network cannot learn what a change there means; leave {it} out, or check the sensor"
+        f"all training examples, so the network cannot learn what a change there means: leave {it} out, or check "
+        "the sensor"
     ]
