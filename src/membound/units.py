@@ -91,6 +91,10 @@ def parse_clock(text: str | float) -> float:
     (80000000.0, 1500000000.0, 16000000.0)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)(?:e\+?\d+)?\s*([a-zA-Z]*)\s*", str(text))
+    if match is not None and match[2] == "mHz":
+        raise MemboundError(
+            f"clock={text!r}: mHz are thousandths of Hz: did you mean '{match[1]} MHz'?", about="clock"
+        )
     unit = "" if match is None else match[2].lower() or ("" if isinstance(text, str) else "hz")
     if match is not None and not unit:
         raise MemboundError(

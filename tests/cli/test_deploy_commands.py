@@ -420,7 +420,7 @@ BAD_INPUTS = {
     "no batch": (np.zeros((1, 6, 6), np.float32), "this network takes (batch, 1, 6, 6)"),
     "wrong images": (np.zeros((2, 3, 6, 6), np.uint8), "images have 3 channels but mean has 1"),
     "no channels": (np.zeros((2, 6, 6), np.uint8), "is needed, such as images[:, None]"),
-    "float64": (np.zeros((2, 1, 6, 6)), "float64: allowed are uint8"),
+    "float16": (np.zeros((2, 1, 6, 6), np.float16), "float16: allowed are uint8"),
     "complex": (np.zeros((2, 1, 6, 6), complex), "complex128"),
     "text": (np.array(["a"]), "allowed are uint8"),
     "nothing": (np.zeros((0, 1, 6, 6), np.float32), "it is empty"),

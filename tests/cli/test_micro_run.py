@@ -143,8 +143,8 @@ def test_wrong_numbers_are_said_as_numbers_not_as_images(tmp_path, monkeypatch, 
         (numbers[:, :2], "the input has the shape (5, 2, 4, 1): this network takes (batch, 3, 4, 1)"),
         (numbers[..., 0], "the input has the shape (5, 3, 4): this network takes (batch, 3, 4, 1)"),
         (
-            numbers.astype(np.float64),
-            "the input has the type float64: save the numbers, as in training, as x.astype('float32')",
+            numbers.astype(np.float16),
+            "the input has the type float16: save the numbers, as in training, as x.astype('float32')",
         ),
         ((100 * numbers).astype(np.int16), "the input has the type int16: save the numbers, as in training"),
     ):

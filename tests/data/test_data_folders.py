@@ -296,7 +296,7 @@ def test_take_and_bag_choose_files(tmp_path):
     assert len(data.bag(split)) == 10
     with pytest.raises(DataError, match="allowed are 0 to 9"):
         split.read(np.array([10]))
-    with pytest.raises(DataError, match="1 images but 2 labels"):
+    with pytest.raises(DataError, match="1 examples but 2 labels"):
         FolderSplit(("x.png",), np.array([0, 1]), 8)
 
 

@@ -92,8 +92,12 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path, ndim, layout):
         ({"x_train": np.zeros((0, 8, 8), np.uint8)}, "no images"),
         ({"x_train": np.zeros((6, 64), np.uint8)}, "features are floating point"),
         ({"x_train": np.zeros((6, 9, 9), np.uint8)}, "alike"),
-        ({"y_train": np.arange(5)}, "y_train: 6 images but 5 labels"),
-        ({"y_test": np.arange(6)}, "y_test: 2 images but 6 labels"),
+        (
+            {"y_train": np.array(["walk"] * 6)},
+            "y_train: labels are texts, such as 'walk': number the classes from 0",
+        ),
+        ({"y_train": np.arange(5)}, "y_train: 6 examples but 5 labels"),
+        ({"y_test": np.arange(6)}, "y_test: 2 examples but 6 labels"),
         ({"y_train": np.arange(6) % 3 / 1.0}, "they must be alike"),
         ({"y_train": np.eye(6, dtype=int) * 300}, "masks are class numbers"),
         (

@@ -107,7 +107,9 @@ def test_channels_are_the_first_axis_of_an_example(shape):
     prepared = how(x)
     for channel, (mean, std) in enumerate(zip(how.mean, how.std, strict=True)):
         assert np.array_equal(prepared[:, channel], (x[:, channel] - mean) / std)
-    with pytest.raises(DataError, match="and C 3, as mean has" if len(shape) < 3 else "2 channels but mean has 3"):
+    with pytest.raises(
+        DataError, match="and C 3, as mean has" if len(shape) < 3 else "2 channels but mean has 3"
+    ):
         how(x[:, :2])
 
 

@@ -75,7 +75,7 @@ def test_bad_indices_are_refused(indices, said):
     [
         (np.zeros((2, 1, 1, 1), np.int16), [0, 1], "uint8 or float32"),
         (np.zeros((2, 1, 1), np.uint8), [0, 1], r"\[n, C, H, W\]"),
-        (np.zeros((2, 1, 1, 1), np.uint8), [0], "2 images but 1 labels"),
+        (np.zeros((2, 1, 1, 1), np.uint8), [0], "2 examples but 1 labels"),
         (np.zeros((2, 1, 1, 1), np.uint8), [0, -1], "negative"),
         (np.zeros((2, 1, 1, 1), np.uint8), [0, 1.5], "integers"),
     ],

@@ -1,6 +1,8 @@
 """The exported C: built with the compilers that are here, strictly and under sanitizers, it gives the engine's bits."""
 
+import errno
 import json
+import os
 import pickle
 import re
 import runpy
@@ -22,6 +24,7 @@ from membound.export.c_project import project_files, write_project
 from membound.export.folder import MANIFEST
 from membound.micro.identity import identify
 from membound.run.calibration import calibrate_activations, with_activations
+from membound.run.files import run_integers
 from membound.run.micro_net import MicroNet
 from membound.store.file import read_bytes, to_bytes
 from membound.units import LEVELS, say_off
@@ -306,7 +309,7 @@ def test_a_failed_export_leaves_the_earlier_one_as_it_was(calibrated, tmp_path, 
     mb.export_c(plain, folder, images=some_images(net.model, 24), maps="whole")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    def full_disk(path, parts):
+    def full_disk(path, parts, named):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("membound.export.folder.write_whole", full_disk)
@@ -336,7 +339,10 @@ NUMBERS = np.linspace(0, 1, 6 * 28 * 28, dtype=np.float32).reshape(6, 1, 28, 28)
         (NUMBERS.astype(np.int64), "images= holds int64: give training examples"),
         ("mnist", "images= holds <U5: give training examples"),
         ([[1.0], [1.0, 2.0]], "images= holds object: give training examples"),
-        (np.zeros_like(NUMBERS), "images= to calibrate on are all the same: give some hundred real inputs"),
+        (
+            np.zeros_like(NUMBERS),
+            "images= to calibrate on are all the same example: give some hundred different ones",
+        ),
         (NUMBERS[[0, 0, 0]], "images= to calibrate on are all the same"),
     ],
 )
@@ -356,21 +362,54 @@ def test_few_images_to_calibrate_on_are_told_where_the_call_is(calibrated, tmp_p
 
 
 @needs_gcc
-@pytest.mark.parametrize("takes", ["uint8", "float32"])
-def test_a_single_output_is_printed_as_the_number_that_it_stands_for(tmp_path, takes):
+@pytest.mark.parametrize(("takes", "outputs"), [("uint8", 1), ("float32", 1), ("float32", 3)])
+def test_outputs_that_are_no_scores_of_classes_are_printed_as_numbers(tmp_path, takes, outputs):
     build = Builder((2, 3, 1), 0)
-    build.flat_linear(build.conv(0, 4, kernel=1), 1)
+    build.flat_linear(build.conv(0, 4, kernel=1), outputs)
     net = micro(build.store("p8", preprocess={"takes": takes}))
     write_project(tmp_path, net)
-    assert "number = NET_OUTPUT_SCALE * (float)(net_output(" in (tmp_path / "README.md").read_text()
-    assert "net_best(" not in (tmp_path / "README.md").read_text().split("## 4.")[1].split("## Flash")[0]
+    assert "number[i] = NET_OUTPUT_SCALE * (float)(net_output(" in (tmp_path / "README.md").read_text()
+    assert "net_best" not in (tmp_path / "README.md").read_text() + (tmp_path / "main.c").read_text()
     given = some_images(net.model, 5)
     data, wanted = fed(net, given)
     done = subprocess.run([str(built(tmp_path, "gcc"))], input=data, capture_output=True, check=True)
     rows = [line.split(" -> ") for line in done.stdout.decode().splitlines()]
-    assert [int(output) for output, _ in rows] == wanted.reshape(-1).tolist()
+    assert [int(each) for row, _ in rows for each in row.split()] == wanted.reshape(-1).tolist()
     numbers = net.scores(wanted).reshape(-1)
-    assert np.allclose([float(number) for _, number in rows], numbers, rtol=1e-5, atol=1e-6)
+    assert np.allclose(
+        [float(each) for _, row in rows for each in row.split()], numbers, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_class_is_printed_only_where_the_file_has_classes():
+    build = Builder((2, 3, 1), 0)
+    build.flat_linear(build.conv(0, 4, kernel=1), 3)
+    plan = micro(build.store("p8", preprocess={})).plan
+    for classes in (None, ["a", "b", "c"]):
+        files = project_files(plan, classes)
+        for name in ("main.c", "README.md"):
+            assert ("net_best(" in files[name]) == (classes is not None)
+
+
+def test_a_full_disk_is_said_of_the_folder_that_was_named(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ModelError) as raised:
+        write_project(tmp_path / "firmware", micro(NETWORKS["lenet"]()))
+    assert str(raised.value) == f"{tmp_path}/firmware/net.c: cannot be written: No space left on device"
+    assert not list(tmp_path.iterdir())
+
+
+def test_float64_is_taken_as_float32_on_the_device(tmp_path):
+    net = micro(NETWORKS["lenet"]())
+    first = net.plan.net.quantizations[0]
+    x = np.random.default_rng(0).uniform(first.low, first.high, (3, *net.input_shape))
+    assert np.array_equal(net.integers(x), net.integers(x.astype(np.float32)))
+    assert np.array_equal(run_integers(net, x)["integers"], net.integers(x))
+    with pytest.raises(ModelError, match=r"save numbers of other types as x\.astype\('float32'\)"):
+        net.integers(x.astype(np.float16))
 
 
 def test_pixels_for_a_file_that_prepares_none_are_refused(tmp_path):

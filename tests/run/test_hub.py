@@ -299,8 +299,8 @@ def test_what_is_there_is_never_written_over(file, tmp_path):
 def test_a_disk_that_is_full_leaves_nothing(file, tmp_path, monkeypatch):
     from membound.export import hub_folder
 
-    def fail(path, parts):
-        raise ModelError(f"{path}: cannot be written: No space left on device")
+    def fail(path, parts, named):
+        raise ModelError(f"{named}: cannot be written: No space left on device")
 
     monkeypatch.setattr(hub_folder, "write_whole", fail)
     with pytest.raises(ModelError, match="No space left"):

@@ -218,6 +218,7 @@ def test_time_alone_is_a_bound_on_a_microcontroller():
     ("clock", "said"),
     [
         ("80", "has no unit"),
+        ("1mHz", "did you mean '1 MHz'"),
         (80, "did you mean '80 MHz'"),
         ("0 MHz", "a frequency above 0"),
         ("fast", "as in '80 MHz'"),

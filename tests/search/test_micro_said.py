@@ -21,7 +21,9 @@ def save_features(path, seed=0, **changes):
     noise = random.normal(size=(300, 6))
     x = (np.linspace(2, 500, 6) + np.logspace(-2, 2, 6) * noise).astype(np.float32)
     y = (noise.sum(1) > 0).astype(np.int64)
-    np.savez(path, **{"x_train": x[:250], "y_train": y[:250], "x_test": x[250:], "y_test": y[250:], **changes})
+    np.savez(
+        path, **{"x_train": x[:250], "y_train": y[:250], "x_test": x[250:], "y_test": y[250:], **changes}
+    )
     return path
 
 
@@ -49,6 +51,44 @@ def test_features_are_standardized_in_training_the_file_and_the_c(tmp_path, capf
     fed = np.floor(x / scales + offsets + np.float32(0.5)).clip(0, 255).astype(np.uint8)
     near = np.abs(net.integers(fed).astype(int) - net.integers(prepared))
     assert near.max() <= 1  # where a float lies on the edge of two bytes
+
+
+def test_a_dead_sensor_is_said_and_does_not_saturate(tmp_path):
+    dead = np.random.default_rng(0).normal(size=(250, 6)).astype(np.float32)
+    dead[:, 4] = 9.5
+    notes = []
+    path = save_features(tmp_path / "d.npz", x_train=dead, x_test=dead[:50])
+    fitted = fit_features(path, watch=Watch(note=notes.append))
+    said = [note for note in notes if "single value" in note]
+    assert len(said) == 1
+    assert said[0].startswith("feature 4 (from 0) has a single value in all training examples")
+    fitted.save(tmp_path / "net.safetensors")
+    prepared = mb.load(tmp_path / "net.safetensors").preprocess(dead[:1] + 1)
+    assert abs(prepared[0, 4] - 1) < 0.01
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.over_time = nn.LSTM(4, 8, batch_first=True)
+
+    def forward(self, x):
+        _, _, _ = x.shape
+        return self.over_time(x.transpose(1, 2))[0][:, -1]
+
+
+def test_an_lstm_is_named_whatever_shape_the_data_is_read_in():
+    x = np.random.default_rng(0).normal(size=(30, 1, 4, 20)).astype(np.float32)
+    with pytest.raises(MemboundError, match=r"^layer 'over_time' \(LSTM\) does not run on a microcontroller"):
+        mb.fit(Reader, (x, np.arange(30) % 2), 6_000, target="micro", steps=2)
+
+
+@pytest.mark.parametrize("target", ["micro", "cpu"])
+def test_inputs_that_are_all_the_same_are_refused_before_training(target):
+    same = np.ones((30, 6), np.float32)
+    with pytest.raises(MemboundError, match=r"\(x_train\) are all the same, in all 30 examples") as raised:
+        mb.fit(features_net, (same, np.arange(30) % 2), 6_000, target=target, steps=2)
+    assert "\n" not in str(raised.value)
 
 
 def padded():

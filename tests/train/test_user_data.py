@@ -112,7 +112,7 @@ def test_read_only_and_foreign_byte_orders_reach_the_device(tmp_path):
         ((VECTORS, CLASSES - 1), "label -1 is negative"),
         ((VECTORS, np.eye(4, dtype=int)[CLASSES]), r"one-hot: for classes, give their numbers, y\.argmax\(1\)"),
         ((VECTORS, np.where(CLASSES > 2, np.nan, 1)), "y holds values that are not finite"),
-        ((VECTORS, ["cat"] * 20), "labels are <U3: number the classes"),
+        ((VECTORS, ["cat"] * 20), "labels are texts, such as 'cat': number the classes"),
         ((VECTORS, CLASSES > 1), "y is bool"),
         ((VECTORS, [[1], [2, 3]]), "y is a list that is not an array"),
         ((VECTORS, np.int64(3)), "y is a single number"),
@@ -491,7 +491,9 @@ def test_several_inputs_of_a_membound_set_are_taken_as_they_are():
     inputs = Inputs.of({"ids": np.zeros((1, 2), int), "x": np.zeros((1, 3))})
     rows = np.arange(20, dtype=np.float32).reshape(4, 5)
     split = SeveralSplit(rows, np.arange(4), inputs)
-    assert preprocess_of(MemboundDataset("set", split, split, tuple("abcd")), split) == Preprocess(takes="float32")
+    assert preprocess_of(MemboundDataset("set", split, split, tuple("abcd")), split) == Preprocess(
+        takes="float32"
+    )
 
 
 def test_a_channel_that_does_not_vary_can_be_divided_by():

@@ -223,8 +223,8 @@ def _read(path: Path) -> list[Any]:
             named = {key: _named(file.files, key) for key in KEYS if key.startswith("x_")}
             if missing := [key for key in KEYS if key not in file.files and not named.get(key)]:
                 raise DataError(
-                    f"{path} lacks {', '.join(missing)}: it has {', '.join(file.files) or 'nothing'}, "
-                    f"and needs {', '.join(KEYS)}"
+                    f"{path} lacks {', '.join(missing)}: it has {', '.join(file.files) or 'nothing'}; save arrays of "
+                    "these names with np.savez"
                 )
             arrays: list[Any] = [
                 {name: file[f"{key}.{name}"] for name in named[key]} if named.get(key) else file[key]

@@ -138,12 +138,30 @@ def as_indices(indices: Rows, length: int) -> npt.NDArray[np.intp]:
     return array.astype(np.intp, copy=False)
 
 
+def refuse_texts(labels: Array) -> None:
+    """Of labels that are names, such as those of classes.
+
+    >>> refuse_texts(np.array(["walk", "run"]))
+    Traceback (most recent call last):
+    ...
+    membound.errors.DataError: labels are texts, such as 'walk': number the classes from 0, alike in all parts of the \
+data, as np.unique(y, return_inverse=True)[1] does
+    """
+    if labels.dtype.kind in "USO":
+        such = f", such as {str(labels.flat[0])[:20]!r}" if labels.size else ""
+        raise DataError(
+            f"labels are texts{such}: number the classes from 0, alike in all parts of the data, as "
+            "np.unique(y, return_inverse=True)[1] does"
+        )
+
+
 def as_labels(labels: Array, length: int) -> Labels:
     """`labels` as a checked int64 array of `length` classes."""
+    refuse_texts(labels)
     if labels.dtype.kind not in "iu" or labels.ndim != 1:
         raise DataError(f"labels are {labels.dtype} {list(labels.shape)}: they must be integers [n]")
     if len(labels) != length:
-        raise DataError(f"{length} images but {len(labels)} labels: give one label for each image")
+        raise DataError(f"{length} examples but {len(labels)} labels: give one label for each example")
     if length and labels.min() < 0:
         raise DataError(f"label {labels.min()} is negative: classes count from 0")
     return labels.astype(np.int64, copy=False)

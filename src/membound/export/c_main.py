@@ -1,6 +1,6 @@
 """main.c beside a network's C: a program for a host, which reads examples from standard input."""
 
-from membound.export.c_readme import example_of, has_one_output
+from membound.export.c_readme import example_of, says_class
 from membound.micro.plan import MicroPlan
 
 # One program for what is fed as it is (MAIN_OF_BYTES) and one for floats, which net_input makes bytes of.
@@ -70,20 +70,23 @@ _CLASSES = (
     printf("-> %u\n", (unsigned)net_best(&context));
 """,
 )
-_NUMBER = (
-    "prints the output of each, and the number that it stands for.",
-    r"""    const int output = net_output(&context, 0);
-    printf("%d -> %g\n", output, (double)NET_OUTPUT_SCALE * (output - NET_OUTPUT_ZERO));
+_NUMBERS = (
+    "prints the outputs of each and the numbers that they stand for.",
+    r"""    for (uint32_t i = 0; i < NET_OUTPUTS; i++) printf("%d ", net_output(&context, i));
+    printf("->");
+    for (uint32_t i = 0; i < NET_OUTPUTS; i++)
+      printf(" %g", (double)NET_OUTPUT_SCALE * (net_output(&context, i) - NET_OUTPUT_ZERO));
+    printf("\n");
 """,
 )
 
 
-def main_text(plan: MicroPlan) -> str:
-    """The program for what a network takes; of one output it prints the number, which is no class."""
+def main_text(plan: MicroPlan, classes: list[str] | None) -> str:
+    """The program for what a network takes; where outputs are no scores of classes, it prints their numbers."""
     text = MAIN_OF_NUMBERS
     if plan.net.takes_pixels:
         text = MAIN_OF_BYTES.replace("ABOUT", ABOUT[example_of(plan)])
-    if has_one_output(plan):
-        for classes, number in zip(_CLASSES, _NUMBER, strict=True):
-            text = text.replace(classes, number)
+    if not says_class(plan, classes):
+        for of_class, of_numbers in zip(_CLASSES, _NUMBERS, strict=True):
+            text = text.replace(of_class, of_numbers)
     return text

@@ -77,7 +77,7 @@ def project_files(
         **{renamed(name, prefix): renamed(text, prefix) for name, text in selftest_files(plan).items()},
         CONFIG: config_text(features(plan), prefix),
         **{name: (folder / name).read_text() for name in RUNTIME},
-        "main.c": renamed(main_text(plan), prefix),
+        "main.c": renamed(main_text(plan, classes), prefix),
         "CMakeLists.txt": renamed(CMAKE, prefix).replace("LEVEL", level),
         "README.md": readme_text(plan, classes, clock, level, prefix, fixed),
     }

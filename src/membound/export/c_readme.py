@@ -36,9 +36,10 @@ def example_of(plan: MicroPlan) -> str:
     return "image" if pictures else "example"
 
 
-def has_one_output(plan: MicroPlan) -> bool:
-    """Whether the largest of the outputs says nothing, as in regression to one number."""
-    return math.prod(plan.net.images[plan.net.output]) == 1
+def says_class(plan: MicroPlan, classes: list[str] | None) -> bool:
+    """Whether the largest of the outputs is a class: they are a vector of scores, which regression does not give."""
+    outputs, *places = plan.net.images[plan.net.output]
+    return outputs > 1 and places == [1, 1] and (classes is not None or bool(plan.net.dropped))
 
 
 def _say_input(plan: MicroPlan, prefix: str, fixed: FixedInput | None) -> str:
@@ -88,6 +89,7 @@ def readme_text(
     more = "is faster and takes more" if level == SMALL else "takes less, and is slower"
     how = "line buffers" if not layout.whole else "whole maps"
     floats, arithmetic, prepare = "", "integers", ""
+    shows_class = says_class(plan, classes)
     if (said := say_not_included(plan, fixed is not None)) is not None:
         said = re.sub(r"\bnet(_input\w*)", rf"`{prefix}\1`", said)
         said = f"{said[0].upper()}{said[1:]}."
@@ -103,11 +105,19 @@ def readme_text(
         f"    do {{\n      ...  /* get the next row */\n{prepare}"
         f"    }} while (!{prefix}_feed_row(&context, row, 1, {big}_CHANNELS));\n"
         + (
-            f"    number = {big}_OUTPUT_SCALE * (float)({prefix}_output(&context, 0) - {big}_OUTPUT_ZERO);"
-            "  /* in the unit of the training data */"
-            if has_one_output(plan)
-            else f"    best = {prefix}_best(&context);  /* or {prefix}_output(&context, index) */"
+            f"    best = {prefix}_best(&context);  /* or {prefix}_output(&context, index) */"
+            if shows_class
+            else f"    for (uint32_t i = 0; i < {big}_OUTPUTS; i++)  /* in the unit of the training data */\n"
+            f"      number[i] = {big}_OUTPUT_SCALE * (float)({prefix}_output(&context, i) - {big}_OUTPUT_ZERO);"
         )
+    )
+    compares = f" `{prefix}_best` compares outputs, and may differ by a few." if shows_class else ""
+    time_said = fill(
+        "Time does not depend on the data: compiled by gcc for a Cortex-M4 at -Os or -O2, every input takes as many "
+        f"instructions as any other.{compares} Other compilers and processors may jump where values are limited or "
+        "compared.",
+        WIDE,
+        break_on_hyphens=False,
     )
     names = (
         "" if classes is None else f"\nClasses, in the order of the outputs: {', '.join(classes)[:2000]}.\n"
@@ -192,9 +202,7 @@ estimates: {say_off(*LEVELS)}.
 The longest call of `{prefix}_feed_row` is often the last one of an {one}, which computes all that is left; others are
 much shorter. Tasks of the same priority are blocked for that long.
 
-Time does not depend on the data: compiled by gcc for a Cortex-M4 at -Os or -O2, every input takes as many instructions
-as any other. `{prefix}_best` compares outputs, and may differ by a few. Other compilers and processors may jump where
-values are limited or compared.
+{time_said}
 
 ## Layers
 

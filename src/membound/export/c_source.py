@@ -78,7 +78,7 @@ int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step
  * time, what it reads is not the output. */
 int8_t net_output(const net_context *context, uint32_t index);
 
-/* The index of the largest output, the first of several. As net_output, it is for after the last row. */
+/* Of class scores, the index of the largest, the first of several. As net_output, it is for after the last row. */
 uint32_t net_best(const net_context *context);
 
 #ifdef __cplusplus

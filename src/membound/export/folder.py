@@ -45,9 +45,9 @@ def write_files(
         aside.mkdir()
         for name, parts in files.items():
             (aside / name).parent.mkdir(exist_ok=True)
-            write_whole(aside / name, parts)
+            write_whole(aside / name, parts, folder / name)
         digests = {name: digest_file(aside / name) for name in files}
-        write_whole(aside / MANIFEST, [json.dumps(digests, indent=1).encode() + b"\n"])
+        write_whole(aside / MANIFEST, [json.dumps(digests, indent=1).encode() + b"\n"], folder)
         if not _is_ours(folder, header, line):
             aside.rename(folder)
             return []

@@ -46,8 +46,8 @@ def write_folder(
     aside = target.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
     try:
         aside.mkdir()
-        write_whole(aside / MODEL, [Path(file).read_bytes()])
-        write_whole(aside / CARD, [card.encode()])
+        write_whole(aside / MODEL, [Path(file).read_bytes()], target)
+        write_whole(aside / CARD, [card.encode()], target)
         aside.rename(target)
     except OSError as error:
         raise ModelError(f"{target}: cannot be written: {error.strerror or error}") from None

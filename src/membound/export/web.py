@@ -101,8 +101,8 @@ def write_page(folder: str | os.PathLike[str], net: MicroNet) -> dict[str, int]:
     aside = target.absolute().with_name(f".membound-{secrets.token_hex(8)}.part")
     try:
         aside.mkdir()
-        write_whole(aside / "index.html", [page.encode()])
-        write_whole(aside / "net.wasm", [module])
+        write_whole(aside / "index.html", [page.encode()], target)
+        write_whole(aside / "net.wasm", [module], target)
         aside.rename(target)
     except OSError as error:
         raise ModelError(f"{target}: cannot be written: {error.strerror or error}") from None

@@ -57,7 +57,8 @@ def _check_inputs(shape: Shape, inputs: Float32) -> None:
         )
     if (inputs == inputs[:1]).all() and (len(inputs) > 1 or inputs.min() == inputs.max()):
         raise ModelError(
-            "images= to calibrate on are all the same: give some hundred real inputs", about="images"
+            "images= to calibrate on are all the same example: give some hundred different ones, as in training",
+            about="images",
         )
     wrong = len(inputs) - int(np.isfinite(inputs).all(axis=tuple(range(1, inputs.ndim))).sum())
     if wrong:

@@ -5,6 +5,9 @@ import sys
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from membound.data import Preprocess
 from membound.errors import DataError, ModelError
 from membound.store.formats import decode
@@ -31,6 +34,18 @@ def give_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
+
+
+def narrowed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """float64, which numpy makes unless told otherwise, as float32; other types as they are.
+
+    >>> narrowed(np.zeros(2)).dtype.name, narrowed(np.zeros(2, np.int64)).dtype.name
+    ('float32', 'int64')
+    """
+    if array.dtype != np.float64:
+        return array
+    with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused as such
+        return array.astype(np.float32)
 
 
 def preprocess_of(model: StoredModel) -> Preprocess | None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from membound.data.preprocess import taken_by
 from membound.errors import DataError, ModelError
+from membound.run.common import narrowed
 from membound.run.hub import fetch, is_address
 from membound.run.micro_net import MicroNet
 from membound.run.net import Net
@@ -171,6 +172,7 @@ def run_array(net: Net | MicroNet, array: Array) -> dict[str, npt.NDArray[np.flo
         )
     if isinstance(net, Net) and net.inputs[0].whole and array.ndim and len(array):
         return _by_name(net, net(array))
+    array = narrowed(array)
     _check_array(net, array)
     return _by_name(net, net(prepare(net, array)))
 
@@ -180,6 +182,7 @@ def run_integers(net: MicroNet, array: Array) -> dict[str, Array]:
 
     uint8 is what the device is fed with; float32 is taken as `run_array` does.
     """
+    array = narrowed(array)
     _check_array(net, array)
     integers = net.integers(prepare(net, array))
     return {"output": net.scores(integers), "integers": integers}

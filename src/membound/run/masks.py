@@ -68,7 +68,7 @@ def write_masks(folder: Path, names: Sequence[Path], masks: Iterable[Mask]) -> N
         aside.mkdir()
         for name, mask in zip(names, masks, strict=True):
             (aside / name).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(aside / name, [encode_mask(mask)])
+            write_whole(aside / name, [encode_mask(mask)], folder / name)
         aside.rename(folder)
     except OSError as error:
         raise ModelError(f"{folder}: cannot be written: {error.strerror or error}") from None

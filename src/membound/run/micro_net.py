@@ -20,7 +20,7 @@ from membound.micro.integers import make_integers
 from membound.micro.numbers import say_not_included, say_range
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
 from membound.micro.used import code_of, constants_of
-from membound.run.common import compiled_core, stated_preprocess
+from membound.run.common import compiled_core, narrowed, stated_preprocess
 from membound.store.model import StoredModel
 from membound.units import CLOCK, LEVELS, parse_level
 
@@ -187,11 +187,12 @@ class MicroNet:
 
     def _run(self, x: npt.ArrayLike) -> npt.NDArray[np.int8]:
         """The same; only what a user calls calls this, so that warnings name the user's line."""
-        images = np.asarray(x)
+        images = narrowed(np.asarray(x))
         if images.dtype not in (np.uint8, np.int8, np.float32):
             raise ModelError(
                 f"the input has the type {images.dtype}: this network takes what the device is fed with "
-                "(uint8, or int8, the same less 128), or prepared float32"
+                "(uint8, or int8, the same less 128), or prepared float32: save numbers of other types as "
+                "x.astype('float32')"
             )
         pixels = images.dtype == np.uint8 and self.plan.net.takes_pixels
         if pixels:

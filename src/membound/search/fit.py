@@ -16,6 +16,7 @@ from torch import nn
 from membound.data import Preprocess
 from membound.data.npz import reading_notes
 from membound.data.several import inputs_of
+from membound.data.varied import check_varied
 from membound.errors import MemboundError, ModelError
 from membound.search import teachers
 from membound.search.bounds import Amount, Bound, Several
@@ -33,7 +34,7 @@ from membound.search.deployed import Fitted
 from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
 from membound.search.forecast import expected_work, left_to_do
-from membound.search.input_scale import note_scales
+from membound.search.input_scale import note_constant, note_scales
 from membound.search.integers import with_integers_judged
 from membound.search.latencies import with_latencies
 from membound.search.latency import TRIES, LatencyBound, smaller, told
@@ -171,6 +172,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         watch = Watch(warn=lambda text: None)
     choices = with_effort(choices, model, bound)
     problem = _pose(model, examples, bound, choices, watch)
+    check_varied(problem.data.train)
     allowed_ms = None if bound.latency is None else parse_latency(bound.latency)
     latency = None if allowed_ms is None or bound.is_micro else LatencyBound(allowed_ms, bound.threads)
     limits = [] if bound.searches else resolve_limits(problem, bound.amounts)
@@ -189,7 +191,12 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             tell_resumed(directory, watch)
         workers = place.workers or this_process(device)
         workshop = Workshop(problem, directory, workers, watch.show, watch.done, place.tensorboard)
-        reading = [*reading_notes(examples.train_data), *_note_floats(problem), *note_scales(problem)]
+        reading = [
+            *reading_notes(examples.train_data),
+            *_note_floats(problem),
+            *note_constant(problem),
+            *note_scales(problem),
+        ]
         for note in reading:
             watch.note(note)
         tried = [*reading, *describe_training(problem, choices)]

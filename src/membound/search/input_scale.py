@@ -1,10 +1,12 @@
-"""Channels of sensors that one int8 scale cannot hold well together."""
+"""What is said of sensors: channels that do not vary, and channels that one int8 scale cannot hold together."""
 
 import numpy as np
 
+from membound.data.varied import constant_channels
 from membound.run.calibration import INPUTS
 from membound.search.problem import Problem
 
+LISTED = 5  # numbers of channels that a note shows
 UNLIKE = 4  # times as wide: then a channel has a quarter of the steps of int8
 
 
@@ -29,4 +31,19 @@ def note_scales(problem: Problem) -> list[str]:
     return [
         f"the {whose} standard deviations differ ({spreads.min():.3g} to {spreads.max():.3g}), and one int8 scale "
         f"holds all: {remedy}"
+    ]
+
+
+def note_constant(problem: Problem) -> list[str]:
+    """Said of channels that have one value only in training, as a sensor that is dead or not connected."""
+    found = constant_channels(problem.data.train)
+    if not found:
+        return []
+    kind, shown = "feature" if len(problem.data.train.shape) == 1 else "channel", found[:LISTED]
+    more = "" if found == shown else f" and {len(found) - len(shown)} more"
+    have, it = ("has", "it") if len(found) == 1 else ("have", "them")
+    return [
+        f"{kind}{'s' if len(found) > 1 else ''} {', '.join(map(str, shown))}{more} (from 0) {have} a single value in "
+        f"all training examples, so the network cannot learn what a change there means: leave {it} out, or check "
+        "the sensor"
     ]

@@ -21,7 +21,7 @@ from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
 from membound.search.bound import Ramp
 from membound.search.effort import usual_batch, usual_steps
-from membound.search.micro import alike
+from membound.search.micro import alike, refuse_unrolled
 from membound.search.own_scores import warn_if_changing
 from membound.search.problem import (
     Copies,
@@ -92,6 +92,8 @@ def make_problem(
             "in a Dataset of your own",
             about="augment",
         )
+    if target.micro:
+        refuse_unrolled(network)  # by its name, whatever shape examples have
     _check_fits(network, data, task)
     if choices.score is not None:
         _check_score(network, data, task, warn)

@@ -11,8 +11,14 @@ from pathlib import Path
 from membound.errors import ModelError, say_no_folder
 
 
-def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write under another name in the same folder, flush, then rename; a ModelError says why it cannot be."""
+def write_whole(
+    path: Path, parts: Iterable[bytes | memoryview], named: str | os.PathLike[str] | None = None
+) -> None:
+    """Write under another name in the same folder, flush, then rename; a ModelError says why it cannot be.
+
+    The error names `named`, where that is what the user gave and `path` is a temporary one.
+    """
+    named = path if named is None else named
     try:
         target = Path(os.path.realpath(path))  # what a link points to, not the link, is replaced
         if target.is_dir():
@@ -20,11 +26,11 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         if target.exists() and not target.is_file():
             raise OSError(errno.EINVAL, "it is there and not a regular file")
         if not target.parent.is_dir():
-            raise ModelError(f"{path}: {say_no_folder(Path(path).parent)}")
+            raise ModelError(f"{named}: {say_no_folder(Path(path).parent)}")
         replace_file(target, parts)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(f"{path}: cannot be written: {reason}") from None
+        raise ModelError(f"{named}: cannot be written: {reason}") from None
 
 
 def digest_file(path: str | os.PathLike[str]) -> str:

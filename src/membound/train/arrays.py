@@ -9,7 +9,7 @@ from torch import Tensor
 
 from membound.data.examples import NUMBERS_OF, is_one_hot
 from membound.data.finite import check_finite
-from membound.data.splits import as_labels
+from membound.data.splits import as_labels, refuse_texts
 from membound.errors import DataError, MemboundError, a_kind
 
 Array = npt.NDArray[Any]
@@ -49,10 +49,7 @@ def as_targets(y: Array) -> Array:
     """Class numbers as int64 [n], other targets as float32 or int64 [n, ...]."""
     if y.ndim == 0:
         raise DataError("y is a single number: give one target for each example")
-    if y.dtype.kind in "USO":
-        raise DataError(
-            f"labels are {y.dtype}: number the classes from 0, as np.unique(y, return_inverse=True)[1] does"
-        )
+    refuse_texts(y)
     if y.dtype.kind not in "iuf":
         raise DataError(f"y is {y.dtype}: it must be class numbers (integers), or floats for another task")
     if y.dtype.kind == "f":

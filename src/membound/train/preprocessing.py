@@ -62,7 +62,9 @@ def standardized(split: Split, takes: str) -> Preprocess:
     There may be hundreds of them, and the file holds their means and deviations, so those get few digits.
     """
     if len(split.shape) != 3 and (inputs_of(split) is not None or split.shape[0] > MAX_WINDOW):
-        return features_as_they_are(takes)  # several inputs have no common channels, and a file no longer lists
+        return features_as_they_are(
+            takes
+        )  # several inputs have no common channels, and a file no longer lists
     mean, std = channel_moments(split)
     varies = std > CONSTANT * np.abs(mean)
     std = np.where(varies, std, np.float32(1))

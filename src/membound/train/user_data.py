@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils import data as torch_data
 
-from membound.data import ArraySplit, Dataset, Preprocess, Split, channel_moments, subsample, validation_split
+from membound.data import ArraySplit, Dataset, Preprocess, Split, subsample, validation_split
 from membound.data.examples import ExampleSplit
 from membound.errors import DataError, shown
 from membound.train.arrays import Array, as_array, as_inputs, as_targets
