@@ -122,7 +122,7 @@ def test_a_regression_that_explains_nothing_is_not_praised(dense, says):
     result["command"] = "membound fit x"
     lines = make_lines(result, Score("R²", percent=False))
     assert lines[0].startswith(
-        "No better than predicting the mean (which has an R² of 0): R² -0.04 in 8,000 bytes."
+        "No better than predicting the mean (which has an R² of 0): R² -0.04000 in 8,000 bytes."
     )
     assert says in lines[1]
     assert "pays off" not in " ".join(lines)

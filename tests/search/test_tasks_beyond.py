@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -208,7 +209,8 @@ def test_the_examples_run(name, tmp_path):
 
 
 def write_pair(folder, name, mask):
-    for kind, array in (("images", np.zeros((*np.shape(mask)[:2], 3), np.uint8)), ("masks", mask)):
+    image = np.full((*np.shape(mask)[:2], 3), zlib.crc32(name.encode()) % 256, np.uint8)
+    for kind, array in (("images", image), ("masks", mask)):
         (folder / kind).mkdir(parents=True, exist_ok=True)
         if array is not None:
             Image.fromarray(np.asarray(array, np.uint8)).save(folder / kind / f"{name}.png")
