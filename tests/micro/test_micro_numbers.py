@@ -112,7 +112,7 @@ def test_messages_of_a_network_of_numbers_speak_of_no_pixels():
     with pytest.raises(ModelError, match="does not say what bytes stand for: give float32") as raised:
         net(np.zeros((1, 3, 4, 1), np.uint8))
     assert "which net_input makes of numbers" in str(raised.value)
-    with pytest.raises(DataError, match=r"takes \[3, 4, 1\], and pictures are square: give it an array"):
+    with pytest.raises(DataError, match=r"takes \[3, 4, 1\], not pictures: give it an array"):
         net.read("cat.jpg")
     with pytest.warns(UserWarning, match="are in another unit, or were divided") as told:
         net.integers(np.full((1, 3, 4, 1), 1e-4, np.float32))
