@@ -210,8 +210,8 @@ much shorter. Tasks of the same priority are blocked for that long.
 |---|---|---|---|---|---|---|
 {_rows(plan, level)}
 
-The RAM of an output includes the padding between channels. Values that are not needed at the same time share their bytes, so
-the arena is smaller than the sum. The instructions are estimates for a Cortex-M4 at {level}.
+The RAM of an output includes the padding between channels. Values that are not needed at the same time share their
+bytes, so the arena is smaller than the sum. The instructions are estimates for a Cortex-M4 at {level}.
 
 ## Updates
 
