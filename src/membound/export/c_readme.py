@@ -206,12 +206,12 @@ much shorter. Tasks of the same priority are blocked for that long.
 
 ## Layers
 
-| layer | operation | bytes of flash | bytes of its rows in RAM | rows that are kept | multiplications | instructions |
+| layer | operation | bytes of flash | RAM of its output, bytes | output rows in RAM | multiplications | instructions |
 |---|---|---|---|---|---|---|
 {_rows(plan, level)}
 
-Bytes of rows include the padding between channels. Values that are not needed at the same time share their bytes, so
-the arena is smaller than the sum. The instructions are estimates for a Cortex-M4 at {level}.
+The RAM of an output includes the padding between channels. Values that are not needed at the same time share their
+bytes, so the arena is smaller than the sum. The instructions are estimates for a Cortex-M4 at {level}.
 
 ## Updates
 

@@ -16,6 +16,7 @@ INT32 = 2.0**31
 RANGES = 6  # of channels, that a message shows
 # What net_input_fixed adds to flash: code on a Cortex-M4 at -Os or -O2, and constants of each channel.
 FIXED_CODE_BYTES, FIXED_CHANNEL_BYTES = 64, 12
+FLOAT_CHANNEL_BYTES = 8  # and net_input where channels differ: a scale and an offset of each
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,10 @@ def say_not_included(plan: MicroPlan, has_units: bool = False) -> str | None:
     """
     if plan.net.takes_pixels:
         return None
-    fixed = FIXED_CODE_BYTES + FIXED_CHANNEL_BYTES * plan.net.images[0][0]
+    channels = plan.net.images[0][0]
+    scales = f" (and {FLOAT_CHANNEL_BYTES * channels:,} bytes if channels have scales of their own)"
+    scales = scales if channels > 1 else ""
+    fixed = FIXED_CODE_BYTES + FIXED_CHANNEL_BYTES * channels
     if has_units:
         return (
             f"net_input_fixed, which turns integers into bytes, is not included: it adds at most {fixed:,} bytes on a "
@@ -152,6 +156,6 @@ def say_not_included(plan: MicroPlan, has_units: bool = False) -> str | None:
         )
     return (
         "what turns numbers into bytes is not included: on a Cortex-M4, net_input adds about 1.8 KB without an FPU, "
-        "0.3 KB with one, unless your firmware uses floats already; net_input_fixed, which takes integers if the "
-        f"export names their unit, adds at most {fixed:,} bytes"
+        f"0.3 KB with one, unless your firmware uses floats already{scales}; net_input_fixed, which takes integers if "
+        f"the export names their unit, adds at most {fixed:,} bytes"
     )

@@ -21,13 +21,12 @@ def note_scales(problem: Problem) -> list[str]:
     spreads = spreads[spreads > 0]
     if len(spreads) < 2 or spreads.max() < UNLIKE * spreads.min():
         return []
-    whose, remedy = "features'", "standardize x"
-    if inputs.ndim == 4:
-        whose = "channels'"
-        remedy += (
-            ", as mb.data.load of an .npz does, by preprocess=mb.data.Preprocess(mean=x.mean((0, 2, 3)), "
-            "std=x.std((0, 2, 3)))"
-        )
+    whose = "features'" if inputs.ndim == 2 else "channels'"
+    axes = 0 if inputs.ndim == 2 else (0, *range(2, inputs.ndim))
+    remedy = (
+        "standardize x, as mb.data.load of an .npz does, by "
+        f"preprocess=mb.data.Preprocess(mean=x.mean({axes}), std=x.std({axes}))"
+    )
     return [
         f"the {whose} standard deviations differ ({spreads.min():.3g} to {spreads.max():.3g}), and one int8 scale "
         f"holds all: {remedy}"
