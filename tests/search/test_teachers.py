@@ -362,5 +362,6 @@ def test_members_and_widths_learn_from_the_one_dense_network():
 
 def test_other_losses_have_no_teacher():
     x, y = np.zeros((40, 1, 28, 28), np.float32), np.zeros((40, 10), np.float32)
+    x[0] = 1
     fitted = mb.fit(wide, (x, y), 4000, steps=2, batch_size=20, device="cpu", loss=nn.MSELoss())
     assert "the dense network as teacher" not in fitted.facts["tried"]

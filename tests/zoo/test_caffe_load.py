@@ -119,7 +119,7 @@ WRONG = {
     "bias shape": (LAYERS | {"ip1": arrays((2, 16), (3,))}, NAMES, r"bias is \[3\] in the file and \[2\]"),
     "no bias": (LAYERS | {"ip1": arrays((2, 16))}, NAMES, "1 blobs where the module has weight and bias"),
     "too many blobs": (LAYERS | {"ip1": arrays((2, 16), (2,)) * 3}, NAMES, "6 blobs where"),
-    "no mask": (LAYERS | {"ip1": arrays((2, 16), (2,)) * 2}, NAMES, "no mask of 0 and 1"),
+    "no mask": (LAYERS | {"ip1": arrays((2, 16), (2,)) * 2}, NAMES, "not a mask of 0 and 1"),
     "mask shape": (LAYERS | {"ip1": arrays((2, 16), (2,), (5,))}, NAMES, r"a mask of weight, is \[5\]"),
     "NaN": (
         LAYERS | {"ip1": [a * np.float32("nan") for a in LAYERS["ip1"]]},
