@@ -295,7 +295,8 @@ def test_output_that_the_terminal_cannot_show_is_escaped(own, encoding):
         env={**os.environ, "PYTHONIOENCODING": encoding},
     )
     assert done.returncode == 0
-    assert done.stderr.startswith(b"images are resized") and done.stderr.count(b"\n") == 1
+    assert done.stderr.startswith(b"images are resized")
+    assert done.stderr.count(b"\n") == 1
     assert "Straße 東".encode(encoding, "backslashreplace") in done.stdout
 
 

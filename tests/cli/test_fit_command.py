@@ -279,7 +279,7 @@ def test_a_budget_above_dense_cuts_nothing(capsys):
     assert final["nonzeros"] == final["parameters"]
 
 
-LONG = (*FIT, "--steps", "150", "--budget", "4KiB", "--budget", "6KiB", "--no-dense", "--no-report")
+LONG = (*SHORT, "--steps", "150", "--budget", "4KiB", "--budget", "6KiB", "--no-dense", "--no-report")
 
 
 @pytest.mark.parametrize(

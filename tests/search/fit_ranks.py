@@ -21,6 +21,7 @@ from small import Small, digits
 from torch import nn
 
 import membound as mb
+from membound.capture.capture import Tracer
 from membound.errors import MemboundError
 from membound.search import jobs
 from membound.train import loop
@@ -91,14 +92,12 @@ def _serve_one(order: dict[str, Any], rank: int) -> int:
 
 
 def serve() -> None:
-    # What a fit loads on its way is loaded once. Nothing is computed: a fork has no threads of a pool made before it.
-    for module in (
-        "membound.search.fit",
-        "membound.capture.capture",
-        "torch.nn.parallel",
-        "torch.distributed.algorithms.join",
-    ):
+    # What a fit loads on its way is loaded once. The first trace loads most, for seconds; it computes on this thread
+    # alone, as a fork has no threads of a pool made before it.
+    for module in ("membound.search.fit", "torch.nn.parallel", "torch.distributed.algorithms.join"):
         import_module(module)
+    torch.set_num_threads(1)
+    Tracer(nn.Linear(3, 2), torch.zeros(1, 3))
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)
