@@ -119,10 +119,8 @@ def test_the_mean_comes_first_and_then_the_seed_of_the_file():
     head = re.findall(
         r"<th [^>]*>(.*?)</th>", page().partition('class="summary"')[2].partition("</thead>")[0]
     )
-    assert head[:4] == [
-        "network", "accuracy on test, mean", "against dense", "that of seed 0, the file&#x27;s"
-    ]  # fmt: skip
-    assert head[-1] == "errors of that seed"
+    assert head[:4] == ["network", "accuracy on test, mean", "against dense", "that of seed 0"]
+    assert head[-1] == "errors, seed 0"
 
 
 def test_with_one_seed_the_images_say_how_far_it_may_be_off():

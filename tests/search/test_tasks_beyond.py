@@ -295,6 +295,12 @@ def test_a_class_without_a_training_pixel_is_noted(tmp_path, capsys):
     assert wanted in told.facts["tried"]
 
 
+def test_masks_of_arrays_have_the_size_of_their_images():
+    images, masks = torch.rand(6, 3, 8, 8), torch.zeros(6, 4, 4, dtype=torch.long)
+    with pytest.raises(MemboundError, match="masks are 4 x 4 and images 8 x 8"):
+        mb.fit(nn.Conv2d(3, 2, 1), (images, masks), budget="1 KB", steps=1)
+
+
 def test_masks_are_not_augmented(tmp_path):
     for number in range(6):
         write_pair(tmp_path, f"{number}", np.eye(4))

@@ -253,14 +253,14 @@ def _say_rule(known: Sequence[Comparison], score: Score) -> str:
         paired = all(each.by_image for each in known)
         how = "paired by example" if paired else "of 1.96 standard errors"
         return (
-            f"{what}, ± its 95 % confidence interval over test examples, {how}, of one seed: another seed may say "
-            "otherwise. Use three seeds or more."
+            f"{what}, ± half its 95 % confidence interval over test examples, {how}, of one seed: another seed may "
+            "say otherwise. Use three seeds or more."
         )
     seeds = f"{max(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
     return (
-        f"{what}: the mean over {seeds} of the differences seed by seed, ± their 95 % confidence interval "
-        f"(Student's t). {say_rule_of([each.verdict for each in known])} About 1 in 20 comparisons of equals leaves "
-        "out 0 by chance."
+        f"{what}: the mean over {seeds} of the differences seed by seed, ± half their 95 % confidence "
+        f"interval (Student's t). {say_rule_of([each.verdict for each in known])} About 1 in 20 comparisons of equals "
+        "leaves out 0 by chance."
     )
 
 

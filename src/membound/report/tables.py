@@ -72,14 +72,15 @@ def make_summary(result: Facts, score: Score) -> Markup:
     once = (_score_head(finals, score), [_score_cell(net, dense, score) for net in networks])
     against = ("against dense", [_verdict_cell(net, dense) for net in networks])
     judged: list[Quantity] = [once, against]
+    errors = "errors"
     if any(find_part(net, "seeds") for net in networks):  # the mean first: a single seed is a matter of luck
         seeds = [_seeds_cell(net, score) for net in networks]
         first = next(iter(find_part(finals[0], "seeds").get("seeds") or [0]))
-        judged = [(f"{once[0]}, mean", seeds), against, (f"that of seed {first}, the file's", once[1])]
+        judged = [(f"{once[0]}, mean", seeds), against, (f"that of seed {first}", once[1])]
+        errors = f"errors, seed {first}"
     sizes = _device_sizes(networks, dense) if is_micro(result) else _sizes(networks, dense, result)
-    of_one = "" if len(judged) < 3 else " of that seed"
     more: list[Quantity] = [
-        (f"errors{of_one}", [_errors_cell(net) for net in networks]),
+        (errors, [_errors_cell(net) for net in networks]),
         ("members", [_members_cell(net, score) for net in networks]),
     ]
     integers = [] if is_micro(result) else _in_integers(finals, len(networks), score, once[0])

@@ -226,10 +226,12 @@ class Score:
         """
         >>> Score().compare(98.97, 99.12), Score("F1", percent=False).compare(0.9, 0.85)
         ('0.15 points below dense', '0.05 above dense')
+        >>> Score("R²", percent=False).compare(0.86551, 0.86547)
+        'as good as dense'
         """
         gap = abs(value - dense)
         shown = f"{gap:.2f}" if self.percent else f"{gap:.3g}"
-        if float(shown) == 0:
+        if float(shown) == 0 or self.show(value) == self.show(dense):
             return "as good as dense"
         points = " points" if self.percent else ""
         return f"{shown}{points} {'below' if value < dense else 'above'} dense"

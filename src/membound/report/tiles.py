@@ -106,12 +106,17 @@ def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:
     >>> net = {"accuracy": 99.0, "errors": 100, "images": 10000}
     >>> compare_scores(net, {**net, "accuracy": 99.1, "errors": 90}, Score())
     ('within the spread (0.10 points below)', 'even')
+    >>> compare_scores({"accuracy": 0.86551}, {"accuracy": 0.86547}, Score("R²", percent=False))
+    ('about the same', 'even')
     """
     found = compare(ours, theirs)
     if found is None:
         return None
     words = say_verdict(found, score, brief=True)
     if found.verdict is None:
+        shown = [score.show(find_number(net, "accuracy")) for net in (ours, theirs)]
+        if shown[0] == shown[1]:
+            return "about the same", EVEN
         return words, EVEN if found.difference == 0 else BETTER if found.difference > 0 else WORSE
     return words, found.verdict if found.verdict in (BETTER, WORSE) else EVEN
 

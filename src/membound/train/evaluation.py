@@ -102,6 +102,9 @@ def first_score(model: nn.Module, feeder: Feeder, task: Task) -> float:
 
 def _check_class_numbers(feeder: Feeder) -> None:
     labels = feeder.split.labels
+    if labels.ndim == 3 and len(feeder.split.shape) == 3:
+        masks, images = (" x ".join(map(str, shape[1:])) for shape in (labels.shape, feeder.split.shape))
+        raise DataError(f"masks are {masks} and images {images}: give masks of the size of their images")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DataError(
             f"targets are {labels.dtype} {list(labels.shape)}: classification takes class numbers, integers [n] from 0 "
