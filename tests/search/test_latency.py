@@ -1,5 +1,6 @@
 """A bound on latency: the time of a file that fit writes, on this machine, is within it."""
 
+import html
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,8 @@ from torch import nn
 
 import membound as mb
 from membound.errors import MemboundError
+from membound.report.engines import say_engines
+from membound.report.text import Score
 from membound.run.inspection import inspect
 from membound.search import latency, timing
 from membound.search.place import Watch
@@ -75,8 +78,7 @@ def test_a_file_has_one_latency_and_it_is_measured_beside_dense(clock):
     for fitted in (small, large):
         assert fitted.facts["latency_ms"] == fitted.facts["nonzeros"] / 1000
         assert fitted.dense["latency_ms"] == fitted.dense["nonzeros"] / 1000
-        assert fitted.facts["engine_int8"]["latency_ms"] == fitted.facts["latency_ms"]
-        assert "engine_int8" not in fitted.dense
+        assert "engine_int8" not in fitted.facts, "it has no convolution"
         assert fitted.facts["threads"] == fitted.dense["threads"] == 1
 
 
@@ -159,18 +161,34 @@ def test_it_goes_with_one_budget():
         mb.fit(network, (X, Y), test_data=(X, Y), latency="5 ms", budget=["1 KB", "2 KB"])
 
 
-def test_integers_are_judged_where_they_are_faster(monkeypatch, tmp_path):
-    def measure(nets):
-        return [Latency(0.5 if net.engine == "int8" else 1.0) for net in nets]
+def convolutional():
+    body = nn.Conv2d(8, 32, 3, padding=1), nn.ReLU(), nn.Flatten()
+    return nn.Sequential(nn.Unflatten(1, (8, 2, 2)), *body, nn.Linear(128, 2))
 
+
+def test_files_are_timed_in_integers_and_judged_where_these_are_faster(monkeypatch, tmp_path):
+    def measure(nets):
+        called.append([net.engine for net in nets])
+        return [Latency(0.8 if net.engine == "int8" else 1.0, spread=0.5) for net in nets]
+
+    called = []
     monkeypatch.setattr(timing, "measure", measure)
-    fitted = mb.fit(network, (X, Y), test_data=(X, Y), budget="2.5 KB", **QUICK)
+    fitted = mb.fit(convolutional, (X, Y), test_data=(X, Y), budget="4 KB", **QUICK)
+    assert called == [["float", "int8"]], "by turns, in one race"
     fitted.save(tmp_path / "net.safetensors")
     scores = mb.load(tmp_path / "net.safetensors", engine="int8")(X)
     wanted = 100 * float((scores.argmax(1) == np.asarray(Y)).mean())
     found = fitted.facts["engine_int8"]
     assert found["accuracy"] == pytest.approx(wanted)
     assert found["errors"] == (scores.argmax(1) != np.asarray(Y)).sum()
+    fitted.report(tmp_path / "page.html")
+    usage = html.unescape((tmp_path / "page.html").read_text()).split("How to use it")[1]
+    assert 'engine="int8")' in usage
+    assert "Engine int8 is 1.2 times faster than floats here: 0.800 ms an example, floats 1.00 ms." in usage
     monkeypatch.setattr(timing, "measure", lambda nets: [Latency(1.0) for _ in nets])
-    slow = mb.fit(network, (X, Y), test_data=(X, Y), budget="2.5 KB", **QUICK)
+    slow = mb.fit(convolutional, (X, Y), test_data=(X, Y), budget="4 KB", **QUICK)
     assert "accuracy" not in slow.facts["engine_int8"]
+    said = (
+        "In floats: 1.00 ms an example. In 8-bit integers (engine int8): 1.00 ms, about as fast as in floats."
+    )
+    assert say_engines(slow.facts, {}, Score()) == said

@@ -16,6 +16,7 @@ from membound.report.curves import make_curves
 from membound.report.device import find_folder, is_micro, say_export, say_way
 from membound.report.device_layers import make_device_layers
 from membound.report.eight_bits import say_beaten
+from membound.report.engines import gains_by_integers, say_which
 from membound.report.footprint import make_footprint
 from membound.report.markup import Markup, breakable, join, tag
 from membound.report.methods import make_columns, make_duels, say_best, say_unlike
@@ -37,7 +38,6 @@ from membound.report.text import (
 )
 from membound.report.tiles import make_tiles
 from membound.report.verdict import (
-    gains_by_integers,
     make_verdict,
     say_estimate,
     say_given,
@@ -266,7 +266,10 @@ def _make_usage(result: Facts) -> Markup | None:
         called = called.replace("EXAMPLE", name_of_example(first))
         called += OF_NUMBERS if find_text(result, "score_name") else OF_CLASSES
         in_c = _code(f"{called}\n{OF_FLOATS}" if floats else called)
-    return join(_code(python), _code(shell), in_c, tag("p", others, class_="note") if others else None)
+    notes = [None if micro else say_which(first), others]
+    return join(
+        _code(python), _code(shell), in_c, *(tag("p", words, class_="note") for words in notes if words)
+    )
 
 
 def _say_prepare(final: Facts) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.report.device import find_flash, find_ram, is_micro
+from membound.report.engines import noise_between
 from membound.report.markup import Markup, join, tag
 from membound.report.paired import BETTER, WORSE, show_difference
 from membound.report.spread import compare
@@ -24,7 +25,7 @@ from membound.report.text import (
     show_share,
     weights_first,
 )
-from membound.report.verdict import gains_by_integers, noise_between, show_seeds
+from membound.report.verdict import show_seeds
 from membound.units import format_bytes
 
 MOST_OPEN = 24  # rows of a table that is open from the start
@@ -106,8 +107,8 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
 
 
 def _in_integers(finals: Sequence[Facts], count: int, score: Score, head: str) -> list[Quantity]:
-    """The same files with the engine int8, where that is faster; of the other `count` networks nothing."""
-    found = [find_part(net, "engine_int8") if gains_by_integers(net) else {} for net in finals]
+    """The same files with the engine int8, how good where that is faster; of the other `count` networks nothing."""
+    found = [find_part(net, "engine_int8") for net in finals]
     found += [{}] * (count - len(finals))
     taken, judged = ([find_number(net, name) for net in found] for name in ("latency_ms", "accuracy"))
     return [

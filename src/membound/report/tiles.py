@@ -20,6 +20,7 @@ from membound.report.device import (
     unbroken,
 )
 from membound.report.elsewhere import fastest_elsewhere
+from membound.report.engines import SAME, gains_by_integers, noise_between
 from membound.report.guessing import is_guessing, say_guess, say_share
 from membound.report.markup import Markup, join, tag
 from membound.report.paired import BETTER, WORSE, say_verdict
@@ -36,9 +37,6 @@ from membound.report.text import (
     show_milliseconds,
 )
 from membound.report.verdict import (
-    SAME,
-    gains_by_integers,
-    noise_between,
     say_seeds,
     say_uncertainty,
     show_score,
@@ -193,6 +191,9 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
         lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
     if integers:
         lines += [tag("p", f"in floats: {show_milliseconds(ours)}", class_="against"), *in_floats]
+    elif (other := find_number(find_part(final, "engine_int8"), "latency_ms")) is not None:
+        told = compare_amounts(ours, other, ("faster", "slower"))
+        lines.append(_line(*told, "engine int8", show_milliseconds(other)))
     return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(shown), lines)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from membound.report.advice import say_advice, say_taken
 from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
-from membound.report.elsewhere import fastest_elsewhere
+from membound.report.engines import say_engines
 from membound.report.guessing import is_guessing, say_guess, say_share
 from membound.report.paired import show_difference
 from membound.report.pixels import say_over_pixels
@@ -23,13 +23,11 @@ from membound.report.text import (
     name_of_example,
     name_of_examples,
     show_count,
-    show_milliseconds,
     show_share,
 )
 from membound.units import say_off, show_ms
 
 Facts = Mapping[str, Any]
-SAME = 1.05  # times faster or slower that are not worth a word
 
 
 def make_verdict(result: Facts, score: Score) -> str:
@@ -269,91 +267,6 @@ def _say_error_of(final: Facts, score: Score) -> str:
     if _has_no_error(final):
         return f"; it has no error in its {count} {on}"
     return f"; the standard error over its {count} {on} is {error:.2f} points"
-
-
-def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
-    """How long an image takes in the engine to use, and how good that is: beside dense, and the fastest other runtime.
-
-    >>> int8 = {"latency_ms": 0.5, "latency_by": "ONNX Runtime"}
-    >>> final, dense = {"latency_ms": 0.6}, {"latency_ms": 0.9, "int8": int8}
-    >>> print(say_engines(final | {"engine_int8": {"latency_ms": 0.25, "accuracy": 98.9}}, dense, Score()))
-    In 8-bit integers (engine int8): 0.250 ms an image, 2.0 times faster than int8 in ONNX Runtime (0.500 ms), \
-98.90 %. In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms).
-    >>> own = final | {"engine_int8": {"latency_ms": 0.25, "accuracy": 1}}
-    >>> print(say_engines(own, {}, Score("F1", percent=False)))
-    In 8-bit integers (engine int8): 0.250 ms an image, F1 1.000. In floats: 0.600 ms an image.
-    >>> print(say_engines(final, dense, Score()))
-    In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms). int8 in ONNX Runtime: 0.500 ms.
-    >>> in_floats = {"floats_elsewhere": {"latency_ms": 0.4, "latency_by": "ONNX Runtime"}}
-    >>> print(say_engines(final, dense | in_floats, Score()))
-    In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms). Floats in ONNX Runtime: 0.400 ms.
-    >>> say_engines(final, {}, Score())
-    '0.600 ms an image.'
-    """
-    floats, peer = say_speed(final, dense), fastest_elsewhere(dense)
-    if floats is None:
-        return None
-    there = "" if peer is None else f"{peer[1]} in {peer[2]}"
-    taken = None if peer is None else find_number(peer[0], "latency_ms")
-    if not gains_by_integers(final):
-        if taken is None:
-            return floats
-        there = f"{there[0].upper()}{there[1:]}" if there.startswith("floats") else there
-        return f"In floats: {floats} {there}: {show_milliseconds(taken)}."
-    other = find_part(final, "engine_int8")
-    ours, accuracy = find_number(other, "latency_ms") or 0.0, find_number(other, "accuracy")
-    words = f"{show_milliseconds(ours)} an {name_of_example(final)}"
-    if peer is not None and taken is not None:
-        compared = compare_speed(ours, taken, noise_between(other, peer[0]), there)
-        words = f"{words}, {compared} ({show_milliseconds(taken)})"
-    judged = "; evaluate it before you ship it" if accuracy is None else f", {score.show_named(accuracy)}"
-    return f"In 8-bit integers (engine int8): {words}{judged}. In floats: {floats}"
-
-
-def say_speed(final: Facts, dense: Facts) -> str | None:
-    """How long an image takes in floats, beside dense."""
-    ours, theirs = find_number(final, "latency_ms"), find_number(dense, "latency_ms")
-    if ours is None:
-        return None
-    words = f"{show_milliseconds(ours)} an {name_of_example(final)}"
-    return (
-        f"{words}."
-        if theirs is None
-        else f"{words}, {compare_speed(ours, theirs, noise_between(final, dense))} ({show_milliseconds(theirs)})."
-    )
-
-
-def gains_by_integers(final: Facts) -> bool:
-    """Whether the same file is faster than chance with convolutions in 8-bit integers.
-
-    >>> gains_by_integers({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.3}})
-    True
-    """
-    other = find_part(final, "engine_int8")
-    floats, integers = find_number(final, "latency_ms"), find_number(other, "latency_ms")
-    return floats is not None and integers is not None and floats > integers * noise_between(final, other)
-
-
-def noise_between(ours: Facts, theirs: Facts) -> float:
-    """How many times faster or slower may be chance: what usual turns of both add to their latencies.
-
-    >>> round(noise_between({"latency_spread": 0.1}, {"latency_spread": 0.2}), 2), noise_between({}, {})
-    (1.32, 1.05)
-    """
-    spreads = [1 + (find_number(net, "latency_spread") or 0.0) for net in (ours, theirs)]
-    return max(SAME, math.prod(spreads))
-
-
-def compare_speed(ours: float, theirs: float, noise: float = SAME, other: str = "dense") -> str:
-    """
-    >>> compare_speed(2.0, 5.0), compare_speed(5.0, 2.0), compare_speed(1.0, 1.2, noise=1.3)
-    ('2.5 times faster than dense', '2.5 times slower than dense', 'about as fast as dense')
-    """
-    times = theirs / ours if ours else math.inf
-    if 1 / noise <= times <= noise:
-        return f"about as fast as {other}"
-    shown = max(times, 1 / times)
-    return f"{shown:.1f} times {'faster' if times > 1 else 'slower'} than {other}"
 
 
 def show_score(net: Facts, score: Score) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from membound.report.verdict import gains_by_integers
+from membound.report.engines import gains_by_integers
 from membound.search.deployed import Fitted
 from membound.search.problem import Problem
 from membound.search.scoring import score_stored

@@ -28,25 +28,37 @@ def with_latencies(
 ) -> list[Fitted]:
     """The same with the time of one input among their facts and those of dense, all measured in one race.
 
-    One process races alone: others would be in its way.
+    Files with layers that may run in 8-bit integers are timed with these as well, by turns with floats. One process
+    races alone: others would be in its way.
     """
     elsewhere = any("micro" in found.facts for found in results)  # and in the integers of that machine alone
 
-    def race() -> list[timing.Latency]:
+    def race() -> list[list[timing.Latency]]:
+        """Of each file: in floats, and in integers where it has any; then of dense."""
         stored = [found.files.stored(found.model.state_dict()) for found in results]
-        nets = [Net(each, threads=threads) for each in stored]
+        groups = [[Net(each, threads=threads)] for each in stored]
         if not elsewhere:
-            nets += [Net(each, threads=threads, engine="int8") for each in stored]
-        return timing.measure(nets if dense is None else [*nets, Net(dense, threads=threads)])
+            groups = [[net, *_in_integers(net, threads)] for (net,) in groups]
+        if dense is not None:
+            groups.append([Net(dense, threads=threads)])
+        found = iter(timing.measure([net for group in groups for net in group]))
+        return [[next(found) for _ in group] for group in groups]
 
-    times = [taken.facts(threads, on_host=elsewhere) for taken in world.from_leader(race)]
-    count, beside = len(results), {} if dense is None else times.pop()
-    in_integers = [{}] * count if elsewhere else [{"engine_int8": taken} for taken in times[count:]]
+    times = [
+        [taken.facts(threads, on_host=elsewhere) for taken in group] for group in world.from_leader(race)
+    ]
+    beside = {} if dense is None else times.pop()[0]
     return [
         replace(
             found,
-            facts={**found.facts, **taken, **more},
+            facts={**found.facts, **floats, **({"engine_int8": integers[0]} if integers else {})},
             dense=None if found.dense is None else {**found.dense, **beside},
         )
-        for found, taken, more in zip(results, times[:count], in_integers, strict=True)
+        for found, (floats, *integers) in zip(results, times, strict=True)
     ]
+
+
+def _in_integers(net: Net, threads: int) -> list[Net]:
+    """The same with engine int8, unless no layer keeps enough for it: then it is the same work in the same memory."""
+    other = Net(net.model, threads=threads, engine="int8")
+    return [] if other.memory() == net.memory() else [other]
