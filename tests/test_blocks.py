@@ -54,7 +54,9 @@ OTHERS = {
     "make demo": "what CI runs",
     "pip install": "installs",
     "python3.11 -m venv": "installs",
-    "gcc": "compiles what an export wrote, as tests/micro does",
+    "gcc": "compiles what an export wrote, as tests/micro and the walkthrough's test do",
+    "python motion.py": "of the walkthrough, which has a test of its own",
+    "./recognize": "the same",
     "hf upload": "writes to the network",
     "membound bench": "measures time; HOWTO.md's is run",
     "membound reproduce": "takes minutes; tests/paper runs the experiments",
@@ -335,7 +337,8 @@ def compile_fragment(text: str) -> None:
 
 BEFORE = {  # what the commands of a page find in their folder
     "MICRO": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors",
-                    "export net.safetensors --int8 calibrated.safetensors --data mnist"],
+                    "export net.safetensors --int8 calibrated.safetensors --data mnist",
+                    "export net.safetensors --c firmware --data mnist"],
     "DEPLOYING": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors"],
     "README": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors"],
 }  # fmt: skip
@@ -354,12 +357,63 @@ def test_the_fair_comparison_runs_as_pasted(stage, capsys):
 
 
 @pytest.mark.full
+def test_the_walkthrough_of_microcontrollers_runs_as_pasted(tmp_path, monkeypatch, capsys):
+    """From readings to C: the program, the integers in Python, and the loop of firmware say the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    script, program, check, loop = (text for _, text in walkthrough())
+    Path("motion.py").write_text(script)
+    said = []
+    for words in commands(program):
+        capsys.readouterr()
+        if words[0] == "membound":
+            run_command(words)
+        elif words[0] == "python":
+            runpy.run_path(words[1], run_name="__main__")
+        else:
+            line = " ".join(words)
+            said.append(subprocess.run(line, shell=True, check=True, capture_output=True, text=True).stdout)
+    _, recognized = said
+    assert f"  integers {recognized.split(' ->')[0]}\n" in capsys.readouterr().out
+    runpy.run_path(str(write("check.py", check)))
+    assert capsys.readouterr().out.replace("[", "").replace("]", "").split() == recognized.split()
+    head = '#include <stdio.h>\n#include "net.h"\nstatic const int32_t *next_reading(void) {\n'
+    counts = ", ".join(
+        str(round(100 * number)) for number in np.load("window.npy")[0, :, :, 0].T.ravel().tolist()
+    )
+    head += (
+        f"  static const int32_t given[] = {{{counts}}};\n  static int at;\n  return given + 3 * at++;\n}}\n"
+    )
+    write("loop.c", f"{head}int main(void) {{\n{loop}return 0;\n}}\n")
+    sources = ("loop.c", "motion/net.c", "motion/membound_micro.c", "motion/membound_micro_conv.c")
+    subprocess.run(
+        ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-Imotion", *sources, "-o", "loop"], check=True
+    )
+    done = subprocess.run("./loop", check=True, capture_output=True, text=True)
+    assert done.stdout == f"class {recognized.split()[-1]}\n"
+
+
+def write(name: str, text: str) -> Path:
+    Path(name).write_text(text)
+    return Path(name)
+
+
+def walkthrough() -> list[tuple[str, str]]:
+    """The blocks of MICRO.md that go on from each other, and need nothing else of the page."""
+    section = page_of("MICRO").split("\n## Step by step: ")[1].split("\n## ")[0]
+    return [(each[1], each[2].replace("\\\n", " ")) for each in BLOCK.finditer(section)]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("name", PAGES)
 def test_every_block_of_a_page_runs(name, stage, capsys):
     torch.manual_seed(0)
     for line in BEFORE.get(name, ()):
         run_command(["membound", *line.split()])
+    apart = walkthrough() if name == "MICRO" else []
     for number, (language, text) in enumerate(blocks(name)):
+        if (language, text) in apart:
+            continue
         if language == "python":
             run_python(text, stage, number)
         elif language == "c":

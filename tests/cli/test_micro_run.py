@@ -1,6 +1,7 @@
 """membound run --engine micro: the device's integers, and the scores that they stand for."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,18 +35,53 @@ def test_pixels_give_the_bits_of_the_device(given, capsys):
     assert run("run", file, "x.npy", "--engine", "micro") == 0
     said = capsys.readouterr()
     assert said.err == ""
-    assert f"   0  integers {' '.join(map(str, q[0]))}\n" in said.out
-    assert "  11  integers" not in said.out
-    assert "as a microcontroller computes it, bit for bit: score = " in said.out
+    values = " ".join(f"{value:.4g}" for value in net(images)[0])
+    assert f"   0  {values}  (integers {' '.join(map(str, q[0]))})\n" in said.out
+    assert "\n      and 2 more\n" in said.out
+    assert "as a microcontroller computes it, bit for bit: value = " in said.out
     assert np.array_equal(np.load("x.out.npy"), mb.load(file, engine="micro")(images))
     assert run("run", file, "x.npy", "--engine", "micro", "--out", "both.npz", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["integers"] == q.tolist()
+    assert np.array_equal(np.float32(facts["values"]), net(images))
     with np.load("both.npz") as both:
         assert both["integers"].dtype == np.int8
         assert np.array_equal(both["integers"], q)
         scores = facts["scale"] * (q.astype(np.float64) - facts["zero"])
         assert np.array_equal(both["output"], scores.astype(np.float32))
+
+
+def test_values_are_those_of_the_floats_to_within_rounding(given, capsys):
+    """What is printed of a network without classes, in integers and in floats."""
+    net, file, images = given
+    told = {}
+    for engine in ("micro", "float"):
+        assert run("run", file, "x.npy", "--engine", engine) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if line[:6].strip().isdigit()]
+        assert len(lines) == 10
+        told[engine] = [[float(word) for word in line[6:].split("  ")[0].split()] for line in lines]
+    micro_values, floats = np.array(told["micro"]), np.array(told["float"])
+    assert np.allclose(floats, mb.load(file)(mb.load(file).preprocess(images[:10])), rtol=1e-3, atol=1e-6)
+    step = net.plan.net.quantizations[net.plan.net.output].scale
+    assert np.abs(micro_values - floats).mean() < 2 * step  # a few numbers saturate
+    assert np.ptp(floats) > 20 * step
+    y = mb.load(file)(mb.load(file).preprocess(images))
+    np.savez("numbers.npz", x_train=images, y_train=y, x_test=images, y_test=y)
+    assert run("evaluate", file, "--data", "numbers.npz", "--engine", "micro") == 0
+    assert "\nengine    micro\n" in capsys.readouterr().out
+
+
+def test_named_classes_keep_scores_and_integers_apart(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    net = micro(replace(NETWORKS["lenet"](), classes=[f"number {each}" for each in range(10)]))
+    images = some_images(net.model, 2)
+    np.save("x.npy", images)
+    assert run("run", written(net, tmp_path / "net.safetensors"), "x.npy", "--engine", "micro") == 0
+    said = capsys.readouterr().out
+    best = net(images)[0].argmax()
+    assert f"   0  number {best} {net(images)[0].max():.4g}, " in said
+    assert f"   0  integers {' '.join(map(str, net.integers(images)[0]))}\n" in said
+    assert "bit for bit: score = " in said
 
 
 def test_floats_that_are_prepared_are_rounded_as_the_device_does(given, capsys):

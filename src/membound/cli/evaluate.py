@@ -145,7 +145,7 @@ def _evaluate_file(
         return
     _warn_of_one_class(facts, dataset.classes, name_examples(dataset.shape).removesuffix("s"))
     if "score_name" in facts:
-        _print_score(facts, dataset.classes)
+        _print_score(facts, dataset.classes, engine)
         return
     typer.echo(
         f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
@@ -179,7 +179,7 @@ def _print_worst(classes: Sequence[dict[str, Any]]) -> None:
         say("worst", f"{shown} (--json has all {len(known)} classes)")
 
 
-def _print_score(facts: dict[str, Any], classes: Sequence[str]) -> None:
+def _print_score(facts: dict[str, Any], classes: Sequence[str], engine: str) -> None:
     """Of segmentation or regression."""
     if facts["task"] == "segmentation":
         error = facts["standard_error"]
@@ -197,4 +197,6 @@ def _print_score(facts: dict[str, Any], classes: Sequence[str]) -> None:
             f"errors    {facts['mean_absolute_error']:.4g} on average, {facts['root_mean_square_error']:.4g} root mean "
             "square, in the units of the targets"
         )
+    if engine != "float":
+        typer.echo(f"engine    {engine}")
     typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")

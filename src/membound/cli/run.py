@@ -12,7 +12,7 @@ from membound.errors import MemboundError
 
 SHOWN = 10  # images whose classes are printed
 AT_ONCE = 64  # pictures
-MOST_INTEGERS = 100  # outputs of one example that are printed
+MOST_NUMBERS = 100  # outputs of one example that are printed
 
 Shares = list[tuple[str, float]]  # of the pixels of a mask, by classes
 
@@ -88,6 +88,7 @@ def run_command(
     output = next(iter(outputs.values()))
     top = top_classes(net, output, numbered=pictures)
     inside = _find_shares(net, output)
+    plain = top is None and inside is None and len(outputs) == 1 and output[0].size <= MOST_NUMBERS
     if as_json:
         named = (
             None if top is None else [[{"class": name, "score": score} for name, score in row] for row in top]
@@ -102,12 +103,17 @@ def run_command(
             facts["outputs"] = {name: list(each.shape) for name, each in outputs.items()}
         if integers is not None:
             facts |= {"integers": integers.tolist(), **_rounding(net)}
+        if plain:
+            facts["values"] = output.tolist()
         options.print_json(facts)
     else:
+        names = list(map(str, input)) if pictures else None
         said = _say_shares(inside) if inside is not None else _say_top(top)
-        _print(target, outputs, said, list(map(str, input)) if pictures else None)
+        _print(target, outputs, _say_values(output, integers) if plain else said, names)
         if integers is not None:
-            _print_integers(net, integers, list(map(str, input)) if pictures else None)
+            if not plain:
+                _print_integers(integers, names)
+            _print_rounding(net, "value" if plain else "score")
 
 
 def _open(file: Path, threads: int, engine: str) -> Any:
@@ -147,16 +153,29 @@ def _run(net: Any, array: Any) -> Any:
     return run_integers(net, array) if isinstance(net, MicroNet) else run_array(net, array)
 
 
-def _print_integers(net: Any, integers: Any, names: list[str] | None) -> None:
+def _say_values(output: Any, integers: Any) -> list[str]:
+    """The numbers that a network without classes gives, and the device's integers that stand for them."""
+    values = [" ".join(f"{value:.4g}" for value in row) for row in output.reshape(len(output), -1)]
+    if integers is None:
+        return values
+    rows = integers.reshape(len(integers), -1)
+    return [f"{said}  (integers {' '.join(map(str, row))})" for said, row in zip(values, rows, strict=True)]
+
+
+def _print_integers(integers: Any, names: list[str] | None) -> None:
     """The device's own numbers, of as many examples as classes are printed of."""
     shown = SHOWN if names is None else len(names)
     for number, row in enumerate(integers[:shown].reshape(len(integers[:shown]), -1)):
-        if row.size > MOST_INTEGERS:
+        if row.size > MOST_NUMBERS:
             break
         example = f"{number:>4}" if names is None else names[number]
         typer.echo(f"{example}  integers {' '.join(map(str, row))}")
+
+
+def _print_rounding(net: Any, named: str) -> None:
+    """What an integer stands for."""
     found = _rounding(net)
-    meant = f"score = {found['scale']:.6g} * (integer - {found['zero']})".replace("- -", "+ ")
+    meant = f"{named} = {found['scale']:.6g} * (integer - {found['zero']})".replace("- -", "+ ")
     typer.echo(f"device  as a microcontroller computes it, bit for bit: {meant}")
 
 
