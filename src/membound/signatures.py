@@ -10,16 +10,25 @@ from membound.errors import MemboundError
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+CLOSE = 0.7  # how much like a name another is that may be meant
+MORE = "more, which Python's help() lists"
+MOST_LISTED, LISTED = 7, 5  # names, all of them or the first
 
 
-def meant(name: str, known: Sequence[str], otherwise: str | None = None) -> str:
-    """The name that was meant; `otherwise`, or all there are, where none is close.
+def meant(name: str, known: Sequence[str], otherwise: str | None = None, more: str = "more") -> str:
+    """The name that was meant; where none is close `otherwise`, or the first of those there are, and `more`.
 
     >>> meant("stpes", ["steps", "seed"]), meant("depth", ["steps", "seed"])
     ('did you mean steps?', 'there are steps, seed')
+    >>> meant("depth", list("abcdefgh"), more="more: help(membound.fit)")
+    'there are a, b, c, d, e and 3 more: help(membound.fit)'
     """
-    near = get_close_matches(name, known, 1, cutoff=0.8)
-    return f"did you mean {near[0]}?" if near else otherwise or f"there are {', '.join(known)}"
+    near = get_close_matches(name.lower(), known, 1, cutoff=CLOSE)
+    if near:
+        return f"did you mean {near[0]}?"
+    if otherwise or len(known) <= MOST_LISTED:
+        return otherwise or f"there are {', '.join(known)}"
+    return f"there are {', '.join(known[:LISTED])} and {len(known) - LISTED} {more}"
 
 
 def known_keywords(function: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -69,7 +78,7 @@ def known_fields(kind: type[Result]) -> type[Result]:
 def _refuse_unknown(what: str, named: Iterable[str], known: Sequence[str]) -> None:
     for name in named:
         if name not in known:
-            raise MemboundError(f"{what} has no keyword {name!r}: {meant(name, known)}")
+            raise MemboundError(f"{what} has no keyword {name!r}: {meant(name, known, more=MORE)}")
 
 
 def misfit(name: str, function: Callable[..., object], arguments: Sequence[str]) -> str | None:

@@ -24,7 +24,7 @@ from membound.search.checks import (
 )
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
 from membound.search.place import Place, Watch
-from membound.signatures import meant
+from membound.signatures import MORE, meant
 from membound.units import of_python
 
 if TYPE_CHECKING:
@@ -35,6 +35,18 @@ RULES = (
     "fit has no keyword 'rules': they go with a loop of your own, mb.attach(optimizer, model, rules); to compare at "
     "the same bytes, size = mb.save(model, path, example_input).file_bytes, then mb.fit(..., budget=size)"
 )
+_STEPS = "steps? A pass over the data takes images / batch_size of them"
+ELSEWHERE = {  # what other libraries call a keyword of fit
+    **dict.fromkeys(("epochs", "num_epochs", "iterations"), _STEPS),
+    "learning_rate": "lr?",
+    **dict.fromkeys(("optimizer", "optim"), "solver? 'sgd', 'adamw' or 'caffe'"),
+    **dict.fromkeys(("bits", "quantize", "dtype"), "values? 'p1' to 'p8', 'f16', 'f32' or 'auto'"),
+    **dict.fromkeys(("data", "dataset", "train"), "train_data?"),
+    **dict.fromkeys(("validation_data", "val"), "val_data?"),
+    **dict.fromkeys(("sparsity", "size"), "budget? Bytes of the file, such as '40 KiB' or '10%'"),
+    **dict.fromkeys(("gpu", "cuda"), "device? 'cpu', 'cuda' or 'auto'"),
+    **dict.fromkeys(("verbose", "callbacks"), "progress? True or False"),
+}
 Scores = Callable[[str, Any], Any]  # of a weight's name and the weight: a score for each element
 STRATEGIES = {
     "global": "lamp",
@@ -377,12 +389,10 @@ def split_keywords(given: Mapping[str, Any]) -> tuple[Bound, Choices, Place, Exa
     names = {record: [each.name for each in fields(record)] for record in records}
     known = [name for mine in names.values() for name in mine]
     if unknown := [name for name in given if name not in known]:
-        if unknown[0] in ("epochs", "num_epochs", "iterations"):
-            raise MemboundError(
-                f"fit has no keyword {unknown[0]!r}: did you mean steps? A pass is as many as images / batch_size"
-            )
-        if unknown[0] == "rules":
+        name = str(unknown[0])
+        if name == "rules":
             raise MemboundError(RULES)
-        raise MemboundError(f"fit has no keyword {unknown[0]!r}: {meant(str(unknown[0]), known)}")
+        instead = f"did you mean {ELSEWHERE[name]}" if name in ELSEWHERE else meant(name, known, more=MORE)
+        raise MemboundError(f"fit has no keyword {name!r}: {instead}")
     mine = {record: {name: given[name] for name in names[record] if name in given} for record in records}
     return Bound(**mine[Bound]), Choices(**mine[Choices]), Place(**mine[Place]), Examples(**mine[Examples])
