@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from profiles import examples
+from profiles import at_once, examples
 
 _core = pytest.importorskip("membound._core")
 
@@ -80,9 +80,9 @@ def test_random_tensors(
 
 
 @every_isa
-@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [0, 7, 4999])
-@pytest.mark.parametrize("t", [-1, 0, 10, 5000])
+@at_once("value", [np.nan, -np.nan, np.inf, -np.inf])
+@at_once("place", [0, 7, 4999])
+@at_once("t", [-1, 0, 10, 5000])
 def test_non_finite_is_reported_and_nothing_is_written(isa: str, value: float, place: int, t: int) -> None:
     w = np.random.default_rng(0).standard_normal(5000, dtype=np.float32)
     w[place] = value

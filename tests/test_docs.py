@@ -13,6 +13,7 @@ import pytest
 import readme_table
 import reproduction_page
 from paired_results import comparisons
+from profiles import at_once
 
 import membound as mb
 from membound.cli import main
@@ -213,12 +214,12 @@ def ahead_on_x86(peers: tuple[str, ...]) -> list[bool]:
     return [entry["membound"] < min(entry[name] for name in peers) for entry in entries]
 
 
-@pytest.mark.parametrize("number", quoted())
+@at_once("number", quoted())
 def test_every_number_in_the_readme_was_measured(number):
     assert number in flat(MEASURED)
 
 
-@pytest.mark.parametrize("number", compared())
+@at_once("number", compared())
 def test_every_number_about_fitting_was_measured(number):
     assert number in flat(FITTING)
 
@@ -312,7 +313,7 @@ def test_the_gallery_shows_small_pictures_of_the_fits_it_names():
         assert (ROOT / "docs" / picture).stat().st_size < 200_000
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
+@at_once("path", sorted((ROOT / "results").glob("*.json")))
 def test_every_result_says_how_it_was_made(path):
     result = json.loads(path.read_text())
     assert {"command", "date", "hardware", "versions"} <= result.keys()
@@ -467,11 +468,7 @@ def test_names_options_and_links_in_the_documents_exist(help_of):
             assert option in help_text, option
 
 
-@pytest.mark.parametrize(
-    "page",
-    sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]),
-    ids=lambda page: page.stem,
-)
+@at_once("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]))
 def test_links_lead_somewhere(page):
     for link, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", page.read_text()):
         target = page.parent / link if link else page

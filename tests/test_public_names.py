@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from profiles import at_once
 
 import membound
 
@@ -29,7 +30,7 @@ def test_a_star_import_gives_the_public_names_and_no_others():
         assert getattr(sys.modules[home], name) is found[name]
 
 
-@pytest.mark.parametrize("name", membound._HOME)
+@at_once("name", membound._HOME)
 def test_a_type_checker_sees_what_is_loaded(name):
     seen = SOURCE[SOURCE.index("if TYPE_CHECKING") : SOURCE.index("__version__")]
     assert name in membound.__all__

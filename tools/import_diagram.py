@@ -33,13 +33,18 @@ marker path { fill: #59616b; stroke: none; }
 
 
 @cache
+def syntax(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Full names of all that a file imports, at its top or inside functions.
 
     Of `from a.b import c` both `a.b` and `a.b.c` are there, since c may be a module.
     """
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, build
 from interpreter import interpret
-from profiles import chiefly, full
+from profiles import at_once, chiefly, full
 
 from membound import zoo
 from membound.bench.int8 import onnx_runs
@@ -167,7 +167,7 @@ def test_the_cases_are_of_every_operator():
     assert {model.graph.nodes[0].op for model in CASES} | of_ports == OPERATORS.keys()
 
 
-@pytest.mark.parametrize("model", CASES, ids=lambda model: f"{model.graph.nodes[0].op}")
+@at_once("model", [pytest.param(model, id=model.graph.nodes[0].op) for model in CASES])
 def test_operators(model):
     agree(model, lambda x: interpret(model.graph, model.tensors, x, model.scales))
 

@@ -9,7 +9,7 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-from profiles import chiefly
+from profiles import at_once, chiefly
 
 from membound.errors import MemboundError
 from membound.report import make_page, write_report
@@ -433,9 +433,9 @@ def test_long_curves_stay_small_and_keep_their_ends():
     assert thinned == sorted(thinned)
 
 
-@pytest.mark.parametrize("low", [1e-9, 0.3, 700.0, 20_000.0, 3e9])
-@pytest.mark.parametrize("ratio", [1.3, 2.5, 40.0, 1e4, 1e9])
-@pytest.mark.parametrize("find", [find_ticks, find_log_ticks, find_byte_ticks])
+@at_once("low", [1e-9, 0.3, 700.0, 20_000.0, 3e9])
+@at_once("ratio", [1.3, 2.5, 40.0, 1e4, 1e9])
+@at_once("find", [find_ticks, find_log_ticks, find_byte_ticks])
 def test_ticks_lie_inside_and_are_few(find, low, ratio):
     ticks = find(low, low * ratio, 5)
     assert 1 <= len(ticks) <= 6

@@ -9,6 +9,7 @@ import numpy as np
 import packed_rules
 import pytest
 import stored
+from profiles import at_once
 
 from membound.errors import ModelError
 from membound.store.file import assemble, read, read_bytes
@@ -405,7 +406,7 @@ def test_the_sound_file_is_accepted(sound):
     assert read_bytes(sound.pack()).classes == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(("rule", "words", "make"), [*CASES, *packed_rules.CASES])
+@at_once("rule, words, make", [*CASES, *packed_rules.CASES])
 def test_a_file_that_breaks_a_rule_is_refused_by_it(rule, words, make, sound):
     with pytest.raises(ModelError) as caught:
         read_bytes(make(sound.copy()), "net.safetensors")
