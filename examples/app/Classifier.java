@@ -37,13 +37,16 @@ public final class Classifier {
     public static native float[] scores(ByteBuffer pixels, int width, int height, int rowBytes);
 
     /**
-     * Of a network that gives masks: the class of each pixel of the picture's center square, row by row, maskSide() on each side.
+     * Of a network that gives masks: the class of each pixel of the picture's center, maskHeight() rows of maskWidth().
      * Bytes are signed in Java: the class of pixel i is mask[i] & 0xff. The parameters are those of scores.
      */
     public static native byte[] mask(ByteBuffer pixels, int width, int height, int rowBytes);
 
-    /** How many pixels a row of a mask has, and how many rows there are; 0 where the network gives no masks. */
-    public static native int maskSide();
+    /** How many pixels a row of a mask has; 0 where the network gives no masks. */
+    public static native int maskWidth();
+
+    /** How many rows a mask has; 0 where the network gives no masks. */
+    public static native int maskHeight();
 
     /** The name of a class; "" where the network has no names. */
     public static String name(int index) {

@@ -32,8 +32,8 @@ int classifier_open_update(const char *path, int threads, char *why, size_t why_
 uint32_t classifier_input_bytes(void); /* of the image that classifier_run takes */
 uint32_t classifier_outputs(void);     /* how many scores there are */
 
-/* Resize and crop a picture to the network's image, as net.read() does it in Python: of tall pictures, and of gray ones
- * made of color, some pixels are off by 1 of 255; all others are the same.
+/* Resize a picture until it just covers the network's image, and take its center, as net.read() does it in Python. Some pixels
+ * of pictures more than twice as high as wide, and of gray ones made of color, may be off by 1 of 255; all others are the same.
  * Returns 0, or -1 for an invalid picture: no pixels, rows shorter than their pixels, or a field that has
  * another value than those above (set all, or begin with `= {0}`). */
 int classifier_prepare(const classifier_picture *picture, uint8_t *image);
@@ -54,10 +54,11 @@ const char *classifier_kernels(void);
 /* Both of these. Returns the best class, or -1. */
 int32_t classifier_classify(const classifier_picture *picture, float *scores);
 
-/* Of a network that gives masks: the class of each pixel of the center square, row by row, classifier_mask_side() on each side.
- * Returns 0, or -1. Other networks have a side of 0. To lie over the picture, a mask is scaled to a square as wide as the
- * picture's shorter side, in its center. */
-uint32_t classifier_mask_side(void);
+/* Of a network that gives masks: the class of each pixel of the picture's center, classifier_mask_height() rows of
+ * classifier_mask_width(). Returns 0, or -1. Other networks have masks of 0 x 0. To lie over the picture, a mask is scaled
+ * to the largest rectangle of the network's shape that fits into the picture, in its center. */
+uint32_t classifier_mask_width(void);
+uint32_t classifier_mask_height(void);
 int classifier_mask(const classifier_picture *picture, uint8_t *mask);
 
 #ifdef __cplusplus

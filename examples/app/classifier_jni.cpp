@@ -67,17 +67,19 @@ JAVA(scores)(JNIEnv *env, jclass, jobject pixels, jint width, jint height, jint 
   return found;
 }
 
-extern "C" JNIEXPORT jint JNICALL JAVA(maskSide)(JNIEnv *, jclass) { return static_cast<jint>(classifier_mask_side()); }
+extern "C" JNIEXPORT jint JNICALL JAVA(maskWidth)(JNIEnv *, jclass) { return static_cast<jint>(classifier_mask_width()); }
+
+extern "C" JNIEXPORT jint JNICALL JAVA(maskHeight)(JNIEnv *, jclass) { return static_cast<jint>(classifier_mask_height()); }
 
 extern "C" JNIEXPORT jbyteArray JNICALL
 JAVA(mask)(JNIEnv *env, jclass, jobject pixels, jint width, jint height, jint row_bytes) {
-  const auto side = static_cast<size_t>(classifier_mask_side());
-  if (side == 0) return refuse(env, "the network gives no masks: call scores");
+  const size_t pixels_of_mask = size_t{classifier_mask_height()} * classifier_mask_width();
+  if (pixels_of_mask == 0) return refuse(env, "the network gives no masks: call scores");
   classifier_picture picture{};
   if (!read_picture(env, pixels, width, height, row_bytes, picture)) return nullptr;
-  std::unique_ptr<uint8_t[]> mask(new (std::nothrow) uint8_t[side * side]);
+  std::unique_ptr<uint8_t[]> mask(new (std::nothrow) uint8_t[pixels_of_mask]);
   if (mask == nullptr || classifier_mask(&picture, mask.get()) != 0) return refuse(env, "there is not enough memory");
-  const auto size = static_cast<jsize>(side * side);
+  const auto size = static_cast<jsize>(pixels_of_mask);
   jbyteArray found = env->NewByteArray(size);
   if (found != nullptr) env->SetByteArrayRegion(found, 0, size, reinterpret_cast<const jbyte *>(mask.get()));
   return found;
