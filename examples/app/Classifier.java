@@ -42,6 +42,18 @@ public final class Classifier {
      */
     public static native byte[] mask(ByteBuffer pixels, int width, int height, int rowBytes);
 
+    /**
+     * Convert a camera's frame in YUV_420_888 to pixels for scores and mask, and turn it upright. The planes are direct
+     * buffers, as those of ImageProxy and Image are; of NV21, u and v are slices of one.
+     *
+     * @param uvPixelBytes from one u to the next: Plane.getPixelStride()
+     * @param turn clockwise degrees: 0, 90, 180 or 270, as getRotationDegrees() says; of 90 and 270 the picture is height wide
+     * @param pixels a direct buffer of 4 * width * height bytes, which is filled from its begin
+     */
+    public static native void convert(
+            ByteBuffer y, ByteBuffer u, ByteBuffer v, int width, int height, int yRowBytes, int uvRowBytes, int uvPixelBytes,
+            int turn, ByteBuffer pixels);
+
     /** How many pixels a row of a mask has; 0 where the network gives no masks. */
     public static native int maskWidth();
 

@@ -127,6 +127,34 @@ void resize(const classifier_picture &picture, uint8_t *image) {
   }
 }
 
+// A millionth of a color, rounded to the nearest of 0 to 255.
+uint8_t round_millionths(int32_t value) { return static_cast<uint8_t>(std::clamp((value + 500000) / 1000000, 0, 255)); }
+
+void convert(const classifier_frame &frame, uint8_t *rgba) {
+  // In millionths. Of video, y has 219 steps and u and v 224, where full range has 255.
+  const bool video = frame.video_range == 1;
+  const int32_t light = video ? 1164384 : 1000000, black = video ? 16 : 0;
+  const int32_t red = video ? 1596027 : 1402000, blue = video ? 2017232 : 1772000;
+  const int32_t green_u = video ? 391762 : 344136, green_v = video ? 812968 : 714136;
+  const size_t width = frame.width, height = frame.height;
+  for (size_t y = 0; y < height; ++y) {
+    const uint8_t *line = frame.y + y * frame.y_row_bytes;
+    for (size_t x = 0; x < width; ++x) {
+      const size_t at = y / 2 * frame.uv_row_bytes + x / 2 * frame.uv_pixel_bytes;
+      const int32_t u = frame.u[at] - 128, v = frame.v[at] - 128, gray = light * (line[x] - black);
+      size_t place = y * width + x;
+      if (frame.turn == 90) place = x * height + height - 1 - y;
+      if (frame.turn == 180) place = (height - 1 - y) * width + width - 1 - x;
+      if (frame.turn == 270) place = (width - 1 - x) * height + y;
+      uint8_t *to = rgba + 4 * place;
+      to[0] = round_millionths(gray + red * v);
+      to[1] = round_millionths(gray - green_u * u - green_v * v);
+      to[2] = round_millionths(gray + blue * u);
+      to[3] = 255;
+    }
+  }
+}
+
 std::mutex opening;
 net *network = nullptr;  // kept for as long as the program runs
 std::string opened_file;  // whose network it is; empty: the one that is compiled in
@@ -173,6 +201,16 @@ int classifier_prepare(const classifier_picture *picture, uint8_t *image) {
   } catch (const std::bad_alloc &) {
     return -1;
   }
+  return 0;
+}
+
+int classifier_convert(const classifier_frame *frame, uint8_t *rgba) {
+  const bool turned = frame->turn <= 270 && frame->turn % 90 == 0, alternate = frame->uv_pixel_bytes == 2;
+  if (frame->y == nullptr || frame->u == nullptr || frame->v == nullptr || !turned || frame->video_range > 1) return -1;
+  if (frame->width == 0 || frame->height == 0 || (frame->uv_pixel_bytes != 1 && !alternate)) return -1;
+  const uint64_t last = (uint64_t{frame->width} - 1) / 2 * frame->uv_pixel_bytes;  // of a row of u, or of v
+  if (frame->y_row_bytes < frame->width || frame->uv_row_bytes <= last) return -1;
+  convert(*frame, rgba);
   return 0;
 }
 

@@ -40,6 +40,12 @@ bool read_picture(JNIEnv *env, jobject pixels, jint width, jint height, jint row
   return why == nullptr;
 }
 
+// A plane of a direct buffer with at least so many bytes; null where it cannot be one.
+const uint8_t *plane_of(JNIEnv *env, jobject buffer, int64_t size) {
+  const auto *address = buffer == nullptr ? nullptr : static_cast<const uint8_t *>(env->GetDirectBufferAddress(buffer));
+  return address != nullptr && env->GetDirectBufferCapacity(buffer) >= size ? address : nullptr;
+}
+
 }  // namespace
 
 extern "C" JNIEXPORT jbyteArray JNICALL JAVA(openFile)(JNIEnv *env, jclass, jbyteArray path, jint threads) {
@@ -65,6 +71,27 @@ JAVA(scores)(JNIEnv *env, jclass, jobject pixels, jint width, jint height, jint 
   jfloatArray found = env->NewFloatArray(static_cast<jsize>(scores.size()));
   if (found != nullptr) env->SetFloatArrayRegion(found, 0, static_cast<jsize>(scores.size()), scores.data());
   return found;
+}
+
+extern "C" JNIEXPORT void JNICALL
+JAVA(convert)(JNIEnv *env, jclass, jobject y, jobject u, jobject v, jint width, jint height, jint y_row_bytes,
+              jint uv_row_bytes, jint uv_pixel_bytes, jint turn, jobject pixels) {
+  if (width < 1 || height < 1 || y_row_bytes < 1 || uv_row_bytes < 1 || uv_pixel_bytes < 1 || turn < 0) {
+    refuse(env, "no pixels, rows without bytes, or a negative turn");
+    return;
+  }
+  // The last rows may end with their pixels.
+  const int64_t of_y = int64_t{y_row_bytes} * (height - 1) + width;
+  const int64_t of_uv = int64_t{uv_row_bytes} * ((height - 1) / 2) + int64_t{uv_pixel_bytes} * ((width - 1) / 2) + 1;
+  const uint8_t *to = plane_of(env, pixels, int64_t{4} * width * height);
+  const classifier_frame frame{plane_of(env, y, of_y), plane_of(env, u, of_uv), plane_of(env, v, of_uv),
+                               static_cast<uint32_t>(width), static_cast<uint32_t>(height),
+                               static_cast<uint32_t>(y_row_bytes), static_cast<uint32_t>(uv_row_bytes),
+                               static_cast<uint32_t>(uv_pixel_bytes), static_cast<uint32_t>(turn), 0};
+  if (frame.y == nullptr || frame.u == nullptr || frame.v == nullptr || to == nullptr)
+    refuse(env, "y, u, v and pixels must be direct buffers, large enough for the frame");
+  else if (classifier_convert(&frame, const_cast<uint8_t *>(to)) != 0)
+    refuse(env, "rows are too short, uvPixelBytes is not 1 or 2, or turn is not 0, 90, 180 or 270");
 }
 
 extern "C" JNIEXPORT jint JNICALL JAVA(maskWidth)(JNIEnv *, jclass) { return static_cast<jint>(classifier_mask_width()); }

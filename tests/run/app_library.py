@@ -23,6 +23,18 @@ class Picture(ctypes.Structure):
     ]
 
 
+class Frame(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in "yuv"),
+        *(
+            (name, ctypes.c_uint32)
+            for name in (
+                "width", "height", "y_row_bytes", "uv_row_bytes", "uv_pixel_bytes", "turn", "video_range",
+            )
+        ),
+    ]  # fmt: skip
+
+
 def compile_once(source: Path, folder: Path, *flags: str) -> Path:
     """The object of a source beside the network that it is for."""
     target = folder / f"{source.stem}.o"
