@@ -216,7 +216,8 @@ def classify(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classify")
     names = {
         "uint32_t classifier_input_bytes(void)", "uint32_t classifier_outputs(void)",
-        "uint32_t classifier_mask_side(void)", "int classifier_prepare(const classifier_picture *, uint8_t *)",
+        "uint32_t classifier_mask_width(void)", "uint32_t classifier_mask_height(void)",
+        "int classifier_prepare(const classifier_picture *, uint8_t *)",
         "int classifier_open_update(const char *, int, char *, size_t)",
         "int32_t classifier_run(const uint8_t *, float *)",
         "int classifier_mask(const classifier_picture *, uint8_t *)", "const char *classifier_class(int32_t)",

@@ -37,13 +37,28 @@ public final class Classifier {
     public static native float[] scores(ByteBuffer pixels, int width, int height, int rowBytes);
 
     /**
-     * Of a network that gives masks: the class of each pixel of the picture's center square, row by row, maskSide() on each side.
+     * Of a network that gives masks: the class of each pixel of the picture's center, maskHeight() rows of maskWidth().
      * Bytes are signed in Java: the class of pixel i is mask[i] & 0xff. The parameters are those of scores.
      */
     public static native byte[] mask(ByteBuffer pixels, int width, int height, int rowBytes);
 
-    /** How many pixels a row of a mask has, and how many rows there are; 0 where the network gives no masks. */
-    public static native int maskSide();
+    /**
+     * Convert a camera's frame in YUV_420_888 to pixels for scores and mask, and turn it upright. The planes are direct
+     * buffers, as those of ImageProxy and Image are; of NV21, u and v are slices of one.
+     *
+     * @param uvPixelBytes from one u to the next: Plane.getPixelStride()
+     * @param turn clockwise degrees: 0, 90, 180 or 270, as getRotationDegrees() says; of 90 and 270 the picture is height wide
+     * @param pixels a direct buffer of 4 * width * height bytes, which is filled from its begin
+     */
+    public static native void convert(
+            ByteBuffer y, ByteBuffer u, ByteBuffer v, int width, int height, int yRowBytes, int uvRowBytes, int uvPixelBytes,
+            int turn, ByteBuffer pixels);
+
+    /** How many pixels a row of a mask has; 0 where the network gives no masks. */
+    public static native int maskWidth();
+
+    /** How many rows a mask has; 0 where the network gives no masks. */
+    public static native int maskHeight();
 
     /** The name of a class; "" where the network has no names. */
     public static String name(int index) {

@@ -28,11 +28,14 @@ func scores(of frame: CVPixelBuffer) -> [Float]? {
     return withPixels(of: frame, scores(ofPixels:))
 }
 
-/// How many pixels a row of a mask has, and how many rows there are; 0 where the network gives no masks.
-var maskSide: Int { return Int(classifier_mask_side()) }
+/// How many pixels a row of a mask has; 0 where the network gives no masks.
+var maskWidth: Int { return Int(classifier_mask_width()) }
 
-/// Of a network that gives masks: the class of each pixel of the picture's center square, row by row, `maskSide` on each side;
-/// nil where the network gives none, or the picture cannot be drawn.
+/// How many rows a mask has; 0 where the network gives no masks.
+var maskHeight: Int { return Int(classifier_mask_height()) }
+
+/// Of a network that gives masks: the class of each pixel of the picture's center, `maskHeight` rows of `maskWidth`; nil where
+/// the network gives none, or the picture cannot be drawn.
 func mask(of picture: CGImage) -> [UInt8]? {
     return withPixels(of: picture, mask(ofPixels:))
 }
@@ -79,7 +82,7 @@ private func scores(ofPixels given: inout classifier_picture) -> [Float]? {
 }
 
 private func mask(ofPixels given: inout classifier_picture) -> [UInt8]? {
-    guard maskSide > 0 else { return nil }
-    var mask = [UInt8](repeating: 0, count: maskSide * maskSide)
+    guard maskHeight > 0 else { return nil }
+    var mask = [UInt8](repeating: 0, count: maskHeight * maskWidth)
     return classifier_mask(&given, &mask) != 0 ? nil : mask
 }

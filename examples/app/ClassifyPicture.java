@@ -28,7 +28,7 @@ public final class ClassifyPicture {
         for (int argb : image.getRGB(0, 0, width, height, null, 0, width)) {
             pixels.putInt(argb << 8 | argb >>> 24);
         }
-        if (Classifier.maskSide() > 0) {
+        if (Classifier.maskHeight() > 0) {
             int[] counts = new int[256];
             int most = 0;
             for (byte each : Classifier.mask(pixels, width, height, 4 * width)) {

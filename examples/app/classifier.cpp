@@ -31,12 +31,13 @@
 
 namespace {
 
-static_assert(NET_IMAGE_HEIGHT == NET_IMAGE_WIDTH && (NET_CHANNELS == 1 || NET_CHANNELS == 3), "square pictures only");
+static_assert(NET_CHANNELS == 1 || NET_CHANNELS == 3, "pictures are gray or RGB");
 
-constexpr size_t kSide = NET_IMAGE_HEIGHT;  // of the images that the network was trained on; net_prepare takes its crop
+// The images that the network was trained on; net_prepare takes its crop of them.
+constexpr size_t kHeight = NET_IMAGE_HEIGHT, kWidth = NET_IMAGE_WIDTH;
 
 constexpr int kBits = 22;  // of a weight, behind the point
-constexpr size_t kLongest = 16;  // if a picture is more than 16 times as long as wide, only its middle is used
+constexpr size_t kLongest = 16;  // if a picture is more than 16 times as long as the network's images, only its middle is used
 
 // One pixel of the result: which pixels it is made of, and their weights.
 struct Taps {
@@ -82,36 +83,74 @@ struct Axis {
   std::vector<Taps> taps;
 };
 
-Axis find_axis(size_t length, size_t shorter) {
+// The middle of a side, where the picture is too long: `side` pixels go into `image` of them, and the other side is `other`.
+Axis find_middle(size_t length, size_t other, size_t image, size_t other_image) {
+  const size_t most = std::max<size_t>(kLongest * other * image / other_image, 1);
   Axis axis{};
-  axis.skipped = length > kLongest * shorter ? (length - kLongest * shorter) / 2 : 0;
+  axis.skipped = length > most ? (length - most) / 2 : 0;
   axis.length = length - 2 * axis.skipped;
-  const auto scaled = static_cast<double>(axis.length * kSide) / static_cast<double>(shorter);
-  axis.resized = static_cast<size_t>(std::nearbyint(scaled));
-  axis.cropped = (axis.resized - kSide) / 2;
-  axis.taps = find_taps(axis.length, axis.resized, axis.cropped, kSide);
   return axis;
 }
 
+// One side of a picture that is resized by `numerator` / `denominator`, which just covers `image` pixels.
+void plan(Axis &axis, size_t numerator, size_t denominator, size_t image) {
+  const auto scaled = static_cast<double>(axis.length * numerator) / static_cast<double>(denominator);
+  axis.resized = std::max(static_cast<size_t>(std::nearbyint(scaled)), image);
+  axis.cropped = (axis.resized - image) / 2;
+  axis.taps = find_taps(axis.length, axis.resized, axis.cropped, image);
+}
+
 void resize(const classifier_picture &picture, uint8_t *image) {
-  const size_t shorter = std::min(picture.width, picture.height);
-  const Axis across = find_axis(picture.width, shorter), down = find_axis(picture.height, shorter);
+  Axis across = find_middle(picture.width, picture.height, kWidth, kHeight);
+  Axis down = find_middle(picture.height, picture.width, kHeight, kWidth);
+  const bool wide = across.length * kHeight >= down.length * kWidth;  // the height decides how large it becomes
+  const size_t numerator = wide ? kHeight : kWidth, denominator = wide ? down.length : across.length;
+  plan(across, numerator, denominator, kWidth);
+  plan(down, numerator, denominator, kHeight);
   const size_t top = down.taps.front().first, bottom = down.taps.back().first + down.taps.back().weights.size();
-  std::vector<uint8_t> rows((bottom - top) * kSide * 3);  // as wide as the result, as many as it needs
+  std::vector<uint8_t> rows((bottom - top) * kWidth * 3);  // as wide as the result, as many as it needs
   for (size_t y = top; y < bottom; ++y) {
     const uint8_t *line = picture.pixels + (down.skipped + y) * picture.row_bytes;
     line += across.skipped * picture.pixel_bytes;
-    uint8_t *to = rows.data() + (y - top) * kSide * 3;
+    uint8_t *to = rows.data() + (y - top) * kWidth * 3;
     for (const Taps &taps : across.taps)
       for (size_t c = 0; c < 3; ++c) *to++ = apply(taps, line + (picture.bgra ? 2 - c : c), picture.pixel_bytes);
   }
   for (Taps taps : down.taps) {
     taps.first -= top;
-    for (size_t x = 0; x < kSide; ++x) {
+    for (size_t x = 0; x < kWidth; ++x) {
       uint8_t rgb[3];
-      for (size_t c = 0; c < 3; ++c) rgb[c] = apply(taps, rows.data() + x * 3 + c, kSide * 3);
+      for (size_t c = 0; c < 3; ++c) rgb[c] = apply(taps, rows.data() + x * 3 + c, kWidth * 3);
       if (NET_CHANNELS == 3) image = std::copy(rgb, rgb + 3, image);
       else *image++ = static_cast<uint8_t>(std::nearbyint(0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2]));
+    }
+  }
+}
+
+// A millionth of a color, rounded to the nearest of 0 to 255.
+uint8_t round_millionths(int32_t value) { return static_cast<uint8_t>(std::clamp((value + 500000) / 1000000, 0, 255)); }
+
+void convert(const classifier_frame &frame, uint8_t *rgba) {
+  // In millionths. Of video, y has 219 steps and u and v 224, where full range has 255.
+  const bool video = frame.video_range == 1;
+  const int32_t light = video ? 1164384 : 1000000, black = video ? 16 : 0;
+  const int32_t red = video ? 1596027 : 1402000, blue = video ? 2017232 : 1772000;
+  const int32_t green_u = video ? 391762 : 344136, green_v = video ? 812968 : 714136;
+  const size_t width = frame.width, height = frame.height;
+  for (size_t y = 0; y < height; ++y) {
+    const uint8_t *line = frame.y + y * frame.y_row_bytes;
+    for (size_t x = 0; x < width; ++x) {
+      const size_t at = y / 2 * frame.uv_row_bytes + x / 2 * frame.uv_pixel_bytes;
+      const int32_t u = frame.u[at] - 128, v = frame.v[at] - 128, gray = light * (line[x] - black);
+      size_t place = y * width + x;
+      if (frame.turn == 90) place = x * height + height - 1 - y;
+      if (frame.turn == 180) place = (height - 1 - y) * width + width - 1 - x;
+      if (frame.turn == 270) place = (width - 1 - x) * height + y;
+      uint8_t *to = rgba + 4 * place;
+      to[0] = round_millionths(gray + red * v);
+      to[1] = round_millionths(gray - green_u * u - green_v * v);
+      to[2] = round_millionths(gray + blue * u);
+      to[3] = 255;
     }
   }
 }
@@ -149,7 +188,7 @@ int classifier_open_update(const char *path, int threads, char *why, size_t why_
   }
 }
 
-uint32_t classifier_input_bytes(void) { return kSide * kSide * NET_CHANNELS; }
+uint32_t classifier_input_bytes(void) { return kHeight * kWidth * NET_CHANNELS; }
 
 uint32_t classifier_outputs(void) { return NET_OUTPUTS; }
 
@@ -162,6 +201,16 @@ int classifier_prepare(const classifier_picture *picture, uint8_t *image) {
   } catch (const std::bad_alloc &) {
     return -1;
   }
+  return 0;
+}
+
+int classifier_convert(const classifier_frame *frame, uint8_t *rgba) {
+  const bool turned = frame->turn <= 270 && frame->turn % 90 == 0, alternate = frame->uv_pixel_bytes == 2;
+  if (frame->y == nullptr || frame->u == nullptr || frame->v == nullptr || !turned || frame->video_range > 1) return -1;
+  if (frame->width == 0 || frame->height == 0 || (frame->uv_pixel_bytes != 1 && !alternate)) return -1;
+  const uint64_t last = (uint64_t{frame->width} - 1) / 2 * frame->uv_pixel_bytes;  // of a row of u, or of v
+  if (frame->y_row_bytes < frame->width || frame->uv_row_bytes <= last) return -1;
+  convert(*frame, rgba);
   return 0;
 }
 
@@ -185,9 +234,9 @@ const char *classifier_class(int32_t best) {
 int32_t classifier_run(const uint8_t *image, float *scores) {
   try {
     std::vector<float> input(NET_INPUT_FLOATS), output(NET_OUTPUTS);
-    const ptrdiff_t pixel = NET_CHANNELS, row = kSide * NET_CHANNELS;  // RGBRGB, or one byte each
+    const ptrdiff_t pixel = NET_CHANNELS, row = kWidth * NET_CHANNELS;  // RGBRGB, or one byte each
     if (classifier_open(1) != 0) return -1;
-    if (net_prepare_for(network, image, kSide, kSide, 1, row, pixel, input.data()) != NET_OK) return -1;
+    if (net_prepare_for(network, image, kHeight, kWidth, 1, row, pixel, input.data()) != NET_OK) return -1;
     if (net_run(network, input.data(), output.data()) != NET_OK) return -1;
     if (scores != nullptr) std::copy(output.begin(), output.end(), scores);
 #if CLASSIFIER_MASKS
@@ -212,9 +261,16 @@ int classifier_mask(const classifier_picture *picture, uint8_t *mask) {
 #endif
 }
 
-uint32_t classifier_mask_side(void) {
+uint32_t classifier_mask_width(void) {
 #if CLASSIFIER_MASKS
-  static_assert(NET_OUTPUT_HEIGHT == NET_OUTPUT_WIDTH, "square masks only");
+  return NET_OUTPUT_WIDTH;
+#else
+  return 0;
+#endif
+}
+
+uint32_t classifier_mask_height(void) {
+#if CLASSIFIER_MASKS
   return NET_OUTPUT_HEIGHT;
 #else
   return 0;

@@ -40,6 +40,12 @@ bool read_picture(JNIEnv *env, jobject pixels, jint width, jint height, jint row
   return why == nullptr;
 }
 
+// A plane of a direct buffer with at least so many bytes; null where it cannot be one.
+const uint8_t *plane_of(JNIEnv *env, jobject buffer, int64_t size) {
+  const auto *address = buffer == nullptr ? nullptr : static_cast<const uint8_t *>(env->GetDirectBufferAddress(buffer));
+  return address != nullptr && env->GetDirectBufferCapacity(buffer) >= size ? address : nullptr;
+}
+
 }  // namespace
 
 extern "C" JNIEXPORT jbyteArray JNICALL JAVA(openFile)(JNIEnv *env, jclass, jbyteArray path, jint threads) {
@@ -67,17 +73,40 @@ JAVA(scores)(JNIEnv *env, jclass, jobject pixels, jint width, jint height, jint 
   return found;
 }
 
-extern "C" JNIEXPORT jint JNICALL JAVA(maskSide)(JNIEnv *, jclass) { return static_cast<jint>(classifier_mask_side()); }
+extern "C" JNIEXPORT void JNICALL
+JAVA(convert)(JNIEnv *env, jclass, jobject y, jobject u, jobject v, jint width, jint height, jint y_row_bytes,
+              jint uv_row_bytes, jint uv_pixel_bytes, jint turn, jobject pixels) {
+  if (width < 1 || height < 1 || y_row_bytes < 1 || uv_row_bytes < 1 || uv_pixel_bytes < 1 || turn < 0) {
+    refuse(env, "no pixels, rows without bytes, or a negative turn");
+    return;
+  }
+  // The last rows may end with their pixels.
+  const int64_t of_y = int64_t{y_row_bytes} * (height - 1) + width;
+  const int64_t of_uv = int64_t{uv_row_bytes} * ((height - 1) / 2) + int64_t{uv_pixel_bytes} * ((width - 1) / 2) + 1;
+  const uint8_t *to = plane_of(env, pixels, int64_t{4} * width * height);
+  const classifier_frame frame{plane_of(env, y, of_y), plane_of(env, u, of_uv), plane_of(env, v, of_uv),
+                               static_cast<uint32_t>(width), static_cast<uint32_t>(height),
+                               static_cast<uint32_t>(y_row_bytes), static_cast<uint32_t>(uv_row_bytes),
+                               static_cast<uint32_t>(uv_pixel_bytes), static_cast<uint32_t>(turn), 0};
+  if (frame.y == nullptr || frame.u == nullptr || frame.v == nullptr || to == nullptr)
+    refuse(env, "y, u, v and pixels must be direct buffers, large enough for the frame");
+  else if (classifier_convert(&frame, const_cast<uint8_t *>(to)) != 0)
+    refuse(env, "rows are too short, uvPixelBytes is not 1 or 2, or turn is not 0, 90, 180 or 270");
+}
+
+extern "C" JNIEXPORT jint JNICALL JAVA(maskWidth)(JNIEnv *, jclass) { return static_cast<jint>(classifier_mask_width()); }
+
+extern "C" JNIEXPORT jint JNICALL JAVA(maskHeight)(JNIEnv *, jclass) { return static_cast<jint>(classifier_mask_height()); }
 
 extern "C" JNIEXPORT jbyteArray JNICALL
 JAVA(mask)(JNIEnv *env, jclass, jobject pixels, jint width, jint height, jint row_bytes) {
-  const auto side = static_cast<size_t>(classifier_mask_side());
-  if (side == 0) return refuse(env, "the network gives no masks: call scores");
+  const size_t pixels_of_mask = size_t{classifier_mask_height()} * classifier_mask_width();
+  if (pixels_of_mask == 0) return refuse(env, "the network gives no masks: call scores");
   classifier_picture picture{};
   if (!read_picture(env, pixels, width, height, row_bytes, picture)) return nullptr;
-  std::unique_ptr<uint8_t[]> mask(new (std::nothrow) uint8_t[side * side]);
+  std::unique_ptr<uint8_t[]> mask(new (std::nothrow) uint8_t[pixels_of_mask]);
   if (mask == nullptr || classifier_mask(&picture, mask.get()) != 0) return refuse(env, "there is not enough memory");
-  const auto size = static_cast<jsize>(side * side);
+  const auto size = static_cast<jsize>(pixels_of_mask);
   jbyteArray found = env->NewByteArray(size);
   if (found != nullptr) env->SetByteArrayRegion(found, 0, size, reinterpret_cast<const jbyte *>(mask.get()));
   return found;

@@ -99,7 +99,7 @@ int main(int count, char **words) {
   }
   const int best = classifier_run(image.data(), scores.data());
   if (best < 0) return 1;
-  std::vector<uint8_t> mask(size_t{classifier_mask_side()} * classifier_mask_side());
+  std::vector<uint8_t> mask(size_t{classifier_mask_height()} * classifier_mask_width());
   if (!mask.empty()) {
     if (classifier_mask(&picture, mask.data()) != 0) return 1;
     for (int c = 0; c <= *std::max_element(mask.begin(), mask.end()); ++c)

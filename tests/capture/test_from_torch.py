@@ -111,6 +111,7 @@ CASES = {
         for name, how in {
             "by 2": {"scale_factor": 2},
             "by 1.7 and 0.6": {"scale_factor": (1.7, 0.6)},
+            "by 1.05 and 1.6, which keeps rows": {"scale_factor": (1.05, 1.6)},
             "to 5 and 20": {"size": (5, 20)},
         }.items()
     },

@@ -155,6 +155,9 @@ def others():
         yield one("resize", (2, 6, 7), {"kind": kind, "size": (9, 16), "scale": (1.6, 2.4)})
         if kind in ("linear", "cubic"):
             yield one("resize", (2, 6, 7), {"kind": kind, "size": size, "corners": True})
+    yield one(
+        "resize", (2, 6, 7), {"kind": "linear", "size": (6, 16), "scale": (1.1, 2.4)}
+    )  # rows stay as they are
     yield one("pad", (2, 3), {"pad": ((1, 0), (2, 3)), "value": -1.5})
     yield one("pad", (2, 3, 3), {"pad": ((0, 0), (1, 1), (0, 2))})
 
@@ -170,6 +173,19 @@ def test_the_cases_are_of_every_operator():
 @at_once("model", [pytest.param(model, id=model.graph.nodes[0].op) for model in CASES])
 def test_operators(model):
     agree(model, lambda x: interpret(model.graph, model.tensors, x, model.scales))
+
+
+@pytest.mark.parametrize("corners", [False, True])
+def test_linear_resizing_is_one_operator(corners):
+    """Of any sizes: a factor in float32 must not lose a pixel, nor change where the others lie."""
+    for size in ((29, 49), (41, 3), (7, 98), (64, 47)):
+        model = one("resize", (2, 13, 47), {"kind": "linear", "size": size, "corners": corners})
+        onnx = pytest.importorskip("onnx").load_from_string(b"".join(writer.to_onnx(model)))
+        assert onnx.graph.node[0].op_type == "Resize"
+        x = torch.randn(2, 2, 13, 47, generator=torch.Generator().manual_seed(0))
+        (found,) = session(onnx.SerializeToString()).run(None, {"input": x.numpy()})
+        wanted = torch.nn.functional.interpolate(x, size, mode="bilinear", align_corners=corners)
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=5e-5)
 
 
 def test_weights_called_as_the_input_and_the_output():

@@ -1,5 +1,6 @@
 """The exported page in a real browser, without a window: the engine's bits, and what a person who draws sees."""
 
+import base64
 import json
 import re
 import shutil
@@ -9,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from micro_networks import NETWORKS, micro, some_images
+from PIL import Image
 from test_micro_web import WASM
 
+import membound as mb
 from membound.export.web import write_page
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
@@ -26,7 +29,7 @@ function moved(kind, x, y) {
 }
 loadNetwork(about, module).then(classify => setTimeout(() => {
   const images = @IMAGES@;
-  const found = { numbers: images.map(image => classify(toPixels(image, about.channels)).numbers) };
+  const found = { numbers: images.map(image => classify(toPixels(image, about.width, about.height, about)).numbers) };
   found.before = shown.innerText;
   moved("pointerdown", 140, 40);
   for (let y = 50; y <= 240; y += 10) moved("pointermove", 140, y);
@@ -61,6 +64,37 @@ def test_a_browser_gives_the_bits_of_the_engine_and_answers_to_strokes(tmp_path)
     assert found["white"] == 255
     assert found["after"] != found["before"]
     assert f"Constants {net.memory().constants:,} bytes" in seen
+
+
+DROP = """<script>
+loadNetwork(about, module).then(() => setTimeout(() => {
+  const bytes = Uint8Array.from(atob("@PICTURE@"), c => c.charCodeAt(0)), data = new DataTransfer();
+  data.items.add(new File([bytes], "picture.png", { type: "image/png" }));
+  dispatchEvent(new DragEvent("drop", { dataTransfer: data, cancelable: true }));
+  setTimeout(() => {
+    document.title = JSON.stringify({ rows: [...shown.rows].map(row => row.cells[2].innerText),
+      board: [canvas.width, canvas.height], left: context.getImageData(2, 140, 1, 1).data[0] });
+  }, 1000);
+}, 100));
+</script>"""
+
+
+def test_a_picture_that_is_dropped_is_resized_and_cropped_as_in_python(tmp_path):
+    net = micro(NETWORKS["lenet"]())
+    digit = mb.data.load("mnist").test.read([0])[0, 0]
+    wide = np.pad(np.kron(digit, np.ones((5, 5), np.uint8)), ((0, 0), (110, 110)), constant_values=255)
+    Image.fromarray(wide).convert("RGB").save(tmp_path / "picture.png")
+    write_page(tmp_path / "web", net)
+    page = tmp_path / "web" / "index.html"
+    script = DROP.replace("@PICTURE@", base64.b64encode((tmp_path / "picture.png").read_bytes()).decode())
+    page.write_text(page.read_text().replace("</html>", f"{script}</html>"))
+    seen = opened(page, "--dump-dom")
+    found = json.loads(re.search(r"<title>(.*?)</title>", seen, re.DOTALL).group(1))
+    scores = net(net.read(tmp_path / "picture.png"))[0]
+    shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    assert found["rows"] == [f"{100 * share:.1f} %" for share in shares]
+    assert found["board"] == [280, 280]
+    assert found["left"] == 0, "the white beside the center is not shown"
 
 
 def test_the_page_is_drawn(tmp_path):

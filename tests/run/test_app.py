@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -12,24 +11,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cpp_library import kernels, run
+from app_library import (
+    APP,
+    SIDE,
+    STRICT,
+    UTF_8,
+    Picture,
+    compile_app,
+    compile_java,
+    draw,
+    java,
+    jdk,
+    prepared,
+    program,
+)  # fmt: skip
+from cpp_library import run
 from PIL import Image
 from torch import nn
 
 import membound as mb
 
-APP = Path(__file__).parents[2] / "examples" / "app"
-PAGE = APP.parents[1] / "docs" / "APP.md"
-STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
-SIDE = 24
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
-
-
-class Picture(ctypes.Structure):
-    _fields_ = [
-        ("pixels", ctypes.c_void_p),
-        *((name, ctypes.c_uint32) for name in ("width", "height", "pixel_bytes", "row_bytes", "bgra")),
-    ]
 
 
 def small(channels: int) -> nn.Module:
@@ -52,24 +54,6 @@ def exported(channels: int, folder: Path) -> tuple[mb.Net, Path]:
     return mb.load(file, threads=1), folder / "cpp"
 
 
-def compile_once(source: Path, folder: Path, *flags: str) -> Path:
-    """The object of a source beside the network that it is for."""
-    target = folder / f"{source.stem}.o"
-    if not target.exists():
-        run(
-            "c++", "-std=c++17", "-fPIC", "-pthread", *flags, f"-I{folder}", "-c", source, "-o", target
-        )  # fmt: skip
-    return target
-
-
-def compile_app(folder: Path, target: Path, *sources: Path) -> None:
-    """The example's sources and a network, with kernels that are compiled already."""
-    own = [compile_once(source, folder, "-O1", *STRICT) for source in (APP / "classifier.cpp", *sources)]
-    network = [compile_once(folder / name, folder) for name in ("net.cpp", "weights.cpp")]
-    shared = ["-shared"] if target.suffix == ".so" else []
-    run("c++", "-pthread", *shared, *own, *network, kernels(), "-o", target)
-
-
 @pytest.fixture(scope="module")
 def network(tmp_path_factory) -> Callable[[int], tuple[mb.Net, Path]]:
     """A network of so many channels and its C++, which several tests compile against."""
@@ -81,26 +65,6 @@ def app(request, network) -> tuple[int, mb.Net, ctypes.CDLL]:
     net, folder = network(request.param)
     compile_app(folder, folder / "app.so")
     return request.param, net, ctypes.CDLL(str(folder / "app.so"))
-
-
-def draw(width: int, height: int, seed: int = 0) -> np.ndarray:
-    """Waves and noise, [height, width, 3]."""
-    y, x = np.mgrid[:height, :width]
-    waves = np.stack([np.sin(x / 7 + y / 13), np.cos(x / 5), np.sin(y / 3)], -1)
-    noise = np.random.default_rng(seed).normal(0, 20, waves.shape)
-    return (128 + 100 * waves + noise).clip(0, 255).astype(np.uint8)
-
-
-def prepared(
-    app: ctypes.CDLL, pixels: np.ndarray, channels: int, padding: int = 0, bgra: int = 0
-) -> np.ndarray:
-    """[C, H, W] of what the app makes of a picture whose rows end with some spare bytes."""
-    height, width, depth = pixels.shape
-    rows = np.pad(pixels.reshape(height, -1), ((0, 0), (0, padding)))
-    picture = Picture(rows.ctypes.data, width, height, depth, rows.shape[1], bgra)
-    image = np.zeros((SIDE, SIDE, channels), np.uint8)
-    assert app.classifier_prepare(ctypes.byref(picture), ctypes.c_void_p(image.ctypes.data)) == 0
-    return image.transpose(2, 0, 1)
 
 
 SIZES = [(24, 24), (25, 24), (640, 480), (37, 91), (7, 5), (24, 300), (1, 40), (900, 31), (255, 256)]
@@ -153,14 +117,6 @@ def test_the_bridging_header_is_objective_c():
     subprocess.run(["clang", "-x", "objective-c", "-fsyntax-only", *STRICT, str(header)], check=True)
 
 
-def program(name: str, folder: Path) -> Path:
-    """A block of C++ of the page, as a file."""
-    found = re.findall(r"^```cpp\n// (\w+\.cpp)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert [file for file, _ in found] == ["app.cpp", "mask.cpp", "update.cpp"]
-    (folder / name).write_text(dict(found)[name])
-    return folder / name
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_program_of_the_page_runs(network, tmp_path, channels):
     """On a frame in color, of which a gray network must not take red alone."""
@@ -180,50 +136,6 @@ def test_the_program_of_the_page_runs(network, tmp_path, channels):
     wanted = net(net.preprocess(np.ascontiguousarray(image)))[0]
     assert int(best) == wanted.argmax()
     assert np.array_equal([float.fromhex(each) for each in found], wanted)
-
-
-def segmenter(folder: Path) -> tuple[mb.Net, Path]:
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 1)).eval()
-    prepare = mb.data.Preprocess(scale=1 / 128, mean=[128.0] * 3)
-    mb.save(module, folder / "net.safetensors", torch.zeros(1, 3, SIDE, SIDE), preprocess=prepare)
-    mb.export_cpp(folder / "net.safetensors", folder / "cpp")
-    return mb.load(folder / "net.safetensors", threads=1), folder / "cpp"
-
-
-def test_masks_of_the_page_and_of_the_example(tmp_path):
-    net, folder = segmenter(tmp_path)
-    compile_app(folder, tmp_path / "mask", program("mask.cpp", tmp_path))
-    gray = net(net.preprocess(np.full((1, 3, SIDE, SIDE), 128, np.uint8)))[0].argmax(0)
-    assert run(tmp_path / "mask") == f"{(gray == 1).sum()} pixels of class 1\n"
-    compile_app(folder, tmp_path / "app.so")
-    library, pixels = ctypes.CDLL(str(tmp_path / "app.so")), draw(64, 48)
-    Image.fromarray(pixels).save(tmp_path / "picture.png")
-    wanted = net(net.preprocess(net.read(tmp_path / "picture.png")))[0].argmax(0)
-    mask = np.zeros((SIDE, SIDE), np.uint8)
-    picture = Picture(pixels.ctypes.data, 64, 48, 3, 3 * 64)
-    assert library.classifier_mask_side() == SIDE
-    assert library.classifier_mask(ctypes.byref(picture), ctypes.c_void_p(mask.ctypes.data)) == 0
-    assert np.array_equal(mask, wanted)
-    compile_app(folder, tmp_path / "classify", APP / "main.cpp")
-    Image.fromarray(pixels).save(tmp_path / "picture.ppm")
-    counts = np.bincount(wanted.ravel())
-    said = "".join(f"class {c}: {count} pixels\n" for c, count in enumerate(counts))
-    done = run(tmp_path / "classify", tmp_path / "picture.ppm")
-    assert done.startswith(said)
-    assert done.endswith("engine float\n")
-
-
-def test_java_makes_masks(tmp_path):
-    home = jdk()
-    if home is None or not (home / "include" / "linux").is_dir():
-        pytest.skip("there is no JDK")
-    net, folder = segmenter(tmp_path)
-    compile_java(home, folder, tmp_path)
-    Image.fromarray(draw(64, 48)).save(tmp_path / "picture.png")
-    wanted = net(net.preprocess(net.read(tmp_path / "picture.png")))[0].argmax(0)
-    said = "".join(f"class {c}: {count} pixels\n" for c, count in enumerate(np.bincount(wanted.ravel())))
-    assert java(tmp_path, "ClassifyPicture", tmp_path / "picture.png") == said.splitlines()
 
 
 def test_updates_of_the_page_and_of_the_example(network, tmp_path):
@@ -257,13 +169,6 @@ def test_updates_of_the_page_and_of_the_example(network, tmp_path):
     assert "not a network file for an app" in refused.stderr
 
 
-def jdk() -> Path | None:
-    """Where jni.h is, under include."""
-    javac = shutil.which("javac")
-    home = None if javac is None else Path(os.path.realpath(javac)).parents[1]
-    return home if home is not None and (home / "include" / "jni.h").is_file() else None
-
-
 def test_android_has_all_that_the_class_for_it_needs(tmp_path):
     """No java.awt, no javax.imageio: those are for the desktop's main alone."""
     if shutil.which("javac") is None:
@@ -271,7 +176,6 @@ def test_android_has_all_that_the_class_for_it_needs(tmp_path):
     run("javac", "--limit-modules", "java.base", "-d", tmp_path, APP / "Classifier.java")
 
 
-UTF_8 = ["-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8"]  # up to Java 17, and from 18 on
 CHECK = """import java.nio.ByteBuffer;
 
 public final class Check {
@@ -297,19 +201,6 @@ public final class Check {
     }
 }
 """
-
-
-def compile_java(home: Path, network: Path, target: Path, *more: Path) -> None:
-    """The classes of the example, and their library with a network."""
-    include = [f"-I{home / 'include'}", f"-I{home / 'include' / 'linux'}"]
-    compile_once(APP / "classifier_jni.cpp", network, "-O1", *STRICT, *include)
-    compile_app(network, target / "libclassifier.so", APP / "classifier_jni.cpp")
-    run("javac", "-d", target, APP / "Classifier.java", APP / "ClassifyPicture.java", *more)
-
-
-def java(folder: Path, *words: object) -> list[str]:
-    library = [f"-Djava.library.path={folder}", *UTF_8]
-    return run("java", "-cp", folder, *library, *words, at=folder).splitlines()
 
 
 def test_java_calls_the_network(network, tmp_path):

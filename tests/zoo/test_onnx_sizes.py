@@ -15,6 +15,7 @@ from membound import zoo
 from membound.capture import capture
 from membound.cli import main
 from membound.errors import WeightsError
+from membound.export.onnx import write_onnx
 from membound.run import Net
 from membound.store.file import read_bytes, to_bytes
 
@@ -159,6 +160,34 @@ def test_other_ways_to_resize_are_refused(resize, sizes, said, tmp_path):
     with pytest.raises(WeightsError, match=said) as caught:
         zoo.build(str(tmp_path / "net.onnx"))
     assert "\n" not in str(caught.value)
+
+
+UPSAMPLING = {
+    "nearest": {"scale_factor": 3},
+    "bilinear": {"scale_factor": 2, "mode": "bilinear"},
+    "bilinear to a size": {"size": (13, 5), "mode": "bilinear"},
+    "bilinear by a factor": {"scale_factor": (1.6, 2.3), "mode": "bilinear"},
+    "bilinear, corners": {"size": (13, 22), "mode": "bilinear", "align_corners": True},
+}
+
+
+@pytest.mark.parametrize("how", UPSAMPLING)
+def test_upsampling_that_is_written_is_read_again(how, tmp_path):
+    """The same outputs, and the same file as before: what becomes Resize is the same operator again."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Upsample(**UPSAMPLING[how]), nn.Conv2d(2, 1, 1)).eval()
+    mb.save(module, tmp_path / "net.safetensors", torch.zeros(1, 3, 8, 9))
+    first = mb.load(tmp_path / "net.safetensors", max_batch=2)
+    write_onnx(tmp_path / "net.onnx", first.model)
+    onnx_file = onnx.load(tmp_path / "net.onnx")
+    assert "Resize" in [each.op_type for each in onnx_file.graph.node]
+    read = capture(zoo.build(str(tmp_path / "net.onnx")).eval(), torch.zeros(1, 3, 8, 9))
+    second = Net(read_bytes(to_bytes(read)), max_batch=2)
+    kinds = [[each.op for each in net.model.graph.nodes] for net in (first, second)]
+    assert kinds[0] == kinds[1]
+    x = floats(2, 3, 8, 9)
+    np.testing.assert_allclose(second(x), first(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(first(x), module(torch.from_numpy(x)).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_open_sizes_are_refused(tmp_path):

@@ -29,7 +29,16 @@ def _gather(s: Step) -> str:
 
 
 def _resize(s: Step) -> str:
-    """Two gathers or two small products, which say exactly which pixels are meant; ONNX's Resize rounds otherwise."""
+    """ONNX's Resize for linear; else two gathers or small products, which say exactly which pixels are meant.
+
+    Which pixel is nearest depends on how positions are rounded, which ONNX leaves to whoever runs it. And ONNX Runtime
+    takes a hundred times as long for a cubic Resize as for the products.
+    """
+    scales = _scales(s)
+    if s.a["kind"] == "linear" and scales is not None:
+        place = "align_corners" if s.a["corners"] else "half_pixel"
+        given = [s.x, "", s.w.constant((1, 1, *scales))]
+        return s.w.emit("Resize", given, mode="linear", coordinate_transformation_mode=place)
     out = s.x
     for axis in (0, 1):
         scale = None if s.a["scale"] is None else s.a["scale"][axis]
@@ -42,6 +51,25 @@ def _resize(s: Step) -> str:
             matrix[np.arange(len(at)), at] += share
         out = s.w.emit("MatMul", [s.w.constant(matrix), out] if axis == 0 else [out, s.w.constant(matrix.T)])
     return out
+
+
+def _scales(s: Step) -> list[np.float32] | None:
+    """The factors of rows and columns in float32, of which ONNX computes the sizes; None if these would be others.
+
+    Sizes instead of factors would say how large the batch is.
+    """
+    found = []
+    for axis in (0, 1):
+        size, out = s.shape[1 + axis], s.a["size"][axis]
+        factor = np.float32(out / size if s.a["scale"] is None else s.a["scale"][axis])
+        if s.a["scale"] is None and float(factor) * size < out:  # rounded down to one pixel less
+            factor = np.nextafter(factor, np.float32(np.inf))
+        if {int(float(factor) * size), int(factor * np.float32(size))} != {out}:
+            return None
+        if factor != 1 and size == out:  # ONNX would resample what torch leaves as it is
+            return None
+        found.append(factor)
+    return found
 
 
 def _constant(s: Step) -> str:

@@ -11,11 +11,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from membound.data.pictures import sides
 from membound.errors import ModelError
 from membound.export.c_project import project_files
 from membound.export.hub_folder import check_folder
 from membound.export.web_page import page_text
 from membound.run.micro_net import MicroNet
+from membound.run.pictures import picture_size
 from membound.store.whole import write_whole
 
 # What the page calls, and all of libc that the runtime needs.
@@ -114,6 +116,7 @@ def write_page(folder: str | os.PathLike[str], net: MicroNet) -> dict[str, int]:
 def _about(net: MicroNet, wasm_bytes: int) -> dict[str, object]:
     last, memory = net.plan.net.quantizations[net.plan.net.output], net.memory()
     channels, height, width = net.input_shape
+    picture = picture_size(net.model, net.input_shape)
     outputs = 1
     for side in net.output_shape:
         outputs *= side
@@ -121,6 +124,7 @@ def _about(net: MicroNet, wasm_bytes: int) -> dict[str, object]:
         "channels": channels,
         "height": height,
         "width": width,
+        "picture": [height, width] if picture is None else [*sides(picture)],
         "outputs": outputs,
         "scale": last.scale,
         "zero": last.zero,

@@ -17,7 +17,7 @@ body {
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .5rem; }
 main { display: flex; flex-wrap: wrap; gap: 1.5rem 2rem; }
 canvas {
-  display: block; width: 280px; height: 280px; border: 1px solid var(--soft); border-radius: 6px;
+  display: block; border: 1px solid var(--soft); border-radius: 6px;
   image-rendering: pixelated; touch-action: none; cursor: crosshair;
 }
 .board { position: relative; width: 282px; }
@@ -70,32 +70,76 @@ async function loadNetwork(about, module) {
     return { numbers, milliseconds };
   };
 }
-// Gray is the usual mix of red, green and blue.
-function toPixels(rgba, channels) {
-  const out = new Uint8Array(rgba.length / 4 * channels);
-  for (let i = 0, o = 0; i < rgba.length; i += 4)
-    if (channels === 1) out[o++] = Math.round(0.299 * rgba[i] + 0.587 * rgba[i + 1] + 0.114 * rgba[i + 2]);
-    else for (let c = 0; c < 3; c++) out[o++] = rgba[i + c];
+// Which pixels one of a resized line is made of, and their weights: a bilinear filter, antialiased as Pillow has it.
+function findTaps(from, to, begin, count) {
+  const scale = from / to, reach = Math.max(scale, 1);
+  return Array.from({ length: count }, (_, i) => {
+    const center = (begin + i + 0.5) * scale;
+    const first = Math.trunc(Math.max(center - reach + 0.5, 0)), end = Math.min(Math.trunc(center + reach + 0.5), from);
+    const heights = [];
+    for (let x = first; x < end; x++) heights.push(Math.max(1 - Math.abs((x - center + 0.5) / reach), 0));
+    const sum = heights.reduce((all, height) => all + height, 0);
+    return { first, weights: heights.map(height => Math.trunc(0.5 + height / sum * 4194304)) };
+  });
+}
+function apply({ first, weights }, line, at, step) {
+  let sum = 2097152;
+  for (let i = 0; i < weights.length; i++) sum += weights[i] * line[at + (first + i) * step];
+  return Math.min(Math.trunc(sum / 4194304), 255);
+}
+function roundEven(x) {
+  const low = Math.floor(x);
+  return x - low > 0.5 || (x - low === 0.5 && low % 2) ? low + 1 : low;
+}
+// What of a picture the network sees: the middle of a long one, and the size that it is resized to before its center is
+// taken. As net.read of membound does it.
+function findFit(width, height, [high, wide]) {
+  const left = Math.max(Math.trunc((width - Math.max(Math.trunc(16 * height * wide / high), 1)) / 2), 0);
+  const top = Math.max(Math.trunc((height - Math.max(Math.trunc(16 * width * high / wide), 1)) / 2), 0);
+  const across = width - 2 * left, down = height - 2 * top;
+  const [resizedWide, resizedHigh] = across * high >= down * wide
+    ? [Math.max(roundEven(across * high / down), wide), high]
+    : [wide, Math.max(roundEven(down * wide / across), high)];
+  return { left, top, across, down, resizedWide, resizedHigh };
+}
+// The network's image of a picture. Gray is the usual mix of red, green and blue.
+function toPixels(rgba, width, height, about) {
+  const { left, top, across, down, resizedWide, resizedHigh } = findFit(width, height, about.picture);
+  const columns = findTaps(across, resizedWide, Math.floor((resizedWide - about.picture[1]) / 2) +
+    Math.floor((about.picture[1] - about.width) / 2), about.width);
+  const rows = findTaps(down, resizedHigh, Math.floor((resizedHigh - about.picture[0]) / 2) +
+    Math.floor((about.picture[0] - about.height) / 2), about.height);
+  const end = Math.max(...rows.map(taps => taps.first + taps.weights.length)), step = 3 * about.width;
+  const lines = new Uint8Array(end * step), out = new Uint8Array(about.height * about.width * about.channels);
+  for (let y = rows[0].first; y < end; y++)
+    for (let x = 0, o = y * step; x < about.width; x++)
+      for (let c = 0; c < 3; c++) lines[o++] = apply(columns[x], rgba, 4 * ((top + y) * width + left) + c, 4);
+  let o = 0;
+  for (const taps of rows)
+    for (let x = 0; x < step; x += 3) {
+      const [r, g, b] = [0, 1, 2].map(c => apply(taps, lines, x + c, step));
+      if (about.channels === 3) for (const value of [r, g, b]) out[o++] = value;
+      else out[o++] = roundEven(Math.fround(Math.fround(Math.fround(0.299) * r) + Math.fround(Math.fround(0.587) * g)) +
+        Math.fround(Math.fround(0.114) * b));
+    }
   return out;
 }
 // end network
 const canvas = document.getElementById("canvas"), context = canvas.getContext("2d", { willReadFrequently: true });
 const shown = document.getElementById("classes"), facts = document.getElementById("facts");
-canvas.width = canvas.height = 280;
+const [high, wide] = about.picture;  // the board has their shape, and 280 pixels on its longer side
+canvas.width = Math.max(Math.round(280 * wide / Math.max(high, wide)), 1);
+canvas.height = Math.max(Math.round(280 * high / Math.max(high, wide)), 1);
+canvas.style.width = `${canvas.width}px`;
+canvas.style.height = `${canvas.height}px`;
 const draws = about.channels === 1, hint = document.getElementById("hint");
 document.getElementById("how").textContent = `${about.wasm.toLocaleString()} bytes of WebAssembly, and nothing else ` +
   `to load. ${draws ? "Draw with the mouse or a finger, or drop a picture." : "Drop a picture, or choose one."}`;
 hint.textContent = draws ? "Draw here" : "Drop a picture here";
 loadNetwork(about, module).then(classify => {
-  const small = document.createElement("canvas");
-  small.width = about.width;
-  small.height = about.height;
-  const pen = small.getContext("2d", { willReadFrequently: true });
   let blank = true;  // nothing was drawn yet: what the network makes of that is of no interest
-  function update() {
-    pen.drawImage(canvas, 0, 0, small.width, small.height);
-    const rgba = pen.getImageData(0, 0, small.width, small.height).data;
-    const { numbers, milliseconds } = classify(toPixels(rgba, about.channels));
+  function update(picture = context.getImageData(0, 0, canvas.width, canvas.height)) {
+    const { numbers, milliseconds } = classify(toPixels(picture.data, picture.width, picture.height, about));
     const scores = numbers.map(q => about.scale * (q - about.zero)), most = Math.max(...scores);
     const total = scores.reduce((sum, score) => sum + Math.exp(score - most), 0);
     const shares = scores.map((score, i) => [Math.exp(score - most) / total, i]);
@@ -120,16 +164,24 @@ loadNetwork(about, module).then(classify => {
   }
   function clear() {
     context.fillStyle = "#000";
-    context.fillRect(0, 0, 280, 280);
+    context.fillRect(0, 0, canvas.width, canvas.height);
     blank = true;
     update();
   }
   function show(file) {
-    createImageBitmap(file).then(picture => {
-      context.drawImage(picture, 0, 0, 280, 280);
+    createImageBitmap(file, { colorSpaceConversion: "none" }).then(picture => {  // upright, as its EXIF data says
+      const whole = document.createElement("canvas"), { width, height } = picture;
+      whole.width = width;
+      whole.height = height;
+      const pen = whole.getContext("2d", { willReadFrequently: true });
+      pen.drawImage(picture, 0, 0);
+      const { left, top, across, down, resizedWide, resizedHigh } = findFit(width, height, about.picture);
+      const seenWide = across * wide / resizedWide, seenHigh = down * high / resizedHigh;  // the center that is taken
+      context.drawImage(picture, left + (across - seenWide) / 2, top + (down - seenHigh) / 2, seenWide, seenHigh,
+        0, 0, canvas.width, canvas.height);
       blank = false;
-      update();
-    });
+      update(pen.getImageData(0, 0, width, height));
+    }, () => { facts.textContent = `${file.name} is not a picture that this browser can read.`; });
   }
   let last = null;
   canvas.addEventListener("pointerdown", event => { last = [event.offsetX, event.offsetY]; });

@@ -13,6 +13,8 @@ def taps(size: int, out: int, kind: str, corners: bool, scale: float | None) -> 
     >>> taps(2, 4, "linear", False, None)[1].tolist()
     [[1.0, 0.75, 0.25, 0.75], [0.0, 0.25, 0.75, 0.25]]
     """
+    if kind == "linear" and size == out:  # whatever the scale, as torch has it
+        return np.stack([np.arange(out)] * 2), np.stack([np.ones(out), np.zeros(out)])
     step = size / out if scale is None else 1 / scale
     number = np.arange(out)
     if kind in ("nearest", "exact"):

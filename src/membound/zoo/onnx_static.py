@@ -286,7 +286,9 @@ def _resize(node: fx.Node, layer: nn.Module, first: _Recorder, second: _Recorder
     if onnx_mode == "nearest" and any(b % a for a, b in zip(source[2:], given[2:], strict=True)):
         raise _refused(node, "the nearest pixel is rounded otherwise in torch, where sizes are no multiples")
     factors = told.get("scales", [[]])[0][2:]
-    by_factor = bool(factors) and onnx_mode != "nearest"
+    # Factors in float32 that only say the sizes are those of the sizes.
+    sizes = zip(factors, source[2:], given[2:], strict=False)
+    by_factor = onnx_mode != "nearest" and any(abs(f * one - other) > 1e-6 * other for f, one, other in sizes)
     return Resize(
         modes[onnx_mode],
         None if onnx_mode == "nearest" else bool(corners),
