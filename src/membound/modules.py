@@ -63,6 +63,9 @@ def _count_nonzeros(weight: "Tensor") -> int:
 
 CHANNELS = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 FEATURES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((?:\d+)x(\d+) and (\d+)x(?:\d+)\)")
+DIMENSIONS = re.compile(
+    r"Expected (\d)D \(unbatched\) or .*input to conv\dd, but got input of size: \[([\d, ]+)\]"
+)
 WHOLE = re.compile(r"(unsigned char|long int|Byte|Long|Int|Char)\)? (and|but).*([Ff]loat|should be the same)")
 TOO_SMALL = re.compile(r"Output size is too small|size can't be greater than actual input")
 MOST = 140  # letters of a reason that is not known here
@@ -91,6 +94,9 @@ def explain_refusal(error: BaseException, model: "nn.Module") -> str:
         gets, takes = (f"{int(number):,}" for number in found.groups())
         advice = "give inputs of the size that the network was made for, or pool before it"
         return f"{where} takes {takes} features and gets {gets}; {advice}"
+    if found := DIMENSIONS.search(text):
+        takes, gets = found[1], found[2].count(",")
+        return f"{where} takes examples of {takes} dimensions and gets {gets}"
     if WHOLE.search(text):
         return (
             f"{where} computes in float32 and gets whole numbers; give it x.float(), prepared as in training"

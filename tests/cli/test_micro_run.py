@@ -71,6 +71,31 @@ def test_values_are_those_of_the_floats_to_within_rounding(given, capsys):
     assert "\nengine    micro\n" in capsys.readouterr().out
 
 
+def test_a_network_that_collapses_in_integers_is_told_beside_floats(tmp_path, monkeypatch, capsys):
+    """Steps of int8 that are far too coarse, as of a calibration on inputs of another range."""
+    monkeypatch.chdir(tmp_path)
+    net = micro(NETWORKS["lenet"]())
+    images = np.random.default_rng(1).integers(0, 256, (120, 1, 28, 28), np.uint8)
+    kept = net._remake.keywords["activations"]
+    y = mb.load(written(net, tmp_path / "good.safetensors"))(net.preprocess(images)).argmax(1)
+    np.savez("set.npz", x_train=images, y_train=y, x_test=images, y_test=y)
+    evaluate = ("--data", "set.npz", "--engine", "micro")
+    assert run("evaluate", "good.safetensors", *evaluate) == 0
+    assert capsys.readouterr().err == ""
+    coarse = {value: (scale * (40 if value else 1), zero) for value, (scale, zero) in kept.items()}
+    (tmp_path / "bad.safetensors").write_bytes(b"".join(with_activations(net.model, coarse)))
+    assert run("evaluate", "bad.safetensors", *evaluate, "--json") == 0
+    said = capsys.readouterr()
+    facts = json.loads(said.out)
+    assert facts["lost_in_integers"] == {
+        "float_accuracy": 100,
+        "accuracy": pytest.approx(facts["accuracy"]),
+        "images": 120,
+    }
+    assert facts["accuracy"] < 60
+    assert "% of 120 images, in floats 100.00 %: calibrate on more inputs" in said.err
+
+
 def test_named_classes_keep_scores_and_integers_apart(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     net = micro(replace(NETWORKS["lenet"](), classes=[f"number {each}" for each in range(10)]))

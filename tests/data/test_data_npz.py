@@ -65,7 +65,8 @@ def test_an_ambiguous_layout_can_be_said(tmp_path):
     x = np.zeros((6, 3, 8, 3), np.uint8)
     path = save(tmp_path, **arrays(x_train=x, x_test=x[:2]))
     with pytest.raises(
-        DataError, match=r"set\.npz: x_train: shape .* may be NCHW or NHWC: say which with layout="
+        DataError,
+        match=r"set\.npz: x_train: shape .* may be NCHW \(C = 3\) or NHWC \(C = 3\): say which with layout=,",
     ):
         data.load(path)
     assert data.load(path, layout="NHWC").shape == (3, 3, 8)
@@ -90,7 +91,18 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path, ndim, layout):
         ({"x_test": np.full((2, 8, 8), np.inf)}, "x_test holds values that are not finite"),
         ({"x_train": np.full((6, 8, 8), 1e300)}, "not finite in float32"),
         ({"x_train": np.zeros((0, 8, 8), np.uint8)}, "no images"),
-        ({"x_train": np.zeros((6, 64), np.uint8)}, "features are floating point"),
+        (
+            {"x_train": np.zeros((6, 64), np.uint8), "x_test": np.zeros((2, 64), np.uint8)},
+            r"features are floating point .*; uint8 is for images, \[n, H, W\]",
+        ),
+        (
+            {"x_train": np.zeros((6, 1, 8, 8), np.uint8)},
+            r"x_train has shape \[6, 1, 8, 8\], x_test \[2, 8, 8\]:",
+        ),
+        (
+            {"x_train": np.zeros((6, 1, 1, 8, 8)), "x_test": np.zeros((2, 1, 1, 8, 8))},
+            r"not a batch of images: .*; features are \[n, F\], sequences \[n, channels, time, 1\]",
+        ),
         ({"x_train": np.zeros((6, 9, 9), np.uint8)}, "alike"),
         (
             {"y_train": np.array(["walk"] * 6)},

@@ -81,6 +81,18 @@ def test_the_reason_depends_on_the_dense_network(dense, says):
     assert say_advice({"finals": [{"name": "b"}, final]})[0].startswith("a predicts class 3")
 
 
+@pytest.mark.parametrize(("errors", "far"), [(400, True), (60, False)])
+def test_far_below_dense_is_said_first_of_a_microcontroller(errors, far):
+    micro = {"flash_bytes": 3852, "ram_bytes": 900, "compiled_with": "-Os"}
+    final = {"accuracy": 100 - errors / 10, "errors": errors, "images": 1000, "limit": 3900, "micro": micro}
+    result = {"finals": [final], "dense": {"accuracy": 98.0, "errors": 20, "images": 1000}}
+    lines = make_lines(result, Score())
+    assert lines[0].startswith("Far below dense: 60.00 ± 1.55 % in 3,852 bytes of flash") is far
+    assert any("38.0 points below dense. Try more room, since flash binds" in line for line in lines) is far
+    del final["micro"]
+    assert not make_lines(result, Score())[0].startswith("Far below dense")
+
+
 def test_the_class_has_its_name_and_a_tiny_file_may_be_too_small():
     training = {"steps": 100, "usual_steps": 5000}
     final = {"collapsed": 1, "class_names": ["apple", "pear"], "training": training, "file_bytes": 412}

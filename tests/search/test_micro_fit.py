@@ -168,7 +168,11 @@ def sequence_net():
             (0, 2, 3, 1),
             r"takes 3 channels and gets 64; .*the layout NHWC would read 3 channels .*pass x.transpose\(0, 3, 1, 2\)",
         ),
-        (sequence_net, (0, 1, 2, 3), r"in the layout NCL; for a microcontroller, take Conv2d of \(k, 1\)"),
+        (
+            sequence_net,
+            (0, 1, 2, 3),
+            r"save x\[..., 0\], and give the layout NCL; for a microcontroller, take Conv2d of \(k, 1\)",
+        ),
     ],
 )
 def test_data_in_another_layout_is_told_by_that_name(model, turned, said):
@@ -176,6 +180,31 @@ def test_data_in_another_layout_is_told_by_that_name(model, turned, said):
     with pytest.raises(MemboundError, match=said) as caught:
         mb.fit(model, (samples.transpose(turned), kinds), 6_000, target="micro", dense=False, steps=2)
     assert caught.value.about == ("layout",)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((64, 3, 1), r"takes 3 channels and gets 64; Conv2d of .*: save x.transpose\(0, 2, 1, 3\)$"),
+        (
+            (192,),
+            r"takes examples of 3 dimensions and gets 1; Conv2d of .*: save x of \[n, channels, time, 1\], and",
+        ),
+    ],
+)
+def test_sequences_of_another_shape_are_told_how_to_save_them(shape, said):
+    samples, kinds = movements(40, 0)
+    with pytest.raises(MemboundError, match=said):
+        mb.fit(
+            movement_net, (samples.reshape(-1, *shape), kinds), 6_000, target="micro", dense=False, steps=2
+        )
+
+
+def test_the_half_that_the_network_takes_is_named():
+    samples, kinds = movements(40, 0)
+    told = r"training data has examples of shape \[3, 64\] .*; the network takes those of test_data$"
+    with pytest.raises(MemboundError, match=told):
+        mb.fit(movement_net, (samples[..., 0], kinds), 6_000, test_data=(samples, kinds), steps=2)
 
 
 def test_ways_to_compile_that_were_not_measured_are_refused():

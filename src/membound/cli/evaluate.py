@@ -125,8 +125,10 @@ def _evaluate_file(
         evaluate_file,
         image_size,
         load_like,
+        lost_in_integers,
         open_for_evaluation,
     )
+    from membound.run.micro_net import MicroNet
 
     net = (
         options.open_in_integers(file)
@@ -138,6 +140,10 @@ def _evaluate_file(
     dataset = load_like(net.input_shape, data, size=size, **folder)
     options.tell_left_out(dataset)
     facts = evaluate_file(net, dataset, split, batch)
+    if isinstance(net, MicroNet):
+        facts["lost_in_integers"] = lost = lost_in_integers(net, dataset, split)
+        if lost is not None:
+            _warn_of_rounding(lost, name_examples(dataset.shape))
     if split != "all":
         options.tell_drawn(dataset)
     if as_json:
@@ -166,6 +172,16 @@ def _warn_of_one_class(facts: dict[str, Any], classes: Sequence[str], example: s
         typer.echo(
             f"warning: it predicts class {name} for every {what}: train longer, or in more bytes", err=True
         )
+
+
+def _warn_of_rounding(lost: dict[str, float], examples: str) -> None:
+    """Said of a network that is good in floats, and collapses in integers."""
+    typer.echo(
+        f"warning: in integers it has {lost['accuracy']:.2f} % of {lost['images']:,} {examples}, in floats "
+        f"{lost['float_accuracy']:.2f} %: calibrate on more inputs, as in training (membound export FILE --int8 NEW "
+        "--data DATA), or train in int8 (membound fit --target micro)",
+        err=True,
+    )
 
 
 def _print_worst(classes: Sequence[dict[str, Any]]) -> None:

@@ -26,6 +26,10 @@ END_BYTES = 22 + 65535  # of the last record, and of the longest comment
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 LAYOUTS = ("NHW", "NCHW", "NHWC")
 FEATURES = ("NF", "NCL")  # features without a place, and those along one axis, such as time
+NO_IMAGES = (
+    "features are [n, F], sequences [n, channels, time, 1] with the layout NCHW, or [n, channels, time] with "
+    "NCL"
+)
 _CHANNELS = (1, 3, 4)  # the channel counts that tell NCHW from NHWC
 _MOST_CLASSES = 100_000
 _FEW_VALUES = 100  # that floats have where they may be labels
@@ -50,6 +54,10 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
         return _several(path, x_train, y_train, x_test, y_test)
     if layout is not None and layout not in (*LAYOUTS, *FEATURES):
         raise DataError(f"layout {layout!r} is not known: allowed are {', '.join((*LAYOUTS, *FEATURES))}")
+    if x_train.ndim != x_test.ndim:
+        raise DataError(
+            f"{path}: x_train has shape {list(x_train.shape)}, x_test {list(x_test.shape)}: they must be alike"
+        )
     notes = describe_reading(x_train, layout)
     if y_train.dtype.kind == "f" or (y_train.ndim >= 2 and y_train.shape[1:] != (1,)):
         notes += _describe_targets(y_train)
@@ -171,7 +179,8 @@ def channels_first(x: Array, layout: str | None) -> Array:
         first, last = x.shape[1] in _CHANNELS, x.shape[3] in _CHANNELS
         if first == last:
             raise DataError(
-                f"shape {list(x.shape)} may be NCHW or NHWC: say which with layout=, one of {', '.join(LAYOUTS)}",
+                f"shape {list(x.shape)} may be NCHW (C = {x.shape[1]}) or NHWC (C = {x.shape[3]}): say which with "
+                "layout=, NCHW or NHWC",
                 about="layout",
             )
         layout = "NCHW" if first else "NHWC"
@@ -179,7 +188,13 @@ def channels_first(x: Array, layout: str | None) -> Array:
         raise DataError(
             f"shape {list(x.shape)} is not {layout or 'a batch of images'}: "
             "allowed are 3 dimensions (NHW) or 4 (NCHW, NHWC)"
-            + ("; of sequences [n, channels, time], save x[..., None]" if x.ndim == 3 else "")
+            + (
+                "; of sequences [n, channels, time], save x[..., None]"
+                if x.ndim == 3
+                else f"; {NO_IMAGES}"
+                if x.ndim not in (3, 4)
+                else ""
+            )
         )
     if x.ndim == 3:
         return x[:, None]
@@ -191,11 +206,18 @@ def describe_reading(x: Array, layout: str | None) -> tuple[str, ...]:
 
     >>> describe_reading(np.zeros((5, 10, 49, 1)), None)
     ('x is read as height x width x channels = 10 x 49 x 1; if that is wrong, give layout NCHW',)
+    >>> describe_reading(np.zeros((5, 3, 64)), None)[0]
+    'x is read as images of one channel, 3 x 64; if x is [n, channels, time], save x[..., None] and give layout NCHW, \
+or for Conv1d give layout NCL'
     >>> describe_reading(np.zeros((5, 10, 49, 1)), "NCHW"), describe_reading(np.zeros((5, 1, 28, 28)), None)
     ((), ())
     """
-    if layout is not None or x.ndim != 4 or x.dtype.kind != "f":
+    if layout is not None or x.ndim not in (3, 4) or x.dtype.kind != "f":
         return ()
+    if x.ndim == 3:
+        _, high, wide = x.shape
+        of_time = "if x is [n, channels, time], save x[..., None] and give layout NCHW, or for Conv1d give layout NCL"
+        return (f"{READ_AS}images of one channel, {high} x {wide}; {of_time}",) if high != wide else ()
     _, first, middle, last = x.shape
     if last == 1:
         names, other = "height x width x channels", "NCHW"
@@ -283,9 +305,11 @@ def _images(path: Path, name: str, x: Array, layout: str | None) -> Array:
         check_finite(f"{path}: {name}", x)
     if _are_features(x, layout):
         if x.dtype == np.uint8 or x.ndim != (3 if layout == "NCL" else 2):
+            of_bytes = "; uint8 is for images, [n, H, W], [n, C, H, W] or [n, H, W, C]"
+            longer = layout == "NCL" and x.ndim == 4 and x.shape[3] == 1
             raise DataError(
                 f"{path}: {name} is {x.dtype} {list(x.shape)}: features are floating point [n, F], or [n, C, L] with "
-                "the layout NCL",
+                f"the layout NCL{of_bytes if x.dtype == np.uint8 else '; save x[..., 0]' if longer else ''}",
                 about="layout",
             )
         return x

@@ -110,8 +110,8 @@ class Dataset:
                 )
         if tuple(self.train.shape) != tuple(self.test.shape):
             raise DataError(
-                f"{self.name}: training images are {list(self.train.shape)} and test images "
-                f"{list(self.test.shape)} (C, H, W): they must be alike"
+                f"{self.name}: training examples are {list(self.train.shape)} and test examples "
+                f"{list(self.test.shape)}: they must be alike"
             )
 
     @property

@@ -5,7 +5,7 @@ from typing import Any
 
 from membound.report.device import say_more_room
 from membound.report.eight_bits import TAKEN, uncertainty
-from membound.report.guessing import BEYOND_CHANCE, is_guessing, predicts_numbers
+from membound.report.guessing import BEYOND_CHANCE, is_guessing, points_far_below, predicts_numbers
 from membound.report.text import find_number, find_part, find_rows, name_of_example, show_count
 
 Facts = Mapping[str, Any]
@@ -49,6 +49,8 @@ def say_advice(result: Facts) -> list[str]:
             ]
     if guessing := [final for final in finals if is_guessing(final)]:
         return [f"Why: {_why(guessing[0], result)}"]
+    if far := _say_far(finals, result):
+        return [far]
     short = [final for final in finals if _is_short(final) and _still_falls(final)]
     if not short:
         return _say_below(finals, result)
@@ -112,6 +114,36 @@ def _say_below(finals: list[Facts], result: Facts) -> list[str]:
             said = f"{it} was trained for {steps} steps, and {usual} are usual: that may be why it is below dense."
             return [f"{said} {_longer(final, result)}"]
     return []
+
+
+def _say_far(finals: list[Facts], result: Facts) -> str | None:
+    """What to try where a microcontroller's network is far below dense: it has collapsed, or has too little room.
+
+    >>> micro = {"flash_bytes": 3852, "compiled_with": "-Os"}
+    >>> final = {"accuracy": 60.0, "errors": 400, "images": 1000, "limit": 3900, "micro": micro}
+    >>> dense = {"accuracy": 98.0, "errors": 20, "images": 1000}
+    >>> print(_say_far([final], {"dense": dense, "command": "membound fit"}))
+    It is 38.0 points below dense. Try more room, since flash binds (3,852 of 3,900 bytes): allow more (--budget); \
+or train for longer (--steps), search for longer (--effort best), or at a lower rate (--lr).
+    """
+    for final in finals:
+        gap = points_far_below(final, find_part(result, "dense"))
+        if gap is None or not find_part(final, "micro"):
+            continue
+        with_options = is_command(result.get("command"))
+        it = f"{final.get('name')}" if len(finals) > 1 else "It"
+        dashes, effort = ("--", "--effort best") if with_options else ("", 'effort="best"')
+        steps, usual = _steps(final)
+        longer = (
+            f"{dashes}steps{' ' if with_options else '='}{usual:.0f}"
+            if 0 < steps < usual
+            else f"{dashes}steps"
+        )
+        return (
+            f"{it} is {gap:.1f} points below dense. Try more room, since {say_more_room(final, with_options)}; or "
+            f"train for longer ({longer}), search for longer ({effort}), or at a lower rate ({dashes}lr)."
+        )
+    return None
 
 
 def name_class(number: int, names: Sequence[str] | None = None) -> str:

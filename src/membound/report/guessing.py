@@ -1,5 +1,6 @@
 """Whether a network beats always saying the most common class, or the mean: where it does not, that is said first."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from membound.units import R_SQUARED
 
 Facts = Mapping[str, Any]
 BEYOND_CHANCE = 2  # standard errors
+FAR = 5.0  # points below dense, of what is counted right
+CERTAIN = 5  # standard errors of the difference, as if the two were tested apart
 
 
 def share_of_one_class(net: Facts) -> float | None:
@@ -50,6 +53,26 @@ def is_guessing(net: Facts) -> bool:
     if share is None or error is None or accuracy is None:
         return False
     return accuracy <= share + BEYOND_CHANCE * error
+
+
+def points_far_below(net: Facts, dense: Facts) -> float | None:
+    """How many points a network is below dense, where that is far and no chance; None where it is not.
+
+    >>> dense = {"accuracy": 98.0, "errors": 10, "images": 500}
+    >>> points_far_below({"accuracy": 80.0, "errors": 100, "images": 500}, dense)
+    18.0
+    >>> points_far_below({"accuracy": 94.0, "errors": 30, "images": 500}, dense) is None
+    True
+    >>> points_far_below({"accuracy": 80.0, "errors": 4, "images": 20}, dense) is None
+    True
+    """
+    ours, theirs = find_number(net, "accuracy"), find_number(dense, "accuracy")
+    counted = [find_number(each, "errors") is not None for each in (net, dense)]
+    errors = [uncertainty(each) for each in (net, dense)]
+    if ours is None or theirs is None or not all(counted) or errors[0] is None or errors[1] is None:
+        return None
+    gap = theirs - ours
+    return gap if gap > max(FAR, CERTAIN * math.hypot(errors[0], errors[1])) else None
 
 
 def say_guess(net: Facts) -> str:

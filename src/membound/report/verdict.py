@@ -8,7 +8,7 @@ from membound.report.advice import say_advice, say_taken
 from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
 from membound.report.engines import say_engines
-from membound.report.guessing import is_guessing, say_guess, say_share
+from membound.report.guessing import is_guessing, points_far_below, say_guess, say_share
 from membound.report.paired import show_difference
 from membound.report.pixels import say_over_pixels
 from membound.report.spread import compare, say_against_dense, say_rule
@@ -57,7 +57,8 @@ def make_verdict(result: Facts, score: Score) -> str:
         _say_unequal(find_number(final, "steps"), find_number(dense, "steps")),
     ]
     known = [words for words in against if words]
-    return f"{_say_one(final, score)}{together}" + (f": {', '.join(known)}." if known else ".")
+    far = "Far below dense: " if is_micro(result) and points_far_below(final, dense) is not None else ""
+    return f"{far}{_say_one(final, score)}{together}" + (f": {', '.join(known)}." if known else ".")
 
 
 def _say_guessing(final: Facts) -> str:

@@ -22,9 +22,11 @@ from membound.run.micro_net import MicroNet
 from membound.run.net import Net, load
 from membound.run.pictures import picture_size
 from membound.run.scores import only_class, score_for
-from membound.units import name_examples
+from membound.units import name_examples, standard_error
 
 BATCH = 64
+COMPARED = 500  # examples that floats run on beside integers
+FAR, CERTAIN = 5.0, 5  # points that rounding to int8 may cost, and standard errors of the difference
 CONFUSED = 100  # classes at most whose confusion is told, a number for each two
 
 
@@ -58,6 +60,25 @@ def evaluate_file(
         **count_nonzeros(net.model),
         "file_bytes": net.model.file_bytes,
     }
+
+
+def lost_in_integers(net: MicroNet, dataset: Dataset, split: str = "test") -> dict[str, float] | None:
+    """What rounding to int8 costs, in points, on some examples, where that is far and no chance; else None.
+
+    `float_accuracy` and `accuracy` are those of the same examples and the same file.
+    """
+    half = dataset.train if split == "train" else dataset.test
+    if dataset.task != CLASSES:
+        return None
+    rows = np.linspace(0, len(half) - 1, min(COMPARED, len(half)), dtype=np.int64)
+    labels = half.labels[rows]
+    right = [first_output(_run(each, half, rows)).argmax(1) == labels for each in (Net(net.model), net)]
+    floats, integers = (100.0 * float(each.mean()) for each in right)
+    gaps = 100.0 * (right[0].astype(np.float64) - right[1])
+    error = standard_error(gaps.tolist())
+    if error is None or floats - integers <= max(FAR, CERTAIN * error):
+        return None
+    return {"float_accuracy": floats, "accuracy": integers, "images": len(rows)}
 
 
 def _by_class(table: npt.NDArray[np.int64], names: Sequence[str]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from membound.data.examples import IGNORED
 from membound.data.several import inputs_of
 from membound.run import Net
 from membound.run.evaluation import first_output
+from membound.run.micro_net import MicroNet
 from membound.search.deployed import Fitted
 from membound.search.problem import Problem
 
@@ -21,16 +22,19 @@ def with_collapse(results: Sequence[Fitted], problem: Problem) -> list[Fitted]:
     """The same with the one class among their facts, as `collapsed`, of those that say no other."""
     data = problem.data
     split = next((each for each in (data.test, data.given, data.validation) if each is not None), None)
-    if split is None or problem.target.micro or split.labels.dtype.kind not in "iu":
+    if split is None or split.labels.dtype.kind not in "iu":
         return list(results)
     found = []
     for result in results:
-        same = _only_class(Net(result.files.stored(result.model.state_dict()), threads=1), split, problem)
+        stored = result.files.stored(result.model.state_dict())
+        same = _only_class(
+            MicroNet(stored) if problem.target.micro else Net(stored, threads=1), split, problem
+        )
         found.append(result if same is None else replace(result, facts={**result.facts, "collapsed": same}))
     return found
 
 
-def _only_class(net: Net, split: Split, problem: Problem) -> int | None:
+def _only_class(net: Net | MicroNet, split: Split, problem: Problem) -> int | None:
     """The class that it says of all images, or of all their pixels; None where it says several, or there is one."""
     rows = np.linspace(0, len(split) - 1, min(LOOKED_AT, len(split)), dtype=np.int64)
     labels, inputs = split.labels[rows], inputs_of(split)

@@ -36,7 +36,7 @@ from membound.search.problem import (
 from membound.search.request import Choices, Examples
 from membound.train.batches import Feeder, order_of
 from membound.train.computed import check_copied
-from membound.train.evaluation import check_fits, first_score
+from membound.train.evaluation import check_fits, first_score, takes_shape
 from membound.train.fingerprints import describe_split
 from membound.train.items import ItemSplit
 from membound.train.job import BATCH, choose_recipe
@@ -300,8 +300,8 @@ def _data(network: nn.Module, examples: Examples, choices: Choices, wants_valida
     for name, split in (("val_data", given), ("test_data", test)):
         if split is not None and (tuple(split.shape), _dtype(split)) != (tuple(train.shape), dtype):
             raise DataError(
-                f"{name} has examples of shape {list(split.shape)} and type {_dtype(split)}, the training data "
-                f"{list(train.shape)} and {dtype}: they must be alike"
+                f"the training data has examples of shape {list(train.shape)} and type {dtype}, {name} of "
+                f"{list(split.shape)} and {_dtype(split)}: they must be alike{_say_which(network, train, split, name)}"
             )
         if split is not None and inputs_of(split) != inputs_of(train):
             raise DataError(f"{name} has other inputs than the training data: they must be alike")
@@ -321,6 +321,16 @@ def _data(network: nn.Module, examples: Examples, choices: Choices, wants_valida
     if examples.classes is not None:
         _check_names(examples.classes, train)
     return Data(train, part, validation, test, preprocess, names, given, examples.pixels)
+
+
+def _say_which(network: nn.Module, train: Split, other: Split, name: str) -> str:
+    """Which of two halves the network takes, where it takes one of two shapes."""
+    if tuple(train.shape) == tuple(other.shape) or inputs_of(train) is not None:
+        return ""
+    taken = [takes_shape(network, tuple(split.shape)) for split in (train, other)]
+    if taken[0] == taken[1]:
+        return ""
+    return f"; the network takes those of {'the training data' if taken[0] else name}"
 
 
 def _check_preprocesses(examples: Examples) -> None:

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +18,10 @@ from membound.modules import explain_refusal
 from membound.train.batches import Feeder, size_together, whole
 from membound.train.parallel import World
 from membound.train.several import plain
+from membound.train.shapes import OVER_TIME, advise_features, advise_shape
 from membound.train.sharded import is_sharded
 from membound.train.task import CLASSIFICATION, Task
+from membound.units import name_examples
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def check_fits(model: nn.Module, feeder: Feeder, task: Task = CLASSIFICATION) ->
     with torch.set_grad_enabled(differentiable), in_eval_mode(model):
         outputs, targets = _run_one(model, feeder)
         if task.classifies:
-            _check_class_scores(outputs, feeder.split.labels)
+            _check_class_scores(outputs, feeder.split.labels, tuple(feeder.split.shape), model)
             return
         loss = task.batch_loss(outputs, targets)
     if not math.isfinite(float(loss.detach())):
@@ -98,6 +99,19 @@ def first_score(model: nn.Module, feeder: Feeder, task: Task) -> float:
     x, targets = next(feeder.batches(whole(feeder.split, size_together(feeder.split))))
     with in_eval_mode(model):
         return float(task.batch_score(model(x), targets))
+
+
+@torch.no_grad()
+def takes_shape(model: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether a network computes something of an example of zeros."""
+    weight = next(model.parameters(), None)
+    zeros = torch.zeros(1, *shape) if weight is None else weight.new_zeros(1, *shape)
+    try:
+        with in_eval_mode(model):
+            model(zeros)
+    except Exception:  # whatever a network raises
+        return False
+    return True
 
 
 def _check_class_numbers(feeder: Feeder) -> None:
@@ -125,12 +139,15 @@ def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
         raise
     except (Exception, SystemExit) as error:
         pixels = len(shape) == 3 and feeder.preprocess.takes == "uint8"
-        what = "images" if len(shape) == 3 else "examples"
+        what = name_examples(shape)
         why, about = explain_refusal(error, model), ("size",) if pixels else ()
         if (unknown := _unknown_names(feeder.split, model)) is not None:
             raise DataError(f"the network does not take these examples: {unknown}") from error
-        if (advice := _other_layout(shape, why, model)) is not None:
-            why, about = f"{why}; {advice}", ("layout",)
+        if (advice := advise_shape(shape, why, model)) is not None:
+            plain_why = why.partition(";")[0] if advice.startswith(("Linear", OVER_TIME)) else why
+            why, about = f"{plain_why}; {advice}", ("layout",) if "layout" in advice else ()
+        elif len(shape) == 1:
+            why = why.replace(", or pool before it", "")  # features have no place
         elif "channel" in why:
             about = ()
         elif len(shape) == 3 and not pixels:
@@ -154,48 +171,16 @@ def _unknown_names(split: Any, model: nn.Module) -> str | None:
     )
 
 
-def _other_layout(shape: tuple[int, ...], why: str, model: nn.Module) -> str | None:
-    """What to do where data are read in a layout that is not the network's, if that can be told.
-
-    >>> _other_layout((1, 3, 64), "layer '0' takes 3 channels and gets 1; change that layer", nn.Conv2d(3, 8, 3))
-    'the layout NCHW would read 3 channels from x of [n, 3, 64, 1]; if x is [n, 3, 64], save x[..., None] first'
-    >>> _other_layout((64, 64, 3), "layer '0' takes 3 channels and gets 64; change that layer", nn.Conv2d(3, 8, 3))
-    'the layout NHWC would read 3 channels (of an array, pass x.transpose(0, 3, 1, 2))'
-    """
-    takes = re.search(r"takes (\d+) channels? and gets", why)
-    channels = int(takes[1]) if takes else None
-    flat = any(isinstance(part, nn.Conv1d) for part in model.modules())
-    wide = any(isinstance(part, nn.Conv2d) for part in model.modules())
-    if len(shape) == 2 and wide and shape[0] == channels:
-        return "Conv2d of (k, 1) takes a sequence as [channels, time, 1]: save x[..., None], and give the layout NCHW"
-    if len(shape) == 2 and wide:
-        return (
-            "gray images need an axis for their one channel, [n, 1, H, W], as x[:, None] adds it; Conv2d of (k, 1) "
-            "takes a sequence as [channels, time, 1], in the layout NCHW"
-        )
-    if len(shape) != 3:
-        return None
-    if flat and not wide:
-        return (
-            "Conv1d takes [channels, time], in the layout NCL; for a microcontroller, take Conv2d of (k, 1)"
-        )
-    layouts = [layout for layout, side in (("NCHW", 1), ("NHWC", 2)) if shape[side] == channels]
-    if len(layouts) != 1:
-        return None
-    said = f"the layout {layouts[0]} would read {channels} channel{'' if channels == 1 else 's'}"
-    if layouts == ["NHWC"]:
-        return f"{said} (of an array, pass x.transpose(0, 3, 1, 2))"
-    flat_x = ", ".join(map(str, ("n", *shape[1:])))
-    return f"{said} from x of [{flat_x}, 1]; if x is [{flat_x}], save x[..., None] first"
-
-
-def _check_class_scores(scores: object, labels: Labels) -> None:
+def _check_class_scores(scores: object, labels: Labels, shape: tuple[int, ...], model: nn.Module) -> None:
     highest = int(labels.max())
     if not isinstance(scores, Tensor) or scores.dim() != 2 or scores.shape[1] <= highest:
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         from_one = "; labels begin at 1: subtract 1, if they count from 1" if labels.min() == 1 else ""
+        if isinstance(scores, Tensor) and scores.dim() > 2 and (advice := advise_features(shape, model)):
+            from_one = f"; {advice}"
+        one = "image" if name_examples(shape) == "images" else f"example of shape {shape}"
         raise DataError(
-            f"the network gives {found} for one image, the data has labels up to {highest}: "
+            f"the network gives {found} for one {one}, the data has labels up to {highest}: "
             f"scores of shape (1, {highest + 1}) are needed{from_one}"
         )
 
