@@ -108,6 +108,10 @@ def test_explained_variance_in_torch_and_in_numpy_is_that_of_its_definition():
     facts = score.facts()
     assert facts["score"] == pytest.approx(by_hand)
     assert facts["mean_absolute_error"] == pytest.approx(np.abs(y - found).mean())
+    each = 1 - ((y - found) ** 2).mean(1) / train.var(0).mean()
+    assert facts["standard_error"] == pytest.approx(np.std(each, ddof=1) / 3)
+    ours = Explained(variance_of(train)).each(torch.from_numpy(found), torch.from_numpy(y))
+    assert ours.numpy() == pytest.approx(each)
     ours = Explained(variance_of(train))(torch.from_numpy(found), torch.from_numpy(y))
     assert float(ours) == pytest.approx(by_hand)
 

@@ -16,7 +16,7 @@ AT_ONCE = 64  # pictures
 WRITES = "NEW_FOLDER writes the masks"
 SHARES = "class and its share of the pixels"
 LARGEST = "output: value, the largest first (of a classifier: scores, and the first is the class)"
-PROBABILITIES = "class and probability (softmax of the scores), the best first"
+PROBABILITIES = "class and probability (softmax of scores)"
 MOST_INTEGERS = 100  # outputs of one example that are printed
 
 Shares = list[tuple[str, float]]  # of the pixels of a mask, by classes
@@ -30,24 +30,26 @@ def run_command(
         list[Path],
         typer.Argument(
             metavar="INPUT",
-            help="Pictures or folders of them; or an array [batch, ...] in a .npy file: uint8 as it is, or float32: as "
-            "prepared, or as the data that the network was trained on; or an .npz of named arrays, for several inputs.",
+            help="Pictures, or folders of them; or a .npy file of examples, [batch, ...]: uint8 pixels, or float32 as "
+            "the network takes it; or, for a network of several inputs, an .npz file that names them.",
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Where the output goes: a .npy file (default: INPUT.out.npy, of several outputs .npz; for pictures, "
-            "nowhere). With --engine micro, an .npz file has the device's integers, too. Of a network that gives "
-            "masks, a .png file for a picture, or a new folder for many.",
+            help="Where the output goes. Masks: a .png file for one picture, a new folder for many. Else a .npy file "
+            "(default: INPUT.out.npy, for pictures none), or an .npz file of several outputs. With --engine micro, an "
+            ".npz file has the device's integers, too.",
         ),
     ] = None,
     threads: Threads = 0,
     engine: options.AnyEngine = "float",
     as_json: options.Json = False,
 ) -> None:
-    """Run a model file on pictures or an array; write the output.
+    """Run a model file on pictures or an array, and say what it finds.
+
+    Prints classes with probabilities, the classes in a mask, or values; the first line says which.
 
     membound run net.safetensors cat.jpg photos/
 

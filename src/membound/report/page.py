@@ -42,6 +42,10 @@ from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
 
+MEANT = {  # notes that are terse in a terminal
+    "the dense network as teacher": "the dense network was its teacher: its scores were learned beside the labels",
+}
+
 # The browser itself refuses whatever is not in the page.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -164,7 +168,10 @@ def _say_first_seed(result: Facts) -> str | None:
 def _make_notes(result: Facts) -> Markup | None:
     """How networks were trained, and what the choices gained: what holds for all, then a list for each network."""
     finals = find_rows(result, "finals")
-    notes = [[say_note(note, result.get("command")) for note in _find_notes(final)] for final in finals]
+    notes = [
+        [say_note(MEANT.get(note, note), result.get("command")) for note in _find_notes(final)]
+        for final in finals
+    ]
     shared = [note for note in notes[0] if all(note in mine for mine in notes)] if notes else []
     lists = [_list_notes(shared)]
     for final, mine in zip(finals, notes, strict=True):
