@@ -391,7 +391,7 @@ def test_images_of_another_shape_are_not_prepared(shape, says, tmp_path):
     assert net.preprocess == how
 
 
-def test_pictures_without_names_of_classes_are_told_by_number(tmp_path, capsys):
+def test_outputs_without_names_of_classes_are_values_in_their_order(tmp_path, capsys):
     Image.new("L", (8, 8)).save(tmp_path / "photo.png")
     how = mb.data.Preprocess(scale=1 / 255)
     mb.save(linear(), tmp_path / "net.safetensors", torch.zeros(1, 1, 8, 8), preprocess=how)
@@ -399,9 +399,11 @@ def test_pictures_without_names_of_classes_are_told_by_number(tmp_path, capsys):
         main(["run", str(tmp_path / "net.safetensors"), str(tmp_path / "photo.png")])
     assert stopped.value.code == 0
     said = capsys.readouterr()
-    words = said.out.removeprefix(f"{tmp_path / 'photo.png'}  ").replace(",", "").split()
-    assert sorted(words[::2]) == ["0", "1", "2"]
-    assert "no names of classes: each output is called by its number" in said.err
+    net = mb.load(tmp_path / "net.safetensors")
+    values = net(net.preprocess(net.read(tmp_path / "photo.png")))[0]
+    head, line = said.out.splitlines()
+    assert "values of outputs 0 to 2 (of a classifier: scores, and the largest is the class)" in head
+    assert line == f"{tmp_path / 'photo.png'}  {', '.join(f'{value:.4g}' for value in values)}"
 
 
 def test_nothing_is_downloaded_for_what_cannot_be_evaluated(tmp_path, monkeypatch, capsys):

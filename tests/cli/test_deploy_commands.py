@@ -153,6 +153,11 @@ def test_run_prepares_images_and_takes_prepared_arrays(file, tmp_path, capsys):
     np.testing.assert_array_equal(y, net(net.preprocess(x)))
     assert facts["shape"] == [6, 2]
     assert [row[0]["class"] for row in facts["top"]] == [CLASSES[label] for label in labels]
+    assert facts["kind"] == "classes"
+    for row, scores in zip(facts["top"], y, strict=True):
+        likely = np.exp(scores) / np.exp(scores).sum()
+        assert [each["probability"] for each in row] == pytest.approx(sorted(likely, reverse=True), abs=1e-6)
+        assert [each["score"] for each in row] == sorted(scores.tolist(), reverse=True)
     prepared = saved(tmp_path / "prepared.npy", net.preprocess(x))
     assert run("run", file, prepared) == 0
     assert "prepared.out.npy: float32 6 x 2" in capsys.readouterr().out
@@ -162,9 +167,11 @@ def test_run_prepares_images_and_takes_prepared_arrays(file, tmp_path, capsys):
 def test_run_prints_the_best_classes(file, tmp_path, capsys):
     assert run("run", file, saved(tmp_path / "x.npy", images(13)[0])) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:2] == ["0", "dark"]
-    assert lines[1].split()[:2] == ["1", "bright"]
-    assert lines[10] == "      and 3 more"
+    assert lines[0].split()[:4] == ["example", "class", "and", "probability"]
+    assert lines[1].split()[:2] == ["0", "dark"]
+    assert lines[2].split()[:2] == ["1", "bright"]
+    assert lines[1].endswith(" %")
+    assert lines[11] == "      and 3 more"
 
 
 def test_run_takes_pictures(file, tmp_path, capsys):
@@ -175,7 +182,8 @@ def test_run_takes_pictures(file, tmp_path, capsys):
     before = set(tmp_path.iterdir())
     assert run("run", file, dark, bright) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [[str(dark), "bright"], [str(bright), "dark"]]
+    assert lines[0].split()[:2] == ["picture", "class"]
+    assert [line.split()[:2] for line in lines[1:]] == [[str(dark), "bright"], [str(bright), "dark"]]
     assert set(tmp_path.iterdir()) == before  # nothing is written unless it is asked for
     assert run("run", file, dark, "--out", tmp_path / "y.npy", "--json") == 0
     facts = loads(capsys.readouterr().out)
@@ -220,7 +228,7 @@ def test_pictures_need_pillow_and_no_torch(file, tmp_path):
             Image.new("L", (6, 6), gray).save(tmp_path / half / name / f"{label}.webp")
     picture = tmp_path / "test" / "bright" / "1.webp"
     done = run_without(["torch", "safetensors"], "run", file, picture)
-    assert done.stdout.split()[:2] == [str(picture), "bright"], done.stderr
+    assert done.stdout.splitlines()[1].split()[:2] == [str(picture), "bright"], done.stderr
     for command in (("run", file, picture), ("evaluate", file, "--data", tmp_path)):
         done = run_without(["torch", "PIL"], *command)
         said = f"membound: error: reading pictures needs Pillow: {install('images')}\n"
@@ -302,7 +310,7 @@ def test_a_thin_picture_takes_little_memory(file, tmp_path, capsys):
     thin[0, 29_000:31_000] = 250
     Image.fromarray(thin).save(tmp_path / "thin.png")
     assert run("run", file, tmp_path / "thin.png") == 0
-    assert capsys.readouterr().out.split()[:2] == [str(tmp_path / "thin.png"), "bright"]
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == [str(tmp_path / "thin.png"), "bright"]
 
 
 def segmenter(path, size=(6, 6), **about):
@@ -327,7 +335,8 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
     assert run("run", net, "a.png", "--out", "mask.png") == 0
     said = capsys.readouterr().out
     assert said.startswith(
-        "a.png  dark 50 %, gray 33.3 %, light 16.7 %\noutput  mask.png: class numbers, 6 x 6"
+        "picture  class and its share of the pixels\na.png    dark 50 %, gray 33.3 %, light 16.7 %\n"
+        "output  mask.png: class numbers, 6 x 6"
     )
     with Image.open("mask.png") as mask:
         assert mask.mode == "P"
@@ -343,12 +352,16 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
     assert sorted(map(str, Path("masks").rglob("*.png"))) == ["masks/c.png", "masks/in/b.png"]
     assert decode_mask("masks/c.png")[0].tolist() == [2] * 6
     assert run("run", net, "a.png", "photos") == 0  # which prints, and writes nothing
-    assert capsys.readouterr().out.count(" %") == 8
+    said = capsys.readouterr().out
+    assert said.count(" %") == 8
+    assert said.endswith("output  none written: --out NEW_FOLDER writes the masks\n")
     np.save("a.npy", pixels[None, None])
     assert run("run", net, "a.npy", "--out", "scores.npy") == 0
-    assert capsys.readouterr().out.startswith(
-        "   0  dark 50 %, gray 33.3 %, light 16.7 %\noutput  scores.npy"
+    said = capsys.readouterr().out
+    assert said.startswith(
+        "example  class and its share of the pixels\n   0     dark 50 %, gray 33.3 %, light 16.7 %\n"
     )
+    assert "\noutput  scores.npy: float32 1 x 3 x 6 x 6" in said
     assert run("run", net, "a.npy", "--out", "scores.npy", "--json") == 0
     assert json.loads(capsys.readouterr().out)["masks"][0][0] == {"class": "dark", "share": 0.5}
     for file in ("a.npy", "scores.npy"):

@@ -1,6 +1,7 @@
 """Names of options, whichever version of typer reads them."""
 
 import inspect
+import re
 from typing import get_args
 
 import pytest
@@ -71,7 +72,19 @@ def test_a_number_that_is_none_is_said_in_our_words(words, said, capsys):
 
 
 def test_the_list_of_commands_cuts_no_sentence(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "60")
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "..." not in capsys.readouterr().out.split("Commands:")[1]
+
+
+@pytest.mark.parametrize("command", [each.name for each in app.registered_commands])
+def test_the_help_of_every_command_has_an_example_and_no_wide_line(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    said = capsys.readouterr().out
+    assert f"\n  membound {command} " in said
+    assert max(map(len, said.splitlines())) <= 60
+    breaks = re.findall(r"\w,\w+\n +\w+,", said)
+    assert not breaks, "a list without spaces is broken within a word"

@@ -189,7 +189,7 @@ def test_run_takes_folders(capsys):
         Image.fromarray(picture[0]).save(folder / f"{number // 2}.png")
     Path("photos/notes.txt").write_text("no picture")
     assert run("run", file, "photos") == 0
-    lines = capsys.readouterr().out.splitlines()
+    _, *lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         [f"photos/{name}/{number}.png", name] for name in ("bright", "dark") for number in (0, 1)
     ]

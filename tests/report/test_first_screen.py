@@ -315,7 +315,7 @@ def test_the_engine_that_is_faster_is_the_one_to_use():
     assert "membound evaluate n.safetensors --data mnist --engine int8" in usage
     assert "membound export n.safetensors --cpp app --engine int8" in usage
     tile = text.split("latency of one image")[1].split("memory to run")[0]
-    assert tile.startswith("0.100 mswith engine int8, 98.91 %")
+    assert tile.startswith("0.100 msin 8-bit integers (engine int8): 98.91 %")
     assert "in floats: 0.220 ms" in tile
     assert "Engine int8 is 2.2 times faster than floats here: 0.100 ms an image, floats 0.220 ms." in usage
     table = text.split("All numbers")[1]

@@ -95,7 +95,8 @@ def test_each_method_is_judged_against_each():
     rows = {
         row[0]: row[1:]
         for row in (
-            re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", each) for each in re.findall(r"<tr>(.*?)</tr>", table)
+            re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", each)
+            for each in re.findall(r"<tr[^>]*>(.*?)</tr>", table)
         )
     }
     assert rows["row \u2212 column"] == list(SCORES)

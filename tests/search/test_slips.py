@@ -1,5 +1,8 @@
 """What people pass to fit by mistake, answered in one line before anything is trained."""
 
+import pickle
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +20,13 @@ IMAGES, LABELS = digits(0, 40).images, digits(0, 40).labels
 
 
 class NeedsClasses(Small):
-    def __init__(self, classes: int, width: float = 1.0) -> None:
+    def __init__(self, classes: int, channels: int, width: float = 1.0) -> None:
+        super().__init__()
+        self.fc2 = torch.nn.Linear(32, classes + channels - 1)
+
+
+class NeedsDepth(Small):
+    def __init__(self, classes: int, depth: int) -> None:
         super().__init__()
 
 
@@ -117,10 +126,27 @@ def test_a_score_that_does_not_work_is_refused_before_training(score, said):
 
 
 def test_a_class_that_needs_arguments_is_named_with_them():
-    with pytest.raises(
-        MemboundError, match=r"made by NeedsClasses, which needs classes: .* NeedsClasses\(classes="
-    ):
-        mb.fit(NeedsClasses, (IMAGES, LABELS), "4 KB", steps=2)
+    with pytest.raises(MemboundError, match=r"made by NeedsDepth, which needs depth: .* NeedsDepth\(depth="):
+        mb.fit(NeedsDepth, (IMAGES, LABELS), "4 KB", steps=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "y", "test", "names", "outputs"),
+    [
+        (NeedsClasses, LABELS % 3, None, None, 3),
+        (NeedsClasses, LABELS % 3, LABELS % 7, None, 7),
+        (NeedsClasses, LABELS % 3, None, list("abcde"), 5),
+        (NeedsClasses, (LABELS[:, None] * np.ones(4)).astype(np.float32), None, None, 4),
+        (partial(NeedsClasses, classes=12), LABELS % 3, None, None, 12),
+        (Small, LABELS % 3, None, None, 10),
+    ],
+)
+def test_a_function_is_told_the_classes_as_on_the_command_line(make, y, test, names, outputs):
+    tests = None if test is None else (IMAGES, test)
+    examples = Examples(train_data=(IMAGES, y), test_data=tests, classes=names)
+    problem = make_problem(make, examples, Choices(), Target("file"))
+    assert problem.make(0).fc2.out_features == outputs
+    pickle.loads(pickle.dumps(problem.make))  # as workers get it
 
 
 def test_a_dict_of_one_input_is_a_pair():

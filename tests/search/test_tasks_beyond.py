@@ -1,6 +1,8 @@
 """Tasks beyond classes: segmentation, regression, features along time; fitted and evaluated, from files and folders."""
 
+import html
 import json
+import re
 import subprocess
 import sys
 import zlib
@@ -106,6 +108,10 @@ def test_explained_variance_in_torch_and_in_numpy_is_that_of_its_definition():
     facts = score.facts()
     assert facts["score"] == pytest.approx(by_hand)
     assert facts["mean_absolute_error"] == pytest.approx(np.abs(y - found).mean())
+    each = 1 - ((y - found) ** 2).mean(1) / train.var(0).mean()
+    assert facts["standard_error"] == pytest.approx(np.std(each, ddof=1) / 3)
+    ours = Explained(variance_of(train)).each(torch.from_numpy(found), torch.from_numpy(y))
+    assert ours.numpy() == pytest.approx(each)
     ours = Explained(variance_of(train))(torch.from_numpy(found), torch.from_numpy(y))
     assert float(ours) == pytest.approx(by_hand)
 
@@ -167,9 +173,42 @@ def test_segmentation_from_a_folder_of_images_and_masks(here, capsys):
     ):
         assert said_there in page
     assert list(mb.load("n.safetensors").classes) == ["ground", "digit"]
+    check_that_the_snippet_writes_a_mask(capsys)
     with pytest.raises(SystemExit):
         main(["evaluate", "n.safetensors", "--data", "digits"])
     assert "digit 0." in capsys.readouterr().out
+
+
+def check_that_the_snippet_writes_a_mask(capsys):
+    """Of a picture that is wider than high: its mask has its size, and nothing beside the center that was seen."""
+    picture = np.zeros((60, 100), np.uint8)
+    picture[:, 45:55] = 255  # a bar
+    Image.fromarray(picture).save("photo.jpg")
+    lines = run_snippet(capsys).splitlines()
+    mask = np.asarray(Image.open("mask.png"))
+    assert mask.shape == picture.shape
+    assert (mask[:, :20] == 255).all()
+    assert (mask[:, 80:] == 255).all()
+    seen = mask[:, 20:80]
+    assert set(np.unique(seen)) == {0, 1}
+    assert seen[:, 27:33].mean() > 0.5 > seen[:, :15].mean(), "the bar stays where it is"
+    shares = {line.split()[0]: float(line.split()[1]) for line in lines}
+    assert shares == pytest.approx({"ground": (seen == 0).mean(), "digit": (seen == 1).mean()}, abs=0.02)
+
+
+def run_snippet(capsys, **given):
+    """What the report's lines print of these examples."""
+    (snippet,) = (code for code in codes_of(Path("n.report.html").read_text()) if "import membound" in code)
+    capsys.readouterr()
+    exec(compile(snippet, "snippet", "exec"), given)
+    return capsys.readouterr().out.strip()
+
+
+def codes_of(page):
+    return [
+        html.unescape(re.sub("<[^>]*>", "", code))
+        for code in re.findall(r"<pre><code>(.*?)</code>", page, re.S)
+    ]
 
 
 @pytest.mark.full
@@ -183,6 +222,10 @@ def test_regression_from_an_npz(here, capsys):
     assert final["accuracy"] == pytest.approx(found["score"], abs=1e-5)
     assert final["accuracy"] > 0.5
     assert found["root_mean_square_error"] > found["mean_absolute_error"] > 0
+    test = np.load("places.npz")
+    Image.fromarray(test["x_test"][0, 0]).save("photo.jpg", quality=100)
+    place = np.fromstring(run_snippet(capsys).strip("[]"), sep=" ")
+    assert place == pytest.approx(test["y_test"][0], abs=1)
 
 
 def test_keywords_from_features_along_time(here, capsys):
@@ -194,6 +237,10 @@ def test_keywords_from_features_along_time(here, capsys):
     assert summary["score_name"] is None
     assert final["errors"] == found["errors"]
     assert final["accuracy"] > 40, "chance is 17"
+    words = np.load("words.npz")["x_test"]
+    names = {run_snippet(capsys, examples=words[[number]]) for number in range(20)}
+    assert 1 < len(names) <= 6
+    assert names <= set(mb.load("n.safetensors").classes)
 
 
 @pytest.mark.full

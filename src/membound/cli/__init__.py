@@ -36,15 +36,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("fit", cls=in_sections(sections.FIT))(fit_command)
-app.command("train", cls=in_sections(sections.TRAIN))(train_command)
-app.command("evaluate")(evaluate_command)
-app.command("inspect")(inspect_command)
-app.command("run")(run_command)
-app.command("bench")(bench_command)
-app.command("export")(export_command)
-app.command("reproduce")(reproduce_command)
-app.command("data")(data_command)
+SHORT = {  # at most 45 letters, so that 60 columns show all of them
+    "fit": "Fit a network into a budget of bytes.",
+    "train": "Train a network by rules for its layers.",
+    "evaluate": "Measure the accuracy of a file or weights.",
+    "inspect": "List the layers of a model file.",
+    "run": "Run a model file on pictures or an array.",
+    "bench": "Race a model file against other runtimes.",
+    "export": "Write ONNX, C++, C, or a web page.",
+    "reproduce": "Make a figure or table of the paper.",
+    "data": "Fetch, check and describe a data set.",
+}
+app.command("fit", cls=in_sections(sections.FIT), short_help=SHORT["fit"])(fit_command)
+app.command("train", cls=in_sections(sections.TRAIN), short_help=SHORT["train"])(train_command)
+app.command("evaluate", short_help=SHORT["evaluate"])(evaluate_command)
+app.command("inspect", short_help=SHORT["inspect"])(inspect_command)
+app.command("run", short_help=SHORT["run"])(run_command)
+app.command("bench", short_help=SHORT["bench"])(bench_command)
+app.command("export", short_help=SHORT["export"])(export_command)
+app.command("reproduce", short_help=SHORT["reproduce"])(reproduce_command)
+app.command("data", short_help=SHORT["data"])(data_command)
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
 

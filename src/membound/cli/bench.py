@@ -10,6 +10,7 @@ import typer
 
 from membound.cli import options
 from membound.cli.inspect import File
+from membound.cli.tables import Column, print_table, tell
 from membound.errors import MemboundError
 
 PEERS = "torch,onnxruntime,openvino,deepsparse"
@@ -24,12 +25,16 @@ def bench_command(
         int, typer.Option(min=1, metavar="N", help="Runs of each runtime, over all rounds.")
     ] = 100,
     rounds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Rounds, in which the runtimes take turns (5).")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Rounds, in which the runtimes take turns (default: 5)."),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, max=65536, metavar="N", help="Images at once.")] = 1,
     peers: Annotated[
         str | None,
-        typer.Option(metavar="NAME,...", help=f"Which runtimes to compare with, or none (default: {PEERS})."),
+        typer.Option(
+            metavar="NAME,...",
+            help=f"Which runtimes to compare with, or none (default: {PEERS.replace(',', ', ')}).",
+        ),
     ] = None,
     python: Annotated[
         list[str] | None,
@@ -55,10 +60,12 @@ def bench_command(
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Race a model file against the dense runtimes installed.
+    """Race a model file against the dense network in other runtimes.
 
-    Latency, time to load and memory, both that of the imports and that of the network; every runtime is a process of
-    its own, and those that are not installed are left out.
+    Measures latency, time to load, and memory of the imports and of the network. Every runtime is a process of its
+    own; those that are not installed are left out.
+
+    membound bench net.safetensors --int8
     """
     if operators:
         from membound.bench.layers import time_layers
@@ -130,65 +137,69 @@ def _status() -> Iterator[Callable[[str], None]]:
 
 
 def _print(facts: dict[str, Any]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=False)  # for 80 columns
-    table.add_column("runtime", no_wrap=True)
-    for column in ("threads", "min", "median", "load", "imports", "growth", "peak", "file", "diff"):
-        table.add_column(column, justify="right", no_wrap=True)
+    counts = {row["threads"] for row in facts["results"]}
+    columns = [
+        Column("runtime", right=False), Column("threads", 7 if len(counts) < 2 else 1), Column("min", 3),
+        Column("median"), Column("load", 4), Column("imports", 5), Column("growth", 6), Column("peak"),
+        Column("file"), Column("diff", 2),
+    ]  # fmt: skip
+    rows = []
     for row in facts["results"]:
         if "min_ms" not in row:
-            table.add_row(row["name"], str(row["threads"]), "failed")
+            rows.append([row["name"], str(row["threads"]), "", "failed", *[""] * 6])
             continue
-        table.add_row(
+        rows.append([
             _label(row), str(row["threads"]), _short(row["min_ms"]), _short(row["median_ms"]),
             _short(row["load_ms"]), _size(row["imported_bytes"]), _size(row["resident_bytes"]),
             _size(row["peak_bytes"]), _size(row["file_bytes"]), _difference(row),
-        )  # fmt: skip
-    Console().print(table)
+        ])  # fmt: skip
+    left_out = [head for head in print_table(columns, rows) if len(counts) > 1 or head != "threads"]
+    if left_out:
+        tell(f"no room for: {', '.join(left_out)}; a wider terminal and --json have them")
     hardware = facts["hardware"]
-    typer.echo(
-        f"batch {facts['batch']}, {facts['runs']} runs in {facts['rounds']} rounds; {hardware['cpu']}, "
-        f"{hardware['cores']} cores; times in ms, sizes in KiB (K) and MiB (M): imports is the memory of a process and "
-        "its runtime, growth what the network adds once it is loaded and has run, peak the most it added meanwhile"
+    threads = f", threads {next(iter(counts))}" if len(counts) == 1 else ""
+    tell(
+        f"batch {facts['batch']}{threads}, {facts['runs']} runs in {facts['rounds']} rounds; {hardware['cpu']}, "
+        f"{hardware['cores']} cores"
     )
-    typer.echo(
+    tell(
+        "times in ms, sizes in KiB (K) and MiB (M): min and median are of the runs, load until the network is ready, "
+        "imports the memory of a process and its runtime, growth what the network adds once it is loaded and has run, "
+        "peak the most it added meanwhile"
+    )
+    tell(
         "diff: the largest difference to membound's output in floats on random inputs, as a part of its largest value: "
         "less than 0.01 % is rounding; of 8 bits some percent are usual, and membound evaluate --engine int8 says what "
         "they cost in accuracy"
     )
-    typer.echo("versions: " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()))
+    tell("versions: " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()))
     for row in facts["results"]:
         if row["error"] is not None:
-            typer.echo(f"{row['name']} failed: {row['error']}")
+            tell(f"{row['name']} failed: {row['error']}")
     if facts["missing"]:
-        typer.echo(f"not installed: {', '.join(facts['missing'])}")
+        tell(f"not installed: {', '.join(facts['missing'])}")
 
 
 def _print_layers(facts: dict[str, Any]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("operator", "format"):
-        table.add_column(column, no_wrap=True)
-    for column in ("nonzeros", "multiplications", "ms", "floor ms", "times"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in facts["layers"]:
-        table.add_row(
+    columns = [
+        Column("operator", right=False), Column("format", 3, right=False), Column("nonzeros", 2),
+        Column("multiplications", 4), Column("ms"), Column("floor ms", 1), Column("times"),
+    ]  # fmt: skip
+    rows = [
+        [
             row["name"], row["format"] or "", f"{row['nonzeros']:,}", f"{row['multiplications']:,}",
             f"{row['ms']:.4f}", f"{row['floor_ms']:.4f}" if row["floor_ms"] else "",
             f"{row['ms'] / row['floor_ms']:.1f}" if row["floor_ms"] else "",
-        )  # fmt: skip
-    Console().print(table)
+        ]
+        for row in facts["layers"]
+    ]  # fmt: skip
+    print_table(columns, rows)
     machine, total = facts["machine"], sum(row["ms"] for row in facts["layers"])
-    typer.echo(
+    tell(
         f"{total:.3f} ms in all, the fastest of {facts['runs']} runs each; batch {facts['batch']}, {facts['threads']} "
         f"threads. Floor: the multiplications at {machine['multiplications'] / 1e9:.1f} billion a second, or the "
-        f"weights' bytes at {machine['bytes'] / 2**30:.1f} GiB a second, as numpy reaches them here"
+        f"weights' bytes at {machine['bytes'] / 2**30:.1f} GiB a second, as numpy reaches them here; times: how many "
+        "floors an operator takes"
     )
 
 

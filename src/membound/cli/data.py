@@ -24,7 +24,10 @@ def data_command(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed by which they are drawn.")] = 0,
     skip_corrupt: options.SkipCorrupt = False,
 ) -> None:
-    """Fetch, verify and describe a data set."""
+    """Fetch, check and describe a data set.
+
+    membound data photos/
+    """
     from membound.data import describe, load
     from membound.data.examples import SEGMENTATION
     from membound.data.source import has_own_size

@@ -89,11 +89,8 @@ def evaluate_command(
     if as_json:
         options.print_json(facts)
     else:
-        typer.echo(
-            f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
-            f"({facts['errors']:,} errors in {facts['images']:,} {name_examples(dataset.shape)})"
-        )
-        typer.echo(f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters")
+        _say_accuracy(facts, name_examples(dataset.shape))
+        say("nonzeros", f"{facts['nonzeros']:,} of {facts['parameters']:,} parameters")
 
 
 def _is_model_file(net: str) -> bool:
@@ -153,14 +150,19 @@ def _evaluate_file(
     if "score_name" in facts:
         _print_score(facts, dataset.classes, engine)
         return
-    typer.echo(
-        f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
-        f"({facts['errors']:,} errors in {facts['images']:,} {name_examples(dataset.shape)})"
-    )
+    _say_accuracy(facts, name_examples(dataset.shape))
     _print_worst(facts["classes"])
     if engine != "float":
-        typer.echo(f"engine    {engine}")
-    typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")
+        say("engine", engine)
+    say("nonzeros", f"{facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")
+
+
+def _say_accuracy(facts: dict[str, Any], examples: str) -> None:
+    say(
+        "accuracy",
+        f"{facts['accuracy']:.2f} %{options.top5(facts)}   ({facts['errors']:,} errors in {facts['images']:,} "
+        f"{examples})",
+    )
 
 
 def _warn_of_one_class(facts: dict[str, Any], classes: Sequence[str], example: str) -> None:
@@ -198,21 +200,29 @@ def _print_worst(classes: Sequence[dict[str, Any]]) -> None:
 def _print_score(facts: dict[str, Any], classes: Sequence[str], engine: str) -> None:
     """Of segmentation or regression."""
     if facts["task"] == "segmentation":
-        error = facts["standard_error"]
-        shown = f"{facts['score']:.4f}" + ("" if error is None else f" ± {error:.4f} (standard error)")
-        typer.echo(f"mean IoU  {shown} over {facts['images']:,} images, of the classes in each")
-        typer.echo(f"pixels    {100 * facts['pixels_right']:.2f} % right")
+        say("mean IoU", f"{_with_error(facts)} over {facts['images']:,} images, of the classes in each")
+        say("pixels", f"{100 * facts['pixels_right']:.2f} % right")
         known = [
             (name, iou) for name, iou in zip(classes, facts["class_iou"], strict=True) if iou is not None
         ]
         each = ", ".join(f"{name} {iou:.4f}" for name, iou in known)
         say("IoU", f"{each}, mean {facts['mean_class_iou']:.4f}, over all pixels")
     else:
-        typer.echo(f"R²        {facts['score']:.4f} on {facts['images']:,} examples")
-        typer.echo(
-            f"errors    {facts['mean_absolute_error']:.4g} on average, {facts['root_mean_square_error']:.4g} root mean "
-            "square, in the units of the targets"
+        say("R²", f"{_with_error(facts)} on {facts['images']:,} examples")
+        say(
+            "errors",
+            f"{facts['mean_absolute_error']:.4g} on average, {facts['root_mean_square_error']:.4g} root mean square, "
+            "in the units of the targets",
         )
     if engine != "float":
-        typer.echo(f"engine    {engine}")
-    typer.echo(f"nonzeros  {facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")
+        say("engine", engine)
+    say("nonzeros", f"{facts['nonzeros']:,} in a file of {facts['file_bytes']:,} bytes")
+
+
+def _with_error(facts: dict[str, Any]) -> str:
+    """
+    >>> _with_error({"score": 0.9, "standard_error": 0.01}), _with_error({"score": 0.9, "standard_error": None})
+    ('0.9000 ± 0.0100 (standard error)', '0.9000')
+    """
+    error = facts["standard_error"]
+    return f"{facts['score']:.4f}" + ("" if error is None else f" ± {error:.4f} (standard error)")

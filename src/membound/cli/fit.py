@@ -73,9 +73,10 @@ def fit_command(
 ) -> None:
     """Fit a network into a budget of bytes, as a file of that size.
 
-    Give one bound (--budget, --ram, --latency, --nonzeros, --within or --stages), or --budget with --ram or
-    --latency; with --target micro --budget, --latency or both, and --ram beside them. A dense network is trained for
-    comparison, and a report is written next to the file.
+    Give one bound: bytes of the file (--budget), memory (--ram), time (--latency), --nonzeros, points below the dense
+    network (--within), or --stages. --budget goes with --ram or with --latency; with --target micro give --budget,
+    --latency or both, and --ram beside them. The dense network is trained, too, to compare with, and a report is
+    written next to the file.
 
     membound fit lenet --data mnist --budget 20KiB --out net.safetensors
     """

@@ -108,7 +108,7 @@ def _print_summary(summary: dict[str, Any], score: Score) -> None:
     first = f"seed {seeds['seeds'][0]}, which the file is of; means are below" if seeds else None
     print_table(columns, rows, first)
     if not is_micro(summary):
-        say("runtime", say_runtimes(summary))
+        say("measured", say_runtimes(summary))
 
 
 def say_runtimes(summary: Mapping[str, Any]) -> str:
@@ -116,25 +116,20 @@ def say_runtimes(summary: Mapping[str, Any]) -> str:
 
     >>> dense = {"int8": {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}}
     >>> say_runtimes({"finals": [{"threads": 2}], "dense": dense})
-    "membound's for every row, latency in floats on 2 threads of this machine (*: int8 in ONNX Runtime)"
+    'all rows in membound, in floats, on 2 threads of this machine (*: int8 in ONNX Runtime)'
     >>> say_runtimes({"finals": [{"threads": 1}], "dense": None})
-    "membound's for every row, latency in floats on 1 thread of this machine"
+    'all rows in membound, in floats, on 1 thread of this machine'
     >>> say_runtimes({"finals": [{"memory_isa": "every"}], "dense": None})
-    "membound's for every row, latency in floats on 1 thread of this machine, memory for any CPU (inspect lists each)"
+    'all rows in membound, in floats, on 1 thread of this machine; memory in bytes, file included, on any CPU'
     """
     threads = summary["finals"][0].get("threads", 1)
     int8 = (summary["dense"] or {}).get("int8") or {}
     elsewhere = f" (*: int8 in {int8['latency_by']})" if "latency_by" in int8 else ""
     count = f"{threads} thread{'s' if threads > 1 else ''}"
     isa = summary["finals"][0].get("memory_isa")
-    memory = (
-        ""
-        if isa is None
-        else ", memory for any CPU (inspect lists each)"
-        if isa == "every"
-        else f", memory with {isa}"
-    )
-    return f"membound's for every row, latency in floats on {count} of this machine{elsewhere}{memory}"
+    where = "on any CPU" if isa == "every" else f"with {isa}"
+    memory = "" if isa is None else f"; memory in bytes, file included, {where}"
+    return f"all rows in membound, in floats, on {count} of this machine{elsewhere}{memory}"
 
 
 def _file_columns() -> list[Column]:

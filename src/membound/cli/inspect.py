@@ -39,6 +39,8 @@ def inspect_command(
     """List the layers of a model file: nonzeros, formats, bytes.
 
     "kept" is the part of a layer's weights, as it was trained, that are not zero.
+
+    membound inspect net.safetensors
     """
     from membound.run.inspection import inspect
 

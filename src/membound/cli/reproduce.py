@@ -98,6 +98,8 @@ def reproduce_command(
     Its protocol to the letter, and ours beside it. What was trained is kept: the same command goes on where it
     stopped, and trains only what has changed.
     imagenet is made by its name only, from a folder: AlexNet, dense or --init, brought under the paper's counts.
+
+    membound reproduce memory --quick --net lenet
     """
     if not FIGURES:
         raise MemboundError(

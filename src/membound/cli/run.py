@@ -1,6 +1,7 @@
 """membound run FILE INPUT...: run a network once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,10 @@ from membound.errors import MemboundError
 
 SHOWN = 10  # images whose classes are printed
 AT_ONCE = 64  # pictures
+WRITES = "NEW_FOLDER writes the masks"
+SHARES = "class and its share of the pixels"
+LARGEST = "output: value, the largest first (of a classifier: scores, and the first is the class)"
+PROBABILITIES = "class and probability (softmax of scores)"
 MOST_NUMBERS = 100  # outputs of one example that are printed
 
 Shares = list[tuple[str, float]]  # of the pixels of a mask, by classes
@@ -25,30 +30,32 @@ def run_command(
         list[Path],
         typer.Argument(
             metavar="INPUT",
-            help="Pictures or folders of them; or an array [batch, ...] in a .npy file: uint8 as it is, or float32: as "
-            "prepared, or as the data that the network was trained on; or an .npz of named arrays, for several inputs.",
+            help="Pictures, or folders of them; or a .npy file of examples, [batch, ...]: uint8 pixels, or float32 as "
+            "the network takes it; or, for a network of several inputs, an .npz file that names them.",
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Where the output goes: a .npy file (default: INPUT.out.npy, of several outputs .npz; for pictures, "
-            "nowhere). With --engine micro, an .npz file has the device's integers, too. Of a network that gives "
-            "masks, a .png file for a picture, or a new folder for many.",
+            help="Where the output goes. Masks: a .png file for one picture, a new folder for many. Else a .npy file "
+            "(default: INPUT.out.npy, for pictures none), or an .npz file of several outputs. With --engine micro, an "
+            ".npz file has the device's integers, too.",
         ),
     ] = None,
     threads: Threads = 0,
     engine: options.AnyEngine = "float",
     as_json: options.Json = False,
 ) -> None:
-    """Run a model file on pictures or an array; write the output.
+    """Run a model file on pictures or an array, and say what it finds.
+
+    Prints classes with probabilities, the classes in a mask, or values; the first line says which.
 
     membound run net.safetensors cat.jpg photos/
 
     membound run scans.safetensors photo.png --out mask.png
     """
-    from membound.run.files import run_arrays, top_classes, write_outputs
+    from membound.run.files import run_arrays, write_outputs
     from membound.run.masks import gives_masks
 
     options.check_engine(engine)
@@ -71,8 +78,6 @@ def run_command(
         )
     if pictures:
         outputs = _run_pictures(net, input)
-        if net.classes is None and not as_json:
-            typer.echo("the file has no names of classes: each output is called by its number", err=True)
     elif input[0].suffix == ".npz":
         if engine == "micro":
             raise MemboundError(f"{input[0]}: the engine micro takes one array: give it in a .npy file")
@@ -86,34 +91,25 @@ def run_command(
         else:
             write_outputs(target, outputs)
     output = next(iter(outputs.values()))
-    top = top_classes(net, output, numbered=pictures)
-    inside = _find_shares(net, output)
-    plain = top is None and inside is None and len(outputs) == 1 and output[0].size <= MOST_NUMBERS
+    meant = _read_meaning(net, output)
     if as_json:
-        named = (
-            None if top is None else [[{"class": name, "score": score} for name, score in row] for row in top]
-        )
         where = None if target is None else str(target)
-        facts: dict[str, Any] = {"out": where, "shape": list(output.shape), "top": named}
-        if inside is not None:
-            facts["masks"] = _name_shares(inside)
+        facts: dict[str, Any] = {"out": where, "shape": list(output.shape), **meant.facts}
         if pictures:
             facts["inputs"] = list(map(str, input))
         if len(outputs) > 1:
             facts["outputs"] = {name: list(each.shape) for name, each in outputs.items()}
         if integers is not None:
             facts |= {"integers": integers.tolist(), **_rounding(net)}
-        if plain:
-            facts["values"] = output.tolist()
         options.print_json(facts)
     else:
         names = list(map(str, input)) if pictures else None
-        said = _say_shares(inside) if inside is not None else _say_top(top)
-        _print(target, outputs, _say_values(output, integers) if plain else said, names)
+        beside = meant.facts["kind"] == "values" and integers is not None and integers[0].size <= MOST_NUMBERS
+        _print(target, outputs, _with_integers(meant, integers) if beside else meant, names)
         if integers is not None:
-            if not plain:
+            if not beside:
                 _print_integers(integers, names)
-            _print_rounding(net, "value" if plain else "score")
+            _print_rounding(net, "value" if meant.facts["kind"] == "values" else "score")
 
 
 def _open(file: Path, threads: int, engine: str) -> Any:
@@ -151,15 +147,6 @@ def _run(net: Any, array: Any) -> Any:
             err=True,
         )
     return run_integers(net, array) if isinstance(net, MicroNet) else run_array(net, array)
-
-
-def _say_values(output: Any, integers: Any) -> list[str]:
-    """The numbers that a network without classes gives, and the device's integers that stand for them."""
-    values = [" ".join(f"{value:.4g}" for value in row) for row in output.reshape(len(output), -1)]
-    if integers is None:
-        return values
-    rows = integers.reshape(len(integers), -1)
-    return [f"{said}  (integers {' '.join(map(str, row))})" for said, row in zip(values, rows, strict=True)]
 
 
 def _print_integers(integers: Any, names: list[str] | None) -> None:
@@ -258,12 +245,16 @@ def _run_masks(net: Any, given: list[Path], pictures: list[Path], out: Path | No
     _, height, width = net.output_shape
     if as_json:
         where, inside = None if out is None else str(out), _name_shares(found)
-        facts = {"out": where, "shape": [height, width], "masks": inside, "inputs": list(map(str, pictures))}
+        names = list(map(str, pictures))
+        facts = {"kind": "masks", "out": where, "shape": [height, width], "masks": inside, "inputs": names}
         options.print_json(facts)
         return
-    for path, said in zip(pictures, _say_shares(found), strict=True):
-        typer.echo(f"{path}  {said}")
-    if out is not None:
+    _print_rows(list(map(str, pictures)), _say_shares(found), "picture", SHARES)
+    if out is None:
+        typer.echo(
+            f"output  none written: --out {'mask.png writes the mask' if len(pictures) == 1 else WRITES}"
+        )
+    else:
         what = "class numbers" if one else f"{len(pictures):,} masks of class numbers"
         typer.echo(f"output  {out}: {what}, {height} x {width} pixels of each picture's center")
 
@@ -285,8 +276,65 @@ def _name_shares(found: list[Shares]) -> list[list[dict[str, Any]]]:
     return [[{"class": name, "share": share} for name, share in row] for row in found]
 
 
-def _say_top(top: Any) -> list[str]:
-    return [", ".join(f"{name} {score:.4g}" for name, score in row) for row in top or []]
+@dataclass(frozen=True)
+class Meaning:
+    """What the numbers of an output are: for --json, and a line for each example, below a head."""
+
+    facts: dict[str, Any]
+    lines: Sequence[str] = ()
+    head: str = ""
+
+
+def _read_meaning(net: Any, output: Any) -> Meaning:
+    """Probabilities of classes, shares of a mask, or values."""
+    from membound.run.meaning import FEW, best_classes, largest_values
+
+    inside = _find_shares(net, output)
+    if inside is not None:
+        return Meaning(
+            {"kind": "masks", "top": None, "masks": _name_shares(inside)}, _say_shares(inside), SHARES
+        )
+    if output.ndim != 2 or _count_outputs(net) != 1:
+        return Meaning({"kind": "array", "top": None})
+    count = output.shape[1]
+    if net.classes is not None and count > 1:
+        top = best_classes(net.classes, output)
+        as_scores = "probability" not in top[0][0]
+        lines = [", ".join(_say_class(each) for each in row) for row in top]
+        return Meaning(
+            {"kind": "classes", "top": top}, lines, "class and score" if as_scores else PROBABILITIES
+        )
+    facts: dict[str, Any] = {"kind": "values", "top": None}
+    if count <= MOST_NUMBERS:
+        facts["values"] = output.tolist()
+    if count <= FEW:
+        lines = [", ".join(f"{value:.4g}" for value in row) for row in output.tolist()]
+        head = f"values of outputs 0 to {count - 1} (of a classifier: scores, and the largest is the class)"
+        return Meaning(facts, lines, "value" if count == 1 else head)
+    best = largest_values(output)
+    lines = [", ".join(f"{each['output']}: {each['value']:.4g}" for each in row) for row in best]
+    return Meaning(facts | {"largest": best}, lines, LARGEST)
+
+
+def _with_integers(meant: Meaning, integers: Any) -> Meaning:
+    """Beside the values, the device's integers that stand for them."""
+    rows = [" ".join(map(str, row)) for row in integers.reshape(len(integers), -1)]
+    lines = [f"{said}  ({row})" for said, row in zip(meant.lines, rows, strict=True)]
+    return replace(meant, lines=lines, head=f"{meant.head}  (integers)")
+
+
+def _say_class(found: dict[str, Any]) -> str:
+    """
+    >>> _say_class({"class": "cat", "probability": 0.987, "score": 4.0}), _say_class({"class": "cat", "score": 0.9})
+    ('cat 98.7 %', 'cat 0.9')
+    >>> [_say_class({"class": "cat", "probability": part}) for part in (0.0004, 0.9996)]
+    ['cat <0.1 %', 'cat >99.9 %']
+    """
+    part = found.get("probability")
+    if part is None:
+        return f"{found['class']} {found['score']:.4g}"
+    shown = "<0.1" if part < 0.0005 else ">99.9" if part >= 0.9995 else f"{100 * part:.1f}"
+    return f"{found['class']} {shown} %"
 
 
 def _run_pictures(net: Any, paths: list[Path]) -> Any:
@@ -332,13 +380,23 @@ def _given(path: Path, target: Path | None) -> Any:
     return found
 
 
-def _print(target: Path | None, outputs: Any, said: list[str], names: list[str] | None) -> None:
-    """What is `said` of each example, by its number or name."""
+def _print_rows(names: Sequence[str], lines: Sequence[str], of: str, head: str) -> None:
+    """A line for each example under a head, which says what the columns are."""
+    width = max(map(len, [of, *names]), default=0)
+    typer.echo(f"{of:<{width}}  {head}")
+    for name, line in zip(names, lines, strict=True):
+        typer.echo(f"{name:<{width}}  {line}")
+
+
+def _print(target: Path | None, outputs: Any, meant: Meaning, names: list[str] | None) -> None:
+    """What is said of each example, by its number or name."""
     shown = SHOWN if names is None else len(names)
-    for number, text in enumerate(said[:shown]):
-        typer.echo(f"{f'{number:>4}' if names is None else names[number]}  {text}")
-    if len(said) > shown:
-        typer.echo(f"      and {len(said) - shown:,} more")
+    numbers = [f"{number:>4}" for number in range(len(meant.lines[:shown]))]
+    if meant.lines:
+        of = "example" if names is None else "picture"
+        _print_rows(numbers if names is None else names, meant.lines[:shown], of, meant.head)
+    if len(meant.lines) > shown:
+        typer.echo(f"      and {len(meant.lines) - shown:,} more")
     if target is not None:
         shapes = [" x ".join(map(str, output.shape)) for output in outputs.values()]
         what = shapes[0] if len(shapes) == 1 else ", ".join(map(" ".join, zip(outputs, shapes, strict=True)))

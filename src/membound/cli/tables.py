@@ -23,8 +23,13 @@ class Column:
     right: bool = True
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """Print a table as wide as the terminal at most; in a pipe or a file nothing is left out."""
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str | None = None
+) -> list[str]:
+    """Print a table as wide as the terminal at most, and give the heads that had no room.
+
+    In a pipe or a file nothing is left out.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -40,6 +45,8 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     for row in cells:
         table.add_row(*map(Text, row))
     console.print(table)
+    whole, _ = fit_table(columns, rows, None)
+    return [column.head for column in whole if column not in chosen]
 
 
 def print_grouped(rows: Sequence[Sequence[str]], title: str) -> None:
@@ -131,18 +138,19 @@ def fit_table(
 
 def say(word: str, text: str) -> None:
     """A line such as `file      net.safetensors`; a long one goes on under its text, not under the word."""
+    _wrap(f"{word:<10}{text}", 10)
+
+
+def tell(text: str) -> None:
+    """A sentence or two, which go on below in a narrow terminal."""
+    _wrap(text, 0)
+
+
+def _wrap(text: str, indent: int) -> None:
     from textwrap import fill
 
-    room = terminal_width() or 10_000
-    typer.echo(
-        fill(
-            f"{word:<10}{text}",
-            room,
-            subsequent_indent=" " * 10,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    )
+    room, further = terminal_width() or 10_000, " " * indent
+    typer.echo(fill(text, room, subsequent_indent=further, break_long_words=False, break_on_hyphens=False))
 
 
 def times(shape: Sequence[int]) -> str:

@@ -43,8 +43,8 @@ def make_bars(result: Mapping[str, Any]) -> Markup | None:
         return None
     several = len(finals) > 1
     panels = [
-        _draw_panel("bars-nonzeros", "nonzeros", shown, several, relative=False),
-        _draw_panel("bars-kept", "kept, of all weights of the layer", shown, several, relative=True),
+        _draw_panel("bars-nonzeros", "weights that are not zero", shown, several, relative=False),
+        _draw_panel("bars-kept", "their share of the layer's weights", shown, several, relative=True),
     ]
     keys = [(marks.draw_swatch(index), shorten(name, 40)) for index, name in enumerate(names[:MOST_FINALS])]
     return join(

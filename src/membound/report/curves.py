@@ -32,7 +32,7 @@ def make_curves(result: Mapping[str, Any], score: Score) -> Markup | None:
     for key, title in (
         ("loss", "loss"),
         ("accuracy", score.axis),
-        ("nonzeros", "nonzeros allowed (weights, without biases)"),
+        ("nonzeros", "weights that may be nonzero"),
     ):
         lines = {name: _find_line(curve, key) for name, (_, curve) in runs.items()}
         drawn = {name: line for name, line in lines.items() if len(line) > 1}

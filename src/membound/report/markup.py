@@ -71,3 +71,18 @@ def _attribute(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.1f}".removesuffix(".0")
     return escape(value)
+
+
+def code(text: str) -> Markup:
+    """Lines that wrap, but never within the dashes of an option."""
+    return tag("pre", tag("code", *keep_options(text)))
+
+
+def keep_options(text: str) -> list[Markup | str]:
+    """Words, those that are options in one piece, also in parentheses.
+
+    >>> "".join(keep_options("a wider one (--widths 1,2)"))
+    'a wider one <span>(--widths</span> 1,2)'
+    """
+    words = re.split(r"(\s+)", text)
+    return [tag("span", word) if re.match(r"\W*-\w", word) else word for word in words]

@@ -1,9 +1,6 @@
 """The page: what came out of a fit, in one file that loads nothing."""
 
-import json
 import os
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +10,10 @@ from membound.report.advice import is_command, say_advice, say_note, say_taken
 from membound.report.bars import make_bars
 from membound.report.classes import make_class_iou, make_classes
 from membound.report.curves import make_curves
-from membound.report.device import find_folder, is_micro, say_export, say_way
 from membound.report.device_layers import make_device_layers
 from membound.report.eight_bits import say_beaten
-from membound.report.engines import gains_by_integers, say_which
 from membound.report.footprint import make_footprint
-from membound.report.markup import Markup, breakable, join, tag
+from membound.report.markup import Markup, breakable, code, join, keep_options, tag
 from membound.report.methods import make_columns, make_duels, say_best, say_unlike
 from membound.report.pixels import say_over_pixels
 from membound.report.scatter import make_scatter
@@ -31,12 +26,11 @@ from membound.report.text import (
     find_rows,
     find_score,
     find_text,
-    name_of_example,
-    name_of_examples,
     show_count,
     show_duration,
 )
 from membound.report.tiles import make_tiles
+from membound.report.usage import make_usage
 from membound.report.verdict import (
     make_verdict,
     say_estimate,
@@ -48,20 +42,9 @@ from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
 
-FIRMWARE = """/* with FOLDER/ on the include path, and its .c files compiled but for main.c and net_test.c */
-#include "net.h"
-
-static net_context context; /* all RAM but the stack */
-net_start(&context);
-while (!net_feed_row(&context, next_row(), 1, NET_CHANNELS)) {} /* next_row() is yours: a row of the EXAMPLE */
-"""
-OF_CLASSES = "uint32_t found = net_best(&context); /* the number of the class */"
-OF_NUMBERS = (
-    "float number = NET_OUTPUT_SCALE * (float)(net_output(&context, 0) - NET_OUTPUT_ZERO); /* in y's unit */"
-)
-OF_FLOATS = (
-    "/* a row has NET_WIDTH * NET_CHANNELS bytes, each net_input(number, channel) of one of your numbers */"
-)
+MEANT = {  # notes that are terse in a terminal
+    "the dense network as teacher": "the dense network was its teacher: its scores were learned beside the labels",
+}
 
 # The browser itself refuses whatever is not in the page.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -107,19 +90,19 @@ def make_page(result: Facts) -> str:
         _section("Layers", join(make_device_layers(result), make_layers(result)) or None),
         _section("The search", make_rounds(result, score)),
         _section("How it was trained, and what was tried", _make_notes(result)),
-        _section("How to use it", _make_usage(result)),
+        _section("How to use it", make_usage(result)),
         _section("How it was made", _make_origin(result)),
     ]
     said = " ".join(filter(None, (_capital(make_verdict(result, score)), say_best(result, score))))
     verdict = tag("p", said, class_="verdict")
     beaten = say_beaten(result, score)
-    warning = join(tag("p", beaten[0], class_="verdict"), _code(beaten[1])) if beaten else None
+    warning = join(tag("p", beaten[0], class_="verdict"), code(beaten[1])) if beaten else None
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
     collapsed = any(final.get("collapsed") is not None for final in find_rows(result, "finals"))
     looks = ["verdict" if collapsed else "note", "note"]  # a collapse is said as large as the score
     advice = [
-        tag("p", *_keep_options(line), class_=look)
+        tag("p", *keep_options(line), class_=look)
         for line, look in zip(say_advice(result), looks, strict=False)
     ]
     if unlike := say_unlike(result):
@@ -185,7 +168,10 @@ def _say_first_seed(result: Facts) -> str | None:
 def _make_notes(result: Facts) -> Markup | None:
     """How networks were trained, and what the choices gained: what holds for all, then a list for each network."""
     finals = find_rows(result, "finals")
-    notes = [[say_note(note, result.get("command")) for note in _find_notes(final)] for final in finals]
+    notes = [
+        [say_note(MEANT.get(note, note), result.get("command")) for note in _find_notes(final)]
+        for final in finals
+    ]
     shared = [note for note in notes[0] if all(note in mine for mine in notes)] if notes else []
     lists = [_list_notes(shared)]
     for final, mine in zip(finals, notes, strict=True):
@@ -200,7 +186,7 @@ def _find_notes(final: Facts) -> list[str]:
 
 
 def _list_notes(notes: Sequence[str]) -> Markup | None:
-    items = (tag("li", *_keep_options(_capital(note))) for note in notes)
+    items = (tag("li", *keep_options(_capital(note))) for note in notes)
     return tag("ul", *items, class_="notes") if notes else None
 
 
@@ -211,6 +197,8 @@ def make_title(result: Facts) -> str:
     'lenet on mnist in 20KiB'
     >>> make_title({"network": "lenet", "budget": {"kind": "file", "text": "in 5 ms"}})
     'lenet in 5 ms'
+    >>> make_title({"network": "mine:net", "data": "/home/me/photos/"})
+    'mine:net on photos'
     """
     own = find_text(result, "title")
     if own:
@@ -220,82 +208,14 @@ def make_title(result: Facts) -> str:
     limit = limit.removeprefix("in ")  # of a bound on latency
     units = {"ram": " of memory", "nonzeros": " nonzeros", "flash": " of flash"}
     unit = units.get(str(budget.get("kind")), "")
-    data = find_text(result, "data")
+    data = (
+        (find_text(result, "data") or "").rstrip("/").rpartition("/")[2]
+    )  # the command below has all of a path
     return (
         (find_text(result, "network") or "A network")
         + (f" on {data}" if data else "")
         + (f" in {limit}{'' if unit.strip() in limit else unit}" if budget else "")
     )
-
-
-def _make_usage(result: Facts) -> Markup | None:
-    """Lines to copy: the file in Python and on the command line."""
-    files = [name for final in find_rows(result, "finals") if (name := find_text(final, "file"))]
-    if not files:
-        return None
-    finals, data, micro = find_rows(result, "finals"), find_text(result, "data"), is_micro(result)
-    literal = json.dumps(files[0], ensure_ascii=False)
-    way = "micro" if micro else "int8" if gains_by_integers(finals[0]) else None
-    engine = f', engine="{way}"' if way else ""
-    option = f" --engine {way}" if way else ""
-    save = f"fitted.save({literal})\n" if result.get("unsaved") else ""
-    python = (
-        f"import membound as mb\n\n{save}net = mb.load({literal}{engine})\n"
-        f"{_say_prepare(finals[0])}\n"
-        f"{_say_call(finals[0])}"
-    )
-    quoted = shlex.quote(files[0])
-    evaluated = f" --data {shlex.quote(data)}" if data and not save else " --data DATA"
-    evaluated += option
-    if layout := re.search(r"--layout ([A-Z]+)", find_text(result, "command") or ""):
-        evaluated += f" --layout {layout[1]}"
-    first, several = finals[0], len(finals) > 1
-    last = (
-        "\n".join(say_export(final, several) for final in finals if find_text(final, "file"))
-        if micro
-        else f"membound bench {quoted}{' --int8' if way else ''}\n"
-        f"membound export {quoted} --cpp app{option}  # C++ for an app"
-    )
-    about = say_way(first) if micro else ""
-    shell = f"membound evaluate {quoted}{evaluated}\nmembound inspect {quoted}{about}\n{last}"
-    others = "The others load in the same way: " + ", ".join(files[1:]) + "." if len(files) > 1 else None
-    in_c = None
-    if micro:
-        floats = find_text(find_part(first, "micro"), "flash_not_included")
-        called = FIRMWARE.replace("FOLDER", find_folder(first, several))
-        called = called.replace("EXAMPLE", name_of_example(first))
-        called += OF_NUMBERS if find_text(result, "score_name") else OF_CLASSES
-        in_c = _code(f"{called}\n{OF_FLOATS}" if floats else called)
-    notes = [None if micro else say_which(first), others]
-    return join(
-        _code(python), _code(shell), in_c, *(tag("p", words, class_="note") for words in notes if words)
-    )
-
-
-def _say_prepare(final: Facts) -> str:
-    """
-    >>> _say_prepare({"input_shape": [40, 49]})
-    'x = net.preprocess(examples)  # as in training: [N, 40, 49], as the data was'
-    """
-    if final.get("takes_pictures"):
-        return 'x = net.preprocess(net.read("photo.jpg"))  # or images as in training: uint8 [N, C, H, W]'
-    name = name_of_examples(final)
-    if name == "images":
-        return "x = net.preprocess(images)  # as in training: [N, C, H, W], uint8 or as the data was"
-    shape = ", ".join(map(str, ("N", *(final.get("input_shape") or ["..."]))))
-    return f"x = net.preprocess({name})  # as in training: [{shape}], as the data was"
-
-
-def _say_call(final: Facts) -> str:
-    """The call, and what its numbers mean where they are the scores of classes that have names.
-
-    >>> print(_say_call({"class_names": ["cat", "dog"], "classes": [{"name": "cat"}]}))
-    y = net(x)  # numpy in, numpy out
-    print(net.classes[y[0].argmax()])
-    """
-    call = "y = net(x)  # numpy in, numpy out"
-    named = final.get("class_names") and final.get("classes")
-    return f"{call}\nprint(net.classes[y[0].argmax()])" if named else call
 
 
 def _say_digests(result: Facts) -> str | None:
@@ -305,21 +225,6 @@ def _say_digests(result: Facts) -> str | None:
     """
     found = [final for final in find_rows(result, "finals") if find_text(final, "sha256")]
     return "; ".join(f"{final.get('file')}: SHA-256 {final['sha256']}" for final in found) or None
-
-
-def _code(text: str) -> Markup:
-    """Lines that wrap, but never within the dashes of an option."""
-    return tag("pre", tag("code", *_keep_options(text)))
-
-
-def _keep_options(text: str) -> list[Markup | str]:
-    """Words, those that are options in one piece, also in parentheses.
-
-    >>> "".join(_keep_options("a wider one (--widths 1,2)"))
-    'a wider one <span>(--widths</span> 1,2)'
-    """
-    words = re.split(r"(\s+)", text)
-    return [tag("span", word) if re.match(r"\W*-\w", word) else word for word in words]
 
 
 def _make_origin(result: Facts) -> Markup | None:
@@ -343,7 +248,7 @@ def _make_origin(result: Facts) -> Markup | None:
         if value
     ]
     table = tag("table", tag("tbody", *rows), class_="facts") if rows else None
-    return join(_code(command) if command else None, table) or None
+    return join(code(command) if command else None, table) or None
 
 
 def _find_seeds(result: Facts) -> dict[str, str | None]:

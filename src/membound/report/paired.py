@@ -156,8 +156,9 @@ def say_verdict(found: Comparison, score: Score | None = None, than: str = "", b
     """
     gap, verdict = found.difference, found.verdict
     percent = score is not None and score.percent
-    short = f"{abs(gap):.2f}" if percent else f"{abs(gap):.3g}"
-    plain = short if brief or (than and verdict is None) else show_difference(abs(gap), found.uncertainty)
+    exact = show_difference(abs(gap), found.uncertainty)
+    short = f"{abs(gap):.2f}" if percent else exact.split()[0] if found.uncertainty else f"{abs(gap):.3g}"
+    plain = short if brief or (than and verdict is None) else exact
     is_zero, amount = not float(plain.split()[0]), f"{plain} points" if percent else plain
     side = "above" if gap > 0 else "below"
     where = amount if is_zero else f"{amount} {side}"

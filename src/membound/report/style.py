@@ -30,6 +30,7 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 .tile h2 { font-size: .875rem; font-weight: 400; color: var(--soft); margin: 0; }
 .tile .number { font-size: 1.6rem; line-height: 1.3; margin: 0 0 4px; white-space: nowrap; }
 .tile .number { font-variant-numeric: tabular-nums; }
+@media (min-width: 641px) { .tile .number.long { font-size: 1.35rem; } }
 .tile .against { font-size: .875rem; margin: 0; color: var(--soft); line-height: 1.4; }
 .tile .against + .against { margin-top: 8px; }
 .against code, .against .whole { white-space: nowrap; }
@@ -126,7 +127,20 @@ COLOURS
   .tile .number { font-size: 1.05rem; }
   .wide { display: none; }
   .narrow { display: block; }
+  /* A table of many columns: a block for each row, and beside each number its column's name. */
+  .stacks table, .stacks tbody { display: block; }
+  .stacks thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .stacks tbody tr { display: flex; flex-wrap: wrap; gap: 2px 18px; padding: 8px 0; }
+  .stacks tbody tr { border-bottom: 1px solid var(--line); }
+  .stacks tbody th, .stacks tbody td { border: 0; padding: 0; text-align: left; white-space: normal; }
+  .scroll.stacks { background: none; }
+  .scroll.stacks tbody th.text { flex-basis: 100%; font-weight: 600; overflow-wrap: anywhere; position: static; }
+  .stacks td:empty { display: none; }
+  .stacks td[data-of]::before { content: attr(data-of) " "; color: var(--soft); font-weight: 400; }
+  .stacks td small { display: inline; margin-left: 6px; }
+  .stacks + .note { margin-top: 10px; }
 }
+@media screen and (max-width: 640px) { .swipe:has(+ .stacks) { display: none; } }
 @media print {
   main { max-width: none; padding: 0; }
   h2, .legend, summary { break-after: avoid; }

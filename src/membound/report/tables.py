@@ -1,8 +1,10 @@
 """The tables: networks against dense, layers, rounds, candidates."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from membound.report.codes import explain_codes
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.engines import noise_between
 from membound.report.markup import Markup, join, tag
@@ -29,6 +31,8 @@ from membound.report.verdict import show_seeds
 from membound.units import format_bytes
 
 MOST_OPEN = 24  # rows of a table that is open from the start
+ROLES = ("table", "rowgroup", "row", "columnheader", "rowheader", "cell")
+LEAST_STACKED = 5  # columns: a phone shows four
 MOST_COLUMNS = 3  # more networks than these are rows, not columns
 
 Facts = Mapping[str, Any]
@@ -38,15 +42,42 @@ Quantity = tuple[str, Sequence[object]]  # its name, and a cell for each network
 def draw_table(
     head: Sequence[object], rows: Sequence[Sequence[object]], name: str, texts: Sequence[int] = (0,)
 ) -> Markup:
-    """A table that scrolls in its own frame; the columns `texts` are words, the others numbers."""
+    """A table in its own frame; the columns `texts` are words, the others numbers.
+
+    One of many columns becomes, on a narrow screen, a block for each row, in which every number has its column's name:
+    nothing waits behind a scroll there. Roles say that it is a table even then.
+    """
     kinds = ["text" if index in texts else None for index in range(len(head))]
-    columns = [tag("th", cell, scope="col", class_=kind) for cell, kind in zip(head, kinds, strict=True)]
+    stacks = len(head) >= LEAST_STACKED
+    role = {
+        name: name if stacks else None
+        for name in ("table", "rowgroup", "row", "columnheader", "rowheader", "cell")
+    }
+    columns = [
+        tag("th", cell, scope="col", class_=kind, role=role["columnheader"])
+        for cell, kind in zip(head, kinds, strict=True)
+    ]
     body = []
     for first, *rest in rows:
-        cells = [tag("td", cell, class_=kind) for cell, kind in zip(rest, kinds[1:], strict=True)]
-        body.append(tag("tr", tag("th", first, scope="row", class_="text"), *cells))
-    table = tag("table", tag("thead", tag("tr", *columns)), tag("tbody", *body))
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
+        cells = [
+            tag("td", cell, class_=kind, role=role["cell"], data_of=_plain(of) if stacks and cell else None)
+            for cell, kind, of in zip(rest, kinds[1:], head[1:], strict=True)
+        ]
+        row = tag("th", first, scope="row", class_="text", role=role["rowheader"])
+        body.append(tag("tr", row, *cells, role=role["row"]))
+    top = tag("thead", tag("tr", *columns, role=role["row"]), role=role["rowgroup"])
+    table = tag("table", top, tag("tbody", *body, role=role["rowgroup"]), role=role["table"])
+    shape = "scroll stacks" if stacks else "scroll"
+    return tag("div", table, class_=shape, tabindex="0", role="region", aria_label=name)
+
+
+def _plain(cell: object) -> str:
+    """The words of a head, without tags.
+
+    >>> _plain("bytes"), _plain(Markup("flash<small>-Os</small>"))
+    ('bytes', 'flash -Os')
+    """
+    return " ".join(re.sub("<[^>]*>", " ", str(cell)).split())
 
 
 def with_hint(table: Markup) -> Markup:
@@ -99,7 +130,7 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
     return [
         ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
         ("budget used", [_budget_cell(net, result, kind) for net in networks]),
-        ("nonzeros", [_nonzeros_cell(net, dense) for net in networks]),
+        ("nonzero weights", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
         (f"latency of one {name_of_example(networks[0])}", [_latency_cell(net, dense) for net in networks]),
         ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
@@ -122,7 +153,7 @@ def _device_sizes(networks: Sequence[Facts], dense: Facts) -> list[Quantity]:
     return [
         ("flash bytes", [_within_cell(find_flash(net), find_number(net, "limit")) for net in networks]),
         ("RAM bytes", [_within_cell(find_ram(net), find_number(net, "memory_limit")) for net in networks]),
-        ("nonzeros", [_nonzeros_cell(net, dense) for net in networks]),
+        ("nonzero weights", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
         ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
     ]
@@ -246,12 +277,13 @@ def make_layers(result: Facts) -> Markup | None:
         # What was decided comes first: a narrow screen shows three or four columns.
         head = ["layer", "kept", "nonzeros", "bytes", "values", "format", "shape", "weights"]
         rows = [*(_layer_row(layer) for layer in weights_first(layers)), _total_row(layers)]
-        words = f"{name}: {len(layers)} tensors"
+        words = f"{name}: {len(layers)} tensors (weights and biases)"
         is_open = index == 0 and len(layers) <= MOST_OPEN
         table = with_hint(draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6)))
         dropped = any(layer.get("original_shape") not in (None, layer.get("shape")) for layer in layers)
-        note = tag("p", "Was: the shape before dead units were dropped.", class_="note") if dropped else None
-        tables.append(fold(words, join(table, note), is_open))
+        was = ["Was: before units that gave nothing were dropped."] if dropped else []
+        note = " ".join([*explain_codes(layers), *was])
+        tables.append(fold(words, join(table, tag("p", note, class_="note") if note else None), is_open))
     return join(*tables) if tables else None
 
 
@@ -270,7 +302,7 @@ def _layer_row(layer: Facts) -> list[object]:
 
 
 def _show_shape(layer: Facts) -> Markup | str:
-    """The shape in the file, and under it the network's own where dead units were dropped.
+    """The shape in the file, and under it the network's own where units that gave nothing were dropped.
 
     >>> _show_shape({"shape": [20, 9]}), _show_shape({"shape": [18, 9], "original_shape": [20, 9]})
     ('20×9', '18×9<small>was 20×9</small>')
@@ -287,7 +319,7 @@ def _values_cell(layer: Facts) -> str:
     kind, distinct = find_text(layer, "values"), find_number(layer, "distinct")
     if kind is None:
         return ABSENT
-    return kind if distinct is None else f"{kind}, {show_count(distinct)} values"
+    return kind if distinct is None else f"{kind}, {show_count(distinct)} used"
 
 
 def _total_row(layers: Sequence[Facts]) -> list[object]:

@@ -217,10 +217,15 @@ class Score:
     def show_gap(self, value: float, dense: float) -> str:
         """
         >>> Score().show_gap(98.97, 99.12), Score("F1", percent=False).show_gap(0.9, 0.85)
-        ('−0.15 points', '+0.05')
+        ('−0.15 points', '+0.0500')
+        >>> Score("F1", percent=False).show_gap(0.93184, 0.93185)
+        'the same'
         """
         gap = value - dense
-        return (f"{gap:+.2f} points" if self.percent else f"{gap:+.3g}").replace("-", "\N{MINUS SIGN}")
+        if self.percent:
+            return f"{gap:+.2f} points".replace("-", "\N{MINUS SIGN}")
+        shown = f"{gap:+.{len(show_own(dense).partition('.')[2])}f}".replace("-", "\N{MINUS SIGN}")
+        return shown if any(digit in shown for digit in "123456789") else "the same"
 
     def compare(self, value: float, dense: float) -> str:
         """

@@ -42,11 +42,18 @@ from membound.report.verdict import (
     show_score,
     show_seeds,
 )
-from membound.units import format_bytes, show_ms
+from membound.units import R_SQUARED, format_bytes, show_ms
 
 Facts = Mapping[str, Any]
+MOST_LARGE = 14  # letters of a large number
 MOST_COUNTED = 1_000_000  # bytes that are shown one by one
 EVEN = "even"
+MEANT = {
+    R_SQUARED: "the part of the variance of the training targets that is explained; 1 is perfect, and always giving "
+    "their mean has 0",
+    "mean IoU": "how well masks overlap, the pixels in both divided by the pixels in either, for each class; 1 is "
+    "perfect",
+}
 Show = Callable[[float | None], str]
 Told = tuple[str, str]  # how it compares, in words and as better, worse or even
 
@@ -78,8 +85,29 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     notes = filter(
         None, (None if told else say_uncertainty(final, score, dense), told, say_rule(final, dense))
     )
-    note = " ".join(notes)
-    return join(tag("div", *known, class_="tiles"), tag("p", note, class_="note") if note else None)
+    paragraphs = [say_names(result, score), join(" ".join(notes))]
+    said = (tag("p", words, class_="note") for words in paragraphs if words)
+    return join(tag("div", *known, class_="tiles"), *said)
+
+
+def say_names(result: Facts, score: Score) -> Markup:
+    """What dense, 8 bits and the score are, for who was sent the page.
+
+    >>> print(say_names({"dense": {"int8": {"accuracy": 0.9}}}, Score("R²", percent=False)))
+    <strong>Dense</strong>: the same network with all of its weights, in float32, trained the same way. \
+<strong>8 bits</strong>: dense with its weights rounded to 8 bits. <strong>R²</strong>: the part of the variance of \
+the training targets that is explained; 1 is perfect, and always giving their mean has 0.
+    """
+    dense = find_part(result, "dense")
+    names = {
+        "Dense": "the same network with all of its weights, in float32, trained the same way"
+        if dense
+        else None,
+        "8 bits": "dense with its weights rounded to 8 bits" if find_part(dense, "int8") else None,
+        score.name[:1].upper() + score.name[1:]: MEANT.get(score.name),
+    }
+    known = [join(tag("strong", name), f": {said}.") for name, said in names.items() if said]
+    return Markup(" ".join(known))
 
 
 def compare_amounts(ours: float, theirs: float, words: tuple[str, str], noise: float = SAME) -> Told:
@@ -157,10 +185,10 @@ def _say_cpu(final: Facts) -> str | None:
     """Kernels of wider vectors need more room: what a bound counts is the most of all, unless it names one.
 
     >>> _say_cpu({"memory_isa": "every"}), _say_cpu({"memory_isa": "neon"}), _say_cpu({})
-    ('on any CPU; inspect lists each', 'with neon', None)
+    ('file included, on any CPU', 'file included, with neon', None)
     """
     isa = find_text(final, "memory_isa")
-    return None if isa is None else "on any CPU; inspect lists each" if isa == "every" else f"with {isa}"
+    return None if isa is None else f"file included, {'on any CPU' if isa == 'every' else f'with {isa}'}"
 
 
 def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup | None:
@@ -176,8 +204,8 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
     if integers:
         used = find_part(final, "engine_int8")
         known = find_number(used, "accuracy")
-        judged = None if known is None else f", {score.show_named(known)}"
-        lines = [tag("p", "with ", tag("code", "engine int8"), judged, class_="against")]
+        judged = None if known is None else f": {score.show_named(known)}"
+        lines = [tag("p", "in 8-bit integers (", tag("code", "engine int8"), ")", judged, class_="against")]
     shown = find_number(used, "latency_ms") or 0.0
     if (peer := fastest_elsewhere(dense)) is not None:
         net, kind, by = peer
@@ -186,9 +214,10 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
         lines.append(_line(*told, f"{kind}, {by}", show_milliseconds(taken)))
         if not integers:
             lines.insert(0, tag("p", "in floats", class_="against"))
-        lines.append(tag("p", "LiteRT: see ", tag("code", "bench --tflite"), class_="against"))
     elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
-        lines.append(tag("p", "8 bits: see ", tag("code", "bench --int8"), class_="against"))
+        lines.append(
+            tag("p", "8 bits: ", tag("code", "membound bench --int8"), " times it", class_="against")
+        )
     if integers:
         lines += [tag("p", f"in floats: {show_milliseconds(ours)}", class_="against"), *in_floats]
     elif (other := find_number(find_part(final, "engine_int8"), "latency_ms")) is not None:
@@ -262,7 +291,8 @@ def _show_beside(net: Facts, score: Score, over_seeds: bool) -> str:
 
 
 def _draw(head: str, value: str, lines: list[Markup]) -> Markup:
-    return tag("div", tag("h2", head), tag("p", value, class_="number"), *lines, class_="tile")
+    size = "number long" if len(value) > MOST_LARGE else "number"
+    return tag("div", tag("h2", head), tag("p", value, class_=size), *lines, class_="tile")
 
 
 def _line(words: str, kind: str, name: str, shown: str) -> Markup:

@@ -208,20 +208,3 @@ def _check_array(net: Net | MicroNet, array: Array) -> None:
         raise DataError(
             "the input has values that are not finite (NaN or infinity): the output would mean nothing"
         )
-
-
-def top_classes(
-    net: Net | MicroNet, output: npt.NDArray[np.float32], count: int = 5, *, numbered: bool = False
-) -> list[list[tuple[str, float]]] | None:
-    """The best classes of each image and their scores, where the network has names for its scores, or is `numbered`.
-
-    Scores that have no name, since the data had fewer classes, are called by their number.
-    """
-    if (net.classes is None and not numbered) or output.ndim != 2:
-        return None
-    if net.classes is None:
-        names = list(map(str, range(output.shape[1])))
-    else:
-        names = [*net.classes, *(f"output {number}" for number in range(len(net.classes), output.shape[1]))]
-    best = np.argsort(-output, axis=1, kind="stable")[:, :count]
-    return [[(names[i], float(scores[i])) for i in row] for row, scores in zip(best, output, strict=True)]

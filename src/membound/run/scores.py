@@ -84,20 +84,22 @@ class NumberScore:
 
     def __init__(self, variance: float) -> None:
         self.variance = variance
-        self.squares, self.absolutes, self.count, self.images = 0.0, 0.0, 0, 0
+        self.squares, self.absolutes, self.count = 0.0, 0.0, 0
+        self.each: list[float] = []  # of each example: their mean is R²
 
     def add(self, outputs: Array, targets: Array) -> None:
         gap = outputs.astype(np.float64).reshape(len(targets), -1) - targets.reshape(len(targets), -1)
         self.squares += float((gap**2).sum())
         self.absolutes += float(np.abs(gap).sum())
         self.count += gap.size
-        self.images += len(targets)
+        self.each += (1 - (gap**2).mean(1) / self.variance).tolist()
 
     def facts(self) -> dict[str, Any]:
         """What is known once every example was added."""
         mean = self.squares / self.count
         return {
             "score": 1 - mean / self.variance,
+            "standard_error": standard_error(self.each),
             "mean_absolute_error": self.absolutes / self.count,
             "root_mean_square_error": mean**0.5,
         }

@@ -64,7 +64,7 @@ def score_curves(weights: Mapping[str, Tensor], score: Score) -> dict[str, Curve
     """
     if callable(score):
         weights, score = (
-            {name: _own_scores(name, weight, score) for name, weight in weights.items()},
+            {name: check_scores(name, weight, score) for name, weight in weights.items()},
             "magnitude",
         )
     if score not in SCORES:
@@ -94,7 +94,8 @@ def _call_score(score: Callable[[str, Tensor], Tensor], name: str, weight: Tenso
         ) from error
 
 
-def _own_scores(name: str, weight: Tensor, score: Callable[[str, Tensor], Tensor]) -> Tensor:
+def check_scores(name: str, weight: Tensor, score: Callable[[str, Tensor], Tensor]) -> Tensor:
+    """What a user's function gives for a weight; what is no score is refused."""
     try:
         return scores_of(weight, partial(score, name))
     except RuleError as error:

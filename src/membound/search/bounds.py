@@ -42,7 +42,7 @@ class Bound:
     budget: Annotated[
         Amount | Several | None,
         Option(
-            "Bound the file (of the target micro: the flash): 20KiB, 20480 bytes, or 10% of dense; repeatable.",
+            "Most bytes of the file, such as 20KiB or 10% of dense (for the target micro: of flash); repeatable.",
             "SIZE",
             list[str],
         ),
@@ -50,27 +50,28 @@ class Bound:
     ram: Annotated[
         Amount | Several | None,
         Option(
-            "Bound the memory it runs in, alone or with a budget; of the target micro the RAM, with a budget or "
-            "latency. Repeatable.",
+            "Most bytes of memory to run in, alone or with a budget (for the target micro: of RAM, with a budget or "
+            "latency); repeatable.",
             "SIZE",
             list[str],
         ),
     ] = None
     nonzeros: Annotated[
         Amount | Several | None,
-        Option("Or bound the number of nonzero parameters: 4000, or 10%; repeatable.", "N", list[str]),
+        Option("Most parameters that are not zero, such as 4000 or 10%; repeatable.", "N", list[str]),
     ] = None
     within: Annotated[
-        float | None, Option("Or find the smallest file within so many points of dense.", "POINTS", float)
+        float | None, Option("Find the smallest file within so many points of dense.", "POINTS", float)
     ] = None
     stages: Annotated[
         "Stages | str | Path | None",
-        Option("Or tighten layers stage by stage, as this TOML file says.", "FILE", Path),
+        Option("Tighten layers stage by stage, as this TOML file says.", "FILE", Path),
     ] = None
     latency: Annotated[
         str | float | None,
         Option(
-            "Bound the time of one image, alone or with a budget: 5ms, measured here; of the target micro estimated.",
+            "Longest time of one image, such as 5ms, alone or with a budget: measured here (for the target micro: "
+            "estimated).",
             "TIME",
         ),
     ] = None
@@ -130,7 +131,7 @@ class Bound:
     target: Annotated[
         str,
         Option(
-            "Where it will run: cpu (default), or micro, a microcontroller: the budget bounds its flash, ram its RAM.",
+            "Where it will run: cpu (default), or micro, a microcontroller, whose flash the budget bounds.",
             "NAME",
             words=TARGETS,
         ),

@@ -67,7 +67,7 @@ class Fitted:
       `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them, and `wrong`, the numbers of the
       examples that `errors` counts, from 0 on (None of another task);
       `class_iou`, of segmentation, in the order of the classes (None of another task, and of a class that is neither
-      there nor said), and `image_scores`, the mean IoU of each image, in order;
+      there nor said), and `image_scores`, of segmentation and regression, the score of each example, in order;
       `input_shape`, of one example; `takes_pictures`, whether `net.read` reads pictures for it; `class_names`, those in
       the file, or None; `digests` of the `network` and of its
       `training_data` and `test_data`, by which `compare` notices other ones;

@@ -61,7 +61,9 @@ def describe_training(problem: Problem, choices: Choices) -> list[str]:
     passes = recipe.steps * recipe.batch_size / len(problem.data.part)
     effort = f" (effort {choices.effort})" if choices.effort is not None and choices.steps is None else ""
     what = name_examples(problem.data.train.shape)
-    found = [f"{recipe.steps:,} steps of {recipe.batch_size} {what}, {passes:.1f} passes{effort}"]
+    found = [
+        f"{recipe.steps:,} steps of {recipe.batch_size} {what}, {passes:.1f} passes through the data{effort}"
+    ]
     if augment:
         found.append(f"images varied: {augment}")
     if problem.training.smoothing:

@@ -103,7 +103,8 @@ def fit(
 ) -> Fitted | list[Fitted]:
     """The most accurate network that fits: a Fitted, or a list of them for several budgets.
 
-    - `model` is a network, or a function that makes one (then every member of an ensemble starts anew).
+    - `model` is a network, or a function that makes one (then every member of an ensemble starts anew). It is told
+      the numbers of `classes` and `channels` of the data if it has these parameters.
     - `train_data`, `val_data`, `test_data`: a torch Dataset or DataLoader, a pair (x, y) of arrays, or a membound
       Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
       followed, or refused (docs/FITTING.md). Choices are made on `val_data`, or on images held out of

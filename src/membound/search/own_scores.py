@@ -5,7 +5,30 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from membound.errors import MemboundError
+from membound.search.allocation import check_scores
+
 Scores = Callable[[str, Tensor], Tensor]
+
+
+def refuse_no_scores(score: Scores, network: nn.Module, names: Iterable[str]) -> None:
+    """Refuse a result that is no score before anything is trained; a function that wants a gradient may fail here.
+
+    >>> refuse_no_scores(lambda name, weight: weight.sum(), nn.Linear(2, 2), ["weight"])
+    Traceback (most recent call last):
+    membound.errors.MemboundError: the strategy's scores of 'weight': its scores have shape (): give a tensor of the \
+weight's shape, (2, 2)
+    >>> refuse_no_scores(lambda name, weight: (weight * weight.grad).abs(), nn.Linear(2, 2), ["weight"])
+    """
+    for name in names:
+        copy = nn.Parameter(network.get_parameter(name).detach().clone())
+        try:
+            with torch.random.fork_rng(), torch.no_grad():
+                check_scores(name, copy, score)
+        except MemboundError:
+            raise
+        except Exception:  # there is no gradient yet: the training tells what else is wrong
+            return
 
 
 def warn_if_changing(

@@ -54,6 +54,10 @@ STRATEGIES = {
     "uniform": "uniform",
     "greedy": "lamp",
 }  # and scores
+WORDS_OF = (
+    f"choose {', '.join(STRATEGIES)}, or a function of a weight's name and the weight that gives scores (on the "
+    "command line package.module:function)"
+)
 SOLVERS = ("caffe", "sgd", "adamw")
 TEACHERS = (
     "dense",
@@ -220,8 +224,7 @@ class Choices:
             )
         if not callable(self.strategy) and self.strategy not in (None, *STRATEGIES):
             raise MemboundError(
-                f"there is no strategy {self.strategy!r}: choose {', '.join(STRATEGIES)}, or a function of a "
-                "weight's name and the weight that gives scores (on the command line package.module:function)",
+                f"there is no strategy {self.strategy!r}: {meant(str(self.strategy), list(STRATEGIES), WORDS_OF)}",
                 about="strategy",
             )
         if callable(self.strategy):

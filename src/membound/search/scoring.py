@@ -22,7 +22,7 @@ from membound.store.model import StoredModel
 from membound.train.batches import size_together
 from membound.train.evaluation import Score
 from membound.train.task import Task
-from membound.train.tasks import image_iou
+from membound.train.tasks import Explained, image_iou
 
 AT_ONCE = 64  # that the runtime takes at once
 ROUNDING = 0.1  # points that 16-bit values may cost before 32 bits are taken
@@ -81,6 +81,7 @@ class _Tally:
         default_factory=lambda: torch.zeros(0, 2, dtype=torch.long)
     )  # images, errors of each
     pixels: SegmentScore | None = None  # of masks
+    explained: list[float] = field(default_factory=list)  # of numbers that are predicted, for each example
 
     @torch.no_grad()
     def add(self, outputs: Any, targets: Tensor) -> None:
@@ -95,6 +96,8 @@ class _Tally:
         if self.task.score is image_iou:
             self.pixels = self.pixels or SegmentScore(outputs.shape[1])
             self.pixels.add(outputs.numpy(), targets.numpy())
+        if isinstance(self.task.score, Explained):
+            self.explained += self.task.score.each(outputs, targets).tolist()
         self.seen += len(targets)
 
     def _count(self, targets: Tensor, right: Tensor) -> None:
@@ -109,6 +112,8 @@ class _Tally:
             wrong = tuple(self.wrong)
             return Score(images, int(self.gained), self.loss / images, by_class=by_class, wrong=wrong)
         score = Score(images, None, self.loss / images, self.gained / images)
+        if self.explained:
+            return replace(score, image_scores=tuple(self.explained))
         if self.pixels is None:
             return score
         return replace(score, class_iou=self.pixels.class_iou(), image_scores=tuple(self.pixels.each))

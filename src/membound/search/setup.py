@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
 from membound.search.bound import Ramp
 from membound.search.effort import usual_batch, usual_steps
 from membound.search.micro import alike, refuse_unrolled
-from membound.search.own_scores import warn_if_changing
+from membound.search.own_scores import refuse_no_scores, warn_if_changing
 from membound.search.problem import (
     Copies,
     Data,
@@ -34,6 +35,7 @@ from membound.search.problem import (
     fine_tuned,
 )
 from membound.search.request import Choices, Examples
+from membound.search.telling import Splits, told
 from membound.train.batches import Feeder, order_of
 from membound.train.computed import check_copied
 from membound.train.evaluation import check_fits, first_score, takes_shape
@@ -72,11 +74,15 @@ def make_problem(
         raise MemboundError(
             f"the model is {a_kind(model)}: give a torch.nn.Module, or a function that makes one"
         )
-    _refuse_what_needs_arguments(model)
+    _check_preprocesses(examples)
+    splits = _read(examples)
+    if not isinstance(model, nn.Module):
+        model = told(model, splits, examples)
+        _refuse_what_needs_arguments(model)
     make: Callable[[int], nn.Module] = Copies(model) if isinstance(model, nn.Module) else Fresh(model)
     network = make(choices.seed)
     check_copied(network)
-    data = _data(network, examples, choices, hold_out)
+    data = _data(network, splits, examples, choices, hold_out)
     if (inputs := inputs_of(data.train)) is not None:
         _refuse_for_several(choices, target)
         make = MakesSeveral(make, inputs)
@@ -107,6 +113,7 @@ def make_problem(
             Tracer(network, torch.zeros(1, *data.input_shape))
         raise
     if callable(choices.strategy):
+        refuse_no_scores(choices.strategy, network, names)
         warn_if_changing(choices.strategy, network, names, warn)
     choices = _with_loaders_batch(choices, data.train, warn)
     training = _training(network, choices, len(data.part))
@@ -138,8 +145,6 @@ def _warn_of_every(choices: Choices, training: Training, warn: Callable[[str], N
 
 def _refuse_what_needs_arguments(model: Any) -> None:
     """A class, or a function, that cannot be called as it is."""
-    if isinstance(model, nn.Module):
-        return
     try:
         asked = inspect.signature(model).parameters.values()
     except (TypeError, ValueError):  # it does not say
@@ -147,7 +152,8 @@ def _refuse_what_needs_arguments(model: Any) -> None:
     anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [each.name for each in asked if each.default is each.empty and each.kind not in anything]
     if needed:
-        name = getattr(model, "__name__", type(model).__name__)
+        made = model.func if isinstance(model, partial) else model
+        name = getattr(made, "__name__", type(made).__name__)
         raise MemboundError(
             f"the model is made by {name}, which needs {', '.join(needed)}: give the network itself, such as "
             f"{name}({needed[0]}=...), or a function without arguments that makes it"
@@ -287,15 +293,12 @@ def _check_score(network: nn.Module, data: Data, task: Task, warn: Callable[[str
             )
 
 
-def _data(network: nn.Module, examples: Examples, choices: Choices, wants_validation: bool) -> Data:
-    train_data, test_data, classes = examples.train_data, examples.test_data, examples.classes
-    _check_preprocesses(examples)
-    train = _in_memory(as_split(train_data))
-    if isinstance(train_data, Dataset):
-        test_data = train_data.test if test_data is None else test_data
-        classes = train_data.classes if classes is None and train_data.task != REGRESSION else classes
-    test = None if test_data is None else _in_memory(_as_held_out(test_data))
-    given = None if examples.val_data is None else _in_memory(_as_held_out(examples.val_data))
+def _data(
+    network: nn.Module, splits: Splits, examples: Examples, choices: Choices, wants_validation: bool
+) -> Data:
+    (train, given, test), train_data, classes = splits, examples.train_data, examples.classes
+    if isinstance(train_data, Dataset) and classes is None and train_data.task != REGRESSION:
+        classes = train_data.classes
     dtype = _dtype(train)
     for name, split in (("val_data", given), ("test_data", test)):
         if split is not None and (tuple(split.shape), _dtype(split)) != (tuple(train.shape), dtype):
@@ -331,6 +334,17 @@ def _say_which(network: nn.Module, train: Split, other: Split, name: str) -> str
     if taken[0] == taken[1]:
         return ""
     return f"; the network takes those of {'the training data' if taken[0] else name}"
+
+
+def _read(examples: Examples) -> Splits:
+    """The examples for training, those that were given for choices, and those for the last word."""
+    train_data, test_data = examples.train_data, examples.test_data
+    train = _in_memory(as_split(train_data))
+    if isinstance(train_data, Dataset) and test_data is None:
+        test_data = train_data.test
+    test = None if test_data is None else _in_memory(_as_held_out(test_data))
+    given = None if examples.val_data is None else _in_memory(_as_held_out(examples.val_data))
+    return train, given, test
 
 
 def _check_preprocesses(examples: Examples) -> None:

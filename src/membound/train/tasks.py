@@ -98,6 +98,17 @@ class Explained:
         gap = _alike(outputs, targets) - targets
         return 1 - (gap**2).mean() / self.variance
 
+    def each(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The part of each example, [n], whose mean is R²: how they differ says how sure it is.
+
+        >>> Explained(variance=2.0).each(torch.zeros(2, 1), torch.tensor([[1.0], [2.0]]))
+        tensor([ 0.5000, -1.0000])
+        """
+        gap = _alike(outputs, targets) - targets
+        return (
+            1 - (gap**2).flatten(1).mean(1) / self.variance if gap.dim() > 1 else 1 - gap**2 / self.variance
+        )
+
 
 def _alike(outputs: Tensor, targets: Tensor) -> Tensor:
     if outputs.numel() != targets.numel():

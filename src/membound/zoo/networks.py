@@ -104,11 +104,25 @@ def build_for(
     """
     with _current_directory_on_path():
         maker = _found(name_or_spec)
-        given: dict[str, object] = {**dict.fromkeys(CLASSES, classes), "channels": channels}
-        options = {name: value for name, value in given.items() if value is not None and _takes(maker, name)}
+        options = known_options(maker, classes, channels)
         if width is not None:
             options["width"] = widened(maker, width, name_or_spec)
         return _made(name_or_spec, maker, options)
+
+
+def known_options(maker: object, classes: int | None, channels: int | None) -> dict[str, object]:
+    """What a function is told of the data: what it has a parameter for, and nobody has filled.
+
+    >>> known_options(resnet8, 7, 1), known_options(partial(resnet8, classes=9), 7, 1)
+    ({'classes': 7, 'channels': 1}, {'channels': 1})
+    """
+    given: dict[str, object] = {**dict.fromkeys(CLASSES, classes), "channels": channels}
+    filled = maker.keywords if isinstance(maker, partial) else {}
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not None and name not in filled and _takes(maker, name)
+    }
 
 
 def widened(maker: object, factor: float, name: str | None = None) -> int | float:
