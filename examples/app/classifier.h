@@ -28,7 +28,7 @@ typedef struct {
   uint32_t uv_row_bytes;   /* the same of u and of v */
   uint32_t uv_pixel_bytes; /* from one u to the next: 1, or 2 where u and v alternate */
   uint32_t turn;           /* clockwise, until the picture is upright: 0, 90, 180 or 270, as Android's rotationDegrees */
-  uint32_t video_range;    /* 0: y goes from 0 to 255, as in JPEG and of Android's cameras; 1: from 16 to 235 */
+  uint32_t video_range;    /* 0: y goes from 0 to 255, as in JPEG, usual on Android; 1: from 16 to 235 */
 } classifier_frame;
 
 /* Make the network ready for 1 to 256 threads; 0 takes all cores. The first call that succeeds decides, and one that runs the
