@@ -80,6 +80,7 @@ void net_start(net_context *context);
 
 /* Feed a row of {channels} x {width} bytes ({about}): the byte for channel c, column x is at
  * c * channel_step + x * pixel_step. Returns 1 with the last row, when the outputs are there, else 0.
+ * With the channels of a place side by side: net_feed_row(context, row, 1, NET_CHANNELS).
  * The row is copied: when the call returns, its buffer may be filled again. */
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step);
 
