@@ -89,6 +89,7 @@ def evaluate_command(
     if as_json:
         options.print_json(facts)
     else:
+        _warn_of_one_class(facts, dataset.classes, name_examples(dataset.shape).removesuffix("s"))
         typer.echo(
             f"accuracy  {facts['accuracy']:.2f} %{options.top5(facts)}   "
             f"({facts['errors']:,} errors in {facts['images']:,} {name_examples(dataset.shape)})"
