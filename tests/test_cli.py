@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from profiles import full
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from membound.__main__ import start
 from membound.cli import main
@@ -181,7 +182,11 @@ def test_your_own_network_and_arrays(own, capsys):
     assert facts["accuracy"] > 90
     assert [layer["nonzeros"] for layer in facts["layers"]] == [54, 4]
     assert run("evaluate", *command, "--init", "own.safetensors", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["errors"] == facts["errors"]
+    found = json.loads(capsys.readouterr().out)
+    assert (found["errors"], found["collapsed"]) == (facts["errors"], None)
+    torch.save({name: 0 * each for name, each in load_file("own.safetensors").items()}, "zeros.pt")
+    assert run("evaluate", *command, "--init", "zeros.pt") == 0
+    assert "warning: it predicts class 0 for every image: train longer" in capsys.readouterr().err
     assert run("train", "cli_nets:broken", "--data", "own.npz") == 1
     assert "out of cheese" in capsys.readouterr().err
 

@@ -147,9 +147,8 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
         main(["export", str(file), "--c", folders["command"], "--input-unit", "0.01,0.02,0.03"])
     assert stopped.value.code == 0
     most = FIXED_CODE_BYTES + 3 * FIXED_CHANNEL_BYTES
-    assert (
-        f"net_input_fixed, which turns integers into bytes, is not included: it adds at most {most} bytes"
-        in (capsys.readouterr().out)
+    assert f"net_input_fixed, which turns integers into bytes, is not included: at most {most} bytes" in (
+        capsys.readouterr().out
     )
     one, two = ((tmp_path / name / "net.h").read_text() for name in folders)
     assert one == two

@@ -8,6 +8,7 @@ import re
 import runpy
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -117,8 +118,13 @@ def test_every_c_file_says_its_license_and_who_wrote_it(prefix):
 
 @needs_gcc
 def test_the_c_says_when_outputs_are_there_and_its_readme_how_far_estimates_are_off(tmp_path):
-    write_project(tmp_path, micro(NETWORKS["lenet"]()))
+    names = [f"digit */ {each}" for each in range(10)]
+    write_project(tmp_path, micro(replace(NETWORKS["lenet"](), classes=names)))
     header, source = ((tmp_path / name).read_text() for name in ("net.h", "net.c"))
+    assert "/* Classes: 0 digit __ 0, 1 digit __ 1, " in header
+    assert "its buffer may be filled again" in header
+    assert max(map(len, header.splitlines())) <= 120
+    built(tmp_path, "gcc", "-O1")
     assert "Call it after net_feed_row returned 1, and before the next net_start" in header
     assert "for after the last row" in header
     assert "return mb_output(&net_network, context->arena, index, 0, 0);" in source, "no dividing by 1"

@@ -89,6 +89,7 @@ def evaluate_command(
     if as_json:
         options.print_json(facts)
     else:
+        _warn_of_one_class(facts, dataset.classes, name_examples(dataset.shape).removesuffix("s"))
         _say_accuracy(facts, name_examples(dataset.shape))
         say("nonzeros", f"{facts['nonzeros']:,} of {facts['parameters']:,} parameters")
 

@@ -1,8 +1,11 @@
 """The part of net.h that turns numbers into the bytes that a network is fed: floats, and integers in a unit."""
 
 from collections.abc import Iterable
+from textwrap import fill
 
 from membound.micro.numbers import FixedInput, Steps
+
+WIDE, SHORT = 118, 70  # columns of a line, and of an array that stays behind its name
 
 
 def input_macros(known: Steps) -> str:
@@ -64,8 +67,8 @@ def _fixed_function(known: Steps, fixed: FixedInput) -> str:
     else:
         offsets = _array(f"{offset}LL" for offset in fixed.offsets)
         body = (
-            f"  static const int32_t factor[NET_CHANNELS] = {_array(map(str, fixed.factors))};\n"
-            f"  static const int64_t offset[NET_CHANNELS] = {offsets};\n"
+            f"  static const int32_t factor[NET_CHANNELS] = {_lines(_array(map(str, fixed.factors)))};\n"
+            f"  static const int64_t offset[NET_CHANNELS] = {_lines(offsets)};\n"
             "  const int64_t byte = (int64_t)number * factor[channel] + offset[channel];"
         )
     counted = ", ".join(f"{unit:g}" for unit in fixed.units)
@@ -79,6 +82,13 @@ static inline uint8_t net_input_fixed(int32_t number, uint32_t channel) {{
   return byte >> {fixed.shift} < 255 ? (uint8_t)(byte >> {fixed.shift}) : 255;
 }}
 """
+
+
+def _lines(array: str) -> str:
+    """Behind the name of an array; what is long begins a line of its own."""
+    if len(array) < SHORT:
+        return array
+    return "\n" + fill(array, WIDE, initial_indent="      ", subsequent_indent="      ")
 
 
 def _alike(*numbers: tuple[float, ...]) -> bool:

@@ -73,7 +73,7 @@ def project_files(
     fixed = None if units is None else fix_input(plan, preprocess, units)
     files = {
         f"{prefix}.c": renamed(source_text(plan), prefix),
-        f"{prefix}.h": renamed(header_text(plan, preprocess, fixed), prefix),
+        f"{prefix}.h": renamed(header_text(plan, preprocess, fixed, classes), prefix),
         **{renamed(name, prefix): renamed(text, prefix) for name, text in selftest_files(plan).items()},
         CONFIG: config_text(features(plan), prefix),
         **{name: (folder / name).read_text() for name in RUNTIME},

@@ -222,7 +222,8 @@ and send the device a new image. `membound inspect FILE` prints the same number,
 Write your application against the functions and macros of `{prefix}.h`, not their values, and a network of other sizes
 needs no other change: `{big}_CHANNELS`, `{big}_HEIGHT` and `{big}_WIDTH` are what it is fed with, `{big}_OUTPUTS` is
 how many outputs there are, `{big}_OUTPUT_SCALE` and `{big}_OUTPUT_ZERO` say what they mean, and
-`sizeof({prefix}_context)` is its RAM. Names and order of classes are not in the C: if they change, your program has to.
+`sizeof({prefix}_context)` is its RAM. Names and order of classes are in
+the C as a comment only: if they change, your program has to.
 """
 
 

@@ -1,6 +1,7 @@
 """A planned network as C: net.c with its constants, net.h with its sizes, and what the runtime has to have for it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,19 @@ _PARTS = {"weight": "mb_weight", "scale": "mb_scale", "sum": "mb_sum", "pool": "
 _PER_LINE = 24
 ABOUT_BYTES = {"image": "pixels, 0 to 255", "example": "uint8, as the training data has them"}
 FIRST_LINE = "/* A network that membound wrote: include this, compile net.c and the runtime beside it. */"
+MOST_NAMES = 100  # classes that are listed
+WIDE = 118  # columns
 
 
 def header_text(
-    plan: MicroPlan, preprocess: Mapping[str, Any] | None = None, fixed: FixedInput | None = None
+    plan: MicroPlan,
+    preprocess: Mapping[str, Any] | None = None,
+    fixed: FixedInput | None = None,
+    classes: Sequence[str] | None = None,
 ) -> str:
     """net.h: sizes, scales, and the functions; `preprocess` is how numbers are prepared, as a file says it.
 
-    With `fixed` numbers may come as integers, too.
+    With `fixed` numbers may come as integers, too. Names of classes are a comment.
     """
     net = plan.net
     channels, height, width = net.images[0]
@@ -40,6 +46,8 @@ def header_text(
         known = steps_of(plan, preprocess)
         macros, functions = input_macros(known), input_functions(known, fixed)
     return f"""{FIRST_LINE}
+/* For every input: net_start, then net_feed_row until it returns 1, then net_best or net_output. README.md has the
+ * loop. */
 #ifndef NET_H
 #define NET_H
 
@@ -55,23 +63,25 @@ extern "C" {{
 #define NET_WIDTH {width}
 {macros}\
 #define NET_OUTPUTS {outputs[0] * outputs[1] * outputs[2]}
-#define NET_OUTPUT_SCALE {c_float(last.scale)} /* an output is NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
+#define NET_OUTPUT_SCALE {c_float(last.scale)} /* output q stands for NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
 #define NET_OUTPUT_ZERO ({last.zero})
 #define NET_ARENA_BYTES {arena}
 #define NET_COUNTERS {plan.counters}
 
-/* All that changes while a network runs: one for each that runs at the same time. */
+/* All that changes while a network runs, and all of its RAM but the stack: make it static, one for each network that
+ * runs at the same time. */
 typedef struct {{
   uint32_t arena[NET_ARENA_BYTES / 4];
   uint16_t counters[NET_COUNTERS];
 }} net_context;
-
 {functions}
 /* Begin an input. */
 void net_start(net_context *context);
 
 /* Feed a row of {channels} x {width} bytes ({about}): the byte for channel c, column x is at
- * c * channel_step + x * pixel_step. Returns 1 with the last row, when the outputs are there, else 0. */
+ * c * channel_step + x * pixel_step. Returns 1 with the last row, when the outputs are there, else 0.
+ * With the channels of a place side by side: net_feed_row(context, row, 1, NET_CHANNELS).
+ * The row is copied: when the call returns, its buffer may be filled again. */
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step);
 
 /* Output `index`, below NET_OUTPUTS. Call it after net_feed_row returned 1, and before the next net_start: at any other
@@ -79,6 +89,7 @@ int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step
 int8_t net_output(const net_context *context, uint32_t index);
 
 /* Of class scores, the index of the largest, the first of several. As net_output, it is for after the last row. */
+{_name_classes(classes)}\
 uint32_t net_best(const net_context *context);
 
 #ifdef __cplusplus
@@ -86,6 +97,23 @@ uint32_t net_best(const net_context *context);
 #endif
 #endif
 """
+
+
+def _name_classes(classes: Sequence[str] | None) -> str:
+    """A comment, where they have names that are no numbers.
+
+    >>> print(_name_classes(["at rest", "*/ walking"]), end="")
+    /* Classes: 0 at rest, 1 __ walking. */
+    >>> _name_classes(["0", "1"]), _name_classes(None)
+    ('', '')
+    """
+    if classes is None or all(name == str(number) for number, name in enumerate(classes)):
+        return ""
+    named = ", ".join(f"{number} {_plain(name)}" for number, name in enumerate(classes[:MOST_NAMES]))
+    more = f", and {len(classes) - MOST_NAMES:,} more" if len(classes) > MOST_NAMES else ""
+    return (
+        fill(f"/* Classes: {named}{more}.", WIDE, subsequent_indent=" * ", break_on_hyphens=False) + " */\n"
+    )
 
 
 def source_text(plan: MicroPlan) -> str:

@@ -16,7 +16,6 @@ INT32 = 2.0**31
 RANGES = 6  # of channels, that a message shows
 # What net_input_fixed adds to flash: code on a Cortex-M4 at -Os or -O2, and constants of each channel.
 FIXED_CODE_BYTES, FIXED_CHANNEL_BYTES = 64, 12
-FLOAT_CHANNEL_BYTES = 8  # and net_input where channels differ: a scale and an offset of each
 
 
 @dataclass(frozen=True)
@@ -145,17 +144,13 @@ def say_not_included(plan: MicroPlan, has_units: bool = False) -> str | None:
     """
     if plan.net.takes_pixels:
         return None
-    channels = plan.net.images[0][0]
-    scales = f" (and {FLOAT_CHANNEL_BYTES * channels:,} bytes if channels have scales of their own)"
-    scales = scales if channels > 1 else ""
-    fixed = FIXED_CODE_BYTES + FIXED_CHANNEL_BYTES * channels
+    fixed = FIXED_CODE_BYTES + FIXED_CHANNEL_BYTES * plan.net.images[0][0]
     if has_units:
         return (
-            f"net_input_fixed, which turns integers into bytes, is not included: it adds at most {fixed:,} bytes on a "
-            "Cortex-M4; net_input, which takes floats, adds nothing unless you call it"
+            f"net_input_fixed, which turns integers into bytes, is not included: at most {fixed:,} bytes on a "
+            "Cortex-M4; net_input adds nothing unless you call it"
         )
     return (
-        "what turns numbers into bytes is not included: on a Cortex-M4, net_input adds about 1.8 KB without an FPU, "
-        f"0.3 KB with one, unless your firmware uses floats already{scales}; net_input_fixed, which takes integers if "
-        f"the export names their unit, adds at most {fixed:,} bytes"
+        "what turns numbers into bytes is not included: on a Cortex-M4 without an FPU about 1.8 KB (net_input), or at "
+        f"most {fixed:,} bytes (net_input_fixed, if the export names the unit of integers)"
     )
