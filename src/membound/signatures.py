@@ -10,7 +10,7 @@ from membound.errors import MemboundError
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
-CLOSE = 0.7  # how much like a name another is that may be meant
+CLOSE = 0.76  # how much like a name another is that may be meant
 MORE = "more, which Python's help() lists"
 MOST_LISTED, LISTED = 7, 5  # names, all of them or the first
 

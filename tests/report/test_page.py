@@ -279,6 +279,7 @@ def test_a_wide_table_of_several_scrolls_in_its_box_and_keeps_its_names_in_sight
 def test_several_networks_are_rows_and_bars():
     page = make_page(SEVERAL)
     text = read_text(page)
+    assert text.count("Dense: the same network with all of its weights") == 1
     assert (
         "5 networks, from 98.97 ± 0.10 % in 5,000 bytes to 98.97 ± 0.10 % in 80,000 bytes; "
         "dense: 99.12 ± 0.09 % in 1,724,320" in text

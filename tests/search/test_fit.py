@@ -620,7 +620,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"greedy_step": "0.2"}, "greedy_step='0.2'"),
         ({"rules": {}}, r"no keyword 'rules': .*mb\.attach\(optimizer, model, rules\); .*mb\.save\(.*budget=size"),
         ({"epochs": 3}, "no keyword 'epochs': did you mean steps"),
-        ({"nothing": 3}, "no keyword 'nothing': there are budget, .*steps, batch_size, .*val_data"),
+        ({"nothing": 3}, "no keyword 'nothing': there are budget, ram, nonzeros, within, stages and .* more"),
         ({"solver": "lion"}, "no solver 'lion'"),
         ({"layers": 3}, "layers=3"),
         ({"layers": ["fc9"]}, "fc9"),

@@ -29,7 +29,7 @@ from membound.report.text import (
     show_count,
     show_duration,
 )
-from membound.report.tiles import make_tiles
+from membound.report.tiles import make_tiles, say_names
 from membound.report.usage import make_usage
 from membound.report.verdict import (
     make_verdict,
@@ -117,7 +117,8 @@ def make_page(result: Facts) -> str:
     summary = fold(
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )
-    note = tag("p", timed, class_="note") if timed else None
+    meant = None if tiles else say_names(result, score) or None
+    note = join(*(tag("p", words, class_="note") for words in (meant, timed) if words))
     main = tag(
         "main", tag("h1", breakable(title)), verdict, *advice, warning, tiles, note, summary, *sections
     )

@@ -139,7 +139,7 @@ def describe_job(job: Job, strategy: str | None = None) -> str:
     """What a training is for, in a few words; a `strategy` is named with a network under a bound.
 
     >>> describe_job(Job("dense-part", 0, about={"round": 0}))
-    'round 0: dense'
+    'dense, without the validation images'
     >>> describe_job(Job("r003-conv1", 3, counts={}, about={"round": 3, "layer": "conv1.weight"}))
     'round 3: conv1'
     >>> describe_job(Job("final-20KiB-1", 1, limit=20480, about={"budget": "20KiB", "member": 1}))
@@ -161,4 +161,6 @@ def describe_job(job: Job, strategy: str | None = None) -> str:
         what += f", member {about['member'] + 1}"
     if strategy is not None and job.limit is not None:
         what += f", {strategy}"
+    if about.get("round") == 0 and what == "dense":
+        return "dense, without the validation images"
     return f"round {about['round']}: {what}" if "round" in about else what
