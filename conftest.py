@@ -120,6 +120,29 @@ def traced_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def raced_briefly() -> Iterator[None]:
+    """A fit calls its networks thousands of times to time them, which takes longer than to train small ones.
+
+    No test looks at a time: here it calls them a few times.
+    """
+    from membound.search import timing
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, few in (("TURNS", 2), ("LEAST_TURNS", 2), ("TURN_RUNS", 3)):
+            assert few < getattr(timing, name)
+            patch.setattr(timing, name, few)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def left_to_the_system() -> Iterator[None]:
+    """Nobody pulls the plug on tests: the thousands of files that they write need not wait for the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which also fails of what is closed
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)  # before cases are left out by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test that is marked `one_in(n)`, every n-th case stays in `make test`."""
