@@ -59,6 +59,9 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 def pytest_collection_finish() -> None:
     gc.enable()
     gc.freeze()
+    gc.set_threshold(
+        50_000, 20, 50
+    )  # seldom: a network that is traced is hundreds of thousands of small objects
 
 
 @pytest.fixture(scope="session", autouse=True)
