@@ -20,6 +20,8 @@ REQUIREMENTS := $(BIN)/python -c "import sys, tomllib; p = tomllib.load(open('py
   lists = p['project']['optional-dependencies'] | {'build': p['build-system']['requires'], 'run': p['project']['dependencies']}; \
   print(*(r for name in sys.argv[1:] for r in lists[name]), sep='\n')"
 
+INSTALL := $(BIN)/python tools/install_packages.py
+
 # Packages and this one are compiled to byte code when first imported, for all the processes that follow.
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -75,7 +77,7 @@ fuzz: $(VENV)/packages $(VENV)/installed
 sanitize: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python -m pytest tests/test_kernels.py -k "sanitizers and not (thread and everything)"
 
-# First the few packages that the core is built with; then the core is compiled while pip unpacks those that train, which
+# First the few packages that the core is built with; then the core is compiled while those that train are unpacked, which
 # is all that the demo waits for, and a change in src/kernels resolves nothing again. Byte code is written as modules are
 # imported: of all packages it takes a minute.
 $(VENV)/installed: $(VENV)/builders $(SOURCES)
@@ -85,18 +87,18 @@ $(VENV)/installed: $(VENV)/builders $(SOURCES)
 
 $(VENV)/builders: pyproject.toml constraints.txt | $(VENV)/bin
 	$(REQUIREMENTS) build > $@.txt
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt cmake
+	$(INSTALL) $@.txt cmake
 	touch $@
 
 $(VENV)/trainers: $(VENV)/builders
 	@echo 'installing torch and what else trains networks: a minute or more'
 	$(REQUIREMENTS) run train > $@.txt
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt onnxruntime onnx
+	$(INSTALL) $@.txt onnxruntime onnx
 	touch $@
 
 $(VENV)/packages: $(VENV)/trainers
 	$(REQUIREMENTS) build run train paper dev > $@.txt
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -r $@.txt
+	$(INSTALL) $@.txt
 	touch $@
 
 $(VENV)/docs: pyproject.toml | $(VENV)/bin
@@ -104,10 +106,11 @@ $(VENV)/docs: pyproject.toml | $(VENV)/bin
 	$(BIN)/python -m pip install --quiet -r $@.txt
 	touch $@
 
-# The pip that comes with Python may be years old, and those before 25 take twice as long for so many packages.
+# uv takes a third of the time that pip takes for so many packages. Where there is no uv, a new pip: the one that comes
+# with Python may be years old, and those before 25 take twice as long.
 $(VENV)/bin:
 	$(PYTHON) -m venv $(VENV)
-	-$(BIN)/python -m pip install --quiet --no-compile 'pip>=25'
+	-$(BIN)/python -m pip install --quiet --no-compile uv || $(BIN)/python -m pip install --quiet --no-compile 'pip>=25'
 
 bench: $(VENV)/packages $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'

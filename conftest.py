@@ -59,6 +59,9 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 def pytest_collection_finish() -> None:
     gc.enable()
     gc.freeze()
+    gc.set_threshold(
+        50_000, 20, 50
+    )  # seldom: a network that is traced is hundreds of thousands of small objects
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -117,6 +120,29 @@ def traced_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tracer, "__init__", trace_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def raced_briefly() -> Iterator[None]:
+    """A fit calls its networks thousands of times to time them, which takes longer than to train small ones.
+
+    No test looks at a time: here it calls them a few times.
+    """
+    from membound.search import timing
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, few in (("TURNS", 2), ("LEAST_TURNS", 2), ("TURN_RUNS", 3)):
+            assert few < getattr(timing, name)
+            patch.setattr(timing, name, few)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def left_to_the_system() -> Iterator[None]:
+    """Nobody pulls the plug on tests: the thousands of files that they write need not wait for the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which also fails of what is closed
         yield
 
 

@@ -106,7 +106,7 @@ def interrupt(*_, **__):
 
 def test_ctrl_c_is_a_line_and_exit_130_from_the_first_import_on(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["membound", "data", "mnist"])
-    for place in ("membound.data.load", "membound.cli.app", "membound.cli.main"):
+    for place in ("membound.data.load", "membound.cli._commands", "membound.cli.main"):
         monkeypatch.setattr(place, interrupt)
         with pytest.raises(SystemExit) as stopped:
             start()

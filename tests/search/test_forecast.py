@@ -89,7 +89,7 @@ def test_the_sizes_that_are_tried_are_counted():
 
 
 def test_rounds_of_the_greedy_search_are_not_counted():
-    recorder = fit(budget=1500, strategy="greedy", candidate_steps=2)
+    recorder = fit(budget=6000, strategy="greedy", candidate_steps=2)
     (work,) = recorder.works
     assert work.open_ended
     assert recorder.done() == pytest.approx(work.steps)

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import typer
@@ -97,6 +98,12 @@ def membound(version: bool = typer.Option(False, "--version", help="Print the ve
         raise typer.Exit
 
 
+@cache
+def _commands() -> Callable[..., Any]:
+    """What typer makes of `app`: once in a process, since it takes longer than many a command."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command. Exit code 0; 1 for bad input, said in one line; 130 when interrupted."""
     given = sys.argv[1:] if arguments is None else arguments
@@ -106,7 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = _rename_options(given)
     try:
         with as_notes():
-            code = app(
+            code = _commands()(
                 given or ["--help"], prog_name="membound", standalone_mode=False, obj=("membound", *given)
             )
         if code == INTERRUPTED:  # what typer makes of Ctrl-C
@@ -181,7 +188,7 @@ def _say_in_options(given: list[str], error: MemboundError) -> str:
 
 def _options_of(command: str) -> dict[str, str]:
     """The options of a command by the keywords that they stand for."""
-    there = getattr(typer.main.get_command(app), "commands", {}).get(command)
+    there = getattr(_commands(), "commands", {}).get(command)
     options = {each.name: each.opts[0] for each in getattr(there, "params", ())}
     return options | {
         old: options[new] for old, new in ELSEWHERE.items() if new in options and old not in options
@@ -195,7 +202,7 @@ def _help_of(given: list[str]) -> str:
     ('membound fit --help', 'membound --help')
     """
     named = next(iter(given), "")
-    known = getattr(typer.main.get_command(app), "commands", {})
+    known = getattr(_commands(), "commands", {})
     return f"membound {named} --help" if named in known else "membound --help"
 
 

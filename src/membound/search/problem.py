@@ -26,6 +26,7 @@ from membound.store.choice import layer_weights, value_types
 from membound.store.formats import Prefer
 from membound.store.values import value_type
 from membound.train.activations import Points
+from membound.train.checkpoint import seed_random
 from membound.train.computed import copied
 from membound.train.promises import forget_
 from membound.train.recipe import Recipe, WarmCosine
@@ -359,7 +360,7 @@ class Fresh:
 
     def __call__(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            seed_random(seed)
             model = self.factory()
         if not isinstance(model, nn.Module):
             raise MemboundError(f"the factory gives {a_kind(model)}: it must give a torch.nn.Module")

@@ -114,6 +114,14 @@ def load_optimizer_(optimizer: Optimizer, tensors: Mapping[str, Tensor], plain: 
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
+def seed_random(seed: int) -> None:
+    """`torch.manual_seed`; where there is only a CPU, without the stack traces that it keeps for other devices."""
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
 def random_state() -> dict[str, Tensor]:
     """Where torch's random numbers are: dropout draws from them."""
     states = {"cpu": torch.get_rng_state()}

@@ -88,7 +88,7 @@ def _restore(run: Run, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) 
     if run.world.size == 1:
         files.restore_random_state(_within(tensors, "random/"))
     else:  # only the leader's is saved, and processes must not drop the same units
-        torch.manual_seed((run.settings.seed + run.world.rank) * 1_000_003 + about["iteration"])
+        files.seed_random((run.settings.seed + run.world.rank) * 1_000_003 + about["iteration"])
     run.running.copy_(tensors["running"])
     if run.reg is not None:
         run.reg.load_state_dict(_with_tensors(about["regularizer"], tensors))

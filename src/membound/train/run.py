@@ -17,6 +17,7 @@ from membound.data.pictures import describe_size
 from membound.errors import Diverged, MemboundError, TrainingError
 from membound.train.activations import Points, RoundedActivations
 from membound.train.batches import Feeder, Feeders
+from membound.train.checkpoint import seed_random
 from membound.train.convolution import fast_gradients
 from membound.train.divergence import highest_loss
 from membound.train.evaluation import Score, check_fits
@@ -175,7 +176,7 @@ class Run:
         if self.points is not None:
             self.rounded = RoundedActivations(self.points, self.recipe.steps, self.device)
         self.description = {} if self.path is None else self._description()  # of the network as it starts
-        torch.manual_seed(self.settings.seed + self.world.rank)  # dropout
+        seed_random(self.settings.seed + self.world.rank)  # dropout
         if self.settings.shard:
             self.world.shard_(self.model, self.device)
         self.optimizer = make_optimizer(self.model, self.recipe, undecayed=self._decayed_by_rules())
