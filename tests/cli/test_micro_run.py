@@ -35,8 +35,9 @@ def test_pixels_give_the_bits_of_the_device(given, capsys):
     assert run("run", file, "x.npy", "--engine", "micro") == 0
     said = capsys.readouterr()
     assert said.err == ""
-    values = " ".join(f"{value:.4g}" for value in net(images)[0])
-    assert f"   0  {values}  (integers {' '.join(map(str, q[0]))})\n" in said.out
+    values = ", ".join(f"{value:.4g}" for value in net(images)[0])
+    assert f"   0     {values}  ({' '.join(map(str, q[0]))})\n" in said.out
+    assert said.out.splitlines()[0].endswith("  (integers)")
     assert "\n      and 2 more\n" in said.out
     assert "as a microcontroller computes it, bit for bit: value = " in said.out
     assert np.array_equal(np.load("x.out.npy"), mb.load(file, engine="micro")(images))
@@ -59,7 +60,9 @@ def test_values_are_those_of_the_floats_to_within_rounding(given, capsys):
         assert run("run", file, "x.npy", "--engine", engine) == 0
         lines = [line for line in capsys.readouterr().out.splitlines() if line[:6].strip().isdigit()]
         assert len(lines) == 10
-        told[engine] = [[float(word) for word in line[6:].split("  ")[0].split()] for line in lines]
+        told[engine] = [
+            [float(word) for word in line[6:].strip().split("  ")[0].split(", ")] for line in lines
+        ]
     micro_values, floats = np.array(told["micro"]), np.array(told["float"])
     assert np.allclose(floats, mb.load(file)(mb.load(file).preprocess(images[:10])), rtol=1e-3, atol=1e-6)
     step = net.plan.net.quantizations[net.plan.net.output].scale
@@ -103,8 +106,9 @@ def test_named_classes_keep_scores_and_integers_apart(tmp_path, monkeypatch, cap
     np.save("x.npy", images)
     assert run("run", written(net, tmp_path / "net.safetensors"), "x.npy", "--engine", "micro") == 0
     said = capsys.readouterr().out
-    best = net(images)[0].argmax()
-    assert f"   0  number {best} {net(images)[0].max():.4g}, " in said
+    scores = net(images)[0].astype(float)
+    likely = 100 * np.exp(scores.max()) / np.exp(scores).sum()
+    assert f"   0     number {scores.argmax()} {likely:.1f} %, " in said
     assert f"   0  integers {' '.join(map(str, net.integers(images)[0]))}\n" in said
     assert "bit for bit: score = " in said
 
