@@ -39,6 +39,18 @@ def deployed(name: str) -> dict[str, dict[int, float]]:
     return by_seed([{**row, "at": int(row["at"])} for row in split], lambda row: row["way"], seed="at")
 
 
+def _few_bits(network: str) -> Iterator[tuple[str, Comparison]]:
+    """Files of few bits less what was quantized after or during as long a training."""
+    steps = json.loads((RESULTS / f"quantized-{network}.json").read_text())["steps"]
+    whole = [row for row in rows(f"quantized-{network}") if row["width"] == 1]
+    few = [row for row in rows(f"few-bits-{network}") if row["values"] == "auto"]
+    few = [row for row in few if row.get("steps", steps) == steps]
+    peers = by_seed(whole, lambda row: row["contender"])
+    for limit, ours in by_seed(few, lambda row: row["limit"]).items():
+        for peer in ("f32", "int8", "4 bits, trained"):
+            yield f"few-bits, {network}, {limit}, {peer}", pair(ours, peers[peer])
+
+
 @cache
 def comparisons() -> dict[str, Comparison]:
     return dict(_all())
@@ -68,8 +80,11 @@ def _all() -> Iterator[tuple[str, Comparison]]:
             yield f"{name}, {limit}", pair(ours, theirs_by[limit])
     for network in ("vit", "unet"):
         found = [row for row in rows("attention-fits") if row["network"] == network]
-        ours, theirs = (by_seed(found, lambda row: 0, value)[0] for value in ("tenth", "dense"))
-        yield f"attention-fits, {network}", pair(ours, theirs)
+        ours, *peers = (by_seed(found, lambda row: 0, value)[0] for value in ("tenth", "dense", "int8"))
+        for peer, theirs in zip(("dense", "int8"), peers, strict=True):
+            yield f"attention-fits, {network}, {peer}", pair(ours, theirs)
+    for network in ("lenet", "quick", "resnet8", "lite0", "alexnet"):
+        yield from _few_bits(network)
     quick, lenet = deployed("frontier-quick-deployed"), deployed("frontier-lenet-deployed")
     for way, theirs in by_seed(rows("frontier-quick-others"), lambda row: row["strategy"]).items():
         yield f"quick, global against {way}", pair(quick["lamp-40KiB"], theirs)

@@ -9,6 +9,7 @@ from pathlib import Path
 import int8_page
 from int8_page import NETWORKS, OURS, Point
 
+from membound.report.paired import Comparison
 from membound.store.whole import replace_file
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -37,15 +38,48 @@ def rows() -> Iterator[tuple[str, list[Point], list[Point]]]:
         yield name, peers, ours[:FILES]
 
 
+def less_int8(name: str) -> dict[int, Comparison]:
+    """Our files less int8, seed by seed, by their bounds in bytes: all with the peers' length of training."""
+    quantized = int8_page.load(f"quantized-{name}.json")
+    theirs = {
+        row["seed"]: row["accuracy"]
+        for row in quantized["rows"]
+        if (row["contender"], row["width"]) == ("int8", 1)
+    }
+    found: dict[int, dict[int, float]] = {}
+    for row in int8_page.load(f"few-bits-{name}.json")["rows"]:
+        if row["values"] == "auto" and row.get("steps", quantized["steps"]) == quantized["steps"]:
+            found.setdefault(row["limit"], {})[row["seed"]] = row["accuracy"]
+    return {limit: _pair(ours, theirs) for limit, ours in sorted(found.items(), reverse=True)}
+
+
+def _pair(ours: dict[int, float], theirs: dict[int, float]) -> Comparison:
+    seeds = sorted(ours.keys() & theirs.keys())
+    return Comparison.of([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds], seeds)
+
+
+def show_difference(found: Comparison, places: int = 2) -> str:
+    """With half its 95 % confidence interval.
+
+    >>> show_difference(Comparison.of([80.1, 79.2, 81.3], [82.0, 81.0, 83.0]))
+    '−1.80 ± 0.25, worse'
+    """
+    sign = "+" if found.difference >= 0 else "−"
+    shown = f"{sign}{abs(found.difference):.{places}f} ± {found.uncertainty:.{places}f}"
+    return shown if found.verdict == "within the spread" else f"{shown}, {found.verdict}"
+
+
 def fit_rows() -> Iterator[list[str]]:
     """Attention and segmentation: dense, int8 and a tenth of the bytes, none of them trained in 4 bits."""
-    summary = int8_page.load("attention-fits.json")["summary"]
+    document = int8_page.load("attention-fits.json")
+    summary = document["summary"]
     for name, title in FITS.items():
         cells = [_show_score(summary[name][who]) for who in ("dense", "int8", "tenth")]
-        yield [
-            f"[{title}](results/attention-fits.json)", f"**{cells[2].replace('<br>', ', ')}**",
-            cells[1], "not measured", cells[0],
-        ]  # fmt: skip
+        rows = [row for row in document["rows"] if row["network"] == name]
+        ours, theirs = ({row["seed"]: row[who] for row in rows} for who in ("tenth", "int8"))
+        less = show_difference(_pair(ours, theirs), 2 if summary[name]["dense"]["mean"] > 1 else 3)
+        title = f"[{title}](results/attention-fits.json)"
+        yield [title, f"**{cells[2].replace('<br>', ', ')}**", cells[1], less, "not measured", cells[0]]
 
 
 def _show_score(found: dict[str, float]) -> str:
@@ -61,11 +95,15 @@ def _show_score(found: dict[str, float]) -> str:
 
 def make_table() -> str:
     # What tells most comes first: a narrow screen shows two columns.
-    lines = ["| | **membound fit** | int8 | 4 bits, trained | dense, float32 |", "|---|---|---|---|---|"]
-    for name, (dense, *peers), ours in rows():
+    lines = [
+        "| | **membound fit** | int8 | fit less int8 | 4 bits, trained | dense, float32 |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, (dense, int8, four), ours in rows():
         title = f"[{NETWORKS[name]}](results/few-bits-{name}.json)"
         fitted = "<br>".join(f"**{show(point, ', ')}**" for point in ours)
-        cells = [title, fitted, *map(show, (*peers, dense))]
+        less = "<br>".join(map(show_difference, list(less_int8(name).values())[: len(ours)]))
+        cells = [title, fitted, show(int8), less, show(four), show(dense)]
         lines.append(f"| {' | '.join(cells)} |")
     lines += [f"| {' | '.join(cells)} |" for cells in fit_rows()]
     return "\n".join(lines)
