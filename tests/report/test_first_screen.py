@@ -210,22 +210,19 @@ def test_several_seeds_lead_with_their_mean():
     assert told(text)[2:4] == [
         ("worse", "worse by 0.13 points"), ("even", "within the spread (0.02 points below)")
     ]  # fmt: skip
-    rule = "Better and worse mean that the 95 % confidence interval of the difference leaves out 0"
-    assert text.count(rule) == 1
-    assert text.count("leaves out 0") == 1
+    assert text.count("After a difference, ± is half its 95 % confidence interval.") == 1
+    assert text.count("excludes 0") == 1
     assert (
         '<tr><th scope="row" class="text">against dense</th><td>worse<small>\N{MINUS SIGN}0.130 ± 0.025</small></td>'
         in text
     )
-    assert (
-        "The file is that of seed 0; the standard error over its 10,000 test images is 0.10 points." in text
-    )
-    assert "of one seed" not in text
+    assert "Seed 0 (the saved file; standard error over 10,000 test images: 0.10 points): " in text
+    assert "After a score" not in text
 
 
 def test_two_seeds_are_too_few_to_tell():
     text = page(dense=DENSE | {"seeds": over_seeds(96.6, 96.3)}, seeds=over_seeds(94.0, 94.4))
-    assert "too few seeds to tell (2.25 ± 4.45 points below dense)." in text
+    assert "too few seeds to tell (\N{MINUS SIGN}2.25 ± 4.45 points against dense)." in text
     assert ("even", "too few seeds to tell (2.25 points below)") in told(text)
     assert '<span class="words">too few seeds to tell</span>' in text
     more = page(dense=DENSE | {"seeds": over_seeds(96.6, 96.3, 96.5)}, seeds=over_seeds(94.0, 94.4, 94.3))
@@ -237,10 +234,10 @@ def test_the_headline_of_several_seeds_is_their_mean_and_each_is_listed():
     text = page(dense=DENSE | {"seeds": over_seeds(99.0, 99.06, 98.94, first=4)}, seeds=seeds)
     verdict = re.search(r'<p class="verdict">(.*?)</p>', text)[1]
     assert verdict.startswith("98.90 ± 0.06 % over 3 seeds in 20,412 bytes: ")
-    assert verdict.endswith("within the spread of dense (0.10 ± 0.22 points below).")
+    assert verdict.endswith("within the spread of dense (\N{MINUS SIGN}0.10 ± 0.22 points).")
     better = page(dense=DENSE | {"seeds": over_seeds(98.76, 98.66, 98.68, first=4)}, seeds=seeds)
     assert "1.2 % of the dense file, better than dense by 0.200 ± 0.025 points." in better
-    assert "Seed 4: 98.97 %, seed 5: 98.86 %, seed 6: 98.87 %." in text
+    assert ": 98.97 %; seed 5: 98.86 %; seed 6: 98.87 %." in text
     own = {"finals": [NET | {"seeds": seeds}], "dense": DENSE, "score_name": "mean IoU"}
     assert "Mean IoU 98.9 ± 0.061 over 3 seeds" in make_page(own)
 
@@ -356,14 +353,14 @@ def test_no_error_is_not_no_doubt():
     assert "± 0.00" not in text
     assert "100.00 %" in text
     assert (
-        "One seed: no error in 400 test images shows at least 99.25 % (95 % confidence), and is compared as ± 0.25."
-        in text
+        "With no errors in 400 test images, accuracy is at least 99.25 % (95 % confidence); for the comparison, its "
+        "standard error counts as 0.25." in text
     )
     one = {"accuracy": 99.75, "errors": 1, "images": 400}
     text = plain(page(dense=DENSE | one, **perfect))
     assert "within the spread (0.25 points above)" in text
-    assert "± is the standard error over 400 test images, of one seed: another seed may" in text
-    assert "give another result. No error in 400" in text
+    assert "After a score, ± is its standard error over 400 test images. With no errors in 400 " in text
+    assert text.count("Another seed may give another result.") == 1
     many = {"accuracy": 98.0, "errors": 8, "images": 400}
     assert ("better", "better by 2.00 points") in told(page(dense=DENSE | many, **perfect))
 

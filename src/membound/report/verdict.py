@@ -166,27 +166,35 @@ LiteRT was not timed: membound bench FILE --tflite.'
 
 
 def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> str | None:
-    """What ± means, and what the images show of networks without an error.
+    """What ± means after a score, and what the images show of networks without an error.
 
     >>> say_uncertainty({"errors": 100, "images": 10000}, Score())
-    '± is the standard error over 10,000 test images, of one seed: another seed may give another result.'
+    'After a score, ± is its standard error over 10,000 test images. Another seed may give another result.'
     >>> say_uncertainty({"errors": 0, "images": 400}, Score())
-    'One seed: no error in 400 test images shows at least 99.25 % (95 % confidence).'
+    'With no errors in 400 test images, accuracy is at least 99.25 % (95 % confidence). Another seed may give another \
+result.'
     """
     if _error_in(final, score) is None:
         return None
     images, on = find_number(final, "images") or 0, _say_judges(final)
     nets = [final, dense or {}, find_part(dense or {}, "int8")]
-    said = f"± is the standard error over {show_count(images)} {on}, of one seed: another seed may give another result."
+    said = f"After a score, ± is its standard error over {show_count(images)} {on}."
     if not any(_has_no_error(net) for net in nets):
-        return said
+        return f"{said} Another seed may give another result."
     known = [net for net in nets if find_number(net, "errors") is not None]
     error = uncertainty({"errors": 0, "images": images}) or 0.0
     shown = (
-        f"no error in {show_count(images)} {on} shows at least {least_accuracy(images):.2f} % (95 % confidence)"
-        + (f", and is compared as ± {error:.2f}." if dense and not _are_paired(final, dense) else ".")
+        f"With no errors in {show_count(images)} {on}, accuracy is at least {least_accuracy(images):.2f} % (95 % "
+        "confidence)"
+        + (
+            f"; for the comparison, its standard error counts as {error:.2f}."
+            if dense and not _are_paired(final, dense)
+            else "."
+        )
     )
-    return f"One seed: {shown}" if all(map(_has_no_error, known)) else f"{said} {shown[0].upper()}{shown[1:]}"
+    return (
+        f"{'' if all(map(_has_no_error, known)) else f'{said} '}{shown} Another seed may give another result."
+    )
 
 
 def _are_paired(final: Facts, dense: Facts) -> bool:
@@ -240,38 +248,40 @@ def say_seeds(final: Facts, dense: Facts, score: Score, named: bool = False) -> 
 
     >>> seeds = {"count": 2, "seeds": [0, 1], "mean": 99.17, "std": 0.11, "accuracies": [99.1, 99.24]}
     >>> print(say_seeds({"seeds": seeds}, {"seeds": seeds | {"mean": 99.3}}, Score()))
-    Mean ± standard deviation over 2 seeds: 99.17 ± 0.11 %, dense 99.30 ± 0.11 %. Seed 0: 99.10 %, seed 1: 99.24 %. \
-The file is that of seed 0.
+    Mean ± standard deviation over 2 seeds: 99.17 ± 0.11 %, dense 99.30 ± 0.11 %. Seed 0 (the saved file): 99.10 %; \
+seed 1: 99.24 %.
     """
     seeds, theirs = find_part(final, "seeds"), find_part(dense, "seeds")
     if not seeds:
         return None
     name = f"{final.get('name')}: mean" if named else "Mean"
     known = zip(seeds.get("seeds") or (), seeds.get("accuracies") or (), strict=False)
-    each = ", ".join(f"seed {seed}: {score.show(find_number({'': value}, ''))}" for seed, value in known)
-    listed = f" {each[0].upper()}{each[1:]}." if each else ""
-    beside = f", dense {show_seeds(theirs, score)}" if theirs else ""
     first = next(iter(seeds.get("seeds") or [0]))
+    each = "; ".join(
+        f"seed {seed}{_say_saved(final, score) if seed == first else ''}: {score.show(find_number({'': value}, ''))}"
+        for seed, value in known
+    )
+    listed = f" {each[0].upper()}{each[1:]}." if each else f" The saved file is of seed {first}."
+    beside = f", dense {show_seeds(theirs, score)}" if theirs else ""
     return (
         f"{name} ± standard deviation over {show_count(find_number(seeds, 'count'))} seeds: "
-        f"{show_seeds(seeds, score)}{beside}.{listed} The file is that of seed {first}"
-        f"{_say_error_of(final, score)}."
+        f"{show_seeds(seeds, score)}{beside}.{listed}"
     )
 
 
-def _say_error_of(final: Facts, score: Score) -> str:
-    """Of one seed, ± is another thing: how much the images that there are leave to chance.
+def _say_saved(final: Facts, score: Score) -> str:
+    """Of the seed whose network was saved, also how much the images that there are leave to chance.
 
-    >>> _say_error_of({"accuracy": 99.0, "errors": 100, "images": 10000}, Score())
-    '; the standard error over its 10,000 test images is 0.10 points'
+    >>> _say_saved({"accuracy": 99.0, "errors": 100, "images": 10000}, Score())
+    ' (the saved file; standard error over 10,000 test images: 0.10 points)'
     """
     error = uncertainty(final)
     if error is None or not score.percent:
-        return ""
+        return " (the saved file)"
     count, on = show_count(find_number(final, "images")), _say_judges(final)
     if _has_no_error(final):
-        return f"; it has no error in its {count} {on}"
-    return f"; the standard error over its {count} {on} is {error:.2f} points"
+        return f" (the saved file; no errors in {count} {on})"
+    return f" (the saved file; standard error over {count} {on}: {error:.2f} points)"
 
 
 def show_score(net: Facts, score: Score) -> str:
