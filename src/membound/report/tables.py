@@ -130,7 +130,7 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
     return [
         ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
         ("budget used", [_budget_cell(net, result, kind) for net in networks]),
-        ("nonzero weights", [_nonzeros_cell(net, dense) for net in networks]),
+        ("nonzero parameters", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
         (f"latency of one {name_of_example(networks[0])}", [_latency_cell(net, dense) for net in networks]),
         ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
@@ -153,7 +153,7 @@ def _device_sizes(networks: Sequence[Facts], dense: Facts) -> list[Quantity]:
     return [
         ("flash bytes", [_within_cell(find_flash(net), find_number(net, "limit")) for net in networks]),
         ("RAM bytes", [_within_cell(find_ram(net), find_number(net, "memory_limit")) for net in networks]),
-        ("nonzero weights", [_nonzeros_cell(net, dense) for net in networks]),
+        ("nonzero parameters", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
         ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
     ]
@@ -275,7 +275,7 @@ def make_layers(result: Facts) -> Markup | None:
         name = find_text(final, "name") or "final"
         layers = find_rows(final, "layers")
         # What was decided comes first: a narrow screen shows three or four columns.
-        head = ["layer", "kept", "nonzeros", "bytes", "values", "format", "shape", "weights"]
+        head = ["layer", "kept", "nonzeros", "bytes", "values", "format", "shape", "parameters"]
         rows = [*(_layer_row(layer) for layer in weights_first(layers)), _total_row(layers)]
         words = f"{name}: {len(layers)} tensors (weights and biases)"
         is_open = index == 0 and len(layers) <= MOST_OPEN
