@@ -20,10 +20,13 @@ def meant(name: str, known: Sequence[str], otherwise: str | None = None, more: s
 
     >>> meant("stpes", ["steps", "seed"]), meant("depth", ["steps", "seed"])
     ('did you mean steps?', 'there are steps, seed')
+    >>> meant("num_steps", ["steps", "seed"])
+    'did you mean steps?'
     >>> meant("depth", list("abcdefgh"), more="more: help(membound.fit)")
     'there are a, b, c, d, e and 3 more: help(membound.fit)'
     """
     near = get_close_matches(name.lower(), known, 1, cutoff=CLOSE)
+    near = near or [each for each in known if each in name.lower().split("_")]
     if near:
         return f"did you mean {near[0]}?"
     if otherwise or len(known) <= MOST_LISTED:
