@@ -196,19 +196,21 @@ def _say_room(final: Facts, result: Facts) -> str:
     """Said where next to nothing is left of a network: of a microcontroller's, the file says nothing.
 
     >>> _say_room({"file_bytes": 412}, {})
-    ' 412 bytes may be too few, too: raise the budget.'
+    ' 412 bytes may also be too few: raise the budget.'
     >>> micro = {"weight_bytes": 66, "flash_bytes": 3852, "compiled_with": "-Os"}
     >>> _say_room({"file_bytes": 404, "limit": 3900, "micro": micro}, {})
-    ' 66 bytes of weights may be too few, too: flash binds (3,852 of 3,900 bytes): allow more (budget).'
+    ' 66 bytes of weights may also be too few. Flash binds (3,852 of 3,900 bytes): allow more (budget).'
     """
     if micro := find_part(final, "micro"):
         small = find_number(micro, "weight_bytes") or FEW_BYTES
         more = say_more_room(final, is_command(result.get("command")))
         return (
-            f" {show_count(small)} bytes of weights may be too few, too: {more}." if small < FEW_BYTES else ""
+            f" {show_count(small)} bytes of weights may also be too few. {more[:1].upper()}{more[1:]}."
+            if small < FEW_BYTES
+            else ""
         )
     small = find_number(final, "file_bytes") or FEW_BYTES
-    return f" {show_count(small)} bytes may be too few, too: raise the budget." if small < FEW_BYTES else ""
+    return f" {show_count(small)} bytes may also be too few: raise the budget." if small < FEW_BYTES else ""
 
 
 def _longer(final: Facts, result: Facts) -> str:

@@ -89,11 +89,11 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     ...     print(line)
     98.97 %.
     Dense in 8 bits: 99.10 % in 434,000 bytes.
-    0.140 ms an image, 1.4 times slower than dense (0.100 ms).
+    0.140 ms an image, 1.4 times as slow as dense (0.100 ms).
     >>> several = [{"name": "20KiB", "latency_ms": 0.1}, {"name": "10KiB", "latency_ms": 0.05}]
     >>> make_lines({"finals": several, "dense": {"latency_ms": 0.1}}, Score())[-2:]
     ['20KiB: 0.100 ms an image, about as fast as dense (0.100 ms).', \
-'10KiB: 0.050 ms an image, 2.0 times faster than dense (0.100 ms).']
+'10KiB: 0.050 ms an image, 2.0 times as fast as dense (0.100 ms).']
     """
     lines = [make_verdict(result, score), *filter(None, [say_over_pixels(result)]), *say_advice(result)]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
