@@ -104,16 +104,26 @@ def is_command(command: object) -> bool:
 def _say_below(finals: list[Facts], result: Facts) -> list[str]:
     """Said where a training shorter than usual leaves a network below dense by more than chance."""
     dense = find_number(find_part(result, "dense"), "accuracy")
+    below = []
     for final in finals:
         ours, chance = find_number(final, "accuracy"), uncertainty(final)
         if dense is None or ours is None or chance is None or dense - ours <= BEYOND_CHANCE * chance:
             continue
         if _is_short(final, HALF):
-            steps, usual = map(show_count, _steps(final))
-            it = f"{final.get('name')}" if len(finals) > 1 else "It"
-            said = f"{it} was trained for {steps} steps, and {usual} are usual: that may be why it is below dense."
-            return [f"{said} {_longer(final, result)}"]
-    return []
+            below.append(final)
+    if not below:
+        return []
+    alike = [final for final in below if _steps(final) == _steps(below[0])]
+    steps, usual = map(show_count, _steps(below[0]))
+    many = len(alike) > 1
+    who = " and ".join(str(final.get("name")) for final in alike) if len(finals) > 1 else "It"
+    if len(alike) == len(finals) and len(alike) > 2:
+        who = f"All {len(finals)} networks"
+    said = (
+        f"{who} {'were' if many else 'was'} trained for {steps} steps, and {usual} are usual: that may be why "
+        f"{'they are' if many else 'it is'} below dense."
+    )
+    return [f"{said} {_longer(below[0], result)}"]
 
 
 def _say_far(finals: list[Facts], result: Facts) -> str | None:

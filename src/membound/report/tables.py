@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from membound.report.codes import explain_codes
@@ -108,7 +109,11 @@ def make_summary(result: Facts, score: Score) -> Markup:
     if any(find_part(net, "seeds") for net in networks):  # the mean first: a single seed is a matter of luck
         seeds = [_seeds_cell(net, score) for net in networks]
         first = next(iter(find_part(finals[0], "seeds").get("seeds") or [0]))
-        judged = [(f"{once[0]}, mean", seeds), against, (f"that of seed {first}", once[1])]
+        judged = [
+            (f"{once[0]}, mean", seeds),
+            against,
+            (f"{score.name}, seed {first} (the saved file)", once[1]),
+        ]
         errors = f"errors, seed {first}"
     sizes = _device_sizes(networks, dense) if is_micro(result) else _sizes(networks, dense, result)
     more: list[Quantity] = [
@@ -142,9 +147,15 @@ def _in_integers(finals: Sequence[Facts], count: int, score: Score, head: str) -
     found = [find_part(net, "engine_int8") for net in finals]
     found += [{}] * (count - len(finals))
     taken, judged = ([find_number(net, name) for net in found] for name in ("latency_ms", "accuracy"))
+    unjudged = [None if ms is None else "not measured: no faster" for ms in taken]
+    if all(known is None for known in judged):
+        unjudged = []
     return [
         ("latency, engine int8", [None if ms is None else show_milliseconds(ms) for ms in taken]),
-        (f"{head}, engine int8", [None if known is None else score.show(known) for known in judged]),
+        (
+            f"{head}, engine int8",
+            [score.show(known) if known is not None else why for known, why in zip_longest(judged, unjudged)],
+        ),
     ]
 
 

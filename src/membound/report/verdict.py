@@ -28,6 +28,7 @@ from membound.report.text import (
 from membound.units import say_off, show_ms
 
 Facts = Mapping[str, Any]
+MOST_NAMED = 5  # networks of one bound that a sentence lists
 
 
 def make_verdict(result: Facts, score: Score) -> str:
@@ -146,7 +147,7 @@ def say_timed(result: Facts) -> str | None:
 
     >>> int8 = {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}
     >>> say_timed({"finals": [{"latency_ms": 0.1, "threads": 2}], "dense": {"latency_ms": 0.2, "int8": int8}})
-    'Latencies: 2 threads of this machine, networks by turns. Dense also runs in membound; int8 runs in ONNX Runtime. \
+    'Latencies: 2 threads of this machine, interleaved. Dense also runs in membound; int8 runs in ONNX Runtime. \
 LiteRT was not timed: membound bench FILE --tflite.'
     >>> say_timed({"finals": [{"latency_ms": 0.1}]})
     'Latencies: 1 thread of this machine.'
@@ -160,7 +161,7 @@ LiteRT was not timed: membound bench FILE --tflite.'
         return f"{words}."
     by = find_part(dense, "int8").get("latency_by")
     return (
-        f"{words}, networks by turns. Dense also runs in membound{f'; int8 runs in {by}' if by else ''}."
+        f"{words}, interleaved. Dense also runs in membound{f'; int8 runs in {by}' if by else ''}."
         f"{' LiteRT was not timed: membound bench FILE --tflite.' if by else ''}"
     )
 
@@ -321,17 +322,34 @@ def _say_one(final: Facts, score: Score) -> str:
 
 
 def _say_several(finals: list[Facts], dense: Facts, score: Score) -> str:
-    """From the lowest score to the best; of equal ones the smaller first. Those of one bound have names."""
+    """Those of one bound by name, the best first; else from the lowest score to the best, the smaller of equals first.
+
+    >>> of = {"limit": 8000, "seeds": {"count": 3, "mean": 55.7, "std": 4.3}}
+    >>> _say_several([of | {"name": "A"}, of | {"name": "B"}], {"accuracy": 80.0}, Score())
+    '2 networks: B 55.70 ± 4.30 %, A 55.70 ± 4.30 %, dense 80.00 %; 3 seeds.'
+    """
     ranked = sorted(finals, key=_rank)
     low, best = (_say_one(final, score) for final in (ranked[0], ranked[-1]))
     limits = {find_number(final, "limit") for final in finals}
-    if len(limits) == 1 and None not in limits:
-        low, best = f"{low} ({find_text(ranked[0], 'name')})", f"{best} ({find_text(ranked[-1], 'name')})"
-    words = f"{len(finals)} networks, from {low} to {best}"
+    words, last = f"{len(finals)} networks, from {low} to {best}", f"; dense: {_say_one(dense, score)}."
+    if len(limits) == 1 and None not in limits and len(finals) <= MOST_NAMED:
+        named = f"{len(finals)} networks{'' if score.percent else f', {score.name}'}: "
+        shown = [f"{find_text(each, 'name')} {_show_known(each, score)}" for each in reversed(ranked)]
+        counts = {find_number(find_part(each, "seeds"), "count") for each in finals}
+        seeds = f"; {show_count(counts.pop())} seeds" if len(counts) == 1 and None not in counts else ""
+        words, last = f"{named}{', '.join(shown)}", f", dense {_show_known(dense, score)}{seeds}."
+        if not dense:
+            words = f"{words}{seeds}"
     if guessing := [find_text(final, "name") or "" for final in finals if is_guessing(final)]:
         which = "all" if len(guessing) == len(finals) else ", ".join(guessing)
         words = f"{_say_guessing(ranked[0])}: {which}. {words}"
-    return words + (f"; dense: {_say_one(dense, score)}." if dense else ".")
+    return words + (last if dense else ".")
+
+
+def _show_known(net: Facts, score: Score) -> str:
+    """Its score, the mean where there are seeds."""
+    seeds = find_part(net, "seeds")
+    return show_seeds(seeds, score) if seeds else show_score(net, score)
 
 
 def _rank(final: Facts) -> tuple[float, float]:
